@@ -45,6 +45,10 @@ fn main() -> io::Result<()> {
             keep("words", &format!("real-{first}-{number}"), input)?;
         }
     }
+    // What a runtime hears of shared objects.
+    for (number, input) in flowkeep_fuzz::objects::real().iter().enumerate() {
+        keep("objects", &format!("real-{number}"), input)?;
+    }
     // Short inputs that earlier runs found, each a JSON string.
     let found = fs::read_to_string(here().join("seeds/config.jsonl"))?;
     for (number, line) in found.lines().enumerate() {

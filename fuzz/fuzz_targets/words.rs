@@ -1,5 +1,6 @@
-//! Words from workers of other processes, at a switch and at a runtime: nobody panics, tables keep to their bounds, packets are accounted for, and when
-//! the others are gone nothing of theirs is left.
+//! Words from workers of other processes, at a switch and at a runtime: no worker panics, tables
+//! keep to their bounds, packets are accounted for, and when the others are gone nothing of theirs
+//! is left.
 
 #![no_main]
 

@@ -11,6 +11,7 @@
 //! | `channel` | frames from another worker, to `protocols::channel` and `protocols::link::geneve` |
 //! | `peer` | what another process says of a packet, to `runtime::peer` |
 //! | `words` | words, packets and sessions of other workers, to a switch and a runtime ([`words`]) |
+//! | `objects` | messages about shared objects, and what a driver says, to `protocols::objects` ([`objects`]) |
 //! | `capture` | pcap and pcapng files, to `adapters::pcap` |
 //! | `config` | configurations and generator profiles, to the tool's readers |
 //! | `rules` | rules of the IDS, to `functions::ids` |
@@ -25,6 +26,7 @@
 //!
 //! What is found is fixed, and its input kept as a unit test of what it was fed to.
 
+pub mod objects;
 pub mod words;
 
 use core::cell::RefCell;

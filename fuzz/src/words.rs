@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   bit 0: at a switch, or at a runtime; bit 1: NAT, or the flow monitor; bit 2: rings, or links to other processes │ events …
-//!   event: what, who, length (two bytes) │ so many bytes
+//!   event: what, which, length (two bytes) │ so many bytes
 //! ```
 //!
-//! | what | who | the bytes |
+//! | what | which | the bytes |
 //! |---|---|---|
 //! | 0 words | the end | a frame of records, as it is |
-//! | 1 packet | the end; a switch's port where that is nobody | its hash (8), which host and port, which way; or a frame |
+//! | 1 packet | the end; a switch's port where there is no such end | its hash (8), which host and port, which way; or a frame |
 //! | 2 time goes on | – | milliseconds (2) |
-//! | 3 session | the end | whether somebody is there (1) |
+//! | 3 session | the end | whether a worker is there (1) |
 //! | 4 order | to which runtime | – |
 //! | 5 gives back | the end | how many packets it got (1), and as what (1) |
 //!
@@ -34,7 +34,7 @@ use wire::memory::Region;
 use wire::packet::Kind;
 use wire::{HashSeed, LinkType, PacketBox, Pool};
 
-/// Links at which nobody reads have room for so many.
+/// Links that no worker reads have room for so many.
 const DEPTH: usize = 24;
 /// Words that may be for one end when it does not read: what its link has room for, and a frame of questions.
 const UNREAD_MAX: usize = DEPTH + 1;
@@ -115,7 +115,7 @@ fn pool(count: usize, origin: u8) -> Pool {
     )
 }
 
-/// Whoever is at the other end.
+/// The worker at the other end.
 struct Stranger {
     link: Link,
     pool: Pool,
@@ -245,7 +245,7 @@ fn plan(input: u8) -> Plan {
     Plan::new(vec![rule], vec![factory]).expect("a plan")
 }
 
-/// Whoever is tried.
+/// The worker under test.
 enum Worker {
     Switch(Box<Switch<World, Link>>),
     Runtime(Box<Runtime<Link>>),
@@ -355,8 +355,8 @@ fn datagram(host: u8, port: u8, is_reply: bool) -> Vec<u8> {
 }
 
 /// An event of an input.
-pub fn event(what: u8, who: u8, bytes: &[u8]) -> Vec<u8> {
-    [&[what, who][..], &(bytes.len() as u16).to_be_bytes(), bytes].concat()
+pub fn event(what: u8, which: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[what, which][..], &(bytes.len() as u16).to_be_bytes(), bytes].concat()
 }
 
 /// Runs an input.
@@ -367,14 +367,14 @@ pub fn run(input: &[u8]) {
     let (mut worker, mut strangers) = Worker::new(*first);
     let mut now = 0;
     let mut events = 0;
-    while let Some((&[what, who, high, low], behind)) = rest.split_first_chunk::<4>()
+    while let Some((&[what, which, high, low], behind)) = rest.split_first_chunk::<4>()
         && events < 200
     {
         events += 1;
         let length = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
         let (bytes, behind) = behind.split_at(length);
         rest = behind;
-        let end = usize::from(who) % (strangers.len() + 1);
+        let end = usize::from(which) % (strangers.len() + 1);
         now += MS / 10;
         match (what % 6, strangers.get_mut(end)) {
             (0, Some(stranger)) => stranger.say(|frame| {
@@ -427,7 +427,7 @@ pub fn run(input: &[u8]) {
                 if let Worker::Runtime(runtime) = &mut worker {
                     let order = Order {
                         selector: Selector::All,
-                        to: vec![u16::from(who % 3)],
+                        to: vec![u16::from(which % 3)],
                     };
                     let _ = runtime.order(order);
                 }
@@ -452,7 +452,7 @@ pub fn run(input: &[u8]) {
     end(worker, strangers, now);
 }
 
-/// Everybody is gone and gives back what it had: nothing of theirs is left.
+/// All strangers are gone and give back what they had: nothing of theirs is left.
 fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     let sessions = if let Worker::Switch(_) = worker {
         3
@@ -589,7 +589,7 @@ pub fn real(first: u8) -> [Vec<u8>; 2] {
     heard
 }
 
-/// What somebody sent, as an event.
+/// What a worker sent, as an event.
 fn said(packet: &PacketBox, end: u8) -> Vec<u8> {
     match packet.kind() {
         Kind::Message => event(0, end, packet.frame()),

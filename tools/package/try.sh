@@ -1,7 +1,8 @@
 #!/bin/sh
 # Tries a package in a chroot with nothing but Debian's required packages: tools/package/try.sh FILE.deb
 #
-# Installs it, runs it as its user, removes it, and looks what is left. Needs root, mmdebstrap, and Debian's mirror.
+# Installs it, runs it as its user, removes it, and looks what is left. If an image is beside it, runs the image's program in a
+# chroot with nothing but the image. Needs root, mmdebstrap, umoci for an image, and Debian's mirror.
 set -eu
 deb=$(realpath "$1")
 suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
@@ -29,3 +30,19 @@ if [ -n "$left" ]; then
     exit 1
 fi
 echo "installed, run, and removed without a trace: $deb"
+
+image=${deb%.deb}.oci.tar
+if [ -e "$image" ]; then
+    mkdir "$root/layout" "$root/image"
+    tar -C "$root/layout" -xf "$image"
+    tag=$(sed -n 's/.*"org.opencontainers.image.ref.name":"\([^"]*\)".*/\1/p' "$root/layout/index.json")
+    umoci unpack --image "$root/layout:$tag" "$root/image/bundle" >&2
+    files=$root/image/bundle/rootfs
+    inside() { chroot --userspec=65532:65532 "$files" /usr/bin/flowkeep "$@"; }
+    inside --version
+    inside run --input 'generate:usr/share/doc/flowkeep/examples/demo-traffic.toml?packets=2000' \
+        --output pcap:/tmp/in.pcap --events /tmp/none.jsonl
+    inside run --input pcap:/tmp/in.pcap --events /tmp/records.jsonl
+    wc -l "$files/tmp/records.jsonl"
+    echo "run with nothing but the image: $image"
+fi

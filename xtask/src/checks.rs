@@ -18,6 +18,7 @@ mod silenced;
 mod stubs;
 mod unsafe_places;
 mod unused_dependencies;
+mod words;
 
 use crate::workspace::{Violation, Workspace};
 
@@ -44,6 +45,7 @@ pub const ALL: &[Check] = &[
     one_direction::CHECK,
     machine_paths::CHECK,
     links::CHECK,
+    words::CHECK,
 ];
 
 /// The check of that name.

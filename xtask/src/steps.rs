@@ -13,7 +13,7 @@
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running. A nightly run begins with what all its limits come to.
 //!
 //! A test that cannot run here (no captures, no root) prints a line that starts with `not run:` and returns; those lines
-//! are listed, so that nobody takes them for passed.
+//! are listed, so that they are not taken for passed.
 
 mod commands;
 mod limit;
@@ -21,8 +21,8 @@ mod limit;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    CLIPPY, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, SEEDS, SHORT, Scale, TESTS, fuzzers, many_cases,
-    miri, soak,
+    CLIPPY, CRATES, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, SEEDS, SHORT, Scale, TESTS, fuzzers,
+    many_cases, miri, soak,
 };
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -33,10 +33,10 @@ use std::time::{Duration, Instant};
 struct Step {
     name: &'static str,
     words: &'static [&'static str],
-    /// Words behind those, chosen by whoever runs it.
+    /// Words behind those, chosen by the run.
     more: Vec<String>,
     environment: &'static [(&'static str, &'static str)],
-    /// The same, chosen by whoever runs it; what is in our own environment counts more.
+    /// The same, chosen by the run; what is in our own environment counts more.
     chosen: Vec<(&'static str, String)>,
     /// Then it is ended.
     minutes_max: u32,
@@ -85,6 +85,7 @@ pub fn ci() -> ExitCode {
     outcome.command(&CLIPPY);
     outcome.command(&DOCS);
     outcome.command(&FUZZ_LOCK);
+    outcome.command(&CRATES);
     outcome.tests(&TESTS);
     outcome.told()
 }
@@ -96,7 +97,7 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
         ..if is_short { SHORT } else { NIGHT }
     };
     let (first, [many_cases, soak]) = (
-        [FORMAT, CLIPPY, DOCS, FUZZ_LOCK],
+        [FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES],
         [many_cases(&scale), soak(&scale)],
     );
     let (miri, built, fuzzers) = (miri(&scale), [FUZZ_BUILD, SEEDS], fuzzers(&scale));

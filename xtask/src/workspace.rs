@@ -41,7 +41,7 @@ pub struct Dependency {
     pub for_development: bool,
 }
 
-/// Somebody else's package.
+/// A package that is not of this workspace.
 #[derive(Default, Debug, Clone)]
 pub struct Foreign {
     pub name: String,

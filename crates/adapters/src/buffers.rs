@@ -13,14 +13,26 @@ use wire::Pool;
 /// Bytes of a pool that are there before the first packet: as a rule no more are ever out at a time.
 const AHEAD: usize = 16 << 20;
 
+/// What a pool of `count` buffers is made of: the longest frame, the pages, bytes of them that are there at once, and bytes in all.
+fn made_of(count: usize, frame_max: usize) -> (usize, Want, usize, usize) {
+    let (frame_max, want, ahead) = match frame_max > FRAME {
+        true => (frame_max, Want::Plain, 0),
+        false => (Pool::frame_max_of(CHUNK), Want::Huge, AHEAD),
+    };
+    let length = Pool::region_length(count, frame_max);
+    (frame_max, want, ahead.min(length), length)
+}
+
+/// Bytes of such a [`pool`]: those that are there at once, and the most.
+pub fn bytes(count: usize, frame_max: usize) -> (usize, usize) {
+    let (_, _, ahead, length) = made_of(count, frame_max);
+    (ahead, length)
+}
+
 /// A pool of `count` buffers for frames of up to `frame_max` bytes, with the number `origin`.
 pub fn pool(count: usize, frame_max: usize, origin: u8) -> Result<Pool, PagesError> {
-    if frame_max > FRAME {
-        let region = map_ahead(Pool::region_length(count, frame_max), Want::Plain, 0)?.region;
-        return Ok(Pool::new(region, count, frame_max, origin));
-    }
-    let frame_max = Pool::frame_max_of(CHUNK);
-    let region = map_ahead(Pool::region_length(count, frame_max), Want::Huge, AHEAD)?.region;
+    let (frame_max, want, ahead, length) = made_of(count, frame_max);
+    let region = map_ahead(length, want, ahead)?.region;
     Ok(Pool::new(region, count, frame_max, origin))
 }
 

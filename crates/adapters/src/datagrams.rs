@@ -106,7 +106,7 @@ impl Outgoing {
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 Some(libc::EAGAIN | libc::ENOBUFS) => break,
-                // Of a datagram before: nobody was there. This one is tried again.
+                // Of a datagram before: the peer was not there. This one is tried again.
                 Some(libc::ECONNREFUSED) if failures < FAILURES => {}
                 _ => {
                     failed = Some(error);
@@ -181,7 +181,8 @@ impl Incoming {
             message.msg_hdr.msg_iov = piece;
             message.msg_hdr.msg_iovlen = 1;
         }
-        // What is told first may be that nobody was there to receive what was sent.
+        // The kernel's first answer may be the error of a datagram sent while the peer was not
+        // there.
         for _ in 0..FAILURES {
             // SAFETY: each message has one piece that leads to a stretch of `self.bytes` of its own, which is borrowed for the
             // call; the kernel writes at most its length there, and the messages' lengths and flags.

@@ -1,15 +1,16 @@
 //! Where a thread without work sleeps until a port or another thread has some.
 //!
 //! Theory of operation. A thread that finds nothing to do says that it lies down, looks once more, and then waits for its ports'
-//! descriptors and an event of its own. Who hands it something looks behind that whether it lies, and sets the event if so.
+//! descriptors and an event of its own. A thread that hands it something looks behind that whether
+//! it lies, and sets the event if so.
 //!
 //! ```text
 //!   sleeper: asleep = true ── fence ── look at rings: nothing ── poll(ports, event)
 //!   giver:   put into the ring ── fence ── asleep? ── set event
 //! ```
 //!
-//! Of the two, at least one sees what the other has done, so nothing that was handed over is slept through. Who does not sleep
-//! costs the giver a fence and a load per burst, no system call.
+//! Of the two, at least one sees what the other has done, so nothing that was handed over is slept
+//! through. A thread that is awake costs the giver a fence and a load per burst, no system call.
 //!
 //! Not here: when to sleep, and for how long at most.
 
@@ -27,24 +28,25 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// A place in which nobody lies.
+    /// A place in which no thread lies.
     pub fn new() -> io::Result<Self> {
         // SAFETY: the call takes numbers only.
         let fd = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         Ok(Sleeper {
             asleep: AtomicBool::new(false),
-            // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+            // SAFETY: the kernel has just made this descriptor, and nothing else has it.
             event: unsafe { OwnedFd::from_raw_fd(fd) },
         })
     }
 
-    /// From now on whoever hands something over wakes this thread. It looks for work once more before it sleeps.
+    /// From now on a thread that hands something over wakes this one. This thread looks for work
+    /// once more before it sleeps.
     pub fn lie_down(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Nobody needs to wake this thread any more.
+    /// From now on this thread need not be woken.
     pub fn get_up(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         let mut count = 0_u64;
@@ -52,7 +54,8 @@ impl Sleeper {
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
-    /// Sleeps until one of the descriptors has something to be read, somebody wakes it, or the time is over.
+    /// Sleeps until a descriptor has something to be read, a thread wakes this one, or the time is
+    /// over.
     pub fn sleep(&self, descriptors: &mut Vec<Wanted>, limit: Duration) {
         descriptors.push(Wanted::of(self.event.as_raw_fd()));
         let limit = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX);

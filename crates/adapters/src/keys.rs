@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 pub enum KeyError {
     /// No file.
     #[error(
-        "no key file is named; a link between hosts needs one (or `protection = \"none\"`, by which anybody can speak to its workers)"
+        "no key file is named; a link between hosts needs one (or `protection = \"none\"`, by which any host can speak to its workers)"
     )]
     None,
     /// More files than keys are accepted.
@@ -53,7 +53,7 @@ pub enum KeyError {
         /// The file.
         file: PathBuf,
     },
-    /// Another user's, who could change it.
+    /// Another user's: that user could change it.
     #[error("key file {}: it is of user {owner}, not of {user}; give it to that one with: chown {user} {}", file.display(), file.display())]
     Foreign {
         /// The file.
@@ -174,7 +174,7 @@ fn parse(text: &str) -> Result<(u8, [u8; 32]), (usize, &'static str)> {
     }
     if secret == [0; 32] {
         // What links without a secret are sealed with.
-        return Err(wrong("the key is all zeros, which is nobody's secret"));
+        return Err(wrong("the key is all zeros, which is no secret"));
     }
     if let Some((at, _)) = lines.next() {
         return Err((at + 1, "there is a second key"));

@@ -8,6 +8,8 @@
 //! would otherwise wait, page by page, for the kernel to find and clear 2 MiB: 0.1 ms where memory is at hand, and 5 to 15 ms
 //! in a virtual machine whose host has yet to find it.
 //!
+//! It counts what a thread asks for within [`counted`]: what a worker needs is known by making one, without a second list of its tables' sizes.
+//!
 //! A binary opts in: `#[global_allocator] static MEMORY: LargePages = LargePages;`
 //!
 //! Not here: regions that are asked for as such ([`crate::pages`]), which are always touched.
@@ -27,6 +29,35 @@ pub struct LargePages;
 thread_local! {
     /// Whether this thread's large pieces are touched. Neither made when first used nor dropped, so that an allocator may look at it.
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
+    /// Bytes that this thread has asked for and not given back, while it counts.
+    static COUNTED: Cell<Option<isize>> = const { Cell::new(None) };
+}
+
+/// How many bytes of those that this thread asks for meanwhile are still there at the end. 0 in a binary with another allocator.
+pub fn counted<T>(make: impl FnOnce() -> T) -> (T, usize) {
+    /// Goes back, also if `make` panics.
+    struct Before(Option<isize>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            let more = COUNTED.get().unwrap_or(0);
+            COUNTED.set(self.0.map(|before| before + more));
+        }
+    }
+    let _before = Before(COUNTED.replace(Some(0)));
+    let made = make();
+    let bytes = COUNTED.get().unwrap_or(0);
+    (made, usize::try_from(bytes).unwrap_or(0))
+}
+
+/// Counts what is asked for, or what is given back, if that is wanted.
+fn count(layout: &Layout, sign: isize) {
+    if let Some(so_far) = COUNTED.get() {
+        let bytes = match is_large(layout) {
+            true => whole(layout),
+            false => layout.size(),
+        };
+        COUNTED.set(Some(so_far.wrapping_add(sign.wrapping_mul(bytes as isize))));
+    }
 }
 
 /// Has the large pieces that this thread asks for meanwhile touched at once.
@@ -54,6 +85,7 @@ fn whole(layout: &Layout) -> usize {
 // aligned to 2 MiB, zeroed, and unmapped with the same length, which follows from the layout alone.
 unsafe impl GlobalAlloc for LargePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(&layout, 1);
         if !is_large(&layout) {
             // SAFETY: the caller's promise, handed on.
             return unsafe { System.alloc(layout) };
@@ -62,7 +94,7 @@ unsafe impl GlobalAlloc for LargePages {
             Ok(start) => {
                 advise_huge(start, whole(&layout));
                 if AT_ONCE.get() {
-                    // SAFETY: a fresh mapping of this length, which nobody else has yet.
+                    // SAFETY: a fresh mapping of this length, which nothing else has yet.
                     unsafe { touch_from(start, whole(&layout)) };
                 }
                 start.as_ptr()
@@ -76,17 +108,19 @@ unsafe impl GlobalAlloc for LargePages {
             // SAFETY: a fresh mapping is zeroed.
             return unsafe { self.alloc(layout) };
         }
+        count(&layout, 1);
         // SAFETY: the caller's promise, handed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        count(&layout, -1);
         if !is_large(&layout) {
             // SAFETY: the caller's promise, handed on: it came from there.
             return unsafe { System.dealloc(start, layout) };
         }
         if let Some(start) = NonNull::new(start) {
-            // SAFETY: the mapping that `alloc` made for this layout, used by nobody any more.
+            // SAFETY: the mapping that `alloc` made for this layout, used no more.
             unsafe { unmap(start, whole(&layout)) };
         }
     }
@@ -111,6 +145,27 @@ mod tests {
                 LargePages.dealloc(larger, Layout::from_size_align(size * 2, 64).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_and_not_given_back_is_counted() {
+        let piece = |size| Layout::from_size_align(size, 64).unwrap();
+        // SAFETY: the layouts have sizes; each piece is freed with its layout.
+        unsafe {
+            let before = LargePages.alloc(piece(100));
+            let ((small, large), bytes) = counted(|| {
+                LargePages.dealloc(LargePages.alloc(piece(5000)), piece(5000));
+                let (large, inner) = counted(|| LargePages.alloc_zeroed(piece(LARGE + 1)));
+                assert_eq!(inner, crate::pages::HUGE);
+                (LargePages.alloc_zeroed(piece(700)), large)
+            });
+            assert_eq!(bytes, crate::pages::HUGE + 700);
+            let ((), freed) = counted(|| LargePages.dealloc(before, piece(100)));
+            assert_eq!(freed, 0, "what was there before is not counted");
+            LargePages.dealloc(small, piece(700));
+            LargePages.dealloc(large, piece(LARGE + 1));
+        }
+        assert!(COUNTED.get().is_none());
     }
 
     /// Kilobytes of a piece that there is memory for.

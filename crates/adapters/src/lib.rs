@@ -18,7 +18,7 @@
 //! | [`reflect`] | an outside world that answers |
 //! | [`tee`] | ports made of ports: recorded ones, and an input joined with an output |
 //! | [`uri`], [`open`] | ports by name: `pcap:in.pcap?loop=3` |
-//! | [`report`] | what went wrong at a port, in words, for whoever runs it |
+//! | [`report`] | what went wrong at a port, in words, for the operator |
 //! | [`buffers`] | pools of packet buffers as ports need them |
 //! | [`pages`] | memory in 2 MiB pages |
 //! | [`idle`] | where threads without work sleep |
@@ -58,8 +58,8 @@ use wire::{PacketBox, Pool};
 
 /// Empties a burst at the end of its way: `each` sees every packet, its buffer goes home.
 ///
-/// A buffer of somebody else's pool cannot go there from here: it stays in the burst as [`Kind::Empty`], and the
-/// worker sends it home over a link.
+/// A buffer of another worker's pool cannot go there from here: it stays in the burst as
+/// [`Kind::Empty`], and the worker sends it home over a link.
 #[inline]
 pub(crate) fn consume(pool: &mut Pool, burst: &mut Burst, mut each: impl FnMut(&PacketBox)) {
     let mut foreign = Burst::new();

@@ -138,17 +138,9 @@ impl Ports {
     /// Opens a port that receives from one thing and transmits to another. The same memory queue, reflector or
     /// interface as both is one port.
     pub fn open(&mut self, input: &str, output: &str) -> Result<BoxPort, OpenError> {
-        let (from, to) = (
-            PortUri::parse(input, Role::Input)?,
-            PortUri::parse(output, Role::Output)?,
-        );
+        let (from, to) = pair(input, output)?;
         if from == to {
             return self.open_one(from, Half::Both);
-        }
-        for (uri, parsed) in [(input, &from), (output, &to)] {
-            if matches!(parsed, PortUri::Reflect { .. }) {
-                return Err(OpenError::ReflectorIsBoth { uri: uri.to_owned() });
-            }
         }
         let from = self.open_one(from, Half::Receive)?;
         Ok(Box::new(Duplex::new(from, self.open_one(to, Half::Transmit)?)))
@@ -237,6 +229,24 @@ impl Ports {
             self.reports.clone(),
         ))
     }
+}
+
+/// Whether [`Ports::open`] takes the two as halves of one port; nothing is opened.
+pub fn check_pair(input: &str, output: &str) -> Result<(), OpenError> {
+    pair(input, output).map(drop)
+}
+
+fn pair(input: &str, output: &str) -> Result<(PortUri, PortUri), OpenError> {
+    let from = PortUri::parse(input, Role::Input)?;
+    let to = PortUri::parse(output, Role::Output)?;
+    if from != to {
+        for (uri, parsed) in [(input, &from), (output, &to)] {
+            if matches!(parsed, PortUri::Reflect { .. }) {
+                return Err(OpenError::ReflectorIsBoth { uri: uri.to_owned() });
+            }
+        }
+    }
+    Ok((from, to))
 }
 
 /// A file by its device and number, which all its names share; `None` for what is no file, such as a pipe: that may be shared.

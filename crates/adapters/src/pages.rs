@@ -101,7 +101,7 @@ pub fn map_ahead(length: usize, want: Want, ahead: usize) -> Result<Pages, Pages
     // and plain pages it is.
     let _ = unsafe { madvise(start.as_ptr().cast(), whole, advice) };
     let region = own(start, whole);
-    // SAFETY: a region that nobody else has yet; it holds zeros.
+    // SAFETY: a region that nothing else has yet; it holds zeros.
     unsafe { touch_from(region.start(), ahead.min(whole)) };
     let huge_bytes = huge_bytes_of(&region);
     Ok(Pages {
@@ -115,7 +115,8 @@ pub fn map_ahead(length: usize, want: Want, ahead: usize) -> Result<Pages, Pages
     })
 }
 
-/// Keeps the kernel from putting large pages together for this process, whoever allocates: to measure what they bring.
+/// Keeps the kernel from putting large pages together for this process, in any allocation: to
+/// measure what they bring.
 pub fn only_plain() -> std::io::Result<()> {
     rustix::thread::disable_transparent_huge_pages(true).map_err(Into::into)
 }
@@ -123,7 +124,7 @@ pub fn only_plain() -> std::io::Result<()> {
 /// 2 MiB pages reserved beforehand; `None` if there are not enough.
 fn map_reserved(length: usize) -> Option<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
-    // SAFETY: a new anonymous mapping wherever the kernel likes touches nobody's memory.
+    // SAFETY: a new anonymous mapping, placed by the kernel, touches no memory in use.
     let start = unsafe {
         mmap_anonymous(
             std::ptr::null_mut(),
@@ -150,8 +151,8 @@ pub(crate) fn map_aligned(length: usize) -> rustix::io::Result<NonNull<u8>> {
     let start = start.cast::<u8>();
     let before = start.addr().next_multiple_of(HUGE) - start.addr();
     let after = HUGE - before;
-    // SAFETY: `before + length + after` is the mapping's length, so all three parts lie in it, and nobody has a pointer to
-    // the parts that go. Addresses and lengths are multiples of the base page.
+    // SAFETY: `before + length + after` is the mapping's length, so all three parts lie in it, and
+    // no pointer leads to the parts that go. Addresses and lengths are multiples of the base page.
     unsafe {
         if before > 0 {
             munmap(start.cast::<c_void>(), before)?;
@@ -172,30 +173,30 @@ pub(crate) fn advise_huge(start: NonNull<u8>, length: usize) {
 /// Gives a mapping back.
 ///
 /// # Safety
-/// It was made with this length by [`map_aligned`], and nobody uses it any more.
+/// It was made with this length by [`map_aligned`], and is used no more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, length: usize) {
     // SAFETY: the caller's promise.
     let _ = unsafe { munmap(start.as_ptr().cast(), length) };
 }
 
 fn own(start: NonNull<u8>, length: usize) -> Region {
-    // SAFETY: a fresh private anonymous mapping: zeroed, page-aligned, readable and writable, nobody else's; `release`
-    // unmaps exactly it.
+    // SAFETY: a fresh private anonymous mapping: zeroed, page-aligned, readable and writable, and
+    // not shared; `release` unmaps exactly it.
     unsafe { Region::from_raw(start, length, release) }
 }
 
 /// # Safety
-/// Called once, with a mapping that nobody uses any more.
+/// Called once, with a mapping that is used no more.
 unsafe fn release(start: NonNull<u8>, length: usize) {
-    // SAFETY: by the region's contract this is the mapping it was made from. An error could only mean that it is not
-    // mapped, and there is nobody to tell.
+    // SAFETY: by the region's contract this is the mapping it was made from. An error could only
+    // mean that it is not mapped, and cannot be reported from here.
     let _ = unsafe { munmap(start.as_ptr().cast(), length) };
 }
 
 /// Writes to every page of a fresh mapping, so that all are there from now on.
 ///
 /// # Safety
-/// From `start` on so many bytes are mapped, hold zeros, and are nobody else's.
+/// From `start` on so many bytes are mapped, hold zeros, and are the caller's alone.
 pub(crate) unsafe fn touch_from(start: NonNull<u8>, length: usize) {
     for at in (0..length).step_by(BASE) {
         // SAFETY: within what the caller promises; it holds zero before and after.

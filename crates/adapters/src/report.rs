@@ -1,4 +1,4 @@
-//! What went wrong at a port, in words, for whoever runs it.
+//! What went wrong at a port, in words, for the operator.
 //!
 //! A port has no return value for "the disk is full": packets go on, are counted as unsent, and the reason is put
 //! here once. [`Reports`] is a handle to one list; every port opened with it writes there, and the binary takes the

@@ -9,23 +9,26 @@
 //! ```
 //!
 //! A ring never loses anything, so it must hold all buffers that can be in it: its capacity is at least the number of
-//! buffers in all pools that reach it, which whoever makes the pair guarantees and `transmit` asserts. So that a slow
-//! reader is noticed before it has all of them, [`RingPort::room`](Port::room) counts up to a lower limit; messages and
-//! buffers on their way home pass beyond it.
+//! buffers in all pools that reach it, which the maker of the pair guarantees and `transmit`
+//! asserts. So that a slow reader is noticed before it has all of them,
+//! [`RingPort::room`](Port::room) counts up to a lower limit; messages and buffers on their way
+//! home pass beyond it.
 //!
 //! ```text
 //!   open ─► closed (this end says it sends no more, or is dropped) ─► finished (… and the ring is empty)
 //! ```
 //!
-//! *Sessions.* A ring outlives the workers at its ends, where these come and go while the process runs: whoever begins or ends at one says so
-//! ([`RingPort::set_session`]), and the other end sees it behind everything that was sent before. What is sent to an end at which nobody is stays
-//! in the ring: buffers on their way home, for the next worker there, and at first what was for the last one, which its wreck takes off and sends home
-//! (`runtime::worker::failing`).
+//! *Sessions.* A ring outlives the workers at its ends, where these come and go while the process
+//! runs. A worker that begins or ends at one says so ([`RingPort::set_session`]), and the other end
+//! sees it behind everything that was sent before. What is sent to an end without a worker stays in
+//! the ring: buffers on their way home, for the next worker there, and at first what was for the
+//! last one, which its wreck takes off and sends home (`runtime::worker::failing`).
 //!
-//! Invariants: order; nothing lost, nothing twice; an empty buffer is not counted as a packet; who sees that the other end
-//! closed sees all it sent before. The tests below with two threads hold them; `cargo xtask nightly` runs these under miri with
-//! many seeds, each another order of the threads and other values that atomics may show. The ring itself is `rtrb`'s, used as
-//! it is; what is ours is the flags of the ends, and how they go with the ring.
+//! Invariants: order; nothing lost, nothing twice; an empty buffer is not counted as a packet; an
+//! end that sees the other closed sees all it sent before. The tests below with two threads hold
+//! them; `cargo xtask nightly` runs these under miri with many seeds, each another order of the
+//! threads and other values that atomics may show. The ring itself is `rtrb`'s, used as it is; what
+//! is ours is the flags of the ends, and how they go with the ring.
 //!
 //! Not here: links between processes and hosts, which copy.
 
@@ -42,7 +45,7 @@ pub struct RingPort {
     incoming: Consumer<PacketBox>,
     closed_here: Arc<AtomicBool>,
     closed_there: Arc<AtomicBool>,
-    /// Who is here, who is there, and who was there when last looked.
+    /// The sessions of the worker here, of the one there, and of the one there at the last look.
     session_here: Arc<AtomicU64>,
     session_there: Arc<AtomicU64>,
     session: u64,
@@ -95,12 +98,14 @@ impl RingPort {
         self.closed_here.store(true, Ordering::Release);
     }
 
-    /// Says who is at this end from now on: 0, nobody; another number than ever before, somebody who begins.
+    /// Sets the session at this end from now on: 0 without a worker; a number never used before for
+    /// a worker that begins.
     pub fn set_session(&mut self, session: u64) {
         self.session_here.store(session, Ordering::Release);
     }
 
-    /// Looks who is at the other end, nothing being on the way from there. For links that nobody reads yet.
+    /// Takes over the other end's session, unless something is still on the way from there. For
+    /// links that no worker reads yet.
     pub fn look(&mut self) {
         let there = self.session_there.load(Ordering::Acquire);
         // In this order: what was sent before is in the ring by the time that it is seen.
@@ -114,7 +119,7 @@ impl RingPort {
         self.incoming.slots()
     }
 
-    /// The other end is gone, and with it whoever would have taken these.
+    /// The other end is gone, and with it the worker that would have taken these.
     #[cold]
     fn lose(&mut self, pool: &mut Pool, burst: &mut Burst) {
         let unsent = &mut self.counters.unsent_packets;
@@ -261,7 +266,7 @@ mod tests {
         assert!(!a.finished());
         a.receive(0, &mut pool, &mut burst);
         assert!(a.finished());
-        // Nobody is there any more: what is sent is counted, and the buffer comes home.
+        // The other end is gone: what is sent is counted, and the buffer comes home.
         a.transmit(0, &mut pool, &mut burst);
         assert_eq!((a.counters().unsent_packets, pool.free()), (1, 2));
     }
@@ -311,7 +316,8 @@ mod tests {
         a.transmit(0, &mut pool, &mut burst);
     }
 
-    /// Closed, or dropped, right behind the last packet: whoever sees that the end is reached has all that was sent before.
+    /// Closed, or dropped, right behind the last packet: an end that sees the other finished has
+    /// all that was sent before.
     #[test]
     fn threads_what_was_sent_before_the_end_is_received() {
         const ROUNDS: usize = if cfg!(miri) { 4 } else { 2000 };

@@ -25,7 +25,7 @@
 //! Invariants: a datagram that is not this link's, or was cut off, is counted as refused and changes nothing; nothing is allocated after the
 //! start.
 //!
-//! Not here: keys, who the peers are.
+//! Not here: keys, which workers the peers are.
 
 use crate::datagrams::{Incoming, Outgoing, widen};
 use crate::report::Reports;
@@ -90,7 +90,7 @@ pub enum UdpError {
         /// The address.
         address: IpAddr,
     },
-    /// Somebody has the port.
+    /// Another socket has the port.
     #[error(
         "UDP port {port} of {address} is taken: perhaps this member runs already, or another program speaks Geneve here (`ss -ulnp` tells)"
     )]
@@ -391,9 +391,9 @@ mod tests {
         assert_eq!((counters.received_packets, counters.refused_packets), (1, 5));
     }
 
-    /// Nobody is there yet: what is sent is lost, and the link works on.
+    /// The peer is not there yet: what is sent is lost, and the link works on.
     #[test]
-    fn nobody_there_is_no_error() {
+    fn a_missing_peer_is_no_error() {
         let [a, b] = addresses();
         let mut here = open(a, b, front(1, 2));
         for _ in 0..10 {

@@ -8,8 +8,9 @@
 //!                                          └───────── Report ──────────────────┘
 //! ```
 //!
-//! Heartbeats count from when they came in, not from when they are looked at: a slow decider suspects nobody. A coordinator that was
-//! stopped itself (more than half of a suspicion between two looks) suspects nobody for a settling time.
+//! Heartbeats count from when they came in, not from when they are looked at: a slow decider
+//! suspects no worker for that. A coordinator that was stopped itself (more than half of a
+//! suspicion between two looks) suspects no worker for a settling time.
 //!
 //! A worker's number belongs to its member's name, its role and its place among the member's workers of that role, for good. It is in the
 //! log, with the incarnation, before the machine hears of the worker.
@@ -17,13 +18,24 @@
 //! States: *settling* (listens, decides nothing) → *deciding* ⇄ *in trouble* (the log takes nothing) → *over* (the log is not to be
 //! trusted). Only *deciding* takes asks that need a record.
 //!
+//! *A runtime that is to be recovered* though it lives is heard no more from then on. So the
+//! machine finds it silent, withdraws its leases and removes it by
+//! a view, as any other that has failed; of a coordinator that begins again meanwhile it is heard
+//! again, and stays.
+//!
 //! Not here: rights (`service`), the disk (`log`).
 
 mod asks;
 mod book;
 mod configured;
+mod enlisted;
+mod loads;
+mod recording;
+mod trial;
 
-pub use asks::{Answer, Ask, Handle, Published, Question, Told};
+pub use asks::{Answer, Ask, Enlisting, Handle, Published, Question, Told};
+
+pub use trial::TRIAL_MS;
 
 use crate::log::{Log, LogError, Report, Writer};
 use crate::proto;
@@ -58,7 +70,9 @@ enum Pending {
     Join(Box<Joining>),
     Number,
     Token(oneshot::Sender<Answer>),
-    /// What was decided, and who asked for it, if an operator did.
+    /// The last of the records by which a member has numbers.
+    Enlisted(Box<proto::EnlistAnswer>, oneshot::Sender<Answer>),
+    /// What was decided, and the way back to the operator, if one asked for it.
     Configured(Box<proto::Configuration>, Option<oneshot::Sender<Answer>>),
 }
 
@@ -99,6 +113,12 @@ pub(crate) struct Decider {
     joining: BTreeSet<(WorkerId, Incarnation)>,
     waiting: Vec<Waiting>,
     heard: BTreeMap<WorkerId, (Instant, proto::Load)>,
+    /// Workers whose last heartbeat named others that they do not hear.
+    missing: BTreeSet<WorkerId>,
+    /// Lives that are to be removed, and are heard no more.
+    unheard: BTreeSet<(WorkerId, Incarnation)>,
+    /// When members are told loads again.
+    loads_at: Instant,
     trouble: Option<String>,
     is_over: Option<String>,
     published: watch::Sender<Arc<Published>>,
@@ -116,7 +136,7 @@ pub(crate) struct Replayed {
     next_record: u64,
 }
 
-/// Reads the log, or begins it with a view of nobody.
+/// Reads the log, or begins it with a view without members.
 pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogError> {
     let mut records = log.read()?;
     if records.is_empty() {
@@ -145,6 +165,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
             proto::record::What::TokenUsed(token) => {
                 book.use_token(number, &token).ok_or(LogError::Meaning(number))?;
             }
+            proto::record::What::Enlisted(contact) => spare.extend(book.enlist(number, contact)),
             proto::record::What::Configured(configuration) => {
                 let before = configured.replay(number, configuration);
                 spare.extend(before.ok_or(LogError::Meaning(number))?);
@@ -173,7 +194,8 @@ impl Decider {
         events: Events,
         refused: Arc<crate::refusal::Refusals>,
     ) -> (Self, watch::Receiver<Arc<Published>>) {
-        let first = Published::of(&replayed.machine, replayed.configured.decided());
+        let contacts = enlisted::contacts(&replayed.machine, &replayed.book);
+        let first = Published::of(&replayed.machine, replayed.configured.decided(), contacts);
         let (published, newest) = watch::channel(Arc::new(first));
         let decider = Decider {
             begun,
@@ -190,6 +212,9 @@ impl Decider {
             joining: BTreeSet::new(),
             waiting: Vec::new(),
             heard: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            unheard: BTreeSet::new(),
+            loads_at: begun,
             trouble: None,
             is_over: None,
             published,
@@ -199,7 +224,7 @@ impl Decider {
         (decider, newest)
     }
 
-    /// Until it is told to end, or nobody can tell it anything.
+    /// Until it is told to end, or no sender is left that could tell it anything.
     pub(crate) fn run(mut self, told: &Receiver<Told>) {
         let pause = Duration::from_nanos(self.timing.suspicion / 4);
         let pause = pause.clamp(Duration::from_millis(1), Duration::from_millis(10));
@@ -210,7 +235,7 @@ impl Decider {
                 Err(RecvTimeoutError::Timeout) => None,
             };
             self.look_at_clock();
-            // What has come in counts before anybody is found silent.
+            // What has come in counts before any worker is found silent.
             for told in first.into_iter().chain(told.try_iter().take(ASKS_MAX)) {
                 match told {
                     Told::End => return,
@@ -225,7 +250,7 @@ impl Decider {
         nanos(moment.saturating_duration_since(self.begun))
     }
 
-    /// A coordinator that was stopped has heard nobody, and that is nobody's fault.
+    /// A coordinator that was stopped has heard no worker, and suspects none for that.
     fn look_at_clock(&mut self) {
         let now = Instant::now();
         let gap = nanos(now.saturating_duration_since(self.looked));
@@ -252,6 +277,10 @@ impl Decider {
         let now = Instant::now();
         if !self.is_settling() {
             self.tell(now, Input::Tick);
+        }
+        self.tell_loads(now);
+        if self.why_not_now().is_none() {
+            self.look_at_trial(now);
         }
         let mut kept = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
@@ -322,7 +351,8 @@ impl Decider {
 
     fn publish(&mut self) {
         self.look_at_configuration();
-        let published = Published::of(&self.machine, self.configured.decided());
+        let contacts = enlisted::contacts(&self.machine, &self.book);
+        let published = Published::of(&self.machine, self.configured.decided(), contacts);
         (self.events)(Event::Published {
             view: published.view.number,
             members: published.view.members.len(),
@@ -331,22 +361,17 @@ impl Decider {
         let view = self.machine.view();
         self.joining.retain(|(id, life)| !view.has(*id, *life));
         self.heard.retain(|id, _| view.member(*id).is_some());
+        self.unheard.retain(|(id, life)| view.has(*id, *life));
+        let published = Published {
+            loads: self.loads(Instant::now()),
+            ..published
+        };
         self.published.send_replace(Arc::new(published));
         let needed = self.machine.needed();
         let spare = self
             .decisions
             .extract_if(.., |number, _| !needed.contains(number));
         self.spare.extend(spare.map(|(_, record)| record));
-    }
-
-    /// Hands a record to the log.
-    fn record(&mut self, what: proto::record::What, pending: Pending) -> u64 {
-        let number = self.next_record;
-        self.next_record += 1;
-        let record = proto::Record { what: Some(what) }.encode_to_vec();
-        self.pending.push_back((number, pending));
-        self.writer.append(number, record);
-        number
     }
 
     fn on_report(&mut self, report: Report) {
@@ -379,6 +404,9 @@ impl Decider {
             Pending::Number => {}
             Pending::Token(answer) => {
                 let _ = answer.send(Answer::Done(Vec::new()));
+            }
+            Pending::Enlisted(enlisted, answer) => {
+                let _ = answer.send(Answer::Enlisted(enlisted));
             }
             Pending::Join(joining) => self.bring_in(joining.lives, joining.answer),
             Pending::Configured(configuration, answer) => {
@@ -413,6 +441,9 @@ impl Decider {
                     self.machine.suspects().0
                 ));
             }
+            if self.unheard.contains(&(id, life)) {
+                continue;
+            }
             if self.machine.view().has(id, life) {
                 self.heard.insert(id, (at, beat.load.unwrap_or_default()));
             }
@@ -424,6 +455,16 @@ impl Decider {
             let stands = stands.filter(|stands| stands.incarnation == life);
             if beat.ready && stands.is_some_and(|stands| stands.standing == Standing::Joining) {
                 self.tell(at, Input::Stand(id, Some(Standing::Running)));
+            }
+            let Some(unheard) = translate::to_workers(&beat.unheard) else {
+                return self.refused.count(Refusal::Malformed);
+            };
+            let was_missing = self.missing.remove(&id);
+            if !unheard.is_empty() {
+                self.missing.insert(id);
+            }
+            if was_missing || !unheard.is_empty() {
+                self.tell(at, Input::Unheard(id, life, unheard));
             }
             for withdrawn in &beat.withdrawn {
                 let Some(of) = withdrawn.worker.as_ref().and_then(translate::to_worker) else {
@@ -470,7 +511,9 @@ impl Decider {
                 incarnation,
                 roles,
                 numbers,
-            } => self.on_join(&member, incarnation, (&roles, &numbers), answer),
+                plan,
+            } => self.on_join(&member, incarnation, (&roles, &numbers), plan, answer),
+            Question::Enlist(enlisting) => self.on_enlist(*enlisting, answer),
             Question::Leave { member, incarnation } => {
                 let lives = self.lives_of(&member);
                 let lives = lives.into_iter().filter(|(_, life)| *life == incarnation);
@@ -483,6 +526,8 @@ impl Decider {
                 let _ = answer.send(Answer::Configuration(Box::new(configuration)));
             }
             Question::Configure { view, configuration } => self.on_configure(view, *configuration, answer),
+            Question::Confirm => self.on_confirm(answer),
+            Question::Recover { runtime } => self.on_recover(WorkerId::runtime(runtime), answer),
             Question::Drain { member } => match self.lives_of(&member) {
                 lives if lives.is_empty() => {
                     let why = format!("no member in view is called `{member}`");
@@ -541,6 +586,7 @@ impl Decider {
         member: &str,
         incarnation: Incarnation,
         (roles, numbers): (&[Role], &[u16]),
+        plan: Option<proto::Plan>,
         answer: oneshot::Sender<Answer>,
     ) {
         let mut places = BTreeMap::new();
@@ -584,9 +630,13 @@ impl Decider {
             return self.bring_in(lives, answer);
         }
         for (slot, (id, life)) in slots.iter().zip(&lives) {
-            let numbered = slot.record(*id, *life);
+            let plan = plan.clone();
+            let numbered = proto::Numbered {
+                plan,
+                ..slot.record(*id, *life)
+            };
             let before = self.book.number(self.next_record, &numbered);
-            self.spare.extend(before.flatten());
+            self.spare.extend(before.unwrap_or_default());
             self.joining.insert((*id, *life));
             self.record(proto::record::What::Numbered(numbered), Pending::Number);
         }
@@ -597,12 +647,20 @@ impl Decider {
     }
 
     fn bring_in(&mut self, lives: Vec<(WorkerId, Incarnation)>, answer: oneshot::Sender<Answer>) {
-        for (id, life) in &lives {
-            if !self.machine.view().has(*id, *life) {
-                self.tell(Instant::now(), Input::Join(*id, *life));
-            }
-        }
+        self.tell(Instant::now(), Input::Join(lives.clone()));
         self.wait(lives, Some(Standing::Joining), answer);
+    }
+
+    /// A runtime is to be removed: nothing of this life of it is heard from now on.
+    fn on_recover(&mut self, id: WorkerId, answer: oneshot::Sender<Answer>) {
+        let Some(member) = self.machine.view().member(id).copied() else {
+            let why = format!("no member in view has runtime {}", id.number);
+            let _ = answer.send(Answer::Refused(Refusal::NoMember, why));
+            return;
+        };
+        let life = (id, member.incarnation);
+        self.unheard.insert(life);
+        self.wait(vec![life], None, answer);
     }
 
     fn stand(
@@ -629,12 +687,6 @@ impl Decider {
             standing,
             answer,
         });
-    }
-
-    fn lives_of(&self, member: &str) -> Vec<(WorkerId, Incarnation)> {
-        let members = self.machine.view().members().iter();
-        let its = members.filter(|known| self.book.is_of(known.id, member));
-        its.map(|known| (known.id, known.incarnation)).collect()
     }
 
     fn status(&self) -> proto::StatusAnswer {
@@ -672,7 +724,10 @@ impl Decider {
             records: records as u64,
             // The service knows.
             serving: Vec::new(),
-            configuration: Some(self.configured.decided()),
+            configuration: Some(proto::Decided {
+                trial: self.configured.trial_left(Instant::now()),
+                ..self.configured.decided()
+            }),
         }
     }
 }

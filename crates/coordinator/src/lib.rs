@@ -1,10 +1,10 @@
-//! Who is a member of a cluster of several processes: the coordinator, its log, and the members' side of it
-//! (NFVactor III-D and IV-B3, NFActor 3.2).
+//! The members of a cluster of several processes: the coordinator, its log, and the members' side
+//! of it (NFVactor III-D and IV-B3, NFActor 3.2).
 //!
 //! # Parties
 //!
 //! ```text
-//!   operator ───── Status, Drain, MakeToken, Relay ─────┐
+//!   operator ── Status, Drain, Relay, Recover, … ───────┐
 //!                                                       ▼
 //!   member process                              coordinator process
 //!   ┌───────────────────────────────┐           ┌──────────────────────────────────────────┐
@@ -17,7 +17,7 @@
 //!
 //! | thread | has | waits for |
 //! |---|---|---|
-//! | service | connections, certificates, who may call what | nothing: a full queue is a refusal (`busy`) |
+//! | service | connections, certificates, which caller may call what | nothing: a full queue is a refusal (`busy`) |
 //! | decider | `protocols::membership::Coordinator`, names and numbers of workers, loads | asks, or the next look |
 //! | log | the store | the disk |
 //! | agent (at a member) | the connection, heartbeats | the network |
@@ -63,21 +63,26 @@
 //!
 //! # Restart
 //!
-//! A coordinator replays the log, then listens for a *settling* time: it decides nothing and answers `settling` to those who ask for
-//! decisions. Members connect again by themselves. Then it listens for the same time once more before it suspects anybody.
+//! A coordinator replays the log, then listens for a *settling* time: it decides nothing and
+//! answers `settling` to callers that ask for decisions. Members connect again by themselves. Then
+//! it listens for the same time once more before it suspects any member.
 //!
-//! Without any coordinator members go on for ever with the view they have: leases come from members. Nobody joins, leaves or is removed.
+//! Without any coordinator members go on for ever with the view they have: leases come from
+//! members. No member joins, leaves or is removed.
 //!
 //! # Invariants
 //!
-//! - A view, a number of a worker and a used token are in the log before anybody hears of them: `log_before_act`.
+//! - A view, a number of a worker and a used token are in the log before any member or
+//!   operator hears of them: `log_before_act`.
 //! - A restart decides nothing twice, and no view changes by it: `killed_and_started_again_it_decides_nothing_twice`.
 //! - A worker has the same number in each of its lives.
 //! - A token is good once, until it is over.
 //! - Each queue is bounded: asks ([`decider::ASKS_MAX`]), joins under way, connections, requests that are relayed ([`relay`]), a worker's rings.
-//! - Who is refused is refused by a name ([`refusal::Refusal`]), which is counted; others are not disturbed.
+//! - Each refusal has a name ([`refusal::Refusal`]), and is counted; other callers are not
+//!   disturbed.
 //!
-//! Not here: leases themselves and who is suspected (`protocols::membership`), the data path, recovery and replicas.
+//! Not here: leases themselves and which members are suspected (`protocols::membership`), the data
+//! path, recovery and replicas.
 
 pub mod agent;
 pub mod decider;

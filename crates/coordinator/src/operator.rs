@@ -37,7 +37,7 @@ fn within<T>(runtime: &Runtime, work: impl Future<Output = Result<T, CallError>>
 }
 
 impl Operator {
-    /// Who is there.
+    /// The members, as the coordinator knows them.
     pub fn status(&self) -> Result<proto::StatusAnswer, CallError> {
         self.connect()?.status()
     }
@@ -67,11 +67,74 @@ pub struct Line {
 }
 
 impl Line {
-    /// Who is there.
+    /// The members, as the coordinator knows them.
     pub fn status(&mut self) -> Result<proto::StatusAnswer, CallError> {
         let client = &mut self.client;
         within(&self.runtime, async {
             Ok(client.status(proto::StatusRequest {}).await?.into_inner())
+        })
+    }
+
+    /// So many flows of one runtime are to go to another; 0: all. What the member says that has the
+    /// first.
+    pub fn migrate(
+        &mut self,
+        source: u32,
+        target: u32,
+        flows: u64,
+    ) -> Result<proto::MemberAnswer, CallError> {
+        let client = &mut self.client;
+        let request = proto::SetMigrationTargetRequest {
+            source,
+            target,
+            flows,
+        };
+        within(&self.runtime, async {
+            let answer = client.set_migration_target(request).await?.into_inner();
+            Ok(answer.answer.unwrap_or_default())
+        })
+    }
+
+    /// Which runtime is to keep the copies of another one's flows. What the member says that has
+    /// this one.
+    pub fn replica(
+        &mut self,
+        runtime: u32,
+        replica: Option<u32>,
+    ) -> Result<Vec<proto::MemberAnswer>, CallError> {
+        self.set_replicas(proto::SetReplicasRequest {
+            runtime,
+            replicas: replica.into_iter().collect(),
+            ..proto::SetReplicasRequest::default()
+        })
+    }
+
+    /// Which copies are to be kept of a chain's flows; empty: as the configuration says. What each
+    /// member says.
+    pub fn copies(&mut self, chain: &str, policy: &str) -> Result<Vec<proto::MemberAnswer>, CallError> {
+        self.set_replicas(proto::SetReplicasRequest {
+            chain: chain.to_owned(),
+            policy: policy.to_owned(),
+            ..proto::SetReplicasRequest::default()
+        })
+    }
+
+    fn set_replicas(
+        &mut self,
+        request: proto::SetReplicasRequest,
+    ) -> Result<Vec<proto::MemberAnswer>, CallError> {
+        let client = &mut self.client;
+        within(&self.runtime, async {
+            Ok(client.set_replicas(request).await?.into_inner().answers)
+        })
+    }
+
+    /// A runtime is no member any more, though it lives: the number of the view without it.
+    pub fn recover(&mut self, runtime: u32) -> Result<u32, CallError> {
+        let client = &mut self.client;
+        within(&self.runtime, async {
+            let request = proto::RecoverRequest { runtime };
+            Ok(client.recover(request).await?.into_inner().view)
         })
     }
 
@@ -94,6 +157,18 @@ impl Line {
         within(&self.runtime, async {
             client.configure(request).await?;
             Ok(())
+        })
+    }
+
+    /// The configuration that is on trial stays; its number. The log has it when this returns.
+    pub fn confirm(&mut self) -> Result<u64, CallError> {
+        let client = &mut self.client;
+        within(&self.runtime, async {
+            Ok(client
+                .confirm(proto::ConfirmRequest {})
+                .await?
+                .into_inner()
+                .number)
         })
     }
 

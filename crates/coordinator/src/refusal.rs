@@ -51,8 +51,6 @@ pub enum Refusal {
     NoMember,
     /// What was asked for was not decided in time.
     Late,
-    /// The call is not there yet.
-    Absent,
     /// The member has no connection by which it answers requests.
     MemberAway,
     /// The member has not answered a request in time.
@@ -67,10 +65,22 @@ pub enum Refusal {
     OneProcess,
     /// Another configuration, or another view, was decided meanwhile.
     Overtaken,
+    /// The member's name is another process's.
+    NameTaken,
+    /// The address is another member's, of another host.
+    AddressTaken,
+    /// The configuration has no room for more runtimes.
+    NoRoom,
+    /// The member's configuration or program is not that of the others.
+    PlanDiffers,
+    /// A configuration is on trial.
+    OnTrial,
+    /// No configuration is on trial.
+    NoTrial,
 }
 
 /// All of them.
-pub const ALL: [Refusal; 30] = [
+pub const ALL: [Refusal; 35] = [
     Refusal::NotTls,
     Refusal::SlowHandshake,
     Refusal::Connections,
@@ -93,7 +103,6 @@ pub const ALL: [Refusal; 30] = [
     Refusal::LogBehind,
     Refusal::NoMember,
     Refusal::Late,
-    Refusal::Absent,
     Refusal::MemberAway,
     Refusal::MemberSilent,
     Refusal::MemberBusy,
@@ -101,6 +110,12 @@ pub const ALL: [Refusal; 30] = [
     Refusal::TooLong,
     Refusal::OneProcess,
     Refusal::Overtaken,
+    Refusal::NameTaken,
+    Refusal::AddressTaken,
+    Refusal::NoRoom,
+    Refusal::PlanDiffers,
+    Refusal::OnTrial,
+    Refusal::NoTrial,
 ];
 
 impl Refusal {
@@ -129,7 +144,6 @@ impl Refusal {
             Refusal::LogBehind => "log-behind",
             Refusal::NoMember => "no-such-member",
             Refusal::Late => "not-decided-in-time",
-            Refusal::Absent => "not-there-yet",
             Refusal::MemberAway => "member-away",
             Refusal::MemberSilent => "member-silent",
             Refusal::MemberBusy => "member-busy",
@@ -137,6 +151,12 @@ impl Refusal {
             Refusal::TooLong => "answer-too-long",
             Refusal::OneProcess => "of-one-process",
             Refusal::Overtaken => "overtaken",
+            Refusal::NameTaken => "name-taken",
+            Refusal::AddressTaken => "address-taken",
+            Refusal::NoRoom => "no-free-number",
+            Refusal::PlanDiffers => "settings-differ",
+            Refusal::OnTrial => "on-trial",
+            Refusal::NoTrial => "not-on-trial",
         }
     }
 
@@ -148,16 +168,22 @@ impl Refusal {
             | Refusal::TokenForged
             | Refusal::CertificateRole => Code::Unauthenticated,
             Refusal::Role | Refusal::Foreign => Code::PermissionDenied,
-            Refusal::Incarnation | Refusal::NumberTaken | Refusal::OneProcess | Refusal::Overtaken => {
-                Code::FailedPrecondition
-            }
+            Refusal::Incarnation
+            | Refusal::NumberTaken
+            | Refusal::OneProcess
+            | Refusal::Overtaken
+            | Refusal::NameTaken
+            | Refusal::AddressTaken
+            | Refusal::OnTrial
+            | Refusal::NoTrial
+            | Refusal::PlanDiffers => Code::FailedPrecondition,
+            Refusal::NoRoom => Code::ResourceExhausted,
             Refusal::Malformed => Code::InvalidArgument,
             Refusal::Full | Refusal::Busy | Refusal::Connections | Refusal::MemberBusy | Refusal::TooLong => {
                 Code::ResourceExhausted
             }
             Refusal::NoMember => Code::NotFound,
             Refusal::Late | Refusal::MemberSilent => Code::DeadlineExceeded,
-            Refusal::Absent => Code::Unimplemented,
             Refusal::MemberFailed => Code::Internal,
             _ => Code::Unavailable,
         }
@@ -176,8 +202,14 @@ pub fn is(status: &Status, refusal: Refusal) -> bool {
 }
 
 /// How often each was given.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Refusals([AtomicU64; ALL.len()]);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Refusals(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
 
 impl Refusals {
     /// Counts one.

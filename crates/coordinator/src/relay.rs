@@ -23,7 +23,7 @@
 //! Invariants: an answer goes to the request of its number, once; a request that no operator waits for any more has no entry; what a member says unasked is
 //! dropped.
 //!
-//! Not here: what requests mean (`flowkeep::control`), who calls (`service::calls`).
+//! Not here: what requests mean (`flowkeep::control`), which callers may ask (`service::calls`).
 
 use crate::identity::Right;
 use crate::proto::served::What;
@@ -62,6 +62,42 @@ pub type Judge = fn(&[u8]) -> Result<Right, Unfit>;
 /// The judge of a coordinator that relays nothing.
 pub fn none(_: &[u8]) -> Result<Right, Unfit> {
     Err(Unfit::Unknown("this coordinator relays no requests".to_owned()))
+}
+
+/// What the coordinator itself has a member do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order<'a> {
+    /// Flows of one runtime go to another.
+    Migrate {
+        /// The runtime that gives.
+        source: u16,
+        /// The runtime that takes.
+        target: u16,
+        /// At most; 0: all.
+        flows: u64,
+    },
+    /// Which copies are kept of a chain's flows.
+    Copy {
+        /// The chain.
+        chain: &'a str,
+        /// How; empty: as the configuration says.
+        policy: &'a str,
+    },
+    /// Which runtime keeps the copies of another one's flows.
+    Replica {
+        /// The runtime whose flows are copied.
+        runtime: u16,
+        /// The one that keeps them; none: the one that the layout says.
+        replica: Option<u16>,
+    },
+}
+
+/// Says an order as a request of a member. An error says what is wrong with the order.
+pub type Scribe = fn(Order<'_>) -> Result<Vec<u8>, String>;
+
+/// The scribe of a coordinator that orders nothing.
+pub fn no_orders(_: Order<'_>) -> Result<Vec<u8>, String> {
+    Err("this coordinator gives no orders to members".to_owned())
 }
 
 type Refused = (Refusal, String);

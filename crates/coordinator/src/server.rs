@@ -4,7 +4,7 @@ use crate::decider::{Decider, Handle, replay};
 use crate::identity::{Authority, AuthorityError, Identity, TlsError, server};
 use crate::log::{Log, LogError, Writer};
 use crate::refusal::{Refusal, Refusals};
-use crate::relay::{self, Judge, Relay};
+use crate::relay::{self, Judge, Relay, Scribe};
 use crate::service::{self, Service};
 use protocols::membership::Timing;
 use std::net::SocketAddr;
@@ -38,6 +38,13 @@ pub enum Event {
         /// Where it came from.
         from: SocketAddr,
     },
+    /// A configuration was not confirmed in time: the one before is decided, by another number.
+    GoesBack {
+        /// Its number.
+        number: u64,
+        /// That of the configuration before, from now on.
+        now: u64,
+    },
     /// No decision is made, and why.
     Trouble(String),
     /// The log takes records again.
@@ -55,6 +62,10 @@ impl std::fmt::Display for Event {
             } => write!(f, "view {view}: {members} members, {suspects} suspected"),
             Event::Reached(view) => write!(f, "view {view} has reached its members"),
             Event::Refused { name, from } => write!(f, "refused {from}: {name}"),
+            Event::GoesBack { number, now } => write!(
+                f,
+                "configuration {number} was not confirmed and goes back: the one before is configuration {now}"
+            ),
             Event::Trouble(why) => write!(f, "no decisions: {why}"),
             Event::LogTakes => f.write_str("the log takes records again"),
         }
@@ -80,10 +91,13 @@ pub struct Settings {
     pub events: Events,
     /// Which right a request for a member needs.
     pub judge: Judge,
+    /// How orders are said to members.
+    pub scribe: Scribe,
 }
 
 impl Settings {
-    /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms, suspicion after 50 ms, a settling time of 1 s.
+    /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms, suspicion after 50 ms, a settling time of 1 s, and 2 s
+    /// until one of two workers goes that do not hear each other.
     /// No request is relayed unless a judge is set.
     pub fn read(directory: &Path, listen: SocketAddr, events: Events) -> Result<Self, AuthorityError> {
         Ok(Settings {
@@ -94,10 +108,12 @@ impl Settings {
                 term: protocols::membership::Term { lease: 40_000_000 },
                 suspicion: 50_000_000,
                 settling: 1_000_000_000,
+                unheard: 2_000_000_000,
             },
             certificates: Duration::from_secs(3650 * 86_400),
             events,
             judge: relay::none,
+            scribe: relay::no_orders,
         })
     }
 }
@@ -167,6 +183,7 @@ impl Server {
             events: settings.events.clone(),
             relay: Arc::new(Relay::default()),
             judge: settings.judge,
+            scribe: settings.scribe,
         };
         let (end, ended) = oneshot::channel();
         let (ready, readiness) = mpsc::channel();

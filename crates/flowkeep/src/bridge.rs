@@ -59,7 +59,7 @@ fn try_run(job: &BridgeJob) -> Result<ExitCode, OpenError> {
     for port in &mut ports {
         port.attach(&mut pool)?;
     }
-    // Whoever started this waits for the line: from here on frames pass.
+    // The process that started this waits for the line: from here on frames pass.
     let _ = writeln!(io::stderr(), "bridging {} and {}", job.ports[0], job.ports[1]);
     pass(&mut ports, &mut pool, &job.stop);
     let counters = ports.each_ref().map(|port| port.counters());

@@ -1,7 +1,8 @@
 //! What the control thread may ask of a running cluster.
 //!
-//! The workers share nothing; whoever drives them answers for all of them. The control socket, the metrics and the final
-//! report all take their figures from here, so that they cannot differ.
+//! The workers share nothing; the process that drives them answers for all of them. The control
+//! socket, the metrics and the final report all take their figures from here, so that they cannot
+//! differ.
 //!
 //! Every packet is accounted for: `in + made = out + held + passing + dropped`. *Made* are packets that functions emitted,
 //! *held* those that functions, waiting calls and fragments keep, *passing* those between two workers: what the others leave over,
@@ -132,9 +133,22 @@ pub trait Cluster: Send + Sync {
         Err("runtimes neither come nor go here".into())
     }
 
+    /// Has the process end at once, as a failure does, with all its runtimes; this is one of them.
+    fn fail(&self, runtime: u16) -> Result<(), String> {
+        let _ = runtime;
+        Err("this process is no member of a cluster".into())
+    }
+
     /// What is copied of a chain's flows from now on, at the runtimes of this process; `None`: what the configuration says.
     fn set_replication(&self, chain: &str, policy: Option<ReplicationPolicy>) -> Result<(), String> {
         let _ = (chain, policy);
+        Err("no copies are kept here".into())
+    }
+
+    /// Which runtime keeps the copies of a runtime's flows, of this process; `None`: the one that
+    /// the layout says.
+    fn set_replica(&self, runtime: u16, replica: Option<u16>) -> Result<(), String> {
+        let _ = (runtime, replica);
         Err("no copies are kept here".into())
     }
 
@@ -153,7 +167,7 @@ pub trait Cluster: Send + Sync {
     }
 }
 
-/// What somebody wants to see.
+/// What a watch shows.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// What becomes of a flow's packets.
@@ -162,6 +176,15 @@ pub enum Subject {
         key: FlowKey,
         /// Packets, at most.
         packets: u32,
+    },
+    /// The same at one of several processes, which trace it together.
+    FlowPart {
+        /// Any of its keys.
+        key: FlowKey,
+        /// Packets, at most; members without ports mark none.
+        packets: u32,
+        /// The mark that its packets have at all members.
+        slot: u8,
     },
     /// Packets at ports, or where they are dropped.
     Packets(Wanted),
@@ -211,12 +234,37 @@ pub struct ThreadShare {
 }
 
 /// A place in the list of all flows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub struct Cursor {
     /// The runtime.
     pub runtime: u16,
     /// The actor in it.
     pub actor: u32,
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.runtime, self.actor)
+    }
+}
+
+impl std::str::FromStr for Cursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once(':');
+        let cursor = parts.and_then(|(runtime, actor)| {
+            Some(Cursor {
+                runtime: runtime.parse().ok()?,
+                actor: actor.parse().ok()?,
+            })
+        });
+        cursor.ok_or_else(|| {
+            format!("`{text}` is no place in the list; write what a list that was cut has named, like 0:4096")
+        })
+    }
 }
 
 /// A port's counters and its name.
@@ -239,7 +287,7 @@ pub struct LinkStats {
     pub to: WorkerId,
     /// What it is made of.
     pub kind: &'static str,
-    /// Who is at the other end; 0 while nobody is.
+    /// The session of the worker at the other end; 0 while none is met.
     pub session: u64,
     /// Packets that passed.
     pub counters: PortCounters,
@@ -291,7 +339,7 @@ pub struct Snapshot {
     pub links: Vec<LinkStats>,
     /// Of such a cluster: which member this is.
     pub member: Option<String>,
-    /// And who the others are.
+    /// And the others.
     pub others: Vec<OtherMember>,
     /// Each store of variables.
     pub stores: Vec<StoreStatus>,
@@ -376,7 +424,7 @@ impl Snapshot {
         {
             *packets.dropped.entry((function.clone(), name)).or_default() += count;
         }
-        // What was for somebody who was not there any more.
+        // Packets to workers that were not there any more.
         let lost: u64 = self.links.iter().map(|link| link.counters.unsent_packets).sum();
         if lost > 0 {
             packets.dropped.insert((String::new(), "link_over"), lost);

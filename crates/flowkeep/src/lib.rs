@@ -25,12 +25,15 @@ pub mod new;
 pub mod registry;
 pub mod report;
 pub mod run;
+pub mod shape;
 pub mod signals;
 pub mod sim;
 pub mod top;
 pub mod trace;
 
 mod store;
+/// Functions' tables in 2 MiB pages, and what `chain check` counts memory with: a binary's `#[global_allocator]`.
+pub use adapters::large::LargePages;
 pub use nf;
 
 /// The functions that come with Flowkeep.

@@ -14,9 +14,11 @@
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
+mod pools;
+
 use crate::cluster::{Cluster, LinkStats, Snapshot};
 use runtime::PortCounters;
-use runtime::stats::{Named, RuntimeStats, SwitchStats};
+use runtime::stats::{Durations, Named, RuntimeStats, SwitchStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
@@ -57,6 +59,34 @@ impl Text {
     /// A figure of the moment.
     pub fn gauge(&mut self, name: &'static str, help: &str) -> Metric<'_> {
         self.metric(name, "gauge", "", help)
+    }
+
+    /// How long something took, in seconds; `label` says which workers' numbers the samples have.
+    pub fn histogram<'d>(
+        &mut self,
+        name: &'static str,
+        help: &str,
+        label: &str,
+        all: impl Iterator<Item = (String, &'d Durations)>,
+    ) {
+        let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+        self.metric(name, "histogram", "_bucket", help);
+        for (number, durations) in all {
+            let bounds = durations
+                .cumulative()
+                .map(|(bound, count)| (seconds(bound).to_string(), count));
+            for (bound, count) in bounds.chain([("+Inf".to_owned(), durations.count())]) {
+                let _ = writeln!(
+                    self.0,
+                    "flowkeep_{name}_bucket{{{label}=\"{number}\",le=\"{bound}\"}} {count}"
+                );
+            }
+            let (sum, count) = (seconds(durations.sum()), durations.count());
+            let _ = writeln!(
+                self.0,
+                "flowkeep_{name}_sum{{{label}=\"{number}\"}} {sum}\nflowkeep_{name}_count{{{label}=\"{number}\"}} {count}"
+            );
+        }
     }
 
     fn metric(&mut self, name: &'static str, kind: &str, suffix: &'static str, help: &str) -> Metric<'_> {
@@ -217,6 +247,12 @@ fn switches(text: &mut Text, snapshot: &Snapshot) {
             metric.sample(&[("switch", &number)], of(switch));
         }
     }
+    text.histogram(
+        "packet_latency_seconds",
+        "How long packets took from being read to being sent, of one in 1024 that a switch sent; of a packet from another host, since it came from there.",
+        "switch",
+        switches_of(snapshot).map(|(number, switch)| (number, &switch.delays)),
+    );
     let mut metric = text.counter("routed_packets", "Packets sent to each runtime.");
     for (number, switch) in switches_of(snapshot) {
         for (runtime, count) in switch.sent_to.iter().enumerate() {
@@ -248,6 +284,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
             metric.sample(&[("runtime", &number)], of(runtime));
         }
     }
+    pools::all(text, snapshot);
     let counters: [Figure<RuntimeStats>; 7] = [
         (
             "processed_packets",
@@ -317,6 +354,18 @@ fn copies(text: &mut Text, snapshot: &Snapshot) {
     for (number, runtime) in runtimes_of(snapshot) {
         metric.sample(&[("runtime", &number)], runtime.copies);
     }
+    text.histogram(
+        "move_pause_seconds",
+        "How long groups stood still that moved away from a runtime.",
+        "runtime",
+        runtimes_of(snapshot).map(|(number, runtime)| (number, &runtime.move_pauses)),
+    );
+    text.histogram(
+        "recovery_seconds",
+        "How long recoveries at a runtime took, from the notice of the failure on.",
+        "runtime",
+        runtimes_of(snapshot).map(|(number, runtime)| (number, &runtime.recovery_times)),
+    );
     let mut metric = text.counter(
         "recovered_flows",
         "Flows of failed runtimes that went on at a runtime, and those of which the copies were no flows or had no room.",
@@ -413,7 +462,7 @@ fn links(text: &mut Text, snapshot: &Snapshot) {
     let ends = |link: &LinkStats| [link.from.to_string(), link.to.to_string()];
     let mut metric = text.gauge(
         "link_sessions",
-        "Whether somebody is at the other end of a link to another process.",
+        "Whether a link to another process has a peer at its other end.",
     );
     for link in &snapshot.links {
         let [from, to] = ends(link);
@@ -820,14 +869,63 @@ mod tests {
                 current = (name, kind);
             } else if !line.starts_with('#') {
                 let name = line.split(['{', ' ']).next().unwrap();
-                let expected = match current.1 {
-                    "counter" => format!("{}_total", current.0),
-                    _ => current.0.to_owned(),
+                let endings: &[&str] = match current.1 {
+                    "counter" => &["_total"],
+                    "histogram" => &["_bucket", "_sum", "_count"],
+                    _ => &[""],
                 };
-                assert_eq!(name, expected);
+                let ending = name.strip_prefix(current.0);
+                assert!(ending.is_some_and(|ending| endings.contains(&ending)), "{line}");
                 assert!(name.starts_with("flowkeep_"));
             }
         }
+    }
+
+    #[test]
+    fn pauses_of_moves_are_a_histogram() {
+        let mut snapshot = fake::snapshot();
+        for pause in [1_500, 1_800, 40_000_000, 3_000_000_000] {
+            snapshot.runtimes[0].move_pauses.note(pause);
+        }
+        let text = text(&snapshot);
+        let number = snapshot.runtime_number(0);
+        for (bound, count) in [
+            ("0.000001", 0),
+            ("0.000002", 2),
+            ("0.032768", 2),
+            ("0.065536", 3),
+            ("0.524288", 3),
+            ("+Inf", 4),
+        ] {
+            let line = format!(
+                "flowkeep_move_pause_seconds_bucket{{runtime=\"{number}\",le=\"{bound}\"}} {count}\n"
+            );
+            assert!(text.contains(&line), "{line}{text}");
+        }
+        let sum = format!("flowkeep_move_pause_seconds_sum{{runtime=\"{number}\"}} 3.0400033\n");
+        assert!(text.contains(&sum), "{text}");
+    }
+
+    #[test]
+    fn how_long_packets_take_is_a_histogram_of_each_switch() {
+        let mut snapshot = fake::snapshot();
+        for delay in [900, 5_000, 6_000_000] {
+            snapshot.switches[0].delays.note(delay);
+        }
+        let text = text(&snapshot);
+        let buckets = samples(&text, "flowkeep_packet_latency_seconds_bucket");
+        let count = |bound: &str| {
+            let labels = format!("{{switch=\"0\",le=\"{bound}\"}}");
+            buckets
+                .iter()
+                .find(|(of, _)| *of == labels)
+                .map(|(_, count)| *count)
+        };
+        assert_eq!(count("0.000001"), Some(1), "{text}");
+        assert_eq!(count("0.000008"), Some(2));
+        assert_eq!(count("0.004096"), Some(2));
+        assert_eq!(count("+Inf"), Some(3));
+        assert!(text.contains("flowkeep_packet_latency_seconds_sum{switch=\"0\"} 0.0060059\n"));
     }
 
     fn ask(address: SocketAddr, request: &[u8]) -> String {

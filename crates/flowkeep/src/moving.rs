@@ -4,22 +4,27 @@
 //!   order ─► parts: which runtimes give flows away, and to whom ─► a number of each ─► asked after until over ─► receipt, the sum
 //! ```
 //!
-//! Who gives and who takes is decided when the order is given, by what the runtimes say of themselves ([`Order::parts`]): an order that says no target goes to
-//! all others that take flows, those that are drained or full left out. Whoever becomes full or drained while flows are on their way refuses them; they are
-//! offered once more, to another, if the order leaves a choice, and the receipt says so.
+//! Sources and targets are chosen when the order is given, by what the runtimes say of themselves
+//! ([`Order::parts`]). An order without a target goes to all other runtimes that take flows, not to
+//! drained or full ones. A target that becomes full or drained while flows are on their way refuses
+//! them. If the order leaves a choice they are offered once more, to another; the receipt says so.
 //!
-//! An order that has begun has a number ([`UnderWay`]), by which it is found again and taken back, whoever gave it.
+//! An order that has begun has a number ([`UnderWay`]). By it any caller finds the order again and
+//! takes it back.
 //!
-//! Not here: how flows move (`runtime::mobility`); who waits for the end, and what is said then (`cli::moving`).
+//! Not here: how flows move (`runtime::mobility`); how a command waits for the end, and what it
+//! says then (`cli::moving`).
 
 use crate::control::Key;
+use crate::shape::Shape;
 use runtime::mobility;
 use runtime::stats::RuntimeStats;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Which flows go where.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
     /// Only this flow's group.
@@ -61,12 +66,16 @@ impl Order {
 }
 
 /// What came of deleting flows.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deletion {
     /// Flows that have ended.
     pub flows_ended: u64,
     /// Flows that were meant, and go on since a call of theirs waits.
     pub flows_busy: u64,
+}
+
+impl Shape for Deletion {
+    const NAME: &'static str = "flow-delete";
 }
 
 impl fmt::Display for Deletion {
@@ -96,7 +105,9 @@ pub struct Place {
     pub elsewhere: bool,
     /// Of another process, which is not there.
     pub absent: bool,
-    /// Somebody is just having it take no flows.
+    /// It is absent, and no member has it: its number waits for a member that no file lists.
+    pub spare: bool,
+    /// A caller is just having it take no flows.
     pub is_drained_now: bool,
 }
 
@@ -256,19 +267,20 @@ pub(crate) const ALONE: &str = "this cluster has one runtime, so there is none t
 pub(crate) const NEW_FLOWS: &str = "new flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are \
                                     drained, they go to all of them";
 
-/// Nobody takes what this runtime has.
+/// Why no runtime takes what this one has.
 fn nowhere(from: u16, places: &[Place]) -> String {
     let others = places
         .iter()
         .enumerate()
-        .filter(|(number, _)| *number != usize::from(from));
+        .filter(|(number, place)| *number != usize::from(from) && !place.spare);
     let why: Vec<String> = others
         .filter_map(|(number, place)| Some(format!("{number} is {}", place.closed()?)))
         .collect();
-    format!(
-        "no other runtime takes the flows of runtime {from} ({})",
-        why.join(", ")
-    )
+    let why = match why.is_empty() {
+        true => "no member has another".to_string(),
+        false => why.join(", "),
+    };
+    format!("no other runtime takes the flows of runtime {from} ({why})")
 }
 
 /// What to do then.
@@ -300,7 +312,7 @@ pub fn no_such_runtime(number: u16) -> String {
 pub type Part = (u16, u32);
 
 /// An order that is under way.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 pub struct UnderWay {
     /// Its number, by which it can be taken back.
     pub number: u32,
@@ -336,7 +348,7 @@ impl fmt::Display for Removal {
 }
 
 /// What a runtime had that was killed.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Killed {
     /// Flows.
     pub flows: u64,
@@ -347,7 +359,7 @@ pub struct Killed {
 }
 
 /// What came of an order.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Flows of the groups that have begun to move.
     pub flows_asked: u64,
@@ -383,6 +395,10 @@ pub struct Receipt {
     pub duration_ns: u64,
     /// Whether it is over.
     pub over: bool,
+}
+
+impl Shape for Receipt {
+    const NAME: &'static str = "moved";
 }
 
 impl Receipt {
@@ -537,9 +553,9 @@ mod tests {
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![3])]));
         // The drained one gives to all that take.
         assert_eq!(order(Some(1), &[]).parts(&places), Ok(vec![(1, vec![0, 3])]));
-        // Who is named and full may have room when flows come: it refuses them by itself.
+        // A full target that is named may have room when flows come: it refuses them by itself.
         assert_eq!(order(Some(0), &[2]).parts(&places), Ok(vec![(0, vec![2])]));
-        // Whoever has none gives none, and needs nobody to take them.
+        // A runtime that has no flows gives none, and needs no target.
         let places = [place(0, false), place(5, true)];
         assert_eq!(order(None, &[]).parts(&places), Ok(vec![(1, vec![0])]));
     }
@@ -548,7 +564,7 @@ mod tests {
     fn who_is_in_another_process_takes_and_is_not_told_to_give() {
         let places = [place(5, false), Place::elsewhere()];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![1])]));
-        // Whoever knows whose they are has said so before (`run::part`).
+        // The process has refused that before: it knows other members' runtimes (`run::part`).
         assert_eq!(order(None, &[0]).parts(&places), Ok(vec![]));
         for said in [
             order(Some(1), &[0]).parts(&places).map(drop),
@@ -578,7 +594,7 @@ mod tests {
         ] {
             assert!(said.contains(words), "{words}: {said}");
         }
-        // Who is named is asked.
+        // A target that is named is asked.
         assert_eq!(order(Some(0), &[1]).parts(&places), Ok(vec![(0, vec![1])]));
     }
 
@@ -610,6 +626,15 @@ mod tests {
             said.contains("(1 is not there)") && said.contains("Start one that is not there"),
             "{said}"
         );
+        // Numbers that no member has are not listed.
+        let spare = Place {
+            spare: true,
+            ..absent
+        };
+        let said = may_leave(0, &[place(5, false), absent, spare, spare]).unwrap_err();
+        assert!(said.contains("(1 is not there)"), "{said}");
+        let said = may_leave(0, &[place(5, false), spare]).unwrap_err();
+        assert!(said.contains("(no member has another)"), "{said}");
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Kind {
 }
 
 /// The files that all kinds have: where they go, and their template.
-const TEXTS: [(&str, &str); 5] = [
+const TEXTS: [(&str, &str); 6] = [
+    (".cargo/config.toml", include_str!("../templates/new/config.toml")),
     ("Cargo.toml", include_str!("../templates/new/Cargo.toml.in")),
     (".gitignore", include_str!("../templates/new/gitignore.in")),
     ("README.md", include_str!("../templates/new/README.md")),
@@ -127,12 +128,9 @@ impl fmt::Display for Created {
         writeln!(f, "  cd {}", quoted(&self.folder))?;
         writeln!(
             f,
-            "  cargo test                              runs it on packets in tests/packets.rs"
+            "  cargo test                      runs it on packets in tests/packets.rs"
         )?;
-        writeln!(
-            f,
-            "  cargo run --release -- run chain.toml   runs it on example.pcap"
-        )?;
+        writeln!(f, "  cargo flowkeep run chain.toml   runs it on example.pcap")?;
         writeln!(f)?;
         write!(f, "What the function does is in src/lib.rs.")
     }
@@ -258,7 +256,7 @@ pub fn create(name: &str, kind: Kind, directory: &Path) -> Result<Created, NewEr
 }
 
 fn fill(folder: &Path, names: &Names, kind: Kind, sources: Option<&Path>) -> Result<(), NewError> {
-    for inner in ["src", "tests"] {
+    for inner in [".cargo", "src", "tests"] {
         let path = folder.join(inner);
         fs::create_dir(&path).map_err(|error| NewError::Write { path, error })?;
     }
@@ -278,7 +276,7 @@ fn fill(folder: &Path, names: &Names, kind: Kind, sources: Option<&Path>) -> Res
 }
 
 fn render(template: &str, names: &Names, sources: Option<&Path>) -> String {
-    let dependency = |key: &str, package: &str, folder: &str| {
+    let dependency = |key: &str, package: &str, folder: &str, more: &str| {
         let renamed = if key == package {
             String::new()
         } else {
@@ -288,20 +286,23 @@ fn render(template: &str, names: &Names, sources: Option<&Path>) -> String {
             Some(sources) => {
                 let path = sources.join("crates").join(folder).display().to_string();
                 // Rust's escapes of what can be printed are TOML's.
-                format!("{{ {renamed}path = {path:?} }}")
+                format!("{{ {renamed}path = {path:?}{more} }}")
             }
-            None => format!("{{ {renamed}version = \"{}\" }}", env!("CARGO_PKG_VERSION")),
+            None => format!("{{ {renamed}version = \"{}\"{more} }}", env!("CARGO_PKG_VERSION")),
         }
     };
     template
         .replace("{{name}}", &names.name)
         .replace("{{function}}", &names.function)
         .replace("{{Type}}", &names.type_name)
-        .replace("{{flowkeep}}", &dependency("flowkeep", "flowkeep", "flowkeep"))
-        .replace("{{nf}}", &dependency("nf", "flowkeep-nf", "nf"))
+        .replace(
+            "{{flowkeep}}",
+            &dependency("flowkeep", "flowkeep", "flowkeep", ", optional = true"),
+        )
+        .replace("{{nf}}", &dependency("nf", "flowkeep-nf", "nf", ""))
         .replace(
             "{{testkit}}",
-            &dependency("flowkeep-testkit", "flowkeep-testkit", "testkit"),
+            &dependency("flowkeep-testkit", "flowkeep-testkit", "testkit", ""),
         )
 }
 
@@ -567,7 +568,8 @@ mod tests {
                     );
                 }
             }
-            let manifest: toml::Table = render(TEXTS[0].1, &names, sources).parse().unwrap();
+            let (_, manifest) = TEXTS.into_iter().find(|(file, _)| *file == "Cargo.toml").unwrap();
+            let manifest: toml::Table = render(manifest, &names, sources).parse().unwrap();
             let nf = &manifest["dependencies"]["nf"];
             assert_eq!(nf["package"].as_str(), Some("flowkeep-nf"));
             match sources {

@@ -73,7 +73,7 @@ impl fmt::Debug for Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: Vec<Entry>,
-    /// The configuration's schema with these functions, once somebody has asked for it.
+    /// The configuration's schema with these functions, once a caller has asked for it.
     pub(crate) schema: OnceLock<Value>,
 }
 

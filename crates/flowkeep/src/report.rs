@@ -5,6 +5,7 @@
 
 mod copies;
 mod flows;
+mod values;
 mod whole;
 
 use crate::apply::joined::InForce;
@@ -12,12 +13,14 @@ use crate::apply::trial::{TrialStatus, WentBack};
 use crate::cluster::{LinkStats, Snapshot};
 use crate::health::figures::BackendStatus;
 use crate::member::secrets;
+use crate::shape::Shape;
 use crate::store::figures::{StoreStatus, VariablesStatus};
 pub use copies::Recovery;
 pub(crate) use flows::cut_table;
 pub use flows::{Flow, FlowCopy, FlowList};
 use protocols::channel::DropReason;
 use runtime::stats::Named;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +29,7 @@ pub use whole::MemberReport;
 
 /// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end. Of one of several processes, what came from
 /// others is beside `in`, and what went to them beside `out`.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     /// Came in at ports.
     pub r#in: u64,
@@ -56,7 +59,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// Flows of the cluster.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flows {
     /// Now.
     pub active: u64,
@@ -69,7 +72,7 @@ pub struct Flows {
 }
 
 /// One runtime.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct RuntimeStatus {
     /// Its number.
     pub runtime: u16,
@@ -124,7 +127,8 @@ pub struct RuntimeStatus {
     /// Flows of failed runtimes that could not go on here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unrecovered_flows: u64,
-    /// Flows that came from other runtimes and were over, since their bytes were no state of their functions or nobody expected them.
+    /// Flows that came from other runtimes and were over, since their bytes were no state of their
+    /// functions or the runtime did not expect them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_flows: u64,
     /// Words of other workers that none may say.
@@ -133,7 +137,7 @@ pub struct RuntimeStatus {
 }
 
 /// One switch.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchStatus {
     /// Its number.
     pub switch: u16,
@@ -145,7 +149,7 @@ pub struct SwitchStatus {
 }
 
 /// One port.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortStatus {
     /// Its name.
     pub name: String,
@@ -171,7 +175,7 @@ pub struct PortStatus {
 }
 
 /// What a cluster does, and how it is.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// How long it runs.
     pub uptime_seconds: f64,
@@ -223,8 +227,12 @@ pub struct Status {
     pub went_back: Option<WentBack>,
 }
 
+impl Shape for Status {
+    const NAME: &'static str = "status";
+}
+
 /// Another member of a cluster of several processes.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherStatus {
     /// Its name.
     pub member: String,
@@ -235,7 +243,7 @@ pub struct OtherStatus {
 }
 
 /// One link to another process.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatus {
     /// The worker of this process, like `switch 0`.
     pub from: String,
@@ -246,16 +254,16 @@ pub struct LinkStatus {
     pub member: String,
     /// `memory`, or `channel` to another host.
     pub kind: String,
-    /// Whether somebody is at the other end.
+    /// Whether the peer at the other end is met.
     pub is_there: bool,
-    /// Why not, if somebody is there and is not met.
+    /// Why not, if a peer is there and is not met.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Packets received.
     pub received_packets: u64,
     /// Packets sent.
     pub sent_packets: u64,
-    /// Packets that were for somebody who was not there any more.
+    /// Packets that were for a peer that was not there any more.
     pub lost_packets: u64,
     /// What was refused of what came in, by reason.
     pub refused: BTreeMap<String, u64>,
@@ -290,7 +298,7 @@ impl From<&LinkStats> for LinkStatus {
     }
 }
 
-/// Why somebody who is at the other end of a link is not met.
+/// Why the peer at the other end of a link is not met.
 fn why_not_met(link: &LinkStats) -> Option<String> {
     if link.session != 0 {
         return None;
@@ -303,7 +311,7 @@ fn why_not_met(link: &LinkStats) -> Option<String> {
     let why = match link.not_met_for? {
         DropReason::UnknownKey => "its frames have a key of a number that is in none of this one's `keys`",
         DropReason::Tag => {
-            "its frames do not have the tag that this one's key of that number makes: the key files differ, or somebody forges frames"
+            "its frames do not have the tag that this one's key of that number makes: the key files differ, or frames are forged"
         }
         DropReason::Protection => "one of the two has protection = \"damage-only\" and the other has keys",
         DropReason::Version => "its frames are of another version",
@@ -554,7 +562,7 @@ impl fmt::Display for Status {
                 table.row([
                     format!("{} – {} of {}", link.from, link.to, link.member),
                     link.kind.clone(),
-                    if link.is_there { "there" } else { "nobody there" }.to_owned(),
+                    if link.is_there { "there" } else { "not met" }.to_owned(),
                     grouped(link.received_packets),
                     grouped(link.sent_packets),
                     grouped(link.lost_packets),
@@ -624,6 +632,19 @@ impl fmt::Display for Status {
         for problem in self.stores.iter().filter_map(|store| store.problem.as_ref()) {
             writeln!(f, "{problem}")?;
         }
+        for side in self.stores.iter().flat_map(|store| &store.mirrored) {
+            if side.behind > 0 {
+                let (store, behind) = (&side.store, side.behind);
+                let waiting = grouped(side.waiting_bytes);
+                writeln!(
+                    f,
+                    "store {store} is behind its mirror with {behind} partitions, {waiting} bytes wait"
+                )?;
+            }
+            if let Some(problem) = &side.problem {
+                writeln!(f, "{problem}")?;
+            }
+        }
         let counted: Vec<(&String, &u64)> = self.counters.iter().filter(|(_, count)| **count > 0).collect();
         if !counted.is_empty() {
             let mut table = Table::new(&["Counter", ">Count"]);
@@ -665,13 +686,13 @@ fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, count: u64) -> fmt
 
 /// Columns as wide as their widest entry. A heading that begins with `>` has its column set to the right.
 #[derive(Debug)]
-struct Table {
+pub(crate) struct Table {
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(headings: &[&str]) -> Self {
+    pub fn new(headings: &[&str]) -> Self {
         Table {
             right: headings.iter().map(|heading| heading.starts_with('>')).collect(),
             rows: vec![
@@ -695,7 +716,7 @@ impl Table {
         }
     }
 
-    fn row<const N: usize>(&mut self, row: [String; N]) {
+    pub fn row<const N: usize>(&mut self, row: [String; N]) {
         self.rows.push(row.into());
     }
 }
@@ -851,7 +872,7 @@ nat/mappings      4
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        // What comes again since an acknowledgement was late is nobody's fault.
+        // A frame that comes again since an acknowledgement was late is not refused.
         assert!(
             !text.contains("duplicate") && !text.contains("refused 9"),
             "{text}"

@@ -48,7 +48,7 @@ impl StopSignal {
         self.lowered.store(true, Ordering::Release);
     }
 
-    /// Whether somebody asked for the end, or the time is over.
+    /// Whether the end was asked for, or the time is over.
     pub fn is_raised(&self) -> bool {
         let over = self.at.is_some_and(|at| Instant::now() >= at);
         (self.asked.load(Ordering::Acquire) || over) && !self.lowered.load(Ordering::Acquire)

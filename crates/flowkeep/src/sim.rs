@@ -6,8 +6,10 @@
 
 use crate::cli::{FAILURE, USAGE};
 use crate::registry::{Entry, Registry};
+use crate::shape::{self, Shape};
 use runtime::chain::Plan;
-use schemars::Schema;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
 use sim::dawdler::Dawdler;
 use sim::witness::Witness;
 use sim::{Failure, Outcome, Scenario};
@@ -107,7 +109,7 @@ pub fn job(job: SimJob, registry: &Registry) -> ExitCode {
         },
     };
     let text = if job.json {
-        in_json(&sum, failure.as_ref(), seconds)
+        shape::object(&Simulated::of(&sum, failure.as_ref(), seconds)).to_string()
     } else {
         in_words(&job, &sum, failure.as_ref(), seconds)
     };
@@ -154,7 +156,7 @@ fn run_all(job: &SimJob, scenario: Option<Scenario>, registry: &Registry) -> Sum
     sum.into_inner().unwrap_or_default()
 }
 
-/// A bar, if somebody looks.
+/// A bar, if standard error is a terminal.
 fn show_progress(job: &SimJob, sum: &Mutex<Sum>) {
     const WIDE: u64 = 40;
     let mut errors = std::io::stderr();
@@ -236,30 +238,125 @@ fn in_words(job: &SimJob, sum: &Sum, failure: Option<&Failure>, seconds: f64) ->
     lines.join("\n")
 }
 
-fn in_json(sum: &Sum, failure: Option<&Failure>, seconds: f64) -> String {
-    let failed = sum.failed.as_ref().map(|outcome| {
-        let found = outcome.violation.as_ref();
-        serde_json::json!({
-            "seed": outcome.seed,
-            "scenario": outcome.scenario.name(),
-            "checker": found.map(|violation| violation.checker),
-            "what": found.map(|violation| violation.what.clone()),
-            "command": command(outcome),
-            "shrunk": failure.map(|failure| serde_json::json!({
-                "what": failure.shrunk.what,
-                "script": failure.script,
-                "timeline": failure.timeline,
-                "runs": failure.runs,
-            })),
-        })
-    });
-    serde_json::json!({
-        "seeds": sum.seeds,
-        "packets": sum.packets,
-        "events": sum.events,
-        "seconds": seconds,
-        "events_per_second": sum.events as f64 / seconds.max(1e-9),
-        "failed": failed,
-    })
-    .to_string()
+/// What the seeds came to, as `--json` prints it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Simulated {
+    /// Seeds that were run.
+    seeds: u64,
+    /// Packets in them.
+    packets: u64,
+    /// Events in them.
+    events: u64,
+    /// How long that took.
+    seconds: f64,
+    /// The same, per second.
+    events_per_second: f64,
+    /// What was found: of the smallest seed that failed.
+    failed: Option<Found>,
+}
+
+/// A run that failed.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Found {
+    /// Its seed.
+    seed: u64,
+    /// Its scenario.
+    scenario: &'static str,
+    /// The checker that found it.
+    checker: Option<&'static str>,
+    /// What it found.
+    what: Option<String>,
+    /// The command that repeats it.
+    command: String,
+    /// The smallest run that fails so; null if it failed once and not again.
+    shrunk: Option<Shrunk>,
+}
+
+/// A run that was made small.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shrunk {
+    /// What was found in it.
+    what: String,
+    /// What is done in it, a line each.
+    script: Vec<String>,
+    /// What happened in it, a line each.
+    timeline: Vec<String>,
+    /// How many runs making it small took.
+    runs: u32,
+}
+
+impl Shape for Simulated {
+    const NAME: &'static str = "sim";
+}
+
+impl Simulated {
+    fn of(sum: &Sum, failure: Option<&Failure>, seconds: f64) -> Self {
+        let shrunk = |failure: &Failure| Shrunk {
+            what: failure.shrunk.what.clone(),
+            script: failure.script.clone(),
+            timeline: failure.timeline.clone(),
+            runs: failure.runs,
+        };
+        let found = |outcome: &Outcome| Found {
+            seed: outcome.seed,
+            scenario: outcome.scenario.name(),
+            checker: outcome.violation.as_ref().map(|violation| violation.checker),
+            what: outcome.violation.as_ref().map(|violation| violation.what.clone()),
+            command: command(outcome),
+            shrunk: failure.map(shrunk),
+        };
+        Simulated {
+            seeds: sum.seeds,
+            packets: sum.packets,
+            events: sum.events,
+            seconds,
+            events_per_second: sum.events as f64 / seconds.max(1e-9),
+            failed: sum.failed.as_ref().map(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_holds_to_its_schema() {
+        let violation = |what: &str| sim::Violation {
+            checker: "order",
+            what: what.to_owned(),
+        };
+        let sum = Sum {
+            seeds: 3,
+            failed: Some(Outcome {
+                seed: 2,
+                scenario: Scenario::of_seed(2),
+                events: 5,
+                packets: 7,
+                moved: sim::Moved::default(),
+                digest: 0,
+                violation: Some(violation("two before one")),
+            }),
+            ..Sum::default()
+        };
+        let failure = Failure {
+            violation: violation("two before one"),
+            shrunk: violation("two before one, again"),
+            script: vec!["a host".to_owned()],
+            timeline: vec!["a packet".to_owned()],
+            runs: 9,
+        };
+        let schema = shape::schema::<Simulated>();
+        let validator = jsonschema::validator_for(schema.as_value()).unwrap();
+        for failure in [Some(&failure), None] {
+            let printed = shape::object(&Simulated::of(&sum, failure, 0.0));
+            let problems: Vec<String> = validator.iter_errors(&printed).map(|e| e.to_string()).collect();
+            assert!(problems.is_empty(), "{problems:?}\n{printed:#}");
+            assert_eq!(printed["failed"]["shrunk"].is_null(), failure.is_none());
+            assert_eq!(printed["failed"]["checker"], "order");
+            let mut other = printed;
+            other["failed"]["seed"] = "two".into();
+            assert!(!validator.is_valid(&other));
+        }
+    }
 }

@@ -602,8 +602,10 @@ fn little_work_takes_little_memory() {
     assert!(stopped.status.success(), "{}", text(&stopped.stderr));
     assert!(cluster.0.wait().unwrap().success());
     println!("a capture: {replay} KiB; idle: {idle} KiB");
+    // The program's own pages are 33 MB of that without optimisation, and 19 in a release.
+    let most = if cfg!(debug_assertions) { 56 } else { 50 };
     assert!(
-        (5_000..50 << 10).contains(&replay),
+        (5_000..most << 10).contains(&replay),
         "a capture of 500 packets took {replay} KiB"
     );
     assert!(
@@ -611,3 +613,78 @@ fn little_work_takes_little_memory() {
         "an idle firewall and NAT took {idle} KiB"
     );
 }
+
+/// What `run` refuses, `chain check` refuses, at its line and in the same sense.
+#[test]
+fn what_run_refuses_check_refuses() {
+    let directory = Directory::new("refused");
+    let good = directory.file("good.toml", PROFILE_OF_ONE);
+    let generated = format!("input = \"generate:{good}?packets=1\"");
+    let table = [
+        // Ports, functions, the line that check names, words of both, the remedy.
+        (
+            generated.as_str(),
+            "\"forward\", \"firewall\"",
+            ":6:14: chain[0].functions[0]",
+            "`forward`",
+            "put it at the end",
+        ),
+        (
+            "input = \"reflect:\"\noutput = \"pcap:out.pcap\"",
+            "\"firewall\"",
+            ":3:9: port[0].input",
+            "`reflect:` answers by itself",
+            "leave the port's other half out",
+        ),
+        (
+            "input = \"pcap:nosuch\"",
+            "\"firewall\"",
+            ":3:9: port[0].input",
+            "nosuch: cannot be opened: No such file",
+            "name a file that is there",
+        ),
+        (
+            "input = \"generate:nosuch.toml\"",
+            "\"firewall\"",
+            ":3:9: port[0].input",
+            "nosuch.toml cannot be read: No such file",
+            "name a profile",
+        ),
+        (
+            "input = \"reflect:?record=no/such/folder/a.pcap\"",
+            "\"firewall\"",
+            ":3:9: port[0].input",
+            "no/such/folder/a.pcap: cannot be created",
+            "make it, or name another",
+        ),
+    ];
+    for (port, functions, line, words, remedy) in table {
+        let written =
+            format!("[[port]]\nname = \"a\"\n{port}\n[[chain]]\nname = \"c\"\nfunctions = [{functions}]\n");
+        let file = directory.file("f.toml", &written);
+        let checked = run(&["chain", "check", &file]);
+        let said = text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(2), "{port}: {said}");
+        assert!(said.contains(&format!("{file}{line}")), "{said}");
+        assert!(said.contains(words) && said.contains(remedy), "{said}");
+        let json = run(&["chain", "check", "--json", &file]);
+        let shown: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(shown["good"], false, "{shown:#}");
+        let ran = run(&["run", &file]);
+        assert_ne!(ran.status.code(), Some(0), "{port}");
+        assert!(text(&ran.stderr).contains(words), "{}", text(&ran.stderr));
+    }
+    let absent = "[[port]]\nname = \"a\"\ninput = \"afpacket:nosuch0\"\n[[chain]]\nname = \"c\"\nfunctions = [\"firewall\"]\n";
+    let checked = run(&["chain", "check", &directory.file("f.toml", absent)]);
+    assert!(checked.status.success(), "an interface may come later");
+    let warned = "warning: port[0].input: there is no interface `nosuch0`";
+    assert!(
+        text(&checked.stdout).contains(warned),
+        "{}",
+        text(&checked.stdout)
+    );
+}
+
+const PROFILE_OF_ONE: &str = "flows = 1\nsources = [\"10.0.0.0/26\"]\nsource_ports = [1024, 5000]\n\
+                              destinations = [\"198.51.100.1/32\"]\ndestination_ports = [443]\n\
+                              [[classes]]\nshare = 1.0\ntcp = 0.0\n";

@@ -119,13 +119,18 @@ fn what_cannot_start_says_why_and_is_not_started_again() {
     let taken = flowkeep(&["coordinator", "--data", place.text(), "--listen", &address]);
     assert_eq!(taken.status.code(), Some(2));
     assert!(said(&taken).contains(&address), "{}", said(&taken));
-    let times = ["--lease", "1s", "--suspicion", "1s"];
-    let wrong = [
-        &["coordinator", "--data", place.text(), "--listen", "127.0.0.1:0"][..],
-        &times,
-    ]
-    .concat();
-    assert_eq!(flowkeep(&wrong).status.code(), Some(2));
+    let wrong = |times: &[&str]| {
+        let words = ["coordinator", "--data", place.text(), "--listen", "127.0.0.1:0"];
+        let wrong = flowkeep(&[&words[..], times].concat());
+        assert_eq!(wrong.status.code(), Some(2), "{times:?}");
+        said(&wrong)
+    };
+    wrong(&["--lease", "1s", "--suspicion", "1s"]);
+    let why = wrong(&["--lease", "1s", "--suspicion", "1500ms", "--unheard", "2s"]);
+    assert!(
+        why.contains("--unheard 2s") && why.contains("2.5s or more"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -190,7 +195,7 @@ fn a_coordinator_that_is_killed_is_started_again_by_its_guard() {
     guarded.0.kill().expect("it is killed");
     guarded.0.wait().expect("it has ended");
     until("the coordinator has ended", || {
-        // It is this process's, or nobody's, until somebody has taken note.
+        // A process that has ended stays a zombie until its parent takes note.
         let state = std::fs::read_to_string(format!("/proc/{second}/stat")).unwrap_or_default();
         (state.is_empty() || state.contains(") Z ")).then_some(())
     });

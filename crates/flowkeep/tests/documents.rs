@@ -298,3 +298,84 @@ fn the_architectures_code_map_leads_to_files() {
         }
     }
 }
+
+/// Files with this end, in a folder of the repository and below it.
+fn pages_in(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root().join(folder)).unwrap().flatten() {
+        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(pages_in(&path)),
+            false if path.ends_with(".md") => found.push(path),
+            false => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let summary = std::fs::read_to_string(root().join("tools/book/SUMMARY")).unwrap();
+    let chapters: Vec<&str> = (summary.split("](").skip(1))
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(path, _)| path)
+        .collect();
+    for path in &chapters {
+        assert!(
+            root().join(path).is_file(),
+            "tools/book/SUMMARY: there is no {path}"
+        );
+    }
+    let pages = pages_in("docs");
+    assert!(pages.len() > 30, "{pages:?}");
+    for page in pages {
+        assert!(
+            chapters.contains(&page.as_str()),
+            "tools/book/SUMMARY lacks {page}"
+        );
+    }
+}
+
+#[test]
+fn the_page_of_reasons_has_each_of_them() {
+    use nf::NetworkFunction;
+    let page = std::fs::read_to_string(root().join("docs/reasons.md")).unwrap();
+    let own: Vec<&str> = (runtime::stats::DropReason::ALL.iter().map(|reason| reason.name())).collect();
+    let functions = [
+        (
+            functions::firewall::Firewall::NAME,
+            functions::firewall::Firewall::REASONS,
+        ),
+        (functions::nat::Nat::NAME, functions::nat::Nat::REASONS),
+        (
+            functions::load_balancer::LoadBalancer::NAME,
+            functions::load_balancer::LoadBalancer::REASONS,
+        ),
+        (
+            functions::forward::Forward::NAME,
+            functions::forward::Forward::REASONS,
+        ),
+        (functions::ids::Ids::NAME, functions::ids::Ids::REASONS),
+        (
+            functions::host_limits::HostLimits::NAME,
+            functions::host_limits::HostLimits::REASONS,
+        ),
+    ];
+    for (heading, reasons) in [("Flowkeep itself", &own[..])].into_iter().chain(functions) {
+        let rows = section(&page, &format!("## {heading}")).lines();
+        let rows: Vec<&str> = rows
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+            .map(|(reason, _)| reason)
+            .collect();
+        assert_eq!(rows, reasons, "docs/reasons.md: {heading}");
+    }
+    let none = [
+        functions::flow_monitor::FlowMonitor::REASONS,
+        functions::http_parser::HttpParser::REASONS,
+        functions::counter::Counter::REASONS,
+    ];
+    assert!(
+        none.iter().all(|reasons| reasons.is_empty()),
+        "docs/reasons.md: its last line"
+    );
+}

@@ -103,3 +103,27 @@ fn every_figure_that_is_asked_for_is_there() {
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
+
+#[test]
+fn promtool_takes_the_rules() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/monitoring/alerts.yml");
+    let check = |rules: &Path| {
+        Command::new("promtool")
+            .args(["check", "rules"])
+            .arg(rules)
+            .output()
+    };
+    let Ok(said) = check(&rules) else {
+        println!("not run: needs promtool (package prometheus)");
+        return;
+    };
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success() && text.contains("rules found"), "{said:?}");
+    // It looks: an expression that is none is refused.
+    let wrong = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-rules.yml");
+    let text = std::fs::read_to_string(&rules)
+        .unwrap()
+        .replacen("expr: ", "expr: (", 1);
+    std::fs::write(&wrong, text).unwrap();
+    assert!(!check(&wrong).unwrap().status.success());
+}

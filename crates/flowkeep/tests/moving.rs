@@ -110,7 +110,7 @@ fn flows_are_moved_by_command() {
     let again = receipt(&running, "flow migrate --all --to 1");
     assert_eq!(again["flows_asked"], 0, "{again}");
 
-    // To several, in turn; and to all others, where nobody says to whom.
+    // To several, in turn; and to all others, where the order names no target.
     receipt(&running, "flow migrate --all --to 0 --to 2");
     assert_eq!(flows_of(&running), [150, 0, 150]);
     receipt(&running, "flow migrate --all --from 0");
@@ -160,7 +160,7 @@ fn one_flow_is_moved_by_command() {
         "{moved}"
     );
     assert_eq!(flows_of(&running), [49, 1]);
-    // By the other direction's key, to whoever is there; and by number.
+    // By the other direction's key, without a target; and by number.
     receipt(&running, &format!("flow migrate 17 {destination} {source}"));
     assert_eq!(flows_of(&running), [50, 0]);
 
@@ -226,7 +226,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
         .collect();
     assert_eq!(states, ["state", "active", "drained", "drained"], "{shown}");
 
-    // Nobody would take what the last one has: it stays as it is.
+    // No runtime would take what the last one has: it stays as it is.
     for (words, state) in [
         ("runtime drain 0", "nothing has changed"),
         ("flow migrate --all --from 0", "none has moved"),
@@ -363,7 +363,7 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
     assert_eq!(flows_of(&running), [50, 0]);
     receipt(&running, "runtime drain 0");
     assert_eq!(flows_of(&running), [0, 50]);
-    // Who has no flows is drained, and that is all.
+    // A runtime without flows is drained, and that is all.
     receipt(&running, "flow migrate --all --to 1");
     assert!(running.ask(&["runtime", "resume", "0"]).status.success());
     receipt(&running, "runtime drain 0");
@@ -545,13 +545,13 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
         let received = || list(&running)[other]["received"].as_u64().unwrap();
         let so_far = received();
         until("packets", &|| received() > so_far + 1000);
-        // None has begun anew.
+        // No flow has begun again.
         assert_eq!(opened(), 300);
         let added = running.ask(&["runtime", "add", &number.to_string()]);
         assert!(added.status.success(), "{}", text(&added.stderr));
         until("copies", &protected);
     }
-    // Without a copy they end, and begin anew where a runtime is.
+    // Without a copy they end, and begin again where a runtime is.
     let set = running.ask(&["replication", "set", "out", "none"]);
     assert!(set.status.success(), "{}", text(&set.stderr));
     refused(
@@ -565,7 +565,7 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
         (&gone["flows"], &gone["protected_flows"]),
         (&300.into(), &0.into())
     );
-    until("flows that begin anew", &|| flows_of(&running) == [300, 0]);
+    until("flows that begin again", &|| flows_of(&running) == [300, 0]);
     assert_eq!(opened(), 600);
 }
 
@@ -690,8 +690,8 @@ fn an_only_runtime_is_not_drained() {
 }
 
 #[test]
-fn nobody_is_there_to_be_asked() {
-    let mut running = cluster("nobody", 2, 20, 100);
+fn no_cluster_is_there_to_be_asked() {
+    let mut running = cluster("absent", 2, 20, 100);
     running.cluster.kill().unwrap();
     running.cluster.wait().unwrap();
     for words in [

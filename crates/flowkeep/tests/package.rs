@@ -1,4 +1,4 @@
-//! The Debian package: what `tools/package/build.sh` makes of this program. (`./x package --try` installs one in a bare chroot.)
+//! The packages: what `tools/package/build.sh` and `static.sh` make of this program. (`./x package --try` installs them in bare chroots.)
 //!
 //! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has; says so where they are missing.
 
@@ -112,4 +112,50 @@ fn units_start_what_there_is() {
                 && of("Environment=").starts_with("FLOWKEEP_SOCKET=/run/flowkeep/")
         );
     }
+}
+
+#[test]
+fn an_archive_and_an_image_have_the_program_and_are_equal_each_time() {
+    for program in ["umoci", "tar", "xz", "dpkg"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return println!("not run: needs {program}");
+        }
+    }
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    let _ = std::fs::remove_dir_all(&out);
+    let make = |folder: &str| -> Vec<String> {
+        let mut build = Command::new("sh");
+        build.arg(root().join("tools/package/static.sh"));
+        build.arg(env!("CARGO_BIN_EXE_flowkeep")).arg(out.join(folder));
+        let files = said(&mut build);
+        files.lines().map(str::to_owned).collect()
+    };
+    let (first, second) = (make("first"), make("second"));
+    assert_eq!(first.len(), 2, "{first:?}");
+    for (one, other) in first.iter().zip(&second) {
+        assert!(
+            std::fs::read(one).unwrap() == std::fs::read(other).unwrap(),
+            "{one} differs from {other}"
+        );
+    }
+    let [archive, image] = &first[..] else { panic!() };
+    let listed = said(Command::new("tar").args(["-tvf", archive]));
+    assert!(listed.contains(" ./usr/bin/flowkeep\n"), "{listed}");
+    assert!(
+        listed.contains("examples/demo.toml") && listed.contains("LICENSE-MIT"),
+        "{listed}"
+    );
+    let layout = out.join("layout");
+    std::fs::create_dir_all(&layout).unwrap();
+    said(Command::new("tar").args(["-xf", image, "-C"]).arg(&layout));
+    let of = format!("{}:{}", layout.display(), env!("CARGO_PKG_VERSION"));
+    let stat = said(Command::new("umoci").args(["stat", "--json", "--image", &of]));
+    assert!(stat.contains("tools/package/static.sh"), "{stat}");
+    let blobs = layout.join("blobs/sha256");
+    let has_entrypoint = std::fs::read_dir(blobs).unwrap().flatten().any(|blob| {
+        let bytes = std::fs::read(blob.path()).unwrap();
+        bytes.len() < 65536
+            && String::from_utf8_lossy(&bytes).contains("\"Entrypoint\":[\"/usr/bin/flowkeep\"]")
+    });
+    assert!(has_entrypoint, "the image starts something else");
 }

@@ -1,17 +1,19 @@
-//! The README as its reader types it: every line of its `sh` blocks, in order, and `./x demo`.
+//! The README, the tutorial and the how-tos as a reader types them: every line of their `sh` blocks, in order; and `./x demo`.
 //!
 //! ```text
-//!   ```sh         typed here, line by line, in a directory that has `examples` in it
-//!   ```toml       written to `gateway.toml` before the lines behind it
-//!   ```sh setup   not typed: what builds this program
-//!   ```sh root    not typed: needs root and servers, and is `tests/live/lab.rs`
+//!   ```sh              typed here, line by line, in a directory that has `examples` in it
+//!   ```toml [NAME]     written to NAME (`gateway.toml`) before the lines behind it
+//!   ```sh setup        not typed: what builds this program
+//!   ```sh root         not typed: needs root, servers or a machine's interfaces
+//!   ```text, ```yaml   not typed
 //! ```
 //!
-//! A line that ends with `&` goes on beside the others, and must say that it is ready. The line behind it is tried again until it succeeds, since
+//! A line that ends with `&` goes on beside the others, and must say that it is ready; a block whose last line is a `flowkeep stop` ends
+//! all of these. What `export` sets holds for the lines behind it. Where something runs, a line is tried again until it succeeds, since
 //! a test types faster than its reader.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -47,6 +49,9 @@ fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
 struct Reader {
     directory: PathBuf,
     running: Vec<Child>,
+    exported: Vec<(String, String)>,
+    /// How many of what runs a line has killed.
+    killed: usize,
 }
 
 impl Reader {
@@ -61,6 +66,8 @@ impl Reader {
         Reader {
             directory,
             running: Vec::new(),
+            exported: Vec::new(),
+            killed: 0,
         }
     }
 
@@ -72,6 +79,7 @@ impl Reader {
         command.env("PATH", format!("{}:{path}", bin.display()));
         command.env("XDG_RUNTIME_DIR", &self.directory);
         command.env_remove("FLOWKEEP_SOCKET").env_remove("NOTIFY_SOCKET");
+        command.envs(self.exported.iter().cloned());
         command.stdin(Stdio::null());
         command
     }
@@ -95,27 +103,32 @@ impl Reader {
         let mut command = self.command(&format!("exec {line}"));
         command.stdout(File::create(said.with_extension("out")).unwrap());
         command.stderr(File::create(&said).unwrap());
-        let mut child = command.process_group(0).spawn().unwrap();
+        self.running.push(command.process_group(0).spawn().unwrap());
         let began = Instant::now();
         loop {
             let text = fs::read_to_string(&said).unwrap();
-            if text.starts_with("ready: ") {
+            let mut lines = text.lines();
+            if lines.any(|line| line.starts_with("ready: ") || line.starts_with("listening at ")) {
                 println!("{}", text.trim_end());
                 break;
             }
-            let ended = child.try_wait().unwrap();
+            let ended = self.running.last_mut().unwrap().try_wait().unwrap();
             assert!(
                 ended.is_none() && began.elapsed() < PATIENCE,
                 "{line}: {ended:?}\n{text}"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.running.push(child);
     }
 
-    /// All that was started ends, and well.
+    /// All that was started ends, and well. What listens, a coordinator, is told so by SIGTERM.
     fn ends(&mut self) {
-        for mut child in self.running.drain(..) {
+        for (number, mut child) in self.running.drain(..).enumerate() {
+            let said = fs::read_to_string(self.directory.join(format!("said-{number}"))).unwrap();
+            if said.starts_with("listening at ") {
+                let told = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+                assert!(told.success());
+            }
             let began = Instant::now();
             let status = loop {
                 if let Some(status) = child.try_wait().unwrap() {
@@ -124,10 +137,14 @@ impl Reader {
                 if began.elapsed() > PATIENCE {
                     let _ = child.kill();
                     let _ = child.wait();
-                    panic!("the README does not stop what it starts");
+                    panic!("the page does not stop what it starts");
                 }
                 std::thread::sleep(Duration::from_millis(20));
             };
+            if status.signal() == Some(9) && self.killed > 0 {
+                self.killed -= 1;
+                continue;
+            }
             assert!(status.success(), "{status}");
         }
     }
@@ -151,42 +168,98 @@ fn text(output: &Output) -> String {
     format!("{out}{err}")
 }
 
-#[test]
-fn every_line_works_as_it_stands_in_order() {
-    let page = fs::read_to_string(root().join("README.md")).unwrap();
-    let mut reader = Reader::new("readme");
-    let (mut typed, mut last) = (0, String::new());
+/// Checks what a line must have said beyond its success.
+fn judge(command: &str, said: &str) {
+    if command.contains("flow migrate") || command.contains("drain") || command.contains("--rebalance") {
+        assert!(said.contains("failed 0"), "{said}");
+    }
+    if command.starts_with("tail") {
+        assert!(said.contains("\"time\":\"20"), "the time of day: {said}");
+    }
+    if command.contains("runtime kill") && said.contains(" of its ") {
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let counts = words.iter().filter_map(|word| word.parse::<u64>().ok());
+        // `runtime 1 is gone; of its 350 flows 350 had copies`
+        let counts: Vec<u64> = counts.collect();
+        assert!(counts[1] > 0 && counts[1] == counts[2], "{said}");
+    }
+}
+
+/// Types all lines of a page, and answers how many those were.
+fn type_page(path: &str) -> usize {
+    let page = fs::read_to_string(root().join(path)).unwrap();
+    let mut reader = Reader::new(&path.replace(['/', '.'], "-"));
+    let mut typed = 0;
     for (kind, lines) in blocks(&page) {
-        match kind {
-            "toml" => fs::write(reader.directory.join("gateway.toml"), lines.join("\n")).unwrap(),
-            "sh" => {
-                for line in lines {
+        match kind.split_once(' ').unwrap_or((kind, "")) {
+            ("toml", name) => {
+                let name = if name.is_empty() { "gateway.toml" } else { name };
+                fs::write(reader.directory.join(name), lines.join("\n")).unwrap();
+            }
+            ("sh", "") => {
+                for line in &lines {
                     println!("$ {line}");
                     let command = line.split("  #").next().unwrap().trim_end();
                     typed += 1;
+                    if let Some(exported) = command.strip_prefix("export ") {
+                        let pairs = exported.split(' ').filter_map(|pair| pair.split_once('='));
+                        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+                        reader.exported.extend(pairs);
+                        continue;
+                    }
                     if let Some(command) = command.strip_suffix('&') {
                         reader.starts(command);
                         continue;
                     }
                     let output = reader.types(command);
-                    last = text(&output);
-                    println!("{}", last.lines().take(8).collect::<Vec<_>>().join("\n"));
-                    assert!(output.status.success(), "{line}: {}\n{last}", output.status);
-                    if command.contains("flow migrate") || command.contains("drain") {
-                        assert!(last.contains("failed 0"), "{last}");
-                    }
-                    if command.starts_with("tail") {
-                        assert!(last.contains("\"time\":\"20"), "the time of day: {last}");
+                    let said = text(&output);
+                    println!("{}", said.lines().take(8).collect::<Vec<_>>().join("\n"));
+                    assert!(
+                        output.status.success(),
+                        "{path}: {line}: {}\n{said}",
+                        output.status
+                    );
+                    judge(command, &said);
+                    if said.contains(" is gone, with its process ") {
+                        reader.killed += 1;
                     }
                 }
-                // A block ends what it has started.
-                reader.ends();
+                if lines.last().is_some_and(|line| line.starts_with("flowkeep stop")) {
+                    reader.ends();
+                }
             }
-            "sh setup" | "sh root" | "text" => {}
-            other => panic!("`{other}` is no kind of block that this test knows"),
+            ("sh", "setup" | "root") | ("text" | "yaml", _) => {}
+            _ => panic!("{path}: `{kind}` is no kind of block that this test knows"),
         }
     }
-    assert!(typed >= 15, "{typed} lines were typed; {last}");
+    assert!(reader.running.is_empty(), "{path} does not stop what it starts");
+    typed
+}
+
+#[test]
+fn every_line_works_as_it_stands_in_order() {
+    let typed = type_page("README.md");
+    assert!(typed >= 15, "{typed} lines were typed");
+}
+
+#[test]
+fn the_tutorial_works_as_it_stands() {
+    let typed = type_page("docs/tutorial.md");
+    assert!(typed >= 10, "{typed} lines were typed");
+}
+
+#[test]
+fn each_how_to_works_as_it_stands() {
+    let folder = root().join("docs/how-to");
+    let mut names: Vec<String> = (fs::read_dir(folder).unwrap().flatten())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert!(names.len() >= 6, "{names:?}");
+    for name in names {
+        let typed = type_page(&format!("docs/how-to/{name}"));
+        assert!(typed > 0, "{name}: no line was typed");
+    }
 }
 
 #[test]

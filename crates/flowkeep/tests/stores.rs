@@ -4,23 +4,29 @@
 //! |---|---|
 //! | a capture is replayed | the store has exactly its packets and bytes |
 //! | the server is killed under load, and begins again with its log or without anything | exact, when the dust has settled |
+//! | the server is stalled for ten seconds under load | packets go on each second; exact afterwards, nothing is fenced |
 //! | Flowkeep is killed under load, and begins again | counts go on from what was flushed; how much is lost is not measured: a second's worth would pass |
 //! | the configuration is changed under load | counts go on, nothing is fenced, nothing counts twice |
 //! | a store is looked into, and taken over into another | the same |
+//! | one of two mirrored stores is killed, or Flowkeep beside it (`storing/mirrored.rs`) | both have every count |
 //!
 //! Where there is no redis-server, the tests say `not run`. Not here: drivers (`crates/stores/tests`).
 
+#[path = "storing/mirrored.rs"]
+mod mirrored;
 mod storing;
 
 use serde_json::Value;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 use storing::{Folder, flowkeep, output, server, wait};
 
 /// The sums of a store's variables of this name, over all partitions.
 fn sum_at(uri: &str, name: &str) -> i64 {
     let (done, said, error) = output(&["store", "inspect", uri, "--json"]);
     assert!(done, "{error}");
-    let all: Vec<Value> = serde_json::from_str(&said).expect("JSON");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let all = said["variables"].as_array().expect("a list");
     let named = all.iter().filter(|row| row["name"] == name);
     named.map(|row| row["sum"].as_i64().expect("a sum")).sum()
 }
@@ -213,6 +219,50 @@ fn a_server_that_is_killed_under_load_has_exact_counts_in_the_end() {
             assert!(events.contains(event), "{events}");
         }
     }
+}
+
+/// Sends a signal, by its name.
+fn signal(child: &Child, name: &str) {
+    let done = std::process::Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(done.expect("kill").success());
+}
+
+#[test]
+fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
+    let Some(server) = server(&[]) else { return };
+    let folder = Folder::new();
+    let running = Running::start(&folder.gateway(&folder.traffic(), &table(&server.uri(), ""), ""));
+    let mut before = wait("traffic", || folder.counted().filter(|count| *count > 5_000));
+    let child = server.child.as_ref().expect("a server");
+    signal(child, "-STOP");
+    let stalled = Instant::now();
+    while stalled.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = folder.counted().expect("an answer");
+        // Of 20,000 in a second, on a machine that may be busy.
+        assert!(now >= before + 4_000, "{now} after {before}");
+        before = now;
+    }
+    let failing = |is: bool| {
+        folder
+            .status()
+            .filter(|status| status["stores"][0]["failing"] == is)
+    };
+    wait("a failing store", || failing(true));
+    signal(child, "-CONT");
+    let status = wait("a store that is back", || failing(false));
+    let variables = status["variables"].as_array().expect("variables");
+    assert!(
+        !variables.is_empty() && variables.iter().all(|of| of["fenced"] == false),
+        "{status}"
+    );
+    wait("packets after it", || {
+        folder.counted().filter(|count| *count > before + 5_000)
+    });
+    let counted = folder.stop(running);
+    assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
 }
 
 #[test]

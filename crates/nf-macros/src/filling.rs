@@ -4,7 +4,7 @@
 //!   not written            written out
 //!   type Config            NoConfig
 //!   type Flow, Group       ()
-//!   fn new                 the default; or the settings, where `Config` is the function itself; or `with_variables`
+//!   fn new                 the default; or the settings, where `Config` is the function itself; or `with_variables`, `with_objects`
 //!   const REASONS          the names in `drop("…")`, `cut("…")` and `discard("…")` of the block
 //!   const COUNTERS         the names in `count("…")` and `count_by("…", …)` of the block
 //! ```
@@ -103,7 +103,15 @@ fn fill_new(block: &mut ItemImpl) -> Result<(), Error> {
     let text = |ty: &syn::Type| ty.to_token_stream().to_string();
     let own = text(&block.self_ty);
     let mut problem = Ok(());
-    let body: Expr = if has_variables {
+    let has_objects = methods(block).any(|method| method.sig.ident == "with_objects");
+    let body: Expr = if has_objects {
+        syn::parse_quote!(Self::with_objects(
+            config,
+            worker,
+            &mut ::nf::variables::Variables::local(),
+            &mut ::nf::objects::WorkerObjects::default().of("")
+        ))
+    } else if has_variables {
         syn::parse_quote!(Self::with_variables(
             config,
             worker,

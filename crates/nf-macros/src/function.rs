@@ -60,7 +60,7 @@ pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
     with_errors(errors, item.into_token_stream())
 }
 
-/// The item stays beside its errors, so that whoever uses it does not hear that it is missing.
+/// The item stays beside its errors, so that its users are not told that it is missing.
 fn with_errors(errors: Vec<Error>, item: Tokens) -> Tokens {
     let error = reported(errors).err().map(|error| error.to_compile_error());
     quote!(#error #item)

@@ -1,5 +1,5 @@
-//! The derives and the attribute of `flowkeep-nf`. Their errors are written for somebody who sees them for the first
-//! time: what is wrong, and what to write instead.
+//! The derives and the attribute of `flowkeep-nf`. Their errors are written for an author that sees
+//! them for the first time: what is wrong, and what to write instead.
 //!
 //! # Theory of operation
 //! `#[derive(Plain)]` (`plain.rs`) proves that a type's bytes can be copied to another worker and checked

@@ -43,7 +43,7 @@ pub fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
         Data::Union(_) => {
             errors.push(Error::new(
                 input.ident.span(),
-                "flow state cannot be a union: nobody could tell which of its fields the bytes are. \
+                "flow state cannot be a union: a worker could not tell which of its fields the bytes are. \
                  Write a struct with all the fields, and an enum that says which one counts",
             ));
             Tokens::new()

@@ -2,7 +2,7 @@
 //!
 //! [`ByHand`] owns what a [`Cx`] points to (counters, event log, one group's state), so making a `Cx` is safe here.
 //!
-//! Not here: flows, chains, effects: whoever calls by hand applies, or ignores, what the function asks for.
+//! Not here: flows, chains, effects: the caller applies, or ignores, what the function asks for.
 
 use crate::cx::{EventLog, RawCx};
 use crate::{Cx, Direction, NetworkFunction, Reason};
@@ -112,7 +112,7 @@ impl<F: NetworkFunction> ByHand<F> {
         unsafe { Cx::<F>::of(&mut self.raw) }.group()
     }
 
-    /// Forgets effects that nobody applies.
+    /// Forgets effects that the caller does not apply.
     pub fn forget_effects(&mut self) {
         self.raw.effects = 0;
         self.raw.blocks.clear();

@@ -15,8 +15,12 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context, Poll};
 use core::time::Duration;
+use variables::{Fenced, Ticket};
 use wire::packet::{Side, flag};
 use wire::{Addr, FlowKey, Orientation, Packet, PacketBox, PacketList};
+
+/// How often a call that waits for a store looks, though nothing is heard of it.
+const LOOK_NS: u64 = 10_000_000;
 
 /// Which way a packet of a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +53,7 @@ pub enum Way {
 }
 
 /// A block of external ports that a group owns. The switches route what is sent to it to the group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Block {
     /// The external address.
     pub addr: Addr,
@@ -90,7 +94,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A log that holds up to `capacity` bytes until somebody takes them.
+    /// A log that holds up to `capacity` bytes until the worker takes them.
     pub fn new(capacity: usize, runtime: u16) -> Self {
         EventLog {
             text: alloc::string::String::with_capacity(capacity),
@@ -174,7 +178,7 @@ impl EventLog {
         self.text.clear();
     }
 
-    /// Hands out the lines so far and starts anew.
+    /// Hands out the lines so far and starts again.
     pub fn take(&mut self, out: &mut alloc::string::String) {
         out.push_str(&self.text);
         self.text.clear();
@@ -199,8 +203,8 @@ impl Write for Bounded<'_> {
 /// What the runtime fills in before a call and reads after it. Authors see [`Cx`].
 ///
 /// The runtime keeps its own way to it while a function, or the future of one that waits, has a reference. It uses it only
-/// between calls and polls, but the references are then still there: so it is pinned, which takes the promise that nobody
-/// else looks from `&mut` references to it.
+/// between calls and polls, but the references are then still there: so it is pinned, which takes
+/// the promise of exclusive access from `&mut` references to it.
 pub struct RawCx {
     /// The burst's clock in nanoseconds.
     pub now: u64,
@@ -269,7 +273,7 @@ pub mod effect {
 }
 
 impl RawCx {
-    /// In [`RawCx::wake_at`]: nobody asked to be woken.
+    /// In [`RawCx::wake_at`]: the function did not ask to be woken.
     pub const NO_WAKE: u64 = u64::MAX;
 }
 
@@ -311,6 +315,11 @@ impl<F: NetworkFunction> Cx<F> {
         unsafe { Cx::of(&mut self.raw) }
     }
 
+    /// For waits of this crate's own.
+    pub(crate) fn raw_mut(&mut self) -> &mut RawCx {
+        &mut self.raw
+    }
+
     /// The burst's clock: of the capture in a replay, of the machine otherwise. It never goes back. A state may keep it: a flow that
     /// moves to a worker with another clock has its times re-based.
     #[inline]
@@ -345,7 +354,7 @@ impl<F: NetworkFunction> Cx<F> {
     /// The flow's key.
     #[inline]
     pub fn key(&self) -> &FlowKey {
-        // SAFETY: promised by whoever made the view (`Cx::of`).
+        // SAFETY: promised by the caller that made the view (`Cx::of`).
         unsafe { self.raw.key.as_ref() }
     }
 
@@ -362,7 +371,8 @@ impl<F: NetworkFunction> Cx<F> {
     pub fn group(&mut self) -> &mut F::Group {
         // SAFETY: the log is the worker's, and this view has it alone during the call (`Cx::of`).
         unsafe { self.raw.log.as_mut() }.is_group_taken = true;
-        // SAFETY: promised by whoever made the view (`Cx::of`); the borrow of `self` keeps it the only one.
+        // SAFETY: promised by the caller that made the view (`Cx::of`); the borrow of `self` keeps
+        // it the only one.
         unsafe { self.raw.group.cast::<F::Group>().as_mut() }
     }
 
@@ -486,7 +496,8 @@ impl<F: NetworkFunction> Cx<F> {
 
     /// The packets that this function holds of the flow, of the direction at hand, and copies that it holds: the oldest first.
     pub fn held(&self) -> impl Iterator<Item = &Packet> {
-        // SAFETY: promised by whoever made the view; the borrow of `self` keeps the list as it is.
+        // SAFETY: promised by the caller that made the view; the borrow of `self` keeps the list as
+        // it is.
         let list = self.raw.held.map(|list| unsafe { list.as_ref() });
         list.into_iter().flat_map(PacketList::iter)
     }
@@ -558,7 +569,7 @@ impl<F: NetworkFunction> Cx<F> {
 
     /// Writes a line to the event log. `fields` is the inside of a JSON object, like `"inside":"10.0.0.1:1"`.
     pub fn event(&mut self, name: &str, fields: fmt::Arguments<'_>) {
-        // SAFETY: promised by whoever made the view.
+        // SAFETY: promised by the caller that made the view.
         unsafe { self.raw.log.as_mut() }.write(self.raw.now, F::NAME, name, fields);
     }
 
@@ -585,6 +596,26 @@ impl<F: NetworkFunction> Cx<F> {
             time: nanoseconds,
             waits_for: what.max(1),
             waiting: false,
+        }
+    }
+
+    /// Waits until the store has all that these tickets of variables stand for: a packet that goes
+    /// on behind it has its changes kept. Each flow's calls have a bound of their own, as with
+    /// [`Cx::changed`].
+    ///
+    /// The call looks when [`NetworkFunction::generation`] changes, so a function that waits here
+    /// answers there how often its variables heard of the store (`heard`). Without that, it looks
+    /// every 10 ms.
+    ///
+    /// # Errors
+    /// Another process has claimed the variables: what was changed here is not kept.
+    pub async fn stored(&mut self, tickets: &[Ticket]) -> Result<(), Fenced> {
+        while tickets.iter().any(|ticket| ticket.state().is_none()) {
+            self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await;
+        }
+        match tickets.iter().all(|ticket| ticket.state() == Some(Ok(()))) {
+            true => Ok(()),
+            false => Err(Fenced),
         }
     }
 }

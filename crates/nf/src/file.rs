@@ -35,7 +35,7 @@ impl TextFile {
         &self.path
     }
 
-    /// The text; `None` where nobody has read the file.
+    /// The text; `None` where the tool has not read the file.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }

@@ -1,5 +1,6 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
+use crate::objects::Objects;
 use crate::{Check, Cx, FlowState};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -37,7 +38,8 @@ impl Affinity {
     }
 }
 
-/// Addresses that a function answers to: nobody on the link has them, and packets for them are to come here.
+/// Addresses that a function answers to: no host on the link has them, and packets for them are to
+/// come here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The addresses.
@@ -127,12 +129,28 @@ pub enum Keep {
 pub struct WorkerInfo {
     /// Number of this runtime, from 0.
     pub runtime: u16,
-    /// How many runtimes share the configuration's resources.
+    /// Among how many runtimes pools are divided at the start. One with a higher number begins
+    /// without a part, and borrows ([`NetworkFunction::pool`]).
     pub runtimes: u16,
     /// The most flows this worker holds.
     pub flows_max: u32,
     /// A seed, for functions that draw at random. Equal seeds give equal runs.
     pub seed: u64,
+}
+
+/// How a function's pool of blocks stands at one runtime ([`NetworkFunction::pool`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolState {
+    /// Blocks that are free here, borrowed ones included.
+    pub free: u32,
+    /// Blocks that are this runtime's own, free and in use.
+    pub share: u32,
+    /// How many more it wants.
+    pub wants: u16,
+    /// Where it wants them above all: the address of a host that has no port left. Zero: anywhere.
+    pub wants_at: wire::Addr,
+    /// How many borrowed ones it can do without.
+    pub excess: u16,
 }
 
 /// What is wrong with a function's configuration, where, and what to write instead.
@@ -234,9 +252,9 @@ pub trait NetworkFunction: Sized + 'static {
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
     /// Whether an ICMP error comes to this function with the flow whose packet it quotes
-    /// (`packet.has(flag::ICMP_ERROR)`), as whoever translates, filters or balances needs it. Where no function of any chain
-    /// asks for that, an ICMP error is a packet between its own addresses like any other: who counts packets wants
-    /// those.
+    /// (`packet.has(flag::ICMP_ERROR)`), as functions that translate, filter or balance need it.
+    /// Where no function of any chain asks for that, an ICMP error is a packet between its own
+    /// addresses like any other: functions that count packets want those.
     const ICMP_ERRORS: bool = true;
     /// Settings that name files: before the settings are read, the tool reads each file and puts a
     /// [`TextFile`](crate::TextFile) in the setting's place. Only settings at the top of the function's table.
@@ -270,7 +288,7 @@ pub trait NetworkFunction: Sized + 'static {
 
     /// As [`new`](Self::new), for a function with variables: they are opened here, each under a name of its own, and what a store has of them is
     /// there. In an instance that replaces another ([`take_over`](Self::take_over)) they are there from then on; the variables are the
-    /// same ones. A runtime calls this one, never [`new`](Self::new).
+    /// same ones. [`with_objects`](Self::with_objects) calls this one, never [`new`](Self::new).
     ///
     /// ```
     /// # use nf::{network_function, variables, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo};
@@ -306,6 +324,58 @@ pub trait NetworkFunction: Sized + 'static {
     ) -> Result<Self, ConfigError> {
         let _ = variables;
         Self::new(config, worker)
+    }
+
+    /// As [`with_variables`](Self::with_variables), for a function with objects that flows at all
+    /// runtimes share: their kinds are opened here, the same ones in each instance. A runtime calls
+    /// this one.
+    ///
+    /// ```
+    /// # use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Plain, Verdict, WorkerInfo};
+    /// # use nf::{network_function, objects::{Objects, Shared, SharedObject}, variables::Variables};
+    /// # use std::sync::Arc;
+    /// # #[derive(Plain, Default, Clone, Copy, Debug)]
+    /// # #[repr(C)]
+    /// # struct Count { packets: u64 }
+    /// # impl SharedObject for Count {
+    /// #     type Call = u64;
+    /// #     type Answer = u64;
+    /// #     fn apply(&mut self, by: &u64) -> u64 { self.packets += by; self.packets }
+    /// #     fn read(&self, _: &u64) -> u64 { self.packets }
+    /// # }
+    /// struct FirstHundred(Shared<Count>);
+    ///
+    /// #[network_function]
+    /// impl NetworkFunction for FirstHundred {
+    ///     const NAME: &'static str = "first_hundred";
+    ///     const REASONS: &'static [&'static str] = &["over"];
+    ///     # type Config = NoConfig;
+    ///     # type Flow = ();
+    ///     # type Group = ();
+    ///     fn with_objects(
+    ///         _: &Arc<NoConfig>,
+    ///         _: &WorkerInfo,
+    ///         _: &mut Variables,
+    ///         objects: &mut Objects<'_>,
+    ///     ) -> Result<Self, ConfigError> {
+    ///         Ok(FirstHundred(objects.open("packets")?))
+    ///     }
+    ///     async fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+    ///         match self.0.update(cx, b"all", &1).await {
+    ///             Ok(..=100) => Verdict::Forward,
+    ///             _ => cx.drop("over"),
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn with_objects(
+        config: &Arc<Self::Config>,
+        worker: &WorkerInfo,
+        variables: &mut variables::Variables,
+        objects: &mut Objects<'_>,
+    ) -> Result<Self, ConfigError> {
+        let _ = objects;
+        Self::with_variables(config, worker, variables)
     }
 
     /// What happens to a packet, when this takes waiting. The default drops: it is only reached when `process_now`
@@ -409,6 +479,38 @@ pub trait NetworkFunction: Sized + 'static {
         false
     }
 
+    /// How this runtime's part of a pool of blocks stands, if the function has one; asked about once
+    /// a millisecond. Where it wants more, other runtimes are asked to lend some.
+    fn pool(&self) -> Option<PoolState> {
+        None
+    }
+
+    /// Lends another runtime up to so many free blocks, of that address above all, unless they are
+    /// wanted here; hands each to `lend`. What is lent is not given out here before it has come back
+    /// ([`NetworkFunction::block_returned`]).
+    fn lend_blocks(&self, most: u16, at: wire::Addr, to: u16, lend: &mut dyn FnMut(crate::Block)) {
+        let _ = (most, at, to, lend);
+    }
+
+    /// Another runtime lends a block of its part: free to be given out here, until the group that
+    /// has it gives it back to its home ([`Cx::return_block`](crate::Cx::return_block)). Every
+    /// function is asked: whether it is one of this function's pool, and not in use here.
+    fn borrow_block(&self, block: crate::Block, home: u16) -> bool {
+        let _ = (block, home);
+        false
+    }
+
+    /// A borrowed block that is free here goes home: it is not to be given out any more.
+    fn forsake_block(&self, block: crate::Block) {
+        let _ = block;
+    }
+
+    /// How many blocks of this function's pool are free at all other runtimes, and how many these
+    /// have; `None` while that is not known.
+    fn pools_heard(&self, others: Option<(u32, u32)>) {
+        let _ = others;
+    }
+
     /// How long the flow lives without a packet, by its state. A flow lives as long as any function of its chain asks;
     /// `None` asks for nothing.
     #[inline]
@@ -418,7 +520,8 @@ pub trait NetworkFunction: Sized + 'static {
     }
 
     /// These settings shall follow others while the cluster runs: the place to say what cannot change then, and to hand on
-    /// what all instances share. Whoever refuses, refuses the way back, too: a change that was made can be taken back unasked.
+    /// what all instances share. A function that refuses a change refuses the way back, too: a
+    /// change that was made can be taken back unasked.
     fn succeed(config: &mut Self::Config, before: &Self::Config) -> Result<(), ConfigError> {
         let _ = (config, before);
         Ok(())
@@ -448,6 +551,12 @@ pub trait NetworkFunction: Sized + 'static {
         Err(alloc::format!("{} takes no commands", Self::NAME))
     }
 
+    /// What operators have said to this instance that one which begins later is to hear, too, as
+    /// words for [`command`](Self::command): a server that is down, say.
+    fn said(&self) -> Vec<Vec<String>> {
+        Vec::new()
+    }
+
     /// The number of what calls wait for by [`Cx::changed`]: a worker goes on with them when it has changed. It is asked for
     /// in every step in which a call waits, so it is read from memory and no more.
     fn generation(&self) -> u32 {
@@ -464,8 +573,8 @@ pub trait NetworkFunction: Sized + 'static {
         Recall::Nothing
     }
 
-    /// What somebody outside the data path keeps up to date for all instances (a routing table, say). Whoever runs the cluster
-    /// looks for the types it knows among these.
+    /// What a thread outside the data path keeps up to date for all instances (a routing table,
+    /// say). The program that runs the cluster looks for the types it knows among these.
     fn feed(config: &Self::Config) -> Option<Arc<dyn Any + Send + Sync>> {
         let _ = config;
         None
@@ -479,7 +588,7 @@ pub trait NetworkFunction: Sized + 'static {
     }
 
     /// Addresses for which packets are to come here although they are not this host's: a pool's, a virtual one's. Live ports
-    /// answer who asks for their link address (ARP, neighbour discovery).
+    /// answer requests for their link address (ARP, neighbour discovery).
     fn claims(config: &Self::Config) -> Vec<Claim> {
         let _ = config;
         Vec::new()

@@ -38,7 +38,9 @@
 //! Variables ([`variables`]) are kept beyond a flow, an instance and, with a store, a process:
 //! [`NetworkFunction::with_variables`].
 //!
-//! Not here: how any of this is run (`flowkeep-runtime`), and shared objects, which come with the object space.
+//! Objects ([`objects`]) are shared by flows at all runtimes: [`NetworkFunction::with_objects`].
+//!
+//! Not here: how any of this is run (`flowkeep-runtime`).
 #![no_std]
 
 extern crate alloc;
@@ -52,6 +54,7 @@ pub mod check;
 pub mod cx;
 pub mod file;
 pub mod function;
+pub mod objects;
 pub mod plain;
 pub mod rate;
 pub mod time;
@@ -62,7 +65,7 @@ pub use cx::{Block, Cx, Direction, Way};
 pub use file::TextFile;
 pub use function::{
     Affinity, Arrival, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,
-    Reason, Recall, Verdict, WorkerInfo,
+    PoolState, Reason, Recall, Verdict, WorkerInfo,
 };
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;

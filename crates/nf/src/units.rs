@@ -1,6 +1,7 @@
 //! Times and sizes as people write them in configurations: `"2h4m"`, `"500ms"`, `"64 MiB"`.
 //!
-//! A number alone is refused, because nobody can tell whether `60` means seconds or milliseconds:
+//! A number alone is refused, because a reader cannot tell whether `60` means seconds or
+//! milliseconds:
 //!
 //! ```
 //! use nf::{ByteSize, Period};

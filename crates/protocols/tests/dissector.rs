@@ -48,10 +48,10 @@ fn frames(protection: &Protection) -> Vec<Vec<u8>> {
             }
         }
         let mut wire: Vec<(usize, Vec<u8>)> = Vec::new();
-        for (who, end) in ends.iter_mut().enumerate() {
+        for (side, end) in ends.iter_mut().enumerate() {
             let _ = end.handle(now, Input::Flush);
             let _ = end.handle(now, Input::Timeout);
-            take(who, end, &packet, &mut wire);
+            take(side, end, &packet, &mut wire);
         }
         while !wire.is_empty() {
             for (from, mut frame) in std::mem::take(&mut wire) {
@@ -71,15 +71,15 @@ fn frames(protection: &Protection) -> Vec<Vec<u8>> {
     all
 }
 
-fn take(who: usize, end: &mut Channel, packet: &[u8], wire: &mut Vec<(usize, Vec<u8>)>) {
+fn take(side: usize, end: &mut Channel, packet: &[u8], wire: &mut Vec<(usize, Vec<u8>)>) {
     loop {
         let back = end.back();
         match end.poll() {
-            Some(Output::Frame(frame)) => wire.push((who, frame.to_vec())),
+            Some(Output::Frame(frame)) => wire.push((side, frame.to_vec())),
             Some(Output::SendPacket(_)) => {
                 let mut frame = [&[0; Channel::FRONT][..], packet, &vec![0; back]].concat();
                 assert!(end.wrap(&mut frame));
-                wire.push((who, frame));
+                wire.push((side, frame));
             }
             Some(_) => {}
             None => return,

@@ -22,6 +22,7 @@ use arrayvec::ArrayVec;
 use core::fmt;
 use core::ops::Range;
 use core::ptr::NonNull;
+use nf::objects::WorkerObjects;
 use nf::variables::{Bytes, Consistency, Keeper, Map, Options, Variables, WorkerVariables};
 use nf::{Affinity, ConfigError, Direction, WorkerInfo};
 use wire::Packet;
@@ -433,12 +434,14 @@ pub struct Stages {
     pub future_size: usize,
     /// What the functions have opened.
     pub variables: WorkerVariables,
+    /// The kinds of shared objects that they have opened, and the desk of their calls.
+    pub objects: WorkerObjects,
     /// The runtime's own variable: its flows in a store (`replica::ledger`). Its partition is with the functions'.
     pub ledger: Option<Map<u64, Bytes>>,
 }
 
 // SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the whole, as do `variables` and the
-// functions' handles of them.
+// functions' handles of them. Handles of `objects` count their references atomically, and use the desk at the worker only.
 unsafe impl Send for Stages {}
 
 impl Stages {
@@ -459,6 +462,7 @@ impl Stages {
             outlives: false,
             future_size: 0,
             variables: WorkerVariables::default(),
+            objects: WorkerObjects::default(),
             ledger: None,
         }
     }
@@ -514,6 +518,7 @@ impl Stages {
         open: impl Fn(&Keeper, &str, u32) -> Variables,
     ) -> Result<Self, (String, ConfigError)> {
         let mut variables = WorkerVariables::default();
+        let mut objects = WorkerObjects::default();
         let mut functions = Vec::new();
         let mut names = Vec::new();
         let mut counters: Vec<Vec<u64>> = Vec::new();
@@ -523,7 +528,7 @@ impl Stages {
         for factory in plan.factories() {
             let mut opened = open(&plan.keeper, factory.name(), u32::from(worker.runtime));
             let stage = factory
-                .instantiate(worker, &mut opened)
+                .instantiate(worker, &mut opened, &mut objects.of(factory.name()))
                 .map_err(|error| (factory.name().to_string(), error))?;
             variables.take(functions.len(), opened);
             let layout = stage.layout();
@@ -552,6 +557,7 @@ impl Stages {
             outlives,
             future_size,
             variables,
+            objects,
             ledger: None,
         };
         for chain in plan.chains() {
@@ -653,6 +659,7 @@ impl Stages {
     pub fn succeed(&mut self, before: &mut Stages) {
         debug_assert_eq!(self.names, before.names);
         self.variables.adopt(&mut before.variables);
+        self.objects.adopt(&before.objects);
         self.ledger = before.ledger.take().or(self.ledger.take());
         core::mem::swap(&mut self.counters, &mut before.counters);
         let counters = &mut self.counters;
@@ -700,7 +707,7 @@ impl Owned {
 impl core::ops::Deref for Owned {
     type Target = dyn Stage;
     fn deref(&self) -> &(dyn Stage + 'static) {
-        // SAFETY: it was a box, and nobody makes `&mut` references to a stage.
+        // SAFETY: it was a box, and no code makes `&mut` references to a stage.
         unsafe { self.0.as_ref() }
     }
 }

@@ -51,7 +51,7 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-/// Who is at the other end of a link.
+/// The worker at the other end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LinkTo {
     /// A switch, by its number.
@@ -74,16 +74,17 @@ pub trait Port {
         Ok(())
     }
 
-    /// Has the port answer whoever asks for the link address of one of these: they are nobody's on the link, and packets for them
-    /// shall come here; from now on, and for no others. Called before the first burst, and between bursts when that changes. A port that
-    /// is on no link has nobody to answer.
+    /// Has the port answer each host that asks for the link address of one of these. No host on the
+    /// link has them, and packets for them shall come here. Each call replaces the prefixes of the
+    /// call before; it comes before the first burst, or between bursts. A port that is on no link
+    /// answers no host.
     fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
         let _ = addresses;
         Ok(())
     }
 
-    /// Goes on with what is queued and gives buffers that the device is done with back to `pool`. Called again and again, by
-    /// whoever drives the port, when it is not read any more, too. Never blocks.
+    /// Goes on with what is queued, and gives buffers that the device is done with back to `pool`.
+    /// Its caller calls it again and again, also when the port is not read any more. Never blocks.
     fn settle(&mut self, pool: &mut Pool) {
         let _ = pool;
     }
@@ -136,9 +137,11 @@ pub trait Port {
         None
     }
 
-    /// Of a link between workers: who is at the other end, as a number that is another one each time it begins anew, and 0 while nobody
-    /// is there. It changes in [`Port::receive`] only; what that call returned, it received from whom the number named before, and
-    /// what is transmitted to nobody is lost and counted. Whatever the one before was told or had in hand is lost.
+    /// Of a link between workers: the number of its session with the worker at the other end. Each
+    /// session has another number; 0 stands for no worker. It changes in [`Port::receive`] only;
+    /// what that call returned came from the worker of the number before. What is transmitted while
+    /// the number is 0 is lost and counted. What the worker before was told, or had in hand, is
+    /// lost.
     fn session(&self) -> u64 {
         1
     }

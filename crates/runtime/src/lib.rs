@@ -1,7 +1,7 @@
 //! The runtime: workers that run flow actors, and switches that spread flows over them.
 //!
-//! No thread, no system call, no clock and no global: whoever drives a worker hands it ports, memory and the time, so
-//! the binary, the tests and the simulator run the same code.
+//! No thread, no system call, no clock and no global: a worker's caller hands it ports, memory and
+//! the time, so the binary, the tests and the simulator run the same code.
 #![no_std]
 
 extern crate alloc;
@@ -18,6 +18,7 @@ pub mod members;
 pub mod message;
 pub mod microthread;
 pub mod mobility;
+pub mod objects;
 mod outbox;
 mod parts;
 

@@ -268,7 +268,7 @@ impl Leases {
                         asking.at = now.saturating_add(interval);
                         asking.unanswered = asking.unanswered.saturating_add(1);
                     }
-                    // Nobody is there.
+                    // No worker is there.
                     false => *asking = Asking::default(),
                 }
             }

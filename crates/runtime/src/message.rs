@@ -53,21 +53,27 @@
 //! A *second key* of a translated flow, where the switch could not route it otherwise, is announced as a group of its own
 //! (type 3) and ends as one (type 4).
 //!
-//! *Idle*: the count says how much of what the switch sent had been seen when the group was found idle. The switch forgets
-//! the route only if it has sent nothing for the group since; otherwise what it sent has begun the group anew, and the
-//! runtime will say so again. So no flow can be at two runtimes.
+//! *Idle*: the count says how much of what the switch sent had been seen when the group was found
+//! idle. The switch forgets the route only if it has sent nothing for the group since; otherwise
+//! what it sent has begun the group again, and the runtime will say so again. So no flow can be at
+//! two runtimes.
 //!
-//! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group there (`switch::directory`). A
-//! runtime without it answers *idle*. By a runtime: it has moved the group, and the switch began anew meanwhile: it shall ask who has it.
+//! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group
+//! there (`switch::directory`). A runtime without it answers *idle*. By a runtime: it has moved the
+//! group, and the switch began again meanwhile: the switch shall ask the group's runtime.
 //!
-//! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a route. The switch drops what the flow sends until it hears that
-//! the key is idle there. A group can be another's, too, where the switch had begun anew and did not know: then all its flows end.
+//! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a
+//! route. The switch drops what the flow sends until it hears that the key is idle there. A group
+//! can be another runtime's, too, where the switch had begun again and did not know: then all its
+//! flows end.
 //!
-//! *Block told*: of a group on its way, to a switch that begins anew; whoever has claimed the block keeps it, and whoever claims it gets it. When the move is
-//! over, the source *doubts* it: the switch asks whoever has the group now in its turn, who says the same if it has not got the block, or nothing.
+//! *Block told*: of a group on its way, to a switch that begins again. An existing claim wins, and
+//! a later claim replaces this word. When the move is over, the source *doubts* it. The switch then
+//! asks the group's runtime in its turn, which says the same if it has not got the block.
 //!
-//! *All told*: the switch has begun anew, and everything that the runtime has and the switch should know is said before this. By a switch: the runtime
-//! has begun anew, and every block that is in use at another runtime is said before this.
+//! *All told*: the switch has begun again, and everything that the runtime has and the switch
+//! should know is said before this. By a switch: the runtime has begun again, and every block that
+//! is in use at another runtime is said before this.
 
 use crate::group::GroupKey;
 use nf::{Addr, Block};
@@ -79,17 +85,18 @@ use wire::{LinkType, Packet, packet::Kind};
 pub enum Message {
     /// Packets from outside for this block are the group's. By a switch, to a runtime that begins: another runtime's group has it.
     BlockClaimed(Block, GroupKey),
-    /// The same of a group on its way, if the block is nobody's.
+    /// The same of a group on its way, if no group has the block.
     BlockTold(Block, GroupKey),
     /// The group's block is not here; by a switch: if it is not there, say so.
     BlockDoubted(Block, GroupKey),
-    /// The block is nobody's.
+    /// No group has the block.
     BlockReleased(Block),
     /// Packets of this group, or with this second key, come here.
     Routed(GroupKey),
     /// The group, or second key, has no flow; so many packets had been consumed from this link.
     Idle(GroupKey, u64),
-    /// By a switch: if the group, or second key, has no flow, say so. By the source of a move: it is over, ask who has it.
+    /// By a switch: if the group, or second key, has no flow, say so. By the source of a move: it
+    /// is over, ask the runtime that has the group.
     Doubted(GroupKey),
     /// By a switch: the second key gets no route to there; end its flow.
     Taken(GroupKey),
@@ -121,7 +128,13 @@ pub enum Message {
     LeaseAsked(u64, u64),
     /// This incarnation of the sender grants the lease that was asked for at this reading of the asker's clock.
     LeaseGranted(u64, u64),
-    /// The block is nobody's, and goes back to the runtime that it belongs to; by a switch to that one: it is over here.
+    /// The block, of the first runtime's pool, is free and lent to the second
+    /// ([`protocols::lending`]); by a switch: to the one that is told.
+    BlockLent(Block, RuntimeId, RuntimeId),
+    /// By a switch: no more that this runtime has lent is coming.
+    LendsOver(RuntimeId),
+    /// No group has the block, and it goes back to the runtime that it belongs to; by a switch to
+    /// that runtime: it is over here.
     BlockReturned(Block, RuntimeId),
 }
 
@@ -132,9 +145,9 @@ pub struct Reroute {
     pub group: GroupKey,
     /// Its own key, or one that was announced for it.
     pub key: GroupKey,
-    /// Who had it, or was to have it.
+    /// The runtime that had it, or was to have it.
     pub from: RuntimeId,
-    /// Who gets it.
+    /// The runtime that gets it.
     pub to: RuntimeId,
     /// The change's epoch.
     pub epoch: Epoch,
@@ -265,6 +278,16 @@ impl Message {
                 writer.put(&incarnation.to_be_bytes());
                 writer.put(&asked.to_be_bytes());
             }
+            Message::BlockLent(block, home, to) => {
+                writer.put(&[24]);
+                writer.block(block);
+                writer.put(&home.0.to_be_bytes());
+                writer.put(&to.0.to_be_bytes());
+            }
+            Message::LendsOver(home) => {
+                writer.put(&[25]);
+                writer.put(&home.0.to_be_bytes());
+            }
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -358,6 +381,8 @@ impl Message {
                 }
             }
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
+            24 => Message::BlockLent(reader.block()?, reader.runtime()?, reader.runtime()?),
+            25 => Message::LendsOver(reader.runtime()?),
             _ => return None,
         };
         Some((message, reader.0))
@@ -470,6 +495,8 @@ mod tests {
             (group.clone(), runtime(), epoch()).prop_map(|(g, r, e)| Message::Behind(g, r, e)),
             (group.clone(), says).prop_map(|(g, s)| Message::Switch(g, s)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockReturned(b, r)),
+            (block.clone(), runtime(), runtime()).prop_map(|(b, r, s)| Message::BlockLent(b, r, s)),
+            runtime().prop_map(Message::LendsOver),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockClaimed(b, g)),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockTold(b, g)),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockDoubted(b, g)),

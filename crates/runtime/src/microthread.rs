@@ -12,9 +12,10 @@
 //!      └──────────────────────── free list ◄────────────────────────────────┘
 //! ```
 //!
-//! While a future exists, its flow's actor is pinned: its state, its packet and its frame stay put and nobody touches
-//! them. Later packets of the flow queue in its [`Waiting`]. Everything is allocated at the start; how many may wait, and
-//! how many packets may queue behind them, are bounds, and beyond them is a counted drop.
+//! While a future exists, its flow's actor is pinned: its state, its packet and its frame stay put,
+//! and only the future touches them. Later packets of the flow queue in its [`Waiting`]. Everything
+//! is allocated at the start; how many may wait, and how many packets may queue behind them, are
+//! bounds, and beyond them is a counted drop.
 //!
 //! Invariants: a frame is in hand, free or waiting; a waiting frame has exactly one live future; the oldest of equal wake
 //! times goes first.
@@ -173,7 +174,7 @@ impl<T> Frames<T> {
                 cancel: MaybeUninit::uninit(),
                 room,
             };
-            // SAFETY: the address is inside the region, aligned to 64, and nobody uses it yet.
+            // SAFETY: the address is inside the region, aligned to 64, and it is not in use yet.
             unsafe { frames.frame(index).write(Frame { cx: make(), future }) };
         }
         frames
@@ -238,9 +239,13 @@ impl<T> Frames<T> {
     /// Has the calls for which that `is_meant` go on at `now` if these generations are others than the last time. The first
     /// look after no call waited finds them changed: what has changed since a call began to wait is not overlooked.
     pub fn hasten(&mut self, generations: u64, now: u64, is_meant: impl Fn(&T) -> bool) {
-        if self.generations.replace(generations) == Some(generations) {
-            return;
+        if self.generations.replace(generations) != Some(generations) {
+            self.hasten_those(now, is_meant);
         }
+    }
+
+    /// Has the calls for which that `is_meant` go on at `now`: looks at each that waits.
+    pub fn hasten_those(&mut self, now: u64, is_meant: impl Fn(&T) -> bool) {
         let mut ready = core::mem::take(&mut self.ready).into_vec();
         for Reverse((wake_at, _, index)) in &mut ready {
             let waiting = self.waiting.get(*index as usize).and_then(Option::as_ref);

@@ -26,12 +26,20 @@
 //! | 20 | copies acknowledged: number of the base 4, records of it so far 8 |
 //! | 21 | the copied group has no flow: slot 4, nanoseconds that it lives on 8 |
 //! | 22 | the group has no flow: nanoseconds that it lives on from *begin* on 8 |
+//! | 23 | blocks of ports wanted: function 1, how many 2, address 16, for all zeros anywhere |
+//! | 24 | how many blocks this runtime has: function 1, free 4, its own 4 |
+//! | 25 | of shared objects, a piece of a message: whether the last 1, length 2, bytes |
 //!
 //! Records 12 to 19 and 21 go from a primary to the runtime that keeps its copies, 20 back ([`crate::replica`]).
 //!
 //! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!
-//! Frames may come from another process: lengths are checked here, everything else by whoever takes a record in (`target`).
+//! Frames may come from another process: lengths are checked here, everything else by the runtime
+//! that takes a record in (`target`).
+
+mod copies;
+
+pub(crate) use copies::Copy;
 
 use crate::flows::group::GroupKey;
 use alloc::vec::Vec;
@@ -44,7 +52,7 @@ use wire::{FlowKey, Packet};
 pub(crate) struct Figures {
     pub kept: u32,
     pub dropped: u32,
-    /// Some switch had not said `Clear`: it was not there, or had begun anew.
+    /// Some switch had not said `Clear`: it was not there, or had begun again.
     pub is_unclear: bool,
 }
 
@@ -190,57 +198,13 @@ pub(crate) enum Record<'a> {
     Leaving(bool),
     /// Which incarnation the sender is, by views: the first of a session.
     Incarnation(u64),
+    /// A function's pool wants so many blocks, at this address above all.
+    Wanted(u8, u16, Addr),
+    /// So many blocks of a function's pool are free at the sender, and its own.
+    Pool(u8, u32, u32),
     Copy(Copy<'a>),
-}
-
-/// Of copies that another runtime keeps ([`crate::replica`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Copy<'a> {
-    /// All earlier copies of the sender, of this life, are void.
-    Base {
-        number: u32,
-        now: u64,
-        life: u64,
-    },
-    Group {
-        slot: u32,
-        group: GroupKey,
-        length: u16,
-        piece: &'a [u8],
-    },
-    Flow {
-        slot: u32,
-        group: u32,
-        length: u16,
-        facts: Facts,
-        piece: &'a [u8],
-    },
-    More(&'a [u8]),
-    Runs {
-        slot: u32,
-        is_group: bool,
-        runs: &'a [u8],
-    },
-    End {
-        slot: u32,
-        is_group: bool,
-    },
-    Block {
-        is_claimed: bool,
-        block: Block,
-        group: GroupKey,
-    },
-    Whole,
-    /// The group rests, for so long.
-    Rests {
-        slot: u32,
-        left: u64,
-    },
-    /// By the runtime that keeps them.
-    Acknowledged {
-        number: u32,
-        count: u64,
-    },
+    /// A piece of a message about shared objects, and whether it is the last ([`crate::objects`]).
+    Object(bool, &'a [u8]),
 }
 
 /// In [`Facts::time_left`]: no function has said how long it lives.
@@ -251,6 +215,8 @@ pub(crate) const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 pub(crate) const FLOW_HEAD: usize = 94;
 /// The type byte of a flow's record.
 const FLOW: u8 = 6;
+/// The type byte of a piece of a message about shared objects.
+const OBJECT: u8 = 25;
 /// The type byte of what is said of a group, and how long that is.
 const SAYS: (u8, usize) = (1, 71);
 
@@ -346,6 +312,9 @@ impl Record<'_> {
             Record::Leaving(_) => 2,
             Record::Copy(copy) => copy.length(),
             Record::Incarnation(_) => 9,
+            Record::Wanted(..) => 20,
+            Record::Pool(..) => 10,
+            Record::Object(_, piece) => 4 + piece.len(),
         }
     }
 
@@ -358,6 +327,18 @@ impl Record<'_> {
         }
         let mut reader = Reader(rest);
         Some((Copy::read(*what, &mut reader)?, reader.0))
+    }
+
+    /// The first record of `bytes` and what follows it, if it is about shared objects: whether it is
+    /// a message's last piece, and the piece.
+    #[inline]
+    pub fn read_object(bytes: &[u8]) -> Option<(bool, &[u8], &[u8])> {
+        let (what, rest) = bytes.split_first()?;
+        if *what != OBJECT {
+            return None;
+        }
+        let mut reader = Reader(rest);
+        Some((reader.flag()?, reader.piece()?, reader.0))
     }
 
     /// Whether what was written says something of a group.
@@ -469,159 +450,25 @@ impl Record<'_> {
             }
             Record::Leaving(is_leaving) => writer.put(&[10, u8::from(*is_leaving)]),
             Record::Copy(copy) => copy.write(writer),
+            Record::Wanted(function, count, at) => {
+                writer.put(&[23, *function]);
+                writer.put(&count.to_be_bytes());
+                writer.put(at.octets());
+            }
+            Record::Pool(function, free, share) => {
+                writer.put(&[24, *function]);
+                writer.put(&free.to_be_bytes());
+                writer.put(&share.to_be_bytes());
+            }
+            Record::Object(is_last, piece) => {
+                writer.put(&[OBJECT, u8::from(*is_last)]);
+                writer.piece(piece);
+            }
             Record::Incarnation(incarnation) => {
                 writer.put(&[11]);
                 writer.put(&incarnation.to_be_bytes());
             }
         }
-    }
-}
-
-impl<'a> Copy<'a> {
-    fn length(&self) -> usize {
-        match self {
-            Copy::Base { .. } => 21,
-            Copy::Acknowledged { .. } => 13,
-            Copy::Group { piece, .. } => 49 + piece.len(),
-            Copy::Flow { piece, .. } => 11 + FLOW_HEAD + piece.len(),
-            Copy::More(piece) => 3 + piece.len(),
-            Copy::Runs { runs, .. } => 8 + runs.len(),
-            Copy::End { .. } => 6,
-            Copy::Rests { .. } => 13,
-            Copy::Block { .. } => 62,
-            Copy::Whole => 1,
-        }
-    }
-
-    fn write(&self, writer: &mut Writer<'_>) {
-        match *self {
-            Copy::Base { number, now, life } => {
-                writer.put(&[12]);
-                writer.put(&number.to_be_bytes());
-                writer.put(&now.to_be_bytes());
-                writer.put(&life.to_be_bytes());
-            }
-            Copy::Group {
-                slot,
-                ref group,
-                length,
-                piece,
-            } => {
-                writer.put(&[13]);
-                writer.put(&slot.to_be_bytes());
-                writer.words(group.words());
-                writer.put(&length.to_be_bytes());
-                writer.piece(piece);
-            }
-            Copy::Flow {
-                slot,
-                group,
-                length,
-                ref facts,
-                piece,
-            } => {
-                writer.put(&[14]);
-                writer.put(&slot.to_be_bytes());
-                writer.put(&group.to_be_bytes());
-                writer.put(&length.to_be_bytes());
-                writer.put(&facts.head(piece.len()));
-                writer.put(piece);
-            }
-            Copy::More(piece) => {
-                writer.put(&[15]);
-                writer.piece(piece);
-            }
-            Copy::Runs { slot, is_group, runs } => {
-                writer.put(&[16]);
-                writer.put(&slot.to_be_bytes());
-                writer.put(&[u8::from(is_group)]);
-                writer.piece(runs);
-            }
-            Copy::End { slot, is_group } => {
-                writer.put(&[17]);
-                writer.put(&slot.to_be_bytes());
-                writer.put(&[u8::from(is_group)]);
-            }
-            Copy::Block {
-                is_claimed,
-                ref block,
-                ref group,
-            } => {
-                writer.put(&[18, u8::from(is_claimed)]);
-                writer.put(block.addr.octets());
-                writer.put(&block.first.to_be_bytes());
-                writer.put(&block.ports.to_be_bytes());
-                writer.words(group.words());
-            }
-            Copy::Whole => writer.put(&[19]),
-            Copy::Rests { slot, left } => {
-                writer.put(&[21]);
-                writer.put(&slot.to_be_bytes());
-                writer.put(&left.to_be_bytes());
-            }
-            Copy::Acknowledged { number, count } => {
-                writer.put(&[20]);
-                writer.put(&number.to_be_bytes());
-                writer.put(&count.to_be_bytes());
-            }
-        }
-    }
-
-    fn read(what: u8, reader: &mut Reader<'a>) -> Option<Copy<'a>> {
-        Some(match what {
-            12 => Copy::Base {
-                number: reader.u32()?,
-                now: reader.u64()?,
-                life: reader.u64()?,
-            },
-            13 => Copy::Group {
-                slot: reader.u32()?,
-                group: reader.group()?,
-                length: reader.u16()?,
-                piece: reader.piece()?,
-            },
-            14 => {
-                let (slot, group, length) = (reader.u32()?, reader.u32()?, reader.u16()?);
-                let (facts, piece, rest) = Facts::read(reader.0)?;
-                reader.0 = rest;
-                Copy::Flow {
-                    slot,
-                    group,
-                    length,
-                    facts,
-                    piece,
-                }
-            }
-            15 => Copy::More(reader.piece()?),
-            16 => Copy::Runs {
-                slot: reader.u32()?,
-                is_group: reader.flag()?,
-                runs: reader.piece()?,
-            },
-            17 => Copy::End {
-                slot: reader.u32()?,
-                is_group: reader.flag()?,
-            },
-            18 => Copy::Block {
-                is_claimed: reader.flag()?,
-                block: Block {
-                    addr: Addr::v6(*reader.take::<16>()?),
-                    first: reader.u16()?,
-                    ports: reader.u16()?,
-                },
-                group: reader.group()?,
-            },
-            19 => Copy::Whole,
-            20 => Copy::Acknowledged {
-                number: reader.u32()?,
-                count: reader.u64()?,
-            },
-            21 => Copy::Rests {
-                slot: reader.u32()?,
-                left: reader.u64()?,
-            },
-            _ => return None,
-        })
     }
 }
 
@@ -685,6 +532,12 @@ impl<'a> Record<'a> {
             10 => Record::Leaving(reader.take::<1>()?[0] != 0),
             11 => Record::Incarnation(reader.u64()?),
             22 => Record::Rests { left: reader.u64()? },
+            23 => {
+                let (function, count) = (reader.take::<1>()?[0], reader.u16()?);
+                Record::Wanted(function, count, Addr::v6(*reader.take::<16>()?))
+            }
+            24 => Record::Pool(reader.take::<1>()?[0], reader.u32()?, reader.u32()?),
+            OBJECT => Record::Object(reader.flag()?, reader.piece()?),
             what => Record::Copy(Copy::read(what, &mut reader)?),
         };
         Some((record, reader.0))
@@ -843,6 +696,10 @@ mod tests {
             Record::Leaving(false),
             Record::Incarnation(1 << 60),
             Record::Rests { left: 1 << 40 },
+            Record::Wanted(3, 517, "192.0.2.1".parse().unwrap()),
+            Record::Pool(2, 1 << 20, 1 << 21),
+            Record::Object(true, b"object"),
+            Record::Object(false, b""),
         ]);
         let block = Block {
             addr: "192.0.2.1".parse().unwrap(),

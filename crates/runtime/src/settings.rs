@@ -90,7 +90,8 @@ impl Settings {
             // About what Linux keeps for a neighbour that it resolves (`unres_qlen`).
             share_max: 128,
             held_max: 1024,
-            // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow nobody speaks for is no better.
+            // RFC 4787 REQ-5 recommends five minutes for a mapping; a flow whose functions name no
+            // time is no better.
             timeout_default: 300_000_000_000,
             fragments_max: 1024,
             moves_max: MOVES_MAX,

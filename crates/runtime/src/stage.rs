@@ -14,9 +14,9 @@
 //! A verdict travels as a [`Code`], a plain number, so that the common answer (forward) is one compare. The measured reasons
 //! for this shape are in `docs/decisions/0001-stage-api.md`.
 //!
-//! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; what it borrows (packet, flow
-//! state, cx, the instance) does not move and is not used by anybody else while it exists. The worker keeps the second half
-//! (`runner::waiting`).
+//! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; what it
+//! borrows (packet, flow state, cx, the instance) does not move and is not used by other code while
+//! it exists. The worker keeps the second half (`runner::waiting`).
 
 use crate::microthread::{Finished, Frame, FutureSlot};
 use alloc::boxed::Box;
@@ -27,6 +27,7 @@ use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
 use nf::cx::RawCx;
+use nf::objects::Objects;
 use nf::plain::Plain;
 use nf::variables::Variables;
 use nf::{
@@ -132,8 +133,8 @@ pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) 
 /// One instance of a function on one worker.
 ///
 /// # Safety
-/// The methods that take pointers need: `flow` (and `cx.group`) points to a valid state of this function that nobody else
-/// uses during the call, and `cx` is filled in as `Cx::of` demands.
+/// The methods that take pointers need: `flow` (and `cx.group`) points to a valid state of this
+/// function that no other code uses during the call, and `cx` is filled in as `Cx::of` demands.
 pub unsafe trait Stage {
     /// The function's name.
     fn name(&self) -> &'static str;
@@ -154,7 +155,8 @@ pub unsafe trait Stage {
     /// Whether the bytes there are a flow state.
     ///
     /// # Safety
-    /// `flow` is valid for reads of the flow layout, all bytes have a value, and nobody writes to them meanwhile.
+    /// `flow` is valid for reads of the flow layout, all bytes have a value, and no code writes to
+    /// them meanwhile.
     unsafe fn is_valid(&self, flow: NonNull<u8>) -> bool;
     /// Whether the bytes there are a group state.
     ///
@@ -201,7 +203,7 @@ pub unsafe trait Stage {
     /// [`NetworkFunction::group_timeout`], in nanoseconds.
     ///
     /// # Safety
-    /// `group` is a valid state of this function's groups, to which nobody writes meanwhile.
+    /// `group` is a valid state of this function's groups, to which no code writes meanwhile.
     unsafe fn group_timeout(&self, group: NonNull<u8>) -> u64;
     /// Whether it may be another than 0.
     fn outlives(&self) -> bool;
@@ -220,6 +222,16 @@ pub unsafe trait Stage {
     fn block_returned(&self, block: nf::Block);
     /// [`NetworkFunction::block_in_use`].
     fn block_in_use(&self, block: nf::Block) -> bool;
+    /// [`NetworkFunction::pool`].
+    fn pool(&self) -> Option<nf::PoolState>;
+    /// [`NetworkFunction::lend_blocks`].
+    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block));
+    /// [`NetworkFunction::borrow_block`].
+    fn borrow_block(&self, block: nf::Block, home: u16) -> bool;
+    /// [`NetworkFunction::forsake_block`].
+    fn forsake_block(&self, block: nf::Block);
+    /// [`NetworkFunction::pools_heard`].
+    fn pools_heard(&self, others: Option<(u32, u32)>);
     /// [`FlowState::each_field`].
     ///
     /// # Safety
@@ -227,6 +239,8 @@ pub unsafe trait Stage {
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug));
     /// [`NetworkFunction::command`].
     fn command(&self, words: &[&str]) -> Result<String, String>;
+    /// [`NetworkFunction::said`].
+    fn said(&self) -> Vec<Vec<String>>;
     /// [`NetworkFunction::generation`].
     fn generation(&self) -> u32;
     /// [`NetworkFunction::BEGINS_AGAIN`].
@@ -262,6 +276,7 @@ pub trait Factory: Send + Sync {
         &self,
         worker: &WorkerInfo,
         variables: &mut Variables,
+        objects: &mut Objects<'_>,
     ) -> Result<Box<dyn Stage>, ConfigError>;
     /// [`NetworkFunction::owner_of`].
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint>;
@@ -340,8 +355,9 @@ impl<F: NetworkFunction> Factory for Configured<F> {
         &self,
         worker: &WorkerInfo,
         variables: &mut Variables,
+        objects: &mut Objects<'_>,
     ) -> Result<Box<dyn Stage>, ConfigError> {
-        let instance = F::with_variables(&self.config, worker, variables)?;
+        let instance = F::with_objects(&self.config, worker, variables, objects)?;
         Ok(Box::new(Instance(instance)))
     }
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
@@ -389,7 +405,8 @@ unsafe fn run<F: NetworkFunction>(
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
 ) -> Answer {
-    // SAFETY: the caller's promise: the instance outlives the call, the state is this function's and nobody else's.
+    // SAFETY: the caller's promise: the instance outlives the call, the state is this function's
+    // alone.
     let (function, state) = unsafe {
         (
             &(*instance.cast::<Instance<F>>()).0,
@@ -548,9 +565,27 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn block_in_use(&self, block: nf::Block) -> bool {
         self.0.block_in_use(block)
     }
+    fn pool(&self) -> Option<nf::PoolState> {
+        self.0.pool()
+    }
+    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block)) {
+        self.0.lend_blocks(most, at, to, lend);
+    }
+    fn borrow_block(&self, block: nf::Block, home: u16) -> bool {
+        self.0.borrow_block(block, home)
+    }
+    fn forsake_block(&self, block: nf::Block) {
+        self.0.forsake_block(block);
+    }
+    fn pools_heard(&self, others: Option<(u32, u32)>) {
+        self.0.pools_heard(others);
+    }
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.
         unsafe { flow.cast::<F::Flow>().as_ref().each_field(see) }
+    }
+    fn said(&self) -> Vec<Vec<String>> {
+        self.0.said()
     }
     fn generation(&self) -> u32 {
         self.0.generation()

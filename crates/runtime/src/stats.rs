@@ -60,7 +60,8 @@ pub enum DropReason {
     /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
     /// while it was on its way.
     RouteOver,
-    /// It would have begun a group at a runtime that has begun anew and has not been told yet which blocks of ports are in use.
+    /// It would have begun a group at a runtime that has begun again and has not been told yet
+    /// which blocks of ports are in use.
     TooEarly,
     /// As many packets kept for groups that move as configured.
     MovingFull,
@@ -231,6 +232,60 @@ pub struct Named {
     pub count: u64,
 }
 
+/// How long something took each time: counts by length, each bound twice the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    counts: [u64; Durations::BOUNDS + 1],
+    sum: u64,
+}
+
+impl Durations {
+    /// Bounds: from a microsecond to half a second, and what is longer.
+    const BOUNDS: usize = 20;
+
+    /// Counts one, of so many nanoseconds.
+    pub fn note(&mut self, nanoseconds: u64) {
+        let microseconds = nanoseconds.div_ceil(1000).max(1);
+        let bound = microseconds.next_power_of_two().trailing_zeros() as usize;
+        if let Some(count) = self.counts.get_mut(bound.min(Self::BOUNDS)) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(nanoseconds);
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Durations) {
+        self.counts
+            .iter_mut()
+            .zip(&other.counts)
+            .for_each(|(count, more)| *count += more);
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// Each bound, in nanoseconds, and how many took no longer.
+    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut so_far = 0;
+        self.counts
+            .iter()
+            .take(Self::BOUNDS)
+            .enumerate()
+            .map(move |(bound, count)| {
+                so_far += count;
+                (1000 << bound, so_far)
+            })
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Nanoseconds of all.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+}
+
 /// What became of the flows of a runtime that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReceipt {
@@ -244,6 +299,19 @@ pub struct RecoveryReceipt {
     pub waited: u64,
     /// Nanoseconds from then on until all flows were installed and announced.
     pub installed: u64,
+}
+
+/// How a function's pool of blocks stands at one runtime.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolStats {
+    /// The function, as configured.
+    pub function: String,
+    /// Blocks that are free here, borrowed ones included.
+    pub free: u32,
+    /// Blocks that are this runtime's own, free and in use.
+    pub blocks: u32,
+    /// Seconds until no block is free, at the rate of the last two; `None` while no fewer become free.
+    pub lasts_seconds: Option<f64>,
 }
 
 /// A runtime's numbers since its start, and a few of the moment.
@@ -262,6 +330,8 @@ pub struct RuntimeStats {
     pub dropped: Vec<Named>,
     /// The functions' own counters, zeros too.
     pub counters: Vec<Named>,
+    /// The functions' pools of blocks.
+    pub pools: Vec<PoolStats>,
     /// Flows now.
     pub flows: u64,
     /// The most flows there may be.
@@ -276,7 +346,8 @@ pub struct RuntimeStats {
     pub packets_moved: [u64; 2],
     /// Whether it takes no groups from other runtimes.
     pub leaving: bool,
-    /// Flows that came from other runtimes and are over: their bytes were no state of their functions, or nobody expected them.
+    /// Flows that came from other runtimes and are over: their bytes were no state of their
+    /// functions, or this runtime did not expect them.
     pub flows_refused: u64,
     /// What other runtimes and switches said that was nothing they may say, or more than there is room for.
     pub words_refused: u64,
@@ -289,6 +360,10 @@ pub struct RuntimeStats {
     pub protection_took: u64,
     /// The last recoveries of other runtimes' flows here, the oldest first.
     pub recoveries: Vec<RecoveryReceipt>,
+    /// How long groups stood still that moved away from here.
+    pub move_pauses: Durations,
+    /// How long recoveries of other runtimes' flows took here, from the notice of the failure on.
+    pub recovery_times: Durations,
     /// Packets that left without a copy of their flow's state, since no runtime could keep one.
     pub unprotected: u64,
     /// Copies of other runtimes' flows that are kept here now.
@@ -328,6 +403,8 @@ impl RuntimeStats {
         self.unprotected += before.unprotected;
         self.events_lost += before.events_lost;
         self.stalls += before.stalls;
+        self.move_pauses.add(&before.move_pauses);
+        self.recovery_times.add(&before.recovery_times);
         for place in 0..2 {
             self.flows_moved[place] += before.flows_moved[place];
             self.packets_moved[place] += before.packets_moved[place];
@@ -360,6 +437,8 @@ pub struct SwitchStats {
     pub received: u64,
     /// Packets sent by its ports.
     pub sent: u64,
+    /// How long packets took from being read to being sent, of one in 1024 that its ports sent. Empty where packets carry the time.
+    pub delays: Durations,
     /// Packets turned around (hairpinned).
     pub turned: u64,
     /// Fragments held until their first one comes.

@@ -33,6 +33,7 @@ pub(crate) struct Agent {
     told: u64,
     say_at: u64,
     withdrawn: Vec<(WorkerId, Incarnation, u64)>,
+    unheard: Vec<Life>,
     pub is_ready: bool,
     pub is_fenced: bool,
 }
@@ -53,6 +54,7 @@ impl Agent {
             told: 0,
             say_at: 0,
             withdrawn: Vec::new(),
+            unheard: Vec::new(),
             is_ready: false,
             is_fenced: false,
         }
@@ -105,6 +107,9 @@ impl Agent {
                     withdrawn.push((id, incarnation, list));
                 }
             });
+            self.unheard.clear();
+            let unheard = &mut self.unheard;
+            membership.unheard(now, |id, incarnation| unheard.push((id, incarnation)));
         }
         self.list = membership.list();
         self.is_fenced = membership.is_fenced();
@@ -131,6 +136,7 @@ impl Agent {
             list,
             is_ready: self.is_ready,
             withdrawn: std::mem::take(&mut self.withdrawn),
+            unheard: self.unheard.clone(),
         }))
     }
 }

@@ -8,7 +8,7 @@
 //! Frames that a [`Wire`] sends lie in its end's outbox until the world puts them on a [`crate::network::Path`]; what comes out there lies in the other end's
 //! inbox. The world sees of each end whether it has something to do, whom it has met, and what it lost.
 //!
-//! Not here: what frames are (`protocols::channel`), who crashes (`world::crashes`).
+//! Not here: what frames are (`protocols::channel`), which workers crash (`world::crashes`).
 
 use crate::Time;
 use crate::link::Ring;
@@ -29,9 +29,9 @@ pub(crate) struct End {
     pub is_busy: bool,
     /// As [`Port::session`] has it.
     pub session: u64,
-    /// Packets that were for nobody.
+    /// Packets that were for no worker.
     pub lost: u64,
-    /// Nobody has this end any more.
+    /// No worker has this end any more.
     pub is_dead: bool,
 }
 
@@ -118,7 +118,8 @@ pub(crate) struct Spared(pub usize, pub u16, pub u64);
 /// Silence after which an end takes the other one for dead.
 pub(crate) const DEAD_AFTER: u64 = 100_000_000;
 
-/// The same where views alone say who is gone: as `flowkeep` has it for members that have joined.
+/// The same where views alone say which workers are gone: as `flowkeep` has it for members that
+/// have joined.
 pub(crate) const SUSPENDED: u64 = 3_600_000_000_000;
 
 /// A link to another worker, wherever that is.

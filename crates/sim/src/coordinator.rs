@@ -31,6 +31,7 @@ pub(crate) struct Joined {
     pub suspicion: u64,
     pub settling: u64,
     pub heartbeat: u64,
+    pub unheard: u64,
 }
 
 impl Joined {
@@ -44,6 +45,7 @@ impl Joined {
             suspicion: self.suspicion,
             // As the production's decider has it: members connect again meanwhile.
             settling: 2 * self.settling,
+            unheard: self.unheard,
         }
     }
 }
@@ -64,6 +66,7 @@ pub(crate) struct Beat {
     pub list: u64,
     pub is_ready: bool,
     pub withdrawn: Vec<(WorkerId, Incarnation, u64)>,
+    pub unheard: Vec<Life>,
 }
 
 /// What the coordinator says to an agent.
@@ -254,7 +257,7 @@ impl Office {
         answer
     }
 
-    /// Looks at who is silent.
+    /// Looks at which members are silent.
     pub fn look(&mut self, now: u64) {
         let suspicion = self.joined.suspicion;
         let Some(process) = self.process.as_mut() else {
@@ -278,7 +281,7 @@ impl Office {
         self.log.push(record.clone());
         match record {
             Record::Decision(number, _) => process.tell(now, Input::Logged(number)),
-            Record::Newest((id, life)) => process.tell(now, Input::Join(id, life)),
+            Record::Newest((id, life)) => process.tell(now, Input::Join(vec![(id, life)])),
         }
         self.tidy();
     }
@@ -342,7 +345,7 @@ impl Process {
         }
         let is_on_its_way = |record: &Record| matches!(record, Record::Newest(other) if *other == life);
         if !self.pending.iter().any(is_on_its_way) {
-            self.tell(now, Input::Join(life.0, life.1));
+            self.tell(now, Input::Join(vec![life]));
         }
         None
     }
@@ -356,6 +359,7 @@ impl Process {
         if beat.is_ready && stands.is_some_and(is_joining) {
             self.tell(now, Input::Stand(by, Some(Standing::Running)));
         }
+        self.tell(now, Input::Unheard(by, incarnation, beat.unheard));
         for (id, life, list) in beat.withdrawn {
             let input = Input::Withdrawn {
                 by,

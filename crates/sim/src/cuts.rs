@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   lease 40 ms ─ suspicion 50 ms ─ removed some 100 ms after the last word ─ cuts and stalls of 45 to 300 ms
+//!                                 ─ two that do not hear each other: one removed some 220 ms after the last word ─┘
 //! ```
 //!
 //! Clocks do not jump there, since leases take a clock's rate as given; in every second script rates differ by nearly a sixteenth, which is what a promise allows
@@ -26,6 +27,7 @@ impl Joined {
             suspicion: 50 * MILLI,
             settling: random.of_these(&[20 * MILLI, 100 * MILLI]),
             heartbeat: 10 * MILLI,
+            unheard: 120 * MILLI,
         })
     }
 }
@@ -58,6 +60,22 @@ impl Script {
             let more = random.of_these(&[1, 4, 8]);
             talk.rounds = (talk.rounds * more).min(60 / talk.burst);
             talk.gap = random.of_these(&[talk.gap, 5 * MILLI, 15 * MILLI]);
+        }
+    }
+
+    /// By clocks that leap, a cut between two workers lasts as long as the leap: longer than silence, one switch lets go of a runtime that others have.
+    pub(crate) fn keep_cuts_short(&mut self) {
+        let cuts = self.faults.iter().filter_map(|timed| match timed.fault {
+            Fault::Partition { time, .. } => Some(timed.at..timed.at + time),
+            _ => None,
+        });
+        let cuts: Vec<_> = cuts.collect();
+        for timed in &mut self.faults {
+            if let Fault::Jump { by, .. } = &mut timed.fault
+                && cuts.iter().any(|cut| cut.contains(&timed.at))
+            {
+                *by = 10 * MILLI;
+            }
         }
     }
 

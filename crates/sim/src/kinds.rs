@@ -6,10 +6,11 @@
 //! ```text
 //!   talk ── over IPv6, or to a host inside by its external endpoint (a hairpin)
 //!   packet ── UDP or echo, sometimes ──► 2 to 4 fragments, in their order or not, by one port or by several
-//!   arrival ── sometimes ──► an error to who sent it, from the host, or from a router before it; quoting all of it, or the first 8 bytes of its transport
+//!   arrival ── sometimes ──► an error to its sender, from the host, or from a router before it; quoting all of it, or the first 8 bytes of its transport
 //! ```
 //!
-//! An error changes nothing for the hosts: nobody gives up for its sake. What is asked of it is in `checkers/delivered`.
+//! An error changes nothing for the hosts: no host gives up for its sake. What is asked of it is in
+//! `checkers/delivered`.
 //!
 //! Not here: how such packets look ([`crate::frame`]).
 

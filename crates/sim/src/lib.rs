@@ -21,8 +21,9 @@
 //! | `timeline` | what happened: a digest, and words |
 //! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
 //!
-//! Not here: functions but those two. Whoever runs scenarios hands over how to make a plan of a configuration ([`run::Planner`]), since functions and
-//! runtime do not see each other. What is simulated, what is not, and how to add a checker: `docs/simulator.md`.
+//! Not here: functions but those two. The caller that runs scenarios hands over how to make a plan
+//! of a configuration ([`run::Planner`]), since functions and runtime do not see each other. What
+//! is simulated, what is not, and how to add a checker: `docs/simulator.md`.
 
 mod agent;
 mod apart;

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use wire::packet::Kind;
 use wire::{LinkType, PacketBox, Pool};
 
-/// What everybody's true time is; workers have clocks of their own.
+/// The world's true time; workers have clocks of their own.
 pub(crate) type Clock = Rc<Cell<Time>>;
 
 /// One direction of a link between workers.
@@ -119,9 +119,9 @@ pub(crate) struct Interface {
     /// How many of them there may be, unless the port waits.
     depth: usize,
     waits: bool,
-    /// Identifiers of what the switch has taken in since somebody looked, and which part each was.
+    /// Identifiers of what the switch has taken in since the world looked, and which part each was.
     pub entered: Vec<(u16, u8)>,
-    /// What the switch has sent since somebody looked.
+    /// What the switch has sent since the world looked.
     pub left: Vec<Vec<u8>>,
     counters: PortCounters,
 }

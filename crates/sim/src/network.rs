@@ -172,7 +172,7 @@ mod tests {
                     flipped += u32::from(first.flipped.is_some());
                 }
                 Passage::Lost => lost += 1,
-                Passage::Cut => panic!("nobody cut it"),
+                Passage::Cut => panic!("no fault cut it"),
             }
         }
         for (seen, expected) in [(lost, 1000), (doubled, 1800), (late, 2700), (flipped, 900)] {

@@ -1,7 +1,8 @@
 //! Random numbers of which everything in a run is made.
 //!
-//! Whoever draws has a stream of its own, made from the seed and from what it is ([`Random::of`]): a conversation that is taken out of a
-//! script does not change what the others, the workers and the network draw. That is what makes failures shrink.
+//! Each part that draws has a stream of its own, made from the seed and from what it is
+//! ([`Random::of`]): a conversation that is taken out of a script does not change what the others,
+//! the workers and the network draw. That is what makes failures shrink.
 //!
 //! SplitMix64 (Steele, Lea, Flood 2014): every seed is a good one, and a stream is one word.
 
@@ -9,7 +10,7 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
-/// Who draws, for [`Random::of`].
+/// The part that draws, for [`Random::of`].
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Stream {

@@ -1,7 +1,8 @@
 //! The configurations that runs are about: a chain, its functions' settings, and what the hosts around it may expect.
 //!
-//! Settings are TOML as in any configuration, read by whoever has the functions. Within a scenario the seed chooses among settings that
-//! change what the functions do. Timeouts are short, so that flows end while others are at it.
+//! Settings are TOML as in any configuration, read by the caller that has the functions. Within a
+//! scenario the seed chooses among settings that change what the functions do. Timeouts are short,
+//! so that flows end while others are at it.
 //!
 //! | scenario | chain | grouped by |
 //! |---|---|---|
@@ -185,7 +186,7 @@ pub(crate) const fn inside_host(index: u16) -> [u8; 4] {
     [10, 0, 0, even(index + 1) as u8]
 }
 
-/// Who has no business here, outside.
+/// A host that has no business here, outside.
 pub(crate) const STRANGER: [u8; 4] = [192, 0, 2, 0xf0];
 
 /// Settings chosen by seed.
@@ -222,7 +223,7 @@ impl Variant {
         }
     }
 
-    /// Whether NAT lets in who was never spoken to.
+    /// Whether NAT lets in hosts that were never spoken to.
     pub fn admits_strangers(&self, scenario: Scenario) -> bool {
         let is_nat_alone = scenario.has_nat() && !scenario.has_firewall();
         is_nat_alone && self.filtering == "endpoint-independent" || scenario.has_streams()

@@ -1,4 +1,5 @@
-//! What a run does, drawn from its seed: the cluster's shape, who talks with whom, and which faults there are.
+//! What a run does, drawn from its seed: the cluster's shape, which hosts talk, and which faults
+//! there are.
 //!
 //! A script is a list of things, each of which can be taken out without changing the others: so a failing one shrinks ([`crate::shrink`]). What is not in
 //! the script (when exactly a worker takes its turn, which frame is lost) follows from the seed, the thing and its own past.
@@ -122,7 +123,7 @@ pub(crate) enum Part {
     Late,
 }
 
-/// Somebody asks, somebody else answers, some times.
+/// A host asks, another answers, some times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Talk {
     pub part: Part,
@@ -158,7 +159,7 @@ pub(crate) enum Fault {
     },
     /// Nothing passes from one process to another, or between them, for so long.
     Partition { from: u8, to: u8, back: bool, time: u64 },
-    /// Workers die, with everything in them, and begin anew.
+    /// Workers die, with everything in them, and begin again.
     Crash { who: Who },
     /// A worker is cut off from others for so long: what it sends, what is sent to it, or both.
     Isolated {
@@ -204,12 +205,13 @@ impl Why {
     }
 }
 
-/// Who crashes.
+/// Which workers crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     /// The process with all workers.
     All,
-    /// The process of one worker, which begins anew after so long. Without copies its flows are lost.
+    /// The process of one worker, which begins again after so long. Without copies its flows are
+    /// lost.
     Worker(u8, u64),
     /// The same, once all flows have copies that are acknowledged.
     Copied(u8, u64),
@@ -298,6 +300,7 @@ impl Script {
         script.draw_faults_apart(span);
         script.draw_failures();
         script.draw_cuts();
+        script.keep_cuts_short();
         script.draw_kinds();
         script.faults.retain(|timed| timed.at < script.heals_at);
         script.faults.sort_by_key(|timed| timed.at);
@@ -455,7 +458,7 @@ impl Script {
             joined,
         });
         self.variant.is_witnessed = shape.apart.is_some_and(|apart| apart.copied);
-        // Packets come into buffers of whoever receives them.
+        // Packets come into buffers of the worker that receives them.
         let words = 16 * u16::from(shape.switches) + 56;
         shape.own_buffers = words
             + if shape.is_roomy {
@@ -506,8 +509,9 @@ impl Script {
         }
     }
 
-    /// A switch that begins anew waits a time for what runtimes have to tell, and goes on without those that have not: by a clock that leaps over that time it
-    /// does so at once, and for a moment flows are at two runtimes (docs/status.md).
+    /// A switch that begins again waits a time for what runtimes have to tell, and goes on without
+    /// those that have not: by a clock that leaps over that time it does so at once, and for a
+    /// moment flows are at two runtimes (docs/status.md).
     pub(crate) fn keep_clocks_slow(&mut self, worker: u8) {
         if worker < self.shape.switches {
             for timed in &mut self.faults {
@@ -589,8 +593,9 @@ impl Script {
         }
     }
 
-    /// Whether whatever comes in of a talk that must be answered must leave: there is room for all of it, no clock jumps, nobody crashes, and the network at most loses packets and
-    /// slows them. One that it damages, doubles or delays may come when its flow is over, or not begun.
+    /// Whether whatever comes in of a talk that must be answered must leave: there is room for all
+    /// of it, no clock jumps, no worker crashes, and the network at most loses packets and slows
+    /// them. One that it damages, doubles or delays may come when its flow is over, or not begun.
     pub fn loses_nothing(&self) -> bool {
         let is_mild = |noise: &Noise| {
             let only_loses = Noise {

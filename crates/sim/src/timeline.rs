@@ -245,12 +245,12 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
             )
         }
         Fault::OfficeStall { time } => format!("the coordinator does nothing for {}", Millis(*time)),
-        Fault::Crash { who: Who::All } => "all crash and begin anew".to_owned(),
+        Fault::Crash { who: Who::All } => "all crash and begin again".to_owned(),
         Fault::Crash {
             who: Who::Worker(worker, time),
         } => {
             format!(
-                "{} crashes, and begins anew after {}",
+                "{} crashes, and begins again after {}",
                 script.worker(*worker),
                 Millis(*time)
             )
@@ -259,7 +259,7 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
             who: Who::Copied(worker, time),
         } => {
             format!(
-                "{} crashes once all is copied, and begins anew after {}",
+                "{} crashes once all is copied, and begins again after {}",
                 script.worker(*worker),
                 Millis(*time)
             )

@@ -5,7 +5,8 @@
 //!   packet leaves the cluster ──────────► account: that count has left (`checkers::kept`)
 //! ```
 //!
-//! Each flow that begins gets a number that no other had, kept in its state. So it shows whether a flow goes on, goes back or begins anew, whatever its packets say.
+//! Each flow that begins gets a number that no other had, kept in its state. So it shows whether a
+//! flow goes on, goes back or begins again, whatever its packets say.
 //! The account is the thread's, as a run is.
 //!
 //! Not here: what must hold of it ([`crate::checkers`]).
@@ -69,7 +70,7 @@ std::thread_local! {
 #[derive(Default)]
 pub(crate) struct Account {
     flows: u32,
-    /// Nobody lives who does what is seen.
+    /// A worker that has crashed is taken apart: what it does is not seen.
     is_deaf: bool,
     /// By key: the flow that began last.
     latest: BTreeMap<[u64; 5], u32>,

@@ -210,7 +210,7 @@ impl Store {
                     Ok(mut work) => work(agent),
                     Err(_) => return,
                 };
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 let _ = answer.send(done);
             });
             self.calls.send(call).map_err(|_| OpenError::Closed)?;
@@ -269,7 +269,7 @@ pub(crate) fn elements(driver: &mut dyn Driver, variable: &VariableName) -> Resu
     Ok(elements)
 }
 
-/// Has the agent's thread: whoever opened the store keeps it, and ends it.
+/// Has the agent's thread: the caller that opened the store keeps it, and ends it.
 pub struct Agency {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<u64>>,

@@ -74,6 +74,27 @@ pub struct KeptBatch {
 }
 
 impl KeptBatch {
+    /// Of changes as a buffer has them.
+    pub(crate) fn new(
+        partition: &PartitionName,
+        version: Version,
+        variables: &[VariableName],
+        bytes: Vec<u8>,
+    ) -> Self {
+        KeptBatch {
+            partition: partition.clone(),
+            version,
+            variables: variables.to_vec(),
+            bytes,
+        }
+    }
+
+    /// The same changes, of another version.
+    pub(crate) fn with_version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
+    }
+
     /// A copy of a batch.
     pub fn of(batch: &Batch<'_>) -> Self {
         KeptBatch {

@@ -69,7 +69,8 @@
 //! | two names have two keys | `any_two_names_have_two_keys` |
 //! | nothing is allocated once warm | `changes_allocate_nothing_once_warm` |
 //!
-//! Not here: flows' state (it is the actor's), and who has which identity (the configuration's and the coordinator's business).
+//! Not here: flows' state (it is the actor's), and which worker has which identity (the
+//! configuration's and the coordinator's business).
 
 pub mod agent;
 pub mod batch;
@@ -78,6 +79,7 @@ pub mod drivers;
 pub mod lock;
 pub mod merge;
 pub mod migrate;
+pub mod mirror;
 pub mod name;
 pub mod partition;
 mod uri;
@@ -86,6 +88,7 @@ pub use agent::{Agency, Health, OpenError, Report, Store};
 pub use driver::{Driver, Failure, Outcome, Version};
 pub use lock::Lock;
 pub use merge::Cycle;
+pub use mirror::Mirror;
 pub use name::{Kind, PartitionName, VariableName};
 pub use partition::{Defaults, Partition, Stores};
 pub use uri::{check, driver as driver_of, without_secret};

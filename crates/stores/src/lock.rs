@@ -1,4 +1,4 @@
-//! Locks: a lease, and a token that fences whoever lost it.
+//! Locks: a lease, and a token that fences a holder that lost it.
 //!
 //! ```text
 //!   free ──► held by A, token 1, renewal 0 ─ renewed ─► renewal 1 ─ …  ─ released ─► free, token 1
@@ -6,9 +6,10 @@
 //!                        └──► held by B, token 2
 //! ```
 //!
-//! A lock is a record, changed by comparison. No two processes compare clocks: who waits for a lock watches the record, and takes it over when it
-//! has not changed for the length of its lease. So a holder that died frees it after one lease of being watched, and a clock that is wrong does
-//! no harm.
+//! A lock is a record, changed by comparison. No two processes compare clocks: a process that waits
+//! for a lock watches the record, and takes it over when it has not changed for the length of its
+//! lease. So a holder that died frees it after one lease of being watched, and a clock that is
+//! wrong does no harm.
 //!
 //! A holder that slept through its lease believes that it still holds it. So what the lock guards is written with the lock's
 //! token ([`Store::write_guarded`]), and a token that is less than the last one written is refused. Tokens only grow.
@@ -26,7 +27,7 @@ type Record = (u64, Option<String>, u64, u64);
 /// What the store has of something guarded: the token it was written with, and it.
 type Guarded = (u64, Vec<u8>);
 
-/// A lock, as one who may hold it sees it.
+/// A lock, as a process that may hold it sees it.
 pub struct Lock {
     store: Store,
     record: String,
@@ -146,7 +147,7 @@ impl Lock {
                     lease_ms,
                 )
             }
-            // What is no lock is nobody's.
+            // A record that is no lock has no holder.
             (Some(_), None) => {
                 return Err(OpenError::Lock(self.record.clone()));
             }

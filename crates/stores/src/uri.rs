@@ -20,6 +20,7 @@ const REMEDY: &str = "write memory:, redb:PATH, redis://HOST:PORT or cassandra:/
 /// | `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` | Redis or Valkey |
 /// | `rediss://…[?ca=FILE&cert=FILE&key=FILE]` | the same, over TLS |
 /// | `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?consistency=…&replication=…]` | Cassandra or ScyllaDB |
+/// | `cassandras://…[?ca=FILE&cert=FILE&key=FILE&name=NAME]` | the same, over TLS |
 pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
     let shown = || uri.chars().take(80).collect::<String>();
     let Some((scheme, rest)) = uri.split_once(':') else {
@@ -39,13 +40,13 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
         #[cfg(feature = "cassandra")]
-        "cassandra" => Ok(Box::new(Cassandra::new(uri, cassandra::PATIENCE)?)),
-        #[cfg(not(all(feature = "redb", feature = "redis", feature = "cassandra")))]
-        "redb" | "redis" | "rediss" | "cassandra" => Err(Failure::new(
-            &shown(),
-            format!("this binary has no driver `{scheme}`"),
-            "build it with the cargo feature of that name",
-        )),
+        "cassandra" | "cassandras" => Ok(Box::new(Cassandra::new(uri, cassandra::PATIENCE)?)),
+        #[cfg(not(feature = "redb"))]
+        "redb" => Err(absent(&shown(), "redb")),
+        #[cfg(not(feature = "redis"))]
+        "redis" | "rediss" => Err(absent(&shown(), "redis")),
+        #[cfg(not(feature = "cassandra"))]
+        "cassandra" | "cassandras" => Err(absent(&shown(), "cassandra")),
         // What is behind an unknown scheme may be a secret.
         other => Err(Failure::new(
             &other.chars().take(20).collect::<String>(),
@@ -53,6 +54,15 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
             REMEDY,
         )),
     }
+}
+
+#[cfg(not(all(feature = "redb", feature = "redis", feature = "cassandra")))]
+fn absent(shown: &str, feature: &str) -> Failure {
+    Failure::new(
+        shown,
+        format!("this program was built without its driver, the cargo feature `{feature}`"),
+        "build it with `--features` and that name, or write memory:",
+    )
 }
 
 /// Whether a URI names a store that this binary has a driver for. Opens nothing.
@@ -100,6 +110,15 @@ mod tests {
             assert!(said("redis://").contains("write redis://USER"));
             assert!(driver("rediss://u:secret@h").is_ok());
             assert!(!said("rediss://u:secret@h?ca=/nowhere/at/all").contains("secret"));
+        }
+        #[cfg(feature = "cassandra")]
+        {
+            assert!(said("cassandras://").contains("write cassandra://USER"));
+            let said = said("cassandras://u:secret@h?ca=/nowhere/at/all");
+            assert!(
+                said.contains("`ca` is /nowhere/at/all: No such file") && !said.contains("secret"),
+                "{said}"
+            );
         }
     }
 }

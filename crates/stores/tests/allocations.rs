@@ -1,16 +1,77 @@
-//! Once warm, the packet path allocates nothing: calls, steps, batches and acknowledgements.
+//! Once warm, the packet path allocates nothing: calls, steps, batches and acknowledgements; while the store is down, too.
 
+use flowkeep_stores::batch::Batch;
+use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
-use flowkeep_stores::{Consistency, Options, Partition, PartitionName, Store};
+use flowkeep_stores::{
+    Consistency, Driver, Failure, Options, Outcome, Partition, PartitionName, Store, VariableName, Version,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// A store that is down while its flag is set.
+struct Downable(Memory, Arc<AtomicBool>);
+
+impl Downable {
+    fn up(&mut self) -> Result<&mut Memory, Failure> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(Failure::new("memory:", "it is down", "wait")),
+            false => Ok(&mut self.0),
+        }
+    }
+}
+
+impl Driver for Downable {
+    fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
+        self.up()?.claim(partition, at_least)
+    }
+
+    fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure> {
+        self.up()?.version(partition)
+    }
+
+    fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
+        self.up()?.restore(partition, version)
+    }
+
+    fn write(&mut self, batches: &[Batch<'_>], outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
+        self.up()?.write(batches, outcomes)
+    }
+
+    fn load(
+        &mut self,
+        variable: &VariableName,
+        element: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failure> {
+        self.up()?.load(variable, element)
+    }
+
+    fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure> {
+        self.up()?.partitions(function)
+    }
+
+    fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
+        self.up()?.variables()
+    }
+
+    fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        self.up()?.record(name)
+    }
+
+    fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {
+        self.up()?.swap(name, expected, new)
+    }
+}
 
 #[global_allocator]
 static ALLOCATOR: testkit::CountingAllocator = testkit::CountingAllocator;
 
 #[test]
 fn changes_allocate_nothing_once_warm() {
-    let (store, _agency) =
-        Store::start(Box::new(Memory::default()), Duration::from_secs(20), |_| ()).unwrap();
+    let down = Arc::new(AtomicBool::new(false));
+    let driver = Box::new(Downable(Memory::default(), Arc::clone(&down)));
+    let (store, _agency) = Store::start(driver, Duration::from_secs(20), |_| ()).unwrap();
     let mut partition = Partition::open(&store, PartitionName::new("f", "", 0).unwrap()).unwrap();
     let options = Options {
         capacity: 256,
@@ -53,4 +114,25 @@ fn changes_allocate_nothing_once_warm() {
     });
     assert_eq!(count, 0);
     assert!(run(0).batches > before + 10);
+    down.store(true, Ordering::Relaxed);
+    while !store.health().failing {
+        run(1000);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let count = testkit::allocations(|| {
+        run(100_000);
+    });
+    assert_eq!(count, 0);
+    assert!(store.health().failing);
+    // What waits goes out when the store is back, without a piece of memory either.
+    let before = run(0).batches;
+    down.store(false, Ordering::Relaxed);
+    while store.health().failing {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let count = testkit::allocations(|| {
+        run(100_000);
+    });
+    assert_eq!(count, 0);
+    assert!(run(0).batches > before);
 }

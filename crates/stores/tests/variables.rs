@@ -78,6 +78,34 @@ fn every_variable_is_there_after_a_restart() {
 }
 
 #[test]
+fn a_thousand_additions_are_one_write() {
+    opened(&Memory::default(), |f| {
+        let options = Options {
+            capacity: 16,
+            consistency: Consistency::Behind {
+                interval_ns: 1_000_000,
+                bound_ns: 1_000_000_000,
+            },
+        };
+        let counter = f.counter("n", options).unwrap();
+        let counts = f.counter_map::<u8>("c", options).unwrap();
+        for round in 1..=3u64 {
+            for _ in 0..1000 {
+                counter.add(1);
+                counts.add(&7, 1).unwrap();
+            }
+            f.step(round * 10_000_000);
+            let figures = f.figures();
+            // A change of each variable, and both in one batch.
+            assert_eq!((figures.batches, figures.changes), (round, 2 * round));
+            assert!(f.finish(PATIENCE));
+        }
+        assert_eq!((f.figures().batches, f.figures().changes), (3, 6));
+        assert_eq!((counter.get(), counts.get(&7)), (3000, 3000));
+    });
+}
+
+#[test]
 fn what_cannot_be_opened_is_told_so() {
     let memory = Memory::default();
     opened(&memory, |f| {

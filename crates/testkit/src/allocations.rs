@@ -15,7 +15,7 @@
 //! Each thread has a count of its own, so tests that run beside do not disturb. Growing an allocation counts, freeing does
 //! not.
 //!
-//! Not here: how much was allocated, and by whom.
+//! Not here: how much was allocated, and by which code.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -32,7 +32,7 @@ pub struct CountingAllocator;
 
 fn count() {
     INSTALLED.store(true, Ordering::Relaxed);
-    // A thread that is ending has no count any more; what it allocates then is nobody's packet.
+    // A thread that is ending has no count any more; what it allocates then is for no packet.
     let _ = SO_FAR.try_with(|count| count.set(count.get() + 1));
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn assert_installed() {
     drop(std::hint::black_box(Box::new(0_u8)));
     assert!(
         INSTALLED.load(Ordering::Relaxed),
-        "nobody counts allocations here: write\n\n    #[global_allocator]\n    static ALLOCATOR: \
+        "no allocator counts allocations here: write\n\n    #[global_allocator]\n    static ALLOCATOR: \
          flowkeep_testkit::CountingAllocator = flowkeep_testkit::CountingAllocator;\n\nat the top of the test's file"
     );
 }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use wire::protocol;
 use wire::tcp::flags;
 
-/// What left last, as the one who answers it sees it.
+/// What left last, as the end that answers it sees it.
 pub struct Last {
     pub source: Endpoint,
     pub destination: Endpoint,

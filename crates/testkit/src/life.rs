@@ -3,8 +3,9 @@
 //! # Theory of operation
 //! A function that says how long its groups live without a flow ([`nf::NetworkFunction::group_timeout`]) relies on its state being
 //! there when the group's next packet comes. So the watcher notes each group's state behind every call, by the address that the group is
-//! of. Where a call meets the default state, although another was noted less than the function's time ago, somebody has discarded it: the
-//! runtime had no place for so many groups, as a rule. The run fails, and says so.
+//! of. Where a call meets the default state, although another was noted less than the function's
+//! time ago, the state was discarded: the runtime had no place for so many groups, as a rule. The
+//! run fails, and says so.
 //!
 //! ```text
 //!   call ─► state noted, with the time ─► next call: default state, within the time? ─► forgotten
@@ -75,7 +76,7 @@ impl Life {
         let since = Duration::from_nanos(at.wrapping_sub(noted.at));
         if is_default(group) && !noted.is_default && since < noted.lives && self.forgotten.is_none() {
             self.forgotten = Some(format!(
-                "the group of {} began anew {since:?} after its last packet, although `{}` says that it lives for {:?} \
+                "the group of {} began again {since:?} after its last packet, although `{}` says that it lives for {:?} \
                  without a flow (`group_timeout`): its state was discarded. The runtime has no place for so many groups: choose a \
                  larger `flows_max`, or have groups that need not be remembered say no time",
                 key.0,

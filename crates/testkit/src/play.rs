@@ -321,7 +321,9 @@ impl<F: NetworkFunction> Player<F> {
     }
 
     fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
-        self.notes.lock().expect("whoever panicked has ended the test")
+        self.notes
+            .lock()
+            .expect("a thread that panicked has ended the test")
     }
 
     /// Packets in = out + held + dropped, and drops by reason as the function said.

@@ -37,7 +37,7 @@ pub(crate) enum What {
     Wait(Duration),
 }
 
-/// Who sends a described packet, to whom.
+/// The sender and the receiver of a described packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ends {
     Of(Endpoint, Endpoint),

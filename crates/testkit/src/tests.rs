@@ -578,7 +578,7 @@ fn a_group_that_is_forgotten_before_its_time_is_told() {
     few().run([hit(1), hit(2), hit(3), late(), hit(1)]);
     let words = panics(|| drop(few().run([hit(1), hit(2), hit(3), minute(), hit(1)])));
     assert!(
-        words.starts_with("the group of 198.51.100.1 began anew 59.0")
+        words.starts_with("the group of 198.51.100.1 began again 59.0")
             && words.contains("`tally` says that it lives for 60s"),
         "{words}"
     );
@@ -586,5 +586,5 @@ fn a_group_that_is_forgotten_before_its_time_is_told() {
         let few = migration().function::<Tally>(NoConfig {}).flows_max(2);
         drop(few.check([hit(1), hit(2), hit(3), hit(1)]));
     });
-    assert!(words.contains("the group of 198.51.100.1 began anew"), "{words}");
+    assert!(words.contains("the group of 198.51.100.1 began again"), "{words}");
 }

@@ -8,7 +8,9 @@
 
 use crate::life::{Life, group_of};
 use crate::moving;
+use nf::objects::Objects;
 use nf::plain::bytes_of;
+use nf::variables::Variables;
 use nf::{
     Addr, Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Verdict, WorkerInfo,
 };
@@ -88,7 +90,12 @@ pub struct Watched<F> {
 
 impl<F: NetworkFunction> Watched<F> {
     fn note(&self, change: impl FnOnce(&mut Notes)) {
-        change(&mut self.notes.lock().expect("whoever panicked has ended the test"));
+        change(
+            &mut self
+                .notes
+                .lock()
+                .expect("a thread that panicked has ended the test"),
+        );
     }
 
     /// Holds the group of a call that begins against what was noted of it last; the address that it is known by.
@@ -138,6 +145,19 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     fn new(config: &Arc<WatchedConfig<F>>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
         Ok(Watched {
             function: F::new(&config.config, worker)?,
+            notes: config.notes.clone(),
+            ahead: moving::ahead(worker.runtime),
+        })
+    }
+
+    fn with_objects(
+        config: &Arc<WatchedConfig<F>>,
+        worker: &WorkerInfo,
+        variables: &mut Variables,
+        objects: &mut Objects<'_>,
+    ) -> Result<Self, ConfigError> {
+        Ok(Watched {
+            function: F::with_objects(&config.config, worker, variables, objects)?,
             notes: config.notes.clone(),
             ahead: moving::ahead(worker.runtime),
         })
@@ -208,6 +228,26 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn block_in_use(&self, block: nf::Block) -> bool {
         self.function.block_in_use(block)
+    }
+
+    fn pool(&self) -> Option<nf::PoolState> {
+        self.function.pool()
+    }
+
+    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block)) {
+        self.function.lend_blocks(most, at, to, lend);
+    }
+
+    fn borrow_block(&self, block: nf::Block, home: u16) -> bool {
+        self.function.borrow_block(block, home)
+    }
+
+    fn forsake_block(&self, block: nf::Block) {
+        self.function.forsake_block(block);
+    }
+
+    fn pools_heard(&self, others: Option<(u32, u32)>) {
+        self.function.pools_heard(others);
     }
 
     fn timeout(&self, flow: &F::Flow) -> Option<Duration> {

@@ -4,15 +4,21 @@
 mod port_knocking;
 #[path = "../../../examples/functions/scan_counter.rs"]
 mod scan_counter;
+#[path = "../../../examples/functions/scan_limit.rs"]
+mod scan_limit;
 #[path = "../../../examples/functions/syn_limiter.rs"]
 mod syn_limiter;
 #[path = "../../../examples/functions/token_bucket.rs"]
 mod token_bucket;
 
 use flowkeep_testkit::{self as testkit, Fate::*, Step, tcp, udp, wait};
-use nf::NoConfig;
+use nf::objects::{Objects, Shared, SharedObject};
+use nf::variables::Variables;
+use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Plain, Verdict, WorkerInfo, network_function};
 use port_knocking::PortKnocking;
 use scan_counter::ScanCounter;
+use scan_limit::ScanLimit;
+use std::sync::Arc;
 use std::time::Duration;
 use syn_limiter::SynLimiter;
 use token_bucket::FlowRate;
@@ -39,7 +45,7 @@ fn at_by(stranger: &str, port: u16) -> Step {
 }
 
 #[test]
-fn a_port_opens_for_who_has_knocked_in_order() {
+fn a_port_opens_for_a_host_that_has_knocked_in_order() {
     let ssh = tcp(&format!("{STRANGER}:40022"), &format!("{HOST}:22")).from_outside();
     let script = [
         at(22),
@@ -87,7 +93,7 @@ fn knocks_in_another_order_or_too_late_open_nothing() {
     out.assert_fates([knock, knock, knock, Forwarded]);
     testkit::survives_migration::<PortKnocking>(NoConfig {}, script.clone());
     testkit::survives_failure::<PortKnocking>(NoConfig {}, script);
-    // Who is inside needs no knock, and is answered.
+    // An inside host needs no knock, and is answered.
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
     let out = testkit::run::<PortKnocking>(NoConfig {}, [web.syn(), web.reply().syn_ack()]);
     out.assert_fates([Forwarded; 2]);
@@ -187,4 +193,88 @@ fn each_has_sixty_lines_of_code_at_most() {
         let lines = text.lines().filter(is_code).count();
         assert!(lines <= 60, "{name}: {lines} lines");
     }
+}
+
+#[test]
+fn a_host_reaches_twenty_ports_and_keeps_them() {
+    let to = |source: u16, port: u16| udp(&format!("{HOST}:{source}"), &format!("192.0.2.1:{port}"));
+    let mut script: Vec<Step> = (1..=25).map(|port| to(1000 + port, port)).collect();
+    // What is reached stays open, to other flows too; another host has its own.
+    script.extend([to(2000, 7), to(1003, 3).reply(), to(2001, 26)]);
+    script.push(udp("10.0.0.2:1000", "192.0.2.1:26"));
+    let mut fates = vec![Forwarded; 20];
+    fates.extend([Dropped("scanner"); 5]);
+    fates.extend([Forwarded, Forwarded, Dropped("scanner"), Forwarded]);
+    testkit::run::<ScanLimit>(NoConfig {}, script.clone()).assert_fates(fates);
+    // The count is the same wherever the flows are.
+    testkit::survives_migration::<ScanLimit>(NoConfig {}, script);
+}
+
+/// What the guide to shared objects shows is what is compiled here.
+#[test]
+fn the_guide_to_shared_objects_shows_the_example() {
+    let page = include_str!("../../../docs/guide/shared-objects.md");
+    let example = include_str!("../../../examples/functions/scan_limit.rs");
+    let known: Vec<&str> = example.lines().map(str::trim).collect();
+    let blocks = page.split("```rust\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 3);
+    for line in blocks.iter().flat_map(|block| block.lines()) {
+        assert!(
+            line.is_empty() || known.contains(&line.trim()),
+            "the example has no line `{line}`"
+        );
+    }
+}
+
+/// Lets so many packets through of each host, wherever their flows are: a call for each packet.
+struct FirstSix(Shared<Packets>);
+
+#[derive(Plain, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Packets {
+    count: u64,
+}
+
+impl SharedObject for Packets {
+    type Call = u64;
+    type Answer = u64;
+    fn apply(&mut self, by: &u64) -> u64 {
+        self.count += by;
+        self.count
+    }
+    fn read(&self, _: &u64) -> u64 {
+        self.count
+    }
+}
+
+#[network_function]
+impl NetworkFunction for FirstSix {
+    const NAME: &'static str = "first_six";
+    type Config = NoConfig;
+    fn with_objects(
+        _: &Arc<NoConfig>,
+        _: &WorkerInfo,
+        _: &mut Variables,
+        objects: &mut Objects<'_>,
+    ) -> Result<Self, ConfigError> {
+        Ok(FirstSix(objects.open("hosts")?))
+    }
+    async fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        match self.0.update(cx, b"all", &1).await {
+            Ok(..=6) => Verdict::Forward,
+            _ => cx.drop("over"),
+        }
+    }
+}
+
+/// Calls from both runtimes reach one object: a flow that has moved goes on with the count.
+#[test]
+fn flows_that_have_moved_call_the_same_object() {
+    let [one, two] = [1000, 1001].map(|port| udp(&format!("{HOST}:{port}"), "192.0.2.1:53"));
+    let script: Vec<Step> = (0..5).flat_map(|_| [one.clone(), two.clone()]).collect();
+    let mut fates = vec![Forwarded; 6];
+    fates.extend([Dropped("over"); 4]);
+    testkit::run::<FirstSix>(NoConfig {}, script.clone()).assert_fates(fates);
+    testkit::survives_migration::<FirstSix>(NoConfig {}, script);
 }

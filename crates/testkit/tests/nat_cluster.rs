@@ -61,6 +61,26 @@ struct Cluster {
 
 impl Cluster {
     fn new(switches: u8, runtimes: u16, config: Config) -> Self {
+        Cluster::planned(switches, runtimes, runtimes, config)
+    }
+
+    /// The pool is divided among so many of the runtimes.
+    fn planned(switches: u8, runtimes: u16, parts: u16, config: Config) -> Self {
+        let mut cluster = Cluster::apart(switches, runtimes, parts, config);
+        let count = usize::from(runtimes);
+        let mut between: Vec<Vec<Option<Link>>> =
+            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
+        for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
+            let (near, far) = link();
+            (between[a][b], between[b][a]) = (Some(near), Some(far));
+        }
+        let runtimes = cluster.runtimes.iter_mut().zip(between);
+        runtimes.for_each(|(runtime, peers): (&mut Runtime<Link>, _)| runtime.join(peers));
+        cluster
+    }
+
+    /// No runtime has a link to another.
+    fn apart(switches: u8, runtimes: u16, parts: u16, config: Config) -> Self {
         let nat: Box<dyn Factory> = Box::new(Configured::<Nat>::new("nat", config));
         let rule = ChainRule {
             name: "all".to_string(),
@@ -79,7 +99,7 @@ impl Cluster {
                 .for_each(|(links, end)| links.push(end));
             let info = WorkerInfo {
                 runtime: number,
-                runtimes,
+                runtimes: parts,
                 flows_max: 1024,
                 seed: 7,
             };
@@ -92,16 +112,6 @@ impl Cluster {
             let pool = pool(switches + number as u8);
             made.push(Runtime::new(settings, plan.clone(), far, pool, Region::heap).unwrap());
         }
-        let count = usize::from(runtimes);
-        let mut between: Vec<Vec<Option<Link>>> =
-            (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
-        for (a, b) in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
-            let (near, far) = link();
-            (between[a][b], between[b][a]) = (Some(near), Some(far));
-        }
-        made.iter_mut()
-            .zip(between)
-            .for_each(|(runtime, peers): (&mut Runtime<Link>, _)| runtime.join(peers));
         let mut peers: Vec<Vec<Option<Link>>> = (0..switches)
             .map(|_| (0..switches).map(|_| None).collect())
             .collect();
@@ -342,7 +352,7 @@ fn every_packet_finds_its_mapping_on_any_number_of_workers() {
     }
 }
 
-/// As many blocks as hosts want, each time anew: one that did not come back would be missing.
+/// As many blocks as hosts want, again in each round: one that did not come back would be missing.
 #[test]
 fn blocks_that_end_elsewhere_go_back_to_their_pool() {
     let config = Config {
@@ -366,6 +376,90 @@ fn blocks_that_end_elsewhere_go_back_to_their_pool() {
     }
 }
 
+/// Sixteen blocks, eight of each runtime's part, and fourteen hosts that all go to the first; answers
+/// how many have a port, and how many packets were dropped for want of one.
+fn hosts_with_ports(mut cluster: Cluster) -> (usize, u64) {
+    cluster.runtimes[1].set_leaving(true);
+    cluster.settle();
+    let mut given = Vec::new();
+    for host in 1..=14 {
+        cluster.now += 2_000_000;
+        cluster.settle();
+        if let Some((side, frame)) = cluster.try_send(udp(([10, 0, 0, host], 5000), R1)) {
+            assert_eq!(side, Side::Outside);
+            given.push((host, ends(&frame).0));
+        }
+    }
+    // Each has an endpoint of its own, and answers find it.
+    for (host, outside) in &given {
+        let inside = ([10, 0, 0, *host], 5000);
+        assert_eq!(ends(&cluster.send(udp(R1, *outside)).1), (R1, inside));
+        assert_eq!(given.iter().filter(|(_, other)| other == outside).count(), 1);
+    }
+    let stats = cluster
+        .runtimes
+        .iter()
+        .flat_map(|runtime| runtime.stats().dropped);
+    let dropped = stats.filter(|dropped| dropped.name == "ports_exhausted");
+    let dropped = dropped.map(|dropped| dropped.count).sum();
+    assert_eq!(cluster.runtimes[1].stats().flows, 0);
+    let alarms = cluster.count("pool_alarms");
+    assert_eq!(
+        alarms > 0,
+        given.len() < 10 || given.len() > 13,
+        "all are dry, or none lends"
+    );
+    cluster.wait_for_the_end();
+    for _ in 0..20 {
+        cluster.now += 1_000_000;
+        cluster.settle();
+    }
+    cluster.assert_over();
+    let free = |runtime: &mut Runtime<Link>| runtime.command("nat", &["pool"]).unwrap();
+    let free: Vec<String> = cluster.runtimes.iter_mut().map(free).collect();
+    let free = free
+        .iter()
+        .map(|words| words.split(' ').next().unwrap().parse::<u32>().unwrap());
+    assert_eq!(free.sum::<u32>(), 16, "every block is free at one runtime");
+    (given.len(), dropped)
+}
+
+fn sixteen_blocks() -> Config {
+    Config {
+        pool: vec!["203.0.113.0/32".parse().unwrap()],
+        ports: (1024, 2047),
+        block_size: 64,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn a_runtime_whose_part_runs_dry_has_others_blocks() {
+    for switches in [1, 2] {
+        let without = hosts_with_ports(Cluster::apart(switches, 2, 2, sixteen_blocks()));
+        let with = hosts_with_ports(Cluster::new(switches, 2, sixteen_blocks()));
+        println!("hosts with ports, packets dropped: {without:?} apart, {with:?} with links");
+        assert_eq!((without, with), ((8, 6), (14, 0)));
+    }
+}
+
+/// One that the pool was not divided among begins without a part, and has one before it has hosts.
+#[test]
+fn a_runtime_beyond_the_planned_number_has_its_share() {
+    let mut cluster = Cluster::planned(1, 3, 2, sixteen_blocks());
+    for _ in 0..20 {
+        cluster.now += 1_000_000;
+        cluster.settle();
+    }
+    let pool = cluster.runtimes[2].command("nat", &["pool"]).unwrap();
+    assert!(pool.contains("borrowed") && !pool.starts_with("0 "), "{pool}");
+    for host in 1..=12 {
+        cluster.now += 2_000_000;
+        cluster.send(udp(([10, 0, 0, host], 5000), R1));
+    }
+    assert!(cluster.runtimes[2].stats().flows > 2);
+}
+
 #[test]
 fn what_inside_hosts_send_each_other_is_not_translated() {
     let (one, other, remote) = (
@@ -379,7 +473,7 @@ fn what_inside_hosts_send_each_other_is_not_translated() {
             ..Config::default()
         };
         let mut cluster = Cluster::new(switches, runtimes, config);
-        // Whether they have mappings by then or not, and whoever begins.
+        // Whether they have mappings by then or not, and whichever host begins.
         for _ in 0..2 {
             for (from, to) in [(one, other), (other, one)] {
                 let sent = udp(from, to);

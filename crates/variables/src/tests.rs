@@ -92,7 +92,7 @@ fn what_cannot_be_opened_says_why() {
         resized.to_string(),
         "CounterMap `c` has a capacity of 8 and cannot get one of 9 while it is open; restart"
     );
-    // An instance that begins anew begins with nothing, and hinders nobody.
+    // An instance that begins again begins with nothing, and hinders no other.
     let mut variables = keeper.begin("f", 0);
     assert!(variables.counter_map::<u8>("c", larger).is_ok());
 }

@@ -8,14 +8,12 @@
 //!   change 1  change 2  ticket(2)  change 3      batch {1, 2}   acknowledged: stored = 2, the ticket is over
 //! ```
 //!
-//! A ticket is a future: an acknowledgement wakes it. It is over with an error where the partition has another writer.
+//! A function's call waits for it with `nf::Cx::stored`: a ticket is no future, since a worker goes on with a call only where
+//! its context says so. It is over with an error where the partition has another writer.
 
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
-use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
 
 /// How many batches of a partition are on their way at once.
 pub const BATCHES_MAX: usize = 2;
@@ -45,7 +43,6 @@ pub(crate) struct Progress {
     /// How often the store was heard of.
     heard: Cell<u32>,
     sent: RefCell<VecDeque<Sent>>,
-    waiting: RefCell<Vec<(u64, Waker)>>,
 }
 
 impl Progress {
@@ -122,7 +119,7 @@ impl Progress {
 
     pub fn fence(&self) {
         self.fenced.set(true);
-        self.wake(u64::MAX);
+        self.hear();
     }
 
     pub fn is_fenced(&self) -> bool {
@@ -136,7 +133,7 @@ impl Progress {
     fn reach(&self, number: u64) {
         if number > self.stored.get() {
             self.stored.set(number);
-            self.wake(number);
+            self.hear();
         }
     }
 
@@ -144,25 +141,13 @@ impl Progress {
         self.heard.get()
     }
 
-    fn wake(&self, number: u64) {
+    fn hear(&self) {
         self.heard.set(self.heard.get().wrapping_add(1));
-        loop {
-            // Waking may poll at once: nothing is borrowed then.
-            let next = {
-                let mut waiting = self.waiting.borrow_mut();
-                let ready = waiting.iter().position(|(wanted, _)| *wanted <= number);
-                ready.map(|at| waiting.swap_remove(at).1)
-            };
-            match next {
-                Some(waker) => waker.wake(),
-                None => return,
-            }
-        }
     }
 }
 
-/// Waits until the store has all changes of a variable that were made before it was asked for.
-#[must_use = "a ticket that is dropped waits for nothing"]
+/// Whether the store has all changes of a variable that were made before it was asked for.
+#[must_use = "a ticket that is dropped says nothing"]
 pub struct Ticket {
     progress: Rc<Progress>,
     number: u64,
@@ -176,7 +161,7 @@ impl Ticket {
         }
     }
 
-    /// One that waits for nothing.
+    /// One that is over.
     pub(crate) fn over() -> Self {
         Ticket {
             progress: Rc::default(),
@@ -194,66 +179,28 @@ impl Ticket {
     }
 }
 
-impl Future for Ticket {
-    type Output = Result<(), Fenced>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(over) = self.state() {
-            return Poll::Ready(over);
-        }
-        let mut waiting = self.progress.waiting.borrow_mut();
-        let waker = context.waker();
-        if !waiting
-            .iter()
-            .any(|(number, known)| *number == self.number && known.will_wake(waker))
-        {
-            waiting.push((self.number, waker.clone()));
-        }
-        Poll::Pending
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
-
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     #[test]
-    fn a_ticket_is_woken_once_by_the_acknowledgement_that_it_waits_for() {
+    fn a_ticket_is_over_with_the_acknowledgement_that_it_waits_for() {
         let progress = Progress::new(Rc::default());
-        let count = Arc::new(Count::default());
-        let waker = Waker::from(Arc::clone(&count));
-        let mut context = Context::from_waker(&waker);
         progress.change();
         let number = progress.change();
-        let mut ticket = Ticket::of(&progress);
-        let mut poll = || Pin::new(&mut ticket).poll(&mut context);
-        assert!(poll().is_pending() && poll().is_pending());
+        let ticket = Ticket::of(&progress);
+        assert_eq!(ticket.state(), None);
         progress.send(1, 1, 10);
         progress.send(2, number, 11);
         assert_eq!(progress.acknowledge(1), Some(10));
-        assert_eq!((count.0.load(Ordering::Relaxed), poll()), (0, Poll::Pending));
+        assert_eq!((progress.heard(), ticket.state()), (1, None));
         assert_eq!(progress.acknowledge(2), Some(11));
-        assert_eq!(
-            (count.0.load(Ordering::Relaxed), poll()),
-            (1, Poll::Ready(Ok(())))
-        );
+        assert_eq!((progress.heard(), ticket.state()), (2, Some(Ok(()))));
         assert!(progress.is_stored());
         progress.change();
         let ticket = Ticket::of(&progress);
         assert_eq!(ticket.state(), None);
         progress.fence();
-        assert_eq!(ticket.state(), Some(Err(Fenced)));
+        assert_eq!((progress.heard(), ticket.state()), (3, Some(Err(Fenced))));
     }
 }

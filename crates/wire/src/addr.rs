@@ -36,7 +36,8 @@ impl Addr {
     /// An IPv4 address from its four bytes in network order.
     #[inline]
     pub const fn v4(bytes: [u8; 4]) -> Self {
-        // As one number, so that it is written as one: byte by byte, whoever compares it next would wait for the stores.
+        // As one number, so that it is written as one: byte by byte, the next comparison would wait
+        // for the stores.
         Addr((0xffff_0000_0000 | u32::from_be_bytes(bytes) as u128).to_be_bytes())
     }
 
@@ -186,8 +187,12 @@ pub enum PrefixError {
 impl fmt::Display for PrefixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PrefixError::Address => f.write_str("not an IPv4 or IPv6 address"),
-            PrefixError::Length => f.write_str("the length must be 0 to 32 for IPv4, 0 to 128 for IPv6"),
+            PrefixError::Address => {
+                f.write_str("not an IPv4 or IPv6 address; write one like 192.0.2.1, or 192.0.2.0/24")
+            }
+            PrefixError::Length => f.write_str(
+                "the length must be 0 to 32 for IPv4, 0 to 128 for IPv6; write one of those, like /24",
+            ),
             PrefixError::HostBits(mend) => write!(f, "bits are set behind the prefix length; write {mend}"),
         }
     }

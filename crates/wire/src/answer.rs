@@ -1,7 +1,7 @@
 //! Answers made in a packet's place: a TCP reset, an ICMP or ICMPv6 error.
 //!
-//! The packet is turned around: link addresses and IP addresses change places, the headers are written anew, and the
-//! packet is parsed again. A function then returns `Verdict::Answer`.
+//! The packet is turned around: link addresses and IP addresses change places, the headers are
+//! written again, and the packet is parsed again. A function then returns `Verdict::Answer`.
 //!
 //! ```text
 //!   eth A>B │ 10.0.0.1 > 192.0.2.9 │ TCP SYN 1000 > 80 │ …
@@ -14,8 +14,8 @@
 //!
 //! Nothing answers a packet that must not be answered: a later fragment, an ICMP error, a reset, a source-routed packet,
 //! whatever was sent to many (multicast, broadcast on the link) or from no single host. Each function then says `false` and
-//! the packet is as it was. A damaged packet is answered, too: who does not want that asks
-//! [`Packet::checksums_valid`] before.
+//! the packet is as it was. A damaged packet is answered, too: a caller that does not want that
+//! asks [`Packet::checksums_valid`] before.
 //!
 //! Not here: how often to answer (RFC 1812 4.3.2.8 and RFC 4443 2.4 f want a limit).
 //!
@@ -39,7 +39,7 @@ pub enum Unreachable {
     NoRoute,
     /// The host does not answer.
     Host,
-    /// Nobody listens at the port.
+    /// No process listens at the port.
     Port,
     /// Forbidden by an administrator.
     Prohibited,
@@ -172,7 +172,7 @@ pub fn tcp_reset(packet: &mut Packet) -> bool {
     back.write(packet)
 }
 
-/// RFC 1812 4.3.2.7 and RFC 4443 2.4 e. `too_big` may go to who sent to a group.
+/// RFC 1812 4.3.2.7 and RFC 4443 2.4 e. `too_big` may go to a sender to a group.
 fn answerable(packet: &Packet, too_big: bool) -> bool {
     // Labels lead one way: an answer under them would be sent where another router means them to lead.
     const NEVER: u16 = flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::SOURCE_ROUTED | flag::LABELLED;

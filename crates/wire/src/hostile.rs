@@ -199,7 +199,8 @@ fn lie(random: &mut Random, link: LinkType, frame: &mut [u8]) {
     }
 }
 
-/// IPv6 with more extension headers than anybody follows, of any kind and length, that may point behind the end.
+/// IPv6 with more extension headers than a parser follows, of any kind and length, that may point
+/// behind the end.
 fn endless_chain(random: &mut Random) -> (LinkType, Vec<u8>) {
     let count = random.below(200);
     let mut frame = Vec::from([0x60, 0, 0, 0, 0, 0]);
@@ -218,7 +219,7 @@ fn endless_chain(random: &mut Random) -> (LinkType, Vec<u8>) {
     (LinkType::Raw, frame)
 }
 
-/// Ethernet with more tags than anybody stacks, over what may be a packet.
+/// Ethernet with more tags than a network stacks, over what may be a packet.
 fn stacked_tags(random: &mut Random) -> (LinkType, Vec<u8>) {
     let mut frame = random.bytes(12);
     for _ in 0..random.below(40) {

@@ -1,4 +1,5 @@
-//! A packet's checksums as a whole: computing them for packets that somebody made, checking them for packets that came.
+//! A packet's checksums as a whole: computing them for packets made here, checking them for packets
+//! that came.
 //!
 //! Rewriting needs neither: it updates ([`crate::rewrite`]). Functions that make answers and generators fill; a function
 //! that must not answer a damaged packet checks.

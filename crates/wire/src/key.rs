@@ -2,7 +2,7 @@
 //!
 //! A key is the *canonical* 5-tuple and VLAN: the numerically smaller endpoint comes first, and an
 //! [`Orientation`] says whether the packet at hand runs from the first to the second or back. One entry in a
-//! table then serves both directions of every flow that nobody translates.
+//! table then serves both directions of every flow that is not translated.
 //!
 //! IPv4 keys use two of five words, so that comparing, hashing and fetching them touches 16 bytes.
 
@@ -66,7 +66,7 @@ impl Orientation {
     }
 }
 
-/// Random numbers drawn once per process, so that nobody outside can aim at one bucket of a table.
+/// Random numbers drawn once per process, so that no sender can aim at one bucket of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct HashSeed(pub [u64; 3]);
 
@@ -263,7 +263,7 @@ impl FlowKey {
         }
     }
 
-    /// A hash that nobody without the seed can predict.
+    /// A hash that cannot be predicted without the seed.
     #[inline(always)]
     pub fn hash(&self, seed: &HashSeed) -> u64 {
         let h = fold(self.words[0] ^ seed.0[0], self.words[1] ^ seed.0[1]);

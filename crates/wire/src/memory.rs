@@ -1,7 +1,7 @@
 //! Memory that slabs, tables and packet pools are laid out in.
 //!
-//! The runtime makes no system call, so whoever starts it hands it regions: plain heap here, 2 MiB pages
-//! from `flowkeep-adapters`.
+//! The runtime makes no system call, so the caller that starts it hands it regions: plain heap
+//! here, 2 MiB pages from `flowkeep-adapters`.
 
 use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use core::ptr::NonNull;
@@ -57,7 +57,7 @@ impl Region {
     ///
     /// # Safety
     /// `start` must be aligned to 64 bytes, zeroed and valid for reads and writes of `length` bytes until
-    /// `release` is called on it, by nobody but the region.
+    /// `release` is called on it, by the region alone.
     pub unsafe fn from_raw(
         start: NonNull<u8>,
         length: usize,
@@ -148,7 +148,7 @@ unsafe fn release_heap(start: NonNull<u8>, length: usize) {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the region is going, so nobody uses its memory any more, and this runs once.
+        // SAFETY: the region is going, so its memory is used no more, and this runs once.
         unsafe { (self.release)(self.start, self.length) }
     }
 }

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers, out of a port,
-//! back to the pool it came from. Nothing counts references and nothing is freed on drop: whoever has a box either passes it on or
-//! gives it back to a [`Pool`], and the conservation tests (in = out + held + dropped, all buffers home) prove that everybody does.
+//! back to the pool it came from. Nothing counts references and nothing is freed on drop: the owner
+//! of a box either passes it on or gives it back to a [`Pool`]. The conservation tests (in = out +
+//! held + dropped, all buffers home) prove that every owner does.
 
 mod ethernet;
 mod pool;
@@ -90,7 +91,7 @@ pub mod flag {
     pub const LABELLED: u16 = 4096;
     /// A copy that is held in its packet's place: it leaves nowhere.
     pub const COPY: u16 = 8192;
-    /// Somebody watches its flow: a bit for each who does (`runtime::watch`).
+    /// Its flow is watched: a bit for each watch (`runtime::watch`).
     pub const WATCHED: u16 = 0xc000;
 }
 
@@ -141,7 +142,7 @@ impl Packet {
         &self.storage[start..start + self.notes.length as usize]
     }
 
-    /// The whole frame, to be changed. Whoever moves headers calls [`crate::parse()`] again.
+    /// The whole frame, to be changed. A caller that moves headers calls [`crate::parse()`] again.
     #[inline]
     pub fn frame_mut(&mut self) -> &mut [u8] {
         let start = self.notes.start as usize;
@@ -159,8 +160,9 @@ impl Packet {
     }
 
     /// Forgets what was known of the frame and makes it `length` bytes long (their content is whatever the buffer held), for
-    /// whoever fills it by itself. The length is cut to what fits. What is known of the packet's way (sides, port, time, turns)
-    /// stays: a function that writes an answer over a packet does not send it elsewhere.
+    /// a caller that fills it by itself. The length is cut to what fits. What is known of the
+    /// packet's way (sides, port, time, turns) stays: a function that writes an answer over a
+    /// packet does not send it elsewhere.
     pub fn reset(&mut self, length: usize, link: LinkType) {
         let length = length.min(FRAME_MAX).min(self.storage.len() - HEADROOM);
         let Notes {
@@ -432,8 +434,9 @@ impl Packet {
         self.notes.ports[1]
     }
 
-    /// Notes the ports: of a fragment, whose first one had them, or of a packet just rewritten. Who gives a later fragment
-    /// of an ICMP query its identifier also sets [`flag::ICMP_QUERY`].
+    /// Notes the ports: of a fragment, whose first one had them, or of a packet just rewritten. A
+    /// caller that gives a later fragment of an ICMP query its identifier also sets
+    /// [`flag::ICMP_QUERY`].
     #[inline]
     pub fn set_ports(&mut self, source: u16, destination: u16) {
         self.notes.ports = [source, destination];

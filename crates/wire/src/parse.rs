@@ -18,7 +18,8 @@
 //! Invariant: network < transport ≤ payload ≤ end ≤ the frame's length, for every packet that parses
 //! (`hostile::tests`, the fuzz target `parse`).
 //!
-//! Not here: reassembly. A fragment's place is checked only as far as it attacks whoever reassembles.
+//! Not here: reassembly. A fragment's place is checked only as far as it attacks the host that
+//! reassembles.
 //!
 //! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260, 1858
 //! (hostile fragments), 7112 (a first fragment holds the whole chain), 6946 (atomic fragments).
@@ -69,8 +70,8 @@ pub(crate) struct Layers {
     pub total: u16,
 }
 
-/// Parses a packet's frame and notes what it found. Ports of later fragments stay 0 until somebody who saw the first
-/// fragment calls [`Packet::set_ports`].
+/// Parses a packet's frame and notes what it found. Ports of later fragments stay 0 until a caller
+/// that saw the first fragment calls [`Packet::set_ports`].
 #[inline(always)]
 pub fn parse(packet: &mut Packet) -> Result<(), ParseError> {
     match usual(packet) {

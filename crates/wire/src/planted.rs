@@ -59,7 +59,7 @@ pub fn turns() -> u64 {
     TURNS.get()
 }
 
-/// Nobody asks.
+/// Without planted bugs no caller asks.
 #[cfg(not(feature = "planted"))]
 pub const fn turns() -> u64 {
     0

@@ -5,7 +5,7 @@ use crate::workspace::{File, Violation, Workspace};
 
 pub const CHECK: Check = Check {
     name: "machine-paths",
-    rule: "no file names a directory of somebody's machine",
+    rule: "no file names a directory of a developer's machine",
     run,
 };
 

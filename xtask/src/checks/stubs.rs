@@ -22,7 +22,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ),
     (
         concat!("```ig", "nore"),
-        "an example that nobody compiles: write `no_run`, or make it run",
+        "an example that is not compiled: write `no_run`, or make it run",
     ),
     (concat!("TO", "DO"), "a note for later: do it, or open an issue"),
     (concat!("FIX", "ME"), "a note for later: do it, or open an issue"),

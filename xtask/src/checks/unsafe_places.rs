@@ -27,7 +27,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/flows/actor.rs",
     "crates/runtime/src/flows/group.rs",
     "crates/runtime/src/flows/table.rs",
-    // Functions with their types erased, the microthreads' slots, and who calls them.
+    // Functions with their types erased, the microthreads' slots, and their callers.
     "crates/runtime/src/stage.rs",
     "crates/runtime/src/microthread.rs",
     "crates/runtime/src/chain.rs",

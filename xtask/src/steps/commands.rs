@@ -12,7 +12,8 @@ use super::Step;
 pub struct Scale {
     /// What is typed for it.
     pub words: &'static str,
-    /// Cases of each property for which nobody has chosen more or fewer; those have as many times theirs.
+    /// Cases of each property whose author has not chosen a number; the others have as many times
+    /// theirs.
     pub cases: u32,
     /// Packets of the flood of SYNs.
     pub flood: u64,
@@ -144,6 +145,29 @@ pub const FUZZ_LOCK: Step = Step {
     environment: &[],
 };
 
+/// Each crate can be published: its manifest names versions, and it has all its files. Nothing is
+/// sent.
+pub const CRATES: Step = Step {
+    name: "crates",
+    words: &[
+        "cargo",
+        "package",
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--no-verify",
+        "--offline",
+        "--allow-dirty",
+        "--quiet",
+    ],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 5,
+    left_out: &[],
+    environment: &[],
+};
+
 pub const TESTS: Step = Step {
     name: "tests",
     words: &[
@@ -166,7 +190,7 @@ pub const TESTS: Step = Step {
 pub fn many_cases(scale: &Scale) -> Step {
     let mut chosen = vec![
         ("PROPTEST_CASES", scale.cases.to_string()),
-        // Inputs that a property is not about; where nobody chooses, a thousand, whatever the cases.
+        // Inputs that a property is not about; by default a thousand, whatever the cases.
         ("PROPTEST_MAX_GLOBAL_REJECTS", (scale.cases * 20).to_string()),
         ("FLOWKEEP_FLOOD", scale.flood.to_string()),
     ];
@@ -371,7 +395,7 @@ const FUZZ_TARGET: &str = if cfg!(target_arch = "aarch64") {
     "x86_64-unknown-linux-gnu"
 };
 
-/// What `cargo fuzz` passes to the compiler; so nobody need install it for this.
+/// What `cargo fuzz` passes to the compiler; so it need not be installed for this.
 const FUZZ_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=16 \
      -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -457,7 +481,7 @@ macro_rules! fuzz {
 }
 
 /// All fuzzers, each for so many seconds.
-pub fn fuzzers(scale: &Scale) -> [Step; 9] {
+pub fn fuzzers(scale: &Scale) -> [Step; 10] {
     let mut all = [
         fuzz!("parse"),
         fuzz!("rewrite"),
@@ -466,6 +490,7 @@ pub fn fuzzers(scale: &Scale) -> [Step; 9] {
         fuzz!("peer"),
         // As long as what workers say in twenty moves.
         fuzz!("words", "-max_len=65536"),
+        fuzz!("objects", "-max_len=16384"),
         fuzz!("capture"),
         fuzz!("config", "-dict=fuzz/corpus/config.dict"),
         fuzz!("rules"),

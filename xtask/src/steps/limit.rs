@@ -1,8 +1,10 @@
 //! A command with a limit: when it takes longer, it and all it has started are ended.
 //!
-//! They share the terminal's group of processes with us, so that Ctrl-C ends all; whom to end is therefore read from `/proc`: the child, who has
-//! it as parent, and so on, all read before the first of them ends and its children have another parent. They are not asked (SIGKILL): who hangs
-//! does not listen, and a test's process has nothing to say at its end.
+//! They share the terminal's group of processes with us, so that Ctrl-C ends all. So the processes
+//! to end are read from `/proc`: the child, those that have it as parent, and so on, all read
+//! before the first of them ends and its children have another parent. They are not asked
+//! (SIGKILL): a process that hangs does not listen, and a test's process has nothing to say at its
+//! end.
 //!
 //! Not here: a process that was given up by its parent before the limit; nothing in the steps does that.
 
@@ -99,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_in_time_is_left_alone() {
+    fn a_process_that_ends_in_time_is_left_alone() {
         let status = wait(&mut shell("exit 3"), Duration::from_secs(60)).unwrap();
         assert_eq!(status.unwrap().code(), Some(3));
     }
 
     #[test]
-    fn who_does_not_end_is_ended_with_all_it_has_started() {
+    fn a_process_that_does_not_end_is_ended_with_all_it_has_started() {
         // A child's child that does not listen, and one that waits for it.
         let mut child = shell("sh -c 'trap \"\" TERM; while :; do sleep 1; done' & sleep 1000 & wait");
         let begin = Instant::now();

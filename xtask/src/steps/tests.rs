@@ -97,7 +97,7 @@ fn a_command_that_takes_too_long_fails_the_run() {
 #[test]
 fn every_step_has_a_limit_and_a_log_of_its_own() {
     for scale in [NIGHT, SHORT] {
-        let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, TESTS, FUZZ_BUILD, SEEDS];
+        let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES, TESTS, FUZZ_BUILD, SEEDS];
         all.extend([many_cases(&scale), soak(&scale)]);
         all.extend(miri(&scale));
         all.extend(fuzzers(&scale));
@@ -117,7 +117,8 @@ fn a_run_of_no_tests_is_a_failure() {
     };
     let none = "running 0 tests\ntest result: ok. 0 passed; 0 failed; 161 filtered out\n";
     outcome.tests_ran(&TESTS, &ran(true, none));
-    // As two orders of threads write when they end at once. (Numbers that, shown by who counts these tests, count for nothing.)
+    // As two orders of threads write when they end at once. (Their numbers count for nothing where
+    // a count of these tests shows them.)
     let garbled = "Trying seed: 0\nTrying seed: 1\nrunning 4 tests\nrunning 4 tests\nok\ntest result: ok\n\
                    test result: . 0 passed; 0 failed; outok; finished in 131.54s. 0 passed; 0 failed;";
     let steps = miri(&SHORT);

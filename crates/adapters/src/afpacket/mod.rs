@@ -207,7 +207,8 @@ impl Receiver {
                 claims: claims.descriptor(),
             },
         };
-        // First the kernel is kept out: for a moment nobody has our packets, rather than two.
+        // First the kernel is kept out: for a moment neither it nor Flowkeep has the packets,
+        // rather than both.
         let load = |kind, place| {
             Program::load(kind, &program(place, take), "flowkeep")
                 .map_err(failed(port, "the kernel refuses the filter"))
@@ -265,7 +266,7 @@ pub(crate) fn claim_failed(source: io::Error) -> AttachError {
     ))
 }
 
-/// Has the device receive frames for anybody, for as long as the socket lives.
+/// Has the device receive frames for all link addresses, for as long as the socket lives.
 fn promiscuous(fd: &OwnedFd, interface: &Interface) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: interface.index as libc::c_int,
@@ -381,7 +382,7 @@ impl Port for PacketPort {
     }
 
     fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
-        // A bridge's ports are on a link of others, and a port that only receives can answer nobody.
+        // A bridge's ports are on a link of others, and a port that only receives cannot answer.
         let taken = self
             .receiver
             .as_ref()

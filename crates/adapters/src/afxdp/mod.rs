@@ -19,8 +19,8 @@
 //! *Frames that are not as on a wire.* Behind XDP nothing says that a checksum is partial. On interfaces whose frames come
 //! straight from another stack of this machine (veth) each packet's checksum is looked at: one that holds just the pseudo-header's
 //! sum and is wrong is completed ([`crate::interface::offload`]). Super-frames do not fit into a chunk: with a native
-//! program veth's other end does not make them; with a generic one they must be turned off at the other end, since nobody here
-//! can see it; they are counted as lost.
+//! program veth's other end does not make them; with a generic one they must be turned off at the
+//! other end, since this process cannot see it; they are counted as lost.
 //!
 //! Invariants: frames of the queues = packets received + refused; what the kernel lost is counted apart; a packet that goes
 //! out is sent or counted as unsent.
@@ -335,7 +335,7 @@ impl Port for XdpPort {
     }
 
     fn claim(&mut self, addresses: &[Prefix]) -> Result<(), AttachError> {
-        // A bridge's ports are on a link of others, and a port that only receives can answer nobody.
+        // A bridge's ports are on a link of others, and a port that only receives cannot answer.
         let claims = self.redirect.as_ref().and_then(|redirect| redirect.claims());
         if let (Some(claims), Half::Both) = (claims, self.half) {
             claims.add(addresses, &self.interface).map_err(claim_failed)?;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A queue is an array of entries, its length a power of two, with two counters that only grow: how many have been put in, how
-//! many taken out. Who writes an entry publishes it by the first counter (release), who reads it looks at that (acquire),
-//! and gives the place back by the second.
+//! many taken out. The writer of an entry publishes it by the first counter (release). The reader
+//! looks at that (acquire), and gives the place back by the second.
 //!
 //! Invariant: at most as many entries are in a queue as it has places; an entry is read once.
 

@@ -162,7 +162,8 @@ impl XdpSocket {
         let take_over = || unsafe { bind(&fd, &address) };
         let began = Instant::now();
         let mut taken = take_over();
-        // The kernel gives a queue back some time after its socket is closed: whoever starts again at once finds it busy.
+        // The kernel gives a queue back some time after its socket is closed: a program that starts
+        // again at once finds it busy.
         while let Err(error) = &taken
             && error.raw_os_error() == Some(libc::EBUSY)
             && began.elapsed() < GIVEN_BACK

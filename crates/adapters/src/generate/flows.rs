@@ -305,7 +305,8 @@ impl Traffic {
         if self.per_packet > 0.0 {
             self.reply_to(number, now, &segment);
         } else {
-            // Whoever plays the server has answered SYN and FIN by the time of the next packet.
+            // The end that plays the server has answered SYN and FIN by the time of the next
+            // packet.
             flow.acknowledged = flow.acknowledged.wrapping_add(controls);
         }
         segment

@@ -1,7 +1,8 @@
 //! Whose packet is next, and when.
 //!
-//! With a rate per flow each flow has its own times and a [`Wheel`] merges them: whoever takes a flow puts it back with
-//! its next time. With a total rate the times are given, and the popularity draws a flow for each.
+//! With a rate per flow each flow has its own times and a [`Wheel`] merges them: the caller that
+//! takes a flow puts it back with its next time. With a total rate the times are given, and the
+//! popularity draws a flow for each.
 //!
 //! Invariant: times never go back.
 //!

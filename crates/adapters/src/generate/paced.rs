@@ -54,13 +54,13 @@ pub struct Paced<S> {
     pub(super) source: S,
     pace: Pace,
     emit: Emit,
-    /// The worker's clock at the first look; 0 if it is the reader who sets the pace.
+    /// The worker's clock at the first look; 0 if the reader sets the pace.
     start: Option<u64>,
     /// Packets still to be made, the other end's included.
     left: u64,
     /// The end in virtual time.
     end: u64,
-    /// The worker's clock at the next packet; at once as long as nobody has looked.
+    /// The worker's clock at the next packet; at once until the worker has looked.
     next_at: Option<u64>,
     finished: bool,
     counters: PortCounters,

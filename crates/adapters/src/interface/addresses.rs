@@ -30,7 +30,7 @@ const ADDRESSES_MAX: u32 = 65_536;
 /// How long the thread waits before it looks whether it is still wanted, in milliseconds.
 const LOOK_MS: i32 = 200;
 
-/// The map of this host's addresses, and who keeps it.
+/// The map of this host's addresses, and the thread that keeps it.
 #[derive(Debug)]
 pub struct Addresses {
     map: Arc<Map<16, 1>>,

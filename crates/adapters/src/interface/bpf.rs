@@ -159,7 +159,7 @@ unsafe fn bpf<T: Attributes>(command: libc::c_long, attributes: &mut T) -> io::R
 unsafe fn bpf_fd<T: Attributes>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: the kernel has just made the descriptor, and nobody else has it.
+    // SAFETY: the kernel has just made the descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 

@@ -1,12 +1,14 @@
-//! Addresses that a port answers for although they are not this host's: the kernel would not, and nobody could reach them.
+//! Addresses that a port answers for although they are not this host's: the kernel would not, and
+//! neighbours could not reach them.
 //!
 //! # Theory of operation
 //!
-//! A NAT's pool and a load balancer's virtual addresses may lie in a network that the gateway is connected to. Whoever there
-//! wants to send to one asks for its link address, and the gateway's kernel does not know it. So these addresses are
-//! *claimed*: the filter leaves requests for them to Flowkeep ([`Claims`]), and the port that receives such a request answers it
-//! with its interface's own link address, at once ([`Responder`]). When it starts it says unasked where the addresses are, so
-//! that whoever had them at another gateway sends here.
+//! A NAT's pool and a load balancer's virtual addresses may lie in a network that the gateway is
+//! connected to. A neighbour there that sends to one asks for its link address, and the gateway's
+//! kernel does not know it. So these addresses are *claimed*: the filter leaves requests for them
+//! to Flowkeep ([`Claims`]), and the port that receives such a request answers it with its
+//! interface's own link address, at once ([`Responder`]). When it starts it says unasked where the
+//! addresses are, so that neighbours that knew them at another gateway send here.
 //!
 //! ```text
 //!   who-has 203.0.113.5 tell 203.0.113.254 ─► filter: claimed ─► port ─► 203.0.113.5 is-at (this interface)
@@ -226,7 +228,7 @@ impl Responder {
             return false;
         }
         let (sender, target): ([u8; 4], [u8; 4]) = (field(request, 14), field(request, 24));
-        // Who announces the address asks nothing.
+        // A sender that announces the address asks nothing.
         if sender == target || !self.claims(Addr::v4(target)) {
             return false;
         }
@@ -262,9 +264,10 @@ impl Responder {
             return false;
         }
         let asker: [u8; 6] = field(frame, 6);
-        // Who has no address yet wants to know whether this one is free: everybody is told that it is not.
-        let nobody = source == [0; 16];
-        let (to, to_link, flags) = match nobody {
+        // A sender without an address asks whether this one is free: all nodes are told that it is
+        // not.
+        let has_no_address = source == [0; 16];
+        let (to, to_link, flags) = match has_no_address {
             true => (ALL_NODES, ALL_NODES_LINK, OVERRIDE),
             false => (source, asker, SOLICITED | OVERRIDE),
         };
@@ -277,7 +280,7 @@ impl Responder {
         true
     }
 
-    /// To whom the frame goes, and from whom.
+    /// Writes the frame's link addresses: its receiver's and this port's.
     fn address(&self, frame: &mut [u8], to: [u8; 6]) {
         frame[..6].copy_from_slice(&to);
         frame[6..12].copy_from_slice(&self.link);
@@ -330,7 +333,7 @@ impl Responder {
         }
     }
 
-    /// An ARP announcement, or an advertisement that nobody asked for.
+    /// An ARP announcement, or an unsolicited advertisement.
     fn announcement(&self, packet: &mut Packet, address: Addr) {
         if let Some(address) = address.as_v4() {
             packet.reset(14 + ARP_BYTES, LinkType::Ethernet);

@@ -17,7 +17,7 @@ pub struct Offloads {
     pub receive_vlan: bool,
     /// The device cuts what is sent into segments (TSO).
     pub send_segmentation: bool,
-    /// Somebody below the stack computes the checksums of what is sent.
+    /// The device or its driver computes the checksums of what is sent.
     pub send_checksum: bool,
 }
 

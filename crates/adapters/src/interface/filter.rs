@@ -25,8 +25,9 @@
 //!
 //! A bridge takes every frame ([`Take::Everything`]).
 //!
-//! Invariants: a frame is the kernel's or Flowkeep's, never both and never nobody's; the program answers every frame,
-//! however short. Checked in the tests against a second opinion in Rust, by running the real program in the kernel.
+//! Invariants: a frame is either the kernel's or Flowkeep's; the program answers every frame,
+//! however short. Checked in the tests against a second opinion in Rust, by running the real
+//! program in the kernel.
 //!
 //! A frame that ends inside a header is the kernel's: it drops it.
 //!

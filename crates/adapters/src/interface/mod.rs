@@ -7,7 +7,7 @@
 //!   mod.rs        is it there?       index, state, MTU, link layer
 //!   ethtool.rs    what does it do?   driver, queues, offloads
 //!   filter.rs     whose packet?      a program in the kernel: ours, or the kernel's own (ARP, ND, local addresses)
-//!   claims.rs     whose address?     ARP and ND for translated and virtual addresses, which nobody else answers
+//!   claims.rs     whose address?     ARP and ND for translated and virtual addresses: the kernel has no answer
 //!   offload.rs    is it whole?       partial checksums are completed, super-frames cut
 //! ```
 //!
@@ -125,7 +125,7 @@ pub enum InterfaceError {
     },
     /// Some queues of an interface are read, and others not.
     #[error(
-        "nobody reads queue {missing} of `{name}`, and what comes in there would be lost; \
+        "no port reads queue {missing} of `{name}`, and what comes in there would be lost; \
              leave queue=… out to read all, add a port for each, or use one queue only: ethtool -L {name} combined 1 (or: rx 1)"
     )]
     QueuesMissing {
@@ -254,8 +254,8 @@ impl Interface {
         (self.mtu + LINK_HEADER_MAX) as usize
     }
 
-    /// Whether what comes in may come straight from another network stack of this machine, with checksums that nobody
-    /// has computed yet and segments that nobody has cut.
+    /// Whether what comes in may come straight from another network stack of this machine, with
+    /// checksums not computed yet and segments not cut.
     pub fn is_virtual(&self) -> bool {
         let known = [
             "veth",

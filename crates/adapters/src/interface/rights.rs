@@ -91,7 +91,7 @@ mod tests {
         let rights = Rights::parse("Name:\tx\nCapEff:\t0000000000003000\n");
         assert!(rights.has(Capability::NetAdmin) && rights.has(Capability::NetRaw));
         assert!(!rights.has(Capability::Bpf) && !rights.has(Capability::IpcLock));
-        // Whoever administers the system may load programs, by the older rule.
+        // By the older rule, a process that may administer the system may load programs.
         assert!(Rights::parse("CapEff:\t0000000000200000").has(Capability::Bpf));
         assert!(Rights::parse("nothing").has(Capability::Bpf));
     }

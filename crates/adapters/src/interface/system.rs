@@ -52,7 +52,7 @@ pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_i
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the call takes numbers only.
     let fd = checked(unsafe { libc::socket(domain, kind, protocol) })?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -139,13 +139,14 @@ pub(crate) struct Shared {
     length: usize,
 }
 
-// SAFETY: a mapping is not tied to a thread. Who reads and writes it is its users' business, and none of them is `Sync`.
+// SAFETY: a mapping is not tied to a thread. Its users see to reads and writes, and none of them is
+// `Sync`.
 unsafe impl Send for Shared {}
 
 impl Shared {
     /// Maps `length` bytes of a socket's rings, from `offset` on.
     pub fn map(fd: &OwnedFd, length: usize, offset: u64) -> io::Result<Self> {
-        // SAFETY: a new mapping wherever the kernel likes touches nobody's memory.
+        // SAFETY: a new mapping, placed by the kernel, touches no memory in use.
         let start = unsafe {
             libc::mmap64(
                 std::ptr::null_mut(),
@@ -179,7 +180,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: this mapping was made with this length, and nobody uses it any more. There is nobody to tell an error.
+        // SAFETY: this mapping was made with this length, and is used no more. An error cannot be
+        // reported from here.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

@@ -5,16 +5,17 @@
 //! ```text
 //!   open ─► a socket that hears changes ─► everything asked once ─► Network
 //!   wait ─► neighbour changed:               that one is changed here
-//!        ─► link, address or route changed:  all of that kind is asked anew, once things have been quiet for a moment
-//!        ─► something was lost:              everything is asked anew
+//!        ─► link, address or route changed:  all of that kind is asked again, once things have been quiet for a moment
+//!        ─► something was lost:              everything is asked again
 //! ```
 //!
 //! The hearing socket is open before the first question, so no change falls between. Routes are asked as a whole because a
 //! change of one may speak of a part of it only (a way of several), and the kernel's own order decides.
 //!
-//! Of routes, those of the tables `local`, `main` and `default` count, which the kernel looks through in this order if nobody
-//! has changed its rules. Neighbours count whose link address the kernel believes in, or would believe in until it has asked
-//! again. One that has gone *stale* is asked for again by [`Watcher::refresh`]: the kernel would not, as it sees no packet
+//! Of routes, those of the tables `local`, `main` and `default` count, which the kernel looks
+//! through in this order unless its rules were changed. Neighbours count whose link address the
+//! kernel believes in, or would believe in until it has asked again. A neighbour that has gone
+//! *stale* is asked for again by [`Watcher::refresh`]: the kernel would not, as it sees no packet
 //! to it.
 //!
 //! *Families.* [`Addr`] keeps an IPv4 address as the IPv6 address that maps it (RFC 4291 2.5.5.2), and the kernel keeps whatever IPv6
@@ -147,7 +148,7 @@ pub struct Watcher {
     hearing: Socket,
     asking: Socket,
     network: Network,
-    /// Kinds that have changed and are to be asked anew, and since when.
+    /// Kinds that have changed and are to be asked again, and since when.
     due: Due,
     due_since: Option<Instant>,
 }
@@ -171,7 +172,8 @@ impl Due {
 
 /// Of links, neighbours, and of both versions addresses and routes (RTMGRP_*).
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x40 | 0x100 | 0x400;
-/// How long nothing must have changed before a kind is asked anew, and how long that is put off at most.
+/// How long nothing must have changed before a kind is asked again, and how long that is put off at
+/// most.
 const QUIET: Duration = Duration::from_millis(10);
 const QUIET_MAX: Duration = Duration::from_millis(200);
 

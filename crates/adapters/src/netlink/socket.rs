@@ -25,7 +25,7 @@ pub(super) enum Heard {
     Messages(Vec<RouteNetlinkMessage>),
     /// Nothing in the time given.
     Nothing,
-    /// Some were lost: what is known must be asked anew.
+    /// Some were lost: everything must be asked again.
     Lost,
 }
 
@@ -45,7 +45,7 @@ impl Socket {
             // NETLINK_ROUTE, which is 0.
             None,
         )?;
-        // As much as the system allows; with less, more is lost and asked anew.
+        // As much as the system allows; with less, more is lost and asked again.
         let _ = set_socket_recv_buffer_size(&fd, QUEUE);
         bind(&fd, &SocketAddrNetlink::new(0, groups))?;
         Ok(Socket {

@@ -20,9 +20,10 @@
 //!
 //! Invariants: records = received + refused, each round; nothing after an error. Checked in `tests.rs`.
 //!
-//! Not here: what is transmitted to a capture has nobody to go to: it is counted as sent and forgotten. Whoever
-//! wants to keep it joins the input with an output ([`Duplex`](crate::tee::Duplex)). A pipe with nothing in it makes its
-//! reader wait, against the contract of ports: pipes are for trying things out.
+//! Not here: what is transmitted to a capture has no receiver: it is counted as sent and forgotten.
+//! A caller that wants to keep it joins the input with an output ([`Duplex`](crate::tee::Duplex)).
+//! A pipe with nothing in it makes its reader wait, against the contract of ports: pipes are for
+//! trying things out.
 
 use super::error::CaptureError;
 use super::reader::{Reader, Record};

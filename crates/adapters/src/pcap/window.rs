@@ -8,8 +8,9 @@
 //! `fill(n)` makes at least `n` bytes be at hand, moving what is there to the front first if it must; only then is
 //! anything moved, so a record's bytes stay where they are until the next `fill`.
 //!
-//! Reads and no memory map, on purpose: a file that somebody cuts off while it is mapped kills the process with
-//! SIGBUS, and a pipe cannot be mapped. From the page cache the copy costs a few nanoseconds a packet.
+//! Reads and no memory map, on purpose: a file that another process cuts off while it is mapped
+//! kills this process with SIGBUS, and a pipe cannot be mapped. From the page cache the copy costs
+//! a few nanoseconds a packet.
 
 use std::io::{self, Read, Seek};
 

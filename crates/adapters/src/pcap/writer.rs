@@ -113,7 +113,7 @@ impl Encoder {
             Format::Pcap if self.begun => return None,
             Format::Pcap => {
                 self.begun = true;
-                // Magic of nanoseconds, version 2.4, two fields nobody uses.
+                // Magic of nanoseconds, version 2.4, two unused fields.
                 put(
                     out,
                     &[0xa1b2_3c4d, 4 << 16 | 2, 0, 0, SNAP_LENGTH, link.to_pcap()],

@@ -16,7 +16,8 @@
 //! On a replayed capture the client acknowledges what *its* server sent, so sequence numbers jump behind the SYN,ACK;
 //! functions that check windows see that. The mirror is for those.
 //!
-//! Nobody answers RST, ICMP errors (RFC 1122 3.2.2), and packets to multicast or broadcast addresses.
+//! RST, ICMP errors (RFC 1122 3.2.2), and packets to multicast or broadcast addresses are not
+//! answered.
 //!
 //! Source: RFC 9293 3.5, 3.10.7; RFC 7323 3 (timestamps); RFC 792, RFC 4443 4.2.
 
@@ -143,7 +144,7 @@ fn answer_tcp(packet: &mut Packet) -> bool {
         if of_syn {
             echo_timestamp(&mut tcp[20..], value);
         } else {
-            // Two no-operations and the option, as everybody sends it (RFC 7323 A).
+            // Two no-operations and the option, as RFC 7323 A recommends.
             tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
             tcp[24..28].copy_from_slice(&value);
             tcp[28..32].copy_from_slice(&value);

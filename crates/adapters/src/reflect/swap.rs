@@ -4,7 +4,8 @@
 //! checksums cover, so they stay as they are: right ones right, wrong ones equally wrong, absent ones absent. An ICMP
 //! error has the ends of the packet it quotes swapped, too: it is then about a packet of the other direction.
 //!
-//! SCTP alone has a CRC (RFC 9260 6.8) that sees the ports' order: it is made anew where it was right.
+//! SCTP alone has a CRC (RFC 9260 6.8) that sees the ports' order: it is computed again where it
+//! was right.
 //!
 //! Not here: Linux cooked headers have one address only, which stays. Source routes and routing headers stay.
 

@@ -244,7 +244,7 @@ fn the_mirror_turns_an_icmp_error_with_its_quotation() {
 }
 
 #[test]
-fn what_nobody_answers() {
+fn what_is_not_answered() {
     assert_eq!(answers(Mode::Answer, &icmp_error(), LinkType::Raw), None);
     for frame in [
         segment(RST, 1, 0, &[], b""),

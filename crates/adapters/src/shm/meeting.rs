@@ -14,11 +14,12 @@
 //!
 //! Nothing here waits: each step is tried again at the next look, some milliseconds later.
 //!
-//! A hello says what both ends must have alike. Who says something else is sent away with this end's hello, without memory, so that both know; and
-//! neither tries again for [`REST`] looks.
+//! A hello says what both ends must have alike. A peer with another hello is sent away with this
+//! end's hello, without memory, so that both know. Neither tries again for [`REST`] looks.
 //!
-//! Invariants: the directory is this user's alone, and so is who connects; what a hello says is held against what this end is; a hello
-//! that does not come within [`PATIENCE`] looks closes the connection; one process listens for an end at a time.
+//! Invariants: the directory is this user's alone, and so is the process that connects; what a
+//! hello says is held against what this end is; a hello that does not come within [`PATIENCE`]
+//! looks closes the connection; one process listens for an end at a time.
 //!
 //! Not here: what is done in a session ([`super`]).
 
@@ -49,7 +50,7 @@ const MAGIC: [u8; 8] = *b"FKLINK\0\x03";
 const HELLO: usize = 24 + 8 * AGREED;
 /// Looks after which a connection without a hello is closed.
 const PATIENCE: u32 = 1000;
-/// Looks between two attempts to meet somebody who has something else than both must have alike.
+/// Looks between two attempts to meet a peer whose hello differs in what both must have alike.
 const REST: u32 = 250;
 /// Bells heard at a look.
 const BELLS: usize = 64;
@@ -154,7 +155,8 @@ impl Way {
         let theirs = Mapping::of(theirs, length)?;
         debug_assert!(ours.length() >= super::bytes_min(settings.frame_max));
         Ok(Way {
-            // SAFETY: the other process's mapping of that length, which lives as long as this; nobody else here has it.
+            // SAFETY: the other process's mapping of that length, which lives as long as this.
+            // Nothing else of this process has it.
             writer: unsafe { Writer::new(theirs.start(), theirs.length()) },
             // SAFETY: as above, of the memory made here.
             reader: unsafe { Reader::new(ours.start(), ours.length()) },
@@ -206,7 +208,7 @@ pub(super) struct Meeting {
     /// Of the end that listens, with what names its file.
     listener: Option<(OwnedFd, (u64, u64))>,
     pending: Option<Pending>,
-    /// Looks that are let pass, and what the last one who was sent away had otherwise.
+    /// Looks that are let pass, and in what the last peer that was sent away differed.
     rest: u32,
     differs: [u64; AGREED],
     /// Everything that may wake a sleeper.
@@ -281,7 +283,8 @@ impl Meeting {
             Err(NotHeard::NotMet(NotMet::Wrong(why))) => return Err(why.to_owned()),
             Err(NotHeard::NotMet(NotMet::Differs(differs))) => {
                 self.differs = *differs;
-                // Who listens tells the other one, which has told what it is and waits, and hears the next at once: it may be another.
+                // The end that listens answers with its own hello: the peer has sent its hello and
+                // waits. It hears the next peer at once, which may be another process.
                 match &self.listener {
                     Some(_) => {
                         let _ = send(
@@ -311,7 +314,7 @@ impl Meeting {
         self.differs = [0; AGREED];
     }
 
-    /// What the last one who was sent away for it had otherwise than both must have it.
+    /// In what the last peer that was sent away differed, of what both must have alike.
     pub fn differs(&self) -> [u64; AGREED] {
         self.differs
     }
@@ -327,7 +330,8 @@ impl Meeting {
         }
     }
 
-    /// In a session: sends away whoever else comes. It is tried again, and so the one that comes when the session is over is heard.
+    /// In a session: sends away any other process that connects. Processes try again, so one that
+    /// connects when the session is over is heard.
     pub fn refuse(&self) {
         if let Some((listener, _)) = &self.listener {
             let _ = accept_with(listener, SocketFlags::CLOEXEC);
@@ -352,7 +356,7 @@ impl Meeting {
                 (connection, Some(ours))
             }
         };
-        // SO_PEERCRED: who listened or connected; the kernel's word.
+        // SO_PEERCRED: the process that listened or connected; the kernel's word.
         let them = socket_peercred(&connection).map_err(|error| error.to_string())?;
         if them.uid != rustix::process::geteuid() {
             return Err(format!(
@@ -396,7 +400,7 @@ impl Meeting {
 
 impl Drop for Meeting {
     fn drop(&mut self) {
-        // Only if nobody else has taken the name over.
+        // Only if no other process has taken the name over.
         if let Some((_, named)) = self.listener
             && fs::symlink_metadata(&self.path).is_ok_and(|there| (there.dev(), there.ino()) == named)
         {
@@ -476,7 +480,7 @@ fn hear_hello(connection: &OwnedFd, settings: &Settings) -> Result<Option<(Hello
         .ok_or(NotHeard::NotMet(NotMet::Wrong("a hello without memory")))
 }
 
-/// Makes the directory if it is not there; it must be this user's, and nobody else may write there.
+/// Makes the directory if it is not there. It must be this user's; no other user may write there.
 fn own_directory(directory: &Path) -> Result<(), ShmError> {
     let failed = |source| ShmError::Directory {
         path: directory.into(),
@@ -513,7 +517,7 @@ fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Listens under a name of its own, then takes the name over, whoever had it.
+/// Listens under a name of its own, then takes the name over from any process that had it.
 fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     let own = path.with_extension(format!("new-{}", std::process::id()));
     match fs::remove_file(&own) {

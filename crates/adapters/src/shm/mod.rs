@@ -2,7 +2,8 @@
 //!
 //! Theory of operation. For its worker an end is what a ring is ([`crate::ring`]): packets and messages in order, none lost or twice
 //! while the session lasts. What one end transmits is copied into memory that the other end has made, and from there into a buffer of
-//! the other's own pool. So each process has its buffers for itself, and whoever is killed has nothing that another waits for.
+//! the other's own pool. So each process has its buffers for itself, and a killed process has
+//! nothing that another waits for.
 //!
 //! ```text
 //!   ring.rs      records in shared memory: one writes, one reads
@@ -27,17 +28,20 @@
 //! [`Port::receive`] as an empty one, as over a ring, so that the worker sends it home.
 //!
 //! *Some buffers are spared* ([`Settings::spared`]) for what the worker itself has to say: while no more are free, nothing is received. Two workers
-//! that have all others waiting here for each other would wait for ever; so who passes packets on stops at [`Port::room`].
+//! that have all others waiting here for each other would wait for ever; so a worker that passes
+//! packets on stops at [`Port::room`].
 //!
 //! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken. The kernel closes the connection of a killed process behind its
 //! memory, so an end that takes nothing for [`STALL_NS`] is asked for in `/proc` ([`dying`]). An end that has had nothing for
-//! [`LIE_NS`] says so in its memory, if its thread sleeps at all ([`Port::wakes_by`] has been called); then who puts something in rings.
+//! [`LIE_NS`] says so in its memory, if its thread sleeps at all ([`Port::wakes_by`] has been
+//! called); then the other end rings when it puts something in.
 //!
 //! Invariants: order; nothing twice; within a session nothing lost but frames longer than the other end takes (counted as unsent); what
 //! was put in before the other died is received before the session ends; buffers = the pool's free ones + those that wait here. `tests.rs`
 //! holds them, with processes that are killed at any moment and with memory that is scribbled over.
 //!
-//! Not here: who the other end is and where they meet (the configuration), links to other hosts ([`crate::udp`]).
+//! Not here: which worker the other end is and where they meet (the configuration), links to other
+//! hosts ([`crate::udp`]).
 
 mod dying;
 mod meeting;
@@ -68,7 +72,7 @@ const STALL_NS: u64 = 3_000_000;
 /// One that has taken all is looked at so often.
 const IDLE_NS: u64 = 20_000_000;
 /// Time without anything after which a bell is wanted. Below the time after which a thread sleeps, so that a sleeper is woken; above the
-/// time of an answer, so that no bell is rung for who is awake.
+/// time of an answer, so that no bell is rung for an end that is awake.
 const LIE_NS: u64 = 3_000;
 /// With so much room by the last look at the other end's progress, no new look is taken.
 const PLENTY: usize = 4 * BURST;
@@ -92,7 +96,8 @@ pub struct Settings {
     pub spared: usize,
     /// How many ports the cluster has: a packet with a higher number is refused.
     pub ports: u8,
-    /// Words on what both ends must have alike, each on a part of it: who says others is not met.
+    /// Words on what both ends must have alike, each on a part of it. A peer with others is not
+    /// met.
     pub agreed: [u64; AGREED],
 }
 
@@ -133,7 +138,7 @@ pub enum ShmError {
         /// Why.
         source: std::io::Error,
     },
-    /// Somebody else's.
+    /// Not this user's alone.
     #[error(
         "the directory {0} is not this user's alone; remove it, or make it so with: chmod 700 {0}",
         path.display()
@@ -200,7 +205,7 @@ pub struct ShmLink {
     asked_at: u64,
     /// This end has said that it lies.
     lies: bool,
-    /// Somebody sleeps by this port's descriptor.
+    /// A thread sleeps by this port's descriptor.
     sleeps: Cell<bool>,
     counters: PortCounters,
     broken_sessions: u64,
@@ -209,7 +214,7 @@ pub struct ShmLink {
 }
 
 impl ShmLink {
-    /// An end, with nobody at the other yet.
+    /// An end without a peer so far.
     pub fn open(mut settings: Settings, reports: Reports) -> Result<ShmLink, ShmError> {
         // Messages between workers come through, whatever packets there are.
         settings.frame_max = settings.frame_max.max(message::FRAME_MAX);
@@ -255,7 +260,7 @@ impl ShmLink {
         self.meeting.differs()
     }
 
-    /// Other words on what both ends must have alike, for whoever is met from now on.
+    /// Other words on what both ends must have alike, for peers met from now on.
     pub fn agree(&mut self, agreed: [u64; AGREED]) {
         self.settings.agreed = agreed;
         self.meeting.agree(agreed);
@@ -392,7 +397,8 @@ impl ShmLink {
         self.looked_at = now;
         match &self.way {
             Some(way) => {
-                // Who comes while the other end is there is not the other end; but it may be gone, and this its successor.
+                // A process that connects while the other end is there is not the other end. But
+                // the other end may be gone, and that process its successor.
                 self.is_gone = !way.hear();
                 self.stalled = match (way.writer.unread(), self.stalled) {
                     (Some(at), Some((before, since))) if at == before => {
@@ -443,6 +449,18 @@ impl ShmLink {
         self.lose_what_waits(pool);
     }
 
+    /// Empties an end that is taken down: what waits is lost and counted, and others' buffers are
+    /// in `burst`, as many as it takes. Whether nothing is left.
+    pub fn clear(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
+        self.lose_what_waits(pool);
+        while !burst.is_full()
+            && let Some(buffer) = self.homeward.pop()
+        {
+            burst.push(buffer);
+        }
+        self.homeward.is_empty()
+    }
+
     fn lose_what_waits(&mut self, pool: &mut Pool) {
         while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
             self.lose(pool, packet);
@@ -455,7 +473,7 @@ impl ShmLink {
             if is_empty {
                 return self.end(pool);
             }
-            // Nobody takes what waits here, and what is still to be received needs buffers.
+            // No peer takes what waits here, and what is still to be received needs buffers.
             self.lose_what_waits(pool);
         }
         // A replay's clock stands still.
@@ -472,7 +490,7 @@ impl ShmLink {
                 way.reader.lie_down();
                 self.lies = true;
             }
-            // Who put something in just before has not seen that.
+            // A peer that put something in just before has not seen that this end lies.
             self.take(pool, burst);
         }
     }
@@ -598,7 +616,8 @@ impl Port for ShmLink {
         self.settings.limit.saturating_sub(there + self.unsaid())
     }
 
-    /// While something waits here for room there is work at once: nobody rings when there is some.
+    /// While something waits here for room there is work at once: a reader that makes room does not
+    /// ring.
     fn next_at(&self) -> Option<u64> {
         self.next.is_some().then_some(0)
     }

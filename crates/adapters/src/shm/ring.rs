@@ -15,8 +15,8 @@
 //!
 //! **The other one may write anything anywhere at any time.** So: what is ours alone (our count, our place) is never read from the
 //! memory; each of the other's words is read once, and held against what can be before it is used; a record's bytes are copied before
-//! anybody looks at them. What cannot be is a [`Violation`]. A record that is written while it is copied has whatever bytes it has then,
-//! like one from any network.
+//! the worker looks at them. What cannot be is a [`Violation`]. A record that is written while it
+//! is copied has whatever bytes it has then, like one from any network.
 //!
 //! Invariants: places are multiples of 16 below the ring's length; a record that is handed out lies inside; without a violation
 //! records come as they were put in, each once, in order.
@@ -103,7 +103,8 @@ impl Place {
     #[inline]
     fn at(&self, at: usize) -> NonNull<u8> {
         debug_assert!(at < self.length && at.is_multiple_of(ALIGN));
-        // SAFETY: `length` bytes lie behind the front, and `at` is below it: whoever calls has held it against that.
+        // SAFETY: `length` bytes lie behind the front, and the caller has checked that `at` is
+        // below it.
         unsafe { self.start.add(FRONT + at) }
     }
 }
@@ -122,7 +123,7 @@ pub(super) struct Writer {
     records_taken: Cell<u64>,
 }
 
-// SAFETY: the memory is not tied to a thread, and nobody else of this process uses it by this end.
+// SAFETY: the memory is not tied to a thread, and nothing else of this process uses it by this end.
 unsafe impl Send for Writer {}
 
 impl Writer {
@@ -130,7 +131,7 @@ impl Writer {
     ///
     /// # Safety
     /// `length` bytes from `start` can be read and written for as long as the end lives; they are zero, but for what the other
-    /// end has written. Nobody else of this process uses them but through one [`Reader`]. Aligned to 128.
+    /// end has written. Of this process, only this end and one [`Reader`] use them. Aligned to 128.
     pub unsafe fn new(start: NonNull<u8>, length: usize) -> Writer {
         Writer {
             // SAFETY: the caller's promise.
@@ -215,7 +216,8 @@ impl Writer {
         lies.load(Ordering::Relaxed) != 0 && lies.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// How far the reader is, if it has not taken all that was put in. A number for who asks, not for safety.
+    /// How far the reader is, if it has not taken all that was put in. The number is the other
+    /// process's word: safety does not rest on it.
     pub fn unread(&self) -> Option<u64> {
         let taken = self.place.control().taken.bytes.load(Ordering::Relaxed);
         (taken != self.written).then_some(taken)
@@ -228,7 +230,8 @@ impl Writer {
         if waiting <= few {
             return waiting;
         }
-        // A number for who asks how full it is, not for safety: whatever it says, it stays between the last one and ours.
+        // The number is the other process's word: it is kept between the last one and ours, and
+        // safety does not rest on it.
         let taken = self.place.control().taken.records.load(Ordering::Relaxed);
         self.records_taken
             .set(taken.clamp(self.records_taken.get(), self.records));
@@ -266,7 +269,7 @@ impl Reader {
     /// The reading end of a ring that is empty.
     ///
     /// # Safety
-    /// As [`Writer::new`], but that nobody else of this process uses the memory but through one [`Writer`].
+    /// As [`Writer::new`], but of this process only this end and one [`Writer`] use the memory.
     pub unsafe fn new(start: NonNull<u8>, length: usize) -> Reader {
         Reader {
             // SAFETY: the caller's promise.
@@ -368,7 +371,8 @@ impl Reader {
         taken.bytes.store(self.taken, Ordering::Release);
     }
 
-    /// Says that this end lies down: who puts something in from now on wakes it. It looks once more behind that.
+    /// Says that this end lies down: a writer that puts something in from now on wakes it. The
+    /// caller looks once more behind that.
     pub fn lie_down(&self) {
         self.place.control().bell.lies.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -1,14 +1,14 @@
 //! Memory that two processes have, of which neither can take the other's away.
 //!
-//! Theory of operation. Who reads makes it (`memfd_create`), has the kernel reserve all of it, and *seals* its size before
-//! anybody else has it. Who is handed it looks at the seal and the size: a mapping whose file cannot shrink has no page whose use kills
-//! the process.
+//! Theory of operation. The process that reads makes it (`memfd_create`), has the kernel reserve
+//! all of it, and *seals* its size before the other has it. The other looks at the seal and the
+//! size: a mapping whose file cannot shrink has no page whose use kills the process.
 //!
 //! In 2 MiB pages where some are reserved (`vm.nr_hugepages`) or the kernel puts them together for shared memory
 //! (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`); else in small ones.
 //!
 //! Invariants: a mapping is as long as its file was when it was sealed, and is unmapped once. The memory goes with the last
-//! of those that have it, whoever was killed: it has no name.
+//! process that has it, even if that one is killed: it has no name.
 
 use crate::pages::{HUGE, advise_huge};
 use rustix::fs::{
@@ -26,7 +26,8 @@ pub(super) struct Mapping {
     length: usize,
 }
 
-// SAFETY: a mapping is not tied to a thread. Who reads and writes it is its users' business, and none of them is `Sync`.
+// SAFETY: a mapping is not tied to a thread. Its users see to reads and writes, and none of them is
+// `Sync`.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -57,7 +58,7 @@ impl Mapping {
 
     fn map(fd: &OwnedFd, length: usize) -> io::Result<Mapping> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping wherever the kernel likes touches nobody's memory.
+        // SAFETY: a new mapping, placed by the kernel, touches no memory in use.
         let start = unsafe { mmap(std::ptr::null_mut(), length, rights, MapFlags::SHARED, fd, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
         advise_huge(start, length);
@@ -88,7 +89,8 @@ fn reserve(length: usize, pages: MemfdFlags) -> io::Result<OwnedFd> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping was made with this length, and nobody uses it any more. There is nobody to tell an error.
+        // SAFETY: this mapping was made with this length, and is used no more. An error cannot be
+        // reported from here.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -101,7 +103,7 @@ mod tests {
     fn both_have_the_same_bytes_and_neither_can_take_them_away() {
         let (ours, fd) = Mapping::new(1 << 16).unwrap();
         let theirs = Mapping::of(&fd, 1 << 16).unwrap();
-        // SAFETY: inside both mappings, which nobody else has.
+        // SAFETY: inside both mappings, which only this test has.
         unsafe {
             ours.start().add(5000).write_volatile(7);
             assert_eq!(theirs.start().add(5000).read_volatile(), 7);

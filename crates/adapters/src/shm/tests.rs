@@ -104,7 +104,7 @@ impl Talker {
         self.link.receive(monotonic_ns(), &mut self.pool, &mut burst);
         let came = !burst.is_empty();
         for packet in burst.drain(..) {
-            assert_ne!(before, 0, "from somebody");
+            assert_ne!(before, 0, "in a session");
             assert_eq!(packet.frame(), bytes(self.heard));
             assert_eq!(packet.kind() == Kind::Message, self.heard.is_multiple_of(3));
             if packet.kind() == Kind::Data {
@@ -153,7 +153,7 @@ fn threads_talk_both_ways() {
         move || {
             let mut talker = Talker::new(link);
             let (mut last, mut since) = ((0, 0), Instant::now());
-            // Who has heard all goes on until the other has said so, which is the last packet but for a few.
+            // An end that has heard all goes on until the memory has taken all that it says.
             while talker.heard < PACKETS || talker.said < PACKETS || talker.link.waiting() > 0 {
                 let say = 7.min(PACKETS - talker.said.min(PACKETS));
                 if !talker.step(say) {
@@ -196,7 +196,7 @@ fn what_has_no_room_waits_and_comes_in_order() {
     }
     assert_eq!((a.link.room(), a.link.waiting(), a.pool.free()), (0, BUFFERS, 0));
     assert!(said > BUFFERS as u64, "the memory takes some");
-    assert_eq!(a.link.next_at(), Some(0), "nobody wakes it when there is room");
+    assert_eq!(a.link.next_at(), Some(0), "no bell tells it that there is room");
     while b.heard < said {
         a.link.receive(monotonic_ns(), &mut a.pool, &mut Burst::new());
         b.step(0);
@@ -227,7 +227,7 @@ fn some_buffers_are_left_alone() {
 }
 
 #[test]
-fn what_was_said_before_the_end_is_heard_and_then_there_is_nobody() {
+fn what_was_said_before_the_end_is_heard_and_then_there_is_no_peer() {
     let directory = tempfile::tempdir().unwrap();
     let mut a = Talker::new(open(directory.path(), 0));
     for session in 1..=3 {
@@ -238,7 +238,7 @@ fn what_was_said_before_the_end_is_heard_and_then_there_is_nobody() {
             assert!(b.say(number));
         }
         drop(b);
-        // Nobody has looked yet: what is said now is lost with the session.
+        // `a` has not looked yet: what it says now is lost with the session.
         assert!(a.say(0));
         std::thread::sleep(Duration::from_millis(5));
         while a.link.session() != 0 {
@@ -269,7 +269,7 @@ fn what_was_said_before_the_end_is_heard_and_then_there_is_nobody() {
 }
 
 #[test]
-fn buffers_that_wait_for_who_is_gone_do_not_keep_it_here() {
+fn buffers_that_wait_for_a_gone_peer_do_not_keep_it_here() {
     let directory = tempfile::tempdir().unwrap();
     let mut a = Talker::new(open(directory.path(), 0));
     let mut b = Talker::new(open(directory.path(), 1));
@@ -434,7 +434,7 @@ fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
     ));
 }
 
-/// Who connects and says something else is told of, once, and in nobody's way.
+/// A process that connects with another hello is reported at most once, and keeps no peer out.
 #[test]
 fn strangers_are_sent_away() {
     use rustix::net::{
@@ -469,7 +469,8 @@ fn strangers_are_sent_away() {
     assert_eq!(a.pool.free(), BUFFERS);
 }
 
-/// Who has something else than both must have alike is not met, whoever of the two listens; both know in what; and when one has mended it they meet.
+/// Ends that differ in what both must have alike do not meet. Both know in what they differ, the
+/// one that listens and the one that connects. When one has mended it they meet.
 #[test]
 fn who_disagrees_is_not_met() {
     let directory = tempfile::tempdir().unwrap();

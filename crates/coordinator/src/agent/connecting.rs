@@ -199,6 +199,49 @@ pub fn configuration_at(
     }
 }
 
+/// Has a member that no configuration lists get numbers, of the first of these coordinators that answers. One that begins is waited for, `patience` long.
+pub fn enlist_at(
+    addresses: &[String],
+    identity: &Identity,
+    request: &proto::EnlistRequest,
+    patience: Duration,
+) -> Result<proto::EnlistAnswer, CallError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| CallError::from(Status::internal(why.to_string())))?;
+    let ask = async |address: &str| {
+        let mut client = connect(address, identity).await?;
+        let answered = tokio::time::timeout(CALL, client.enlist(request.clone())).await;
+        let answered = answered.map_err(|_| Status::deadline_exceeded("no answer in time"))?;
+        Ok::<_, CallError>(answered?.into_inner())
+    };
+    let mut failed = CallError::from(Status::invalid_argument("no coordinator's address"));
+    let end = Instant::now() + patience;
+    loop {
+        for address in addresses {
+            match runtime.block_on(ask(address)) {
+                Err(unreached @ CallError::Connection { .. }) => failed = unreached,
+                Err(CallError::Refused(status))
+                    if [
+                        Refusal::Settling,
+                        Refusal::Busy,
+                        Refusal::LogUnwritable,
+                        Refusal::MemberAway,
+                    ]
+                    .into_iter()
+                    .any(|refusal| refusal::is(&status, refusal)) =>
+                {
+                    failed = CallError::Refused(status);
+                }
+                answered => return answered,
+            }
+        }
+        if Instant::now() >= end {
+            return Err(failed);
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
 fn client_of(identity: &Identity) -> Result<(), CallError> {
     client(identity).map(|_| ()).map_err(CallError::Tls)
 }

@@ -54,7 +54,7 @@ impl Decided {
         (!state.is_over).then(|| state.newest.clone())
     }
 
-    /// Nobody waits any more.
+    /// Ends all waits: no thread waits any more.
     pub fn close(&self) {
         self.state().is_over = true;
         self.changed.notify_all();
@@ -71,6 +71,7 @@ mod tests {
             number,
             digest,
             reached,
+            ..proto::Decided::default()
         }
     }
 

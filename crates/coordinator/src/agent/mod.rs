@@ -22,18 +22,24 @@
 //!
 //! Which configuration was decided comes with views, and heartbeats say which one the member has ([`Decided`]).
 //!
+//! How members are reached that no configuration lists comes with views, too ([`Contacts`]).
+//!
 //! What operators ask of a member comes on a connection of its own, to a thread of its own ([`Serving`]), so that no answer delays a heartbeat.
 //!
 //! Not here: what a worker does with views and leases (`runtime::members`).
 
 mod connecting;
+mod contacts;
 mod decided;
+mod loads;
 mod running;
 mod seat;
 mod serving;
 
-pub use connecting::{CallError, Client, configuration_at, connect, enrol, enrol_at};
+pub use connecting::{CallError, Client, configuration_at, connect, enlist_at, enrol, enrol_at};
+pub use contacts::Contacts;
 pub use decided::Decided;
+pub use loads::Loads;
 pub use running::{Agent, AgentError, AgentEvent, Settings};
 pub use seat::{Figures, Seat};
 pub use serving::{Answerer, Serving};

@@ -1,7 +1,9 @@
 //! The agent's thread: joins, attends, connects again.
 
 use super::connecting::{CallError, Client, connect, said};
+use super::contacts::Contacts;
 use super::decided::Decided;
+use super::loads::Loads;
 use super::seat::{Desk, Seat};
 use crate::identity::Identity;
 use crate::proto;
@@ -48,12 +50,18 @@ pub struct Settings {
     pub roles: Vec<Role>,
     /// The number of each, as the members' configuration has it; none at all: any.
     pub numbers: Vec<u16>,
+    /// What the member's configuration says of the cluster, if that lists it.
+    pub plan: Option<proto::Plan>,
+    /// How the members are reached that no configuration lists.
+    pub contacts: Arc<Contacts>,
     /// Between two heartbeats.
     pub heartbeat: Duration,
     /// How long to try to join.
     pub patience: Duration,
     /// Which configuration was decided, and is in force here.
     pub decided: Arc<Decided>,
+    /// What runtimes of the cluster do.
+    pub loads: Arc<Loads>,
     /// For the agent's events. Called by its thread.
     pub events: Arc<dyn Fn(AgentEvent) + Send + Sync>,
 }
@@ -61,7 +69,7 @@ pub struct Settings {
 /// Why a member did not join, or did not leave.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Nobody took it in. The last answer.
+    /// No coordinator took it in. The last answer.
     #[error("not joined: {0}")]
     NotJoined(CallError),
     /// The answer is none.
@@ -256,6 +264,7 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
                 incarnation: settings.incarnation,
                 roles: settings.roles.iter().map(|role| translate::role(*role)).collect(),
                 numbers: settings.numbers.iter().map(|number| u32::from(*number)).collect(),
+                plan: settings.plan.clone(),
             };
             Ok::<_, CallError>(within(client.join(request)).await?)
         };
@@ -327,7 +336,7 @@ fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Des
 }
 
 enum Ended {
-    /// Nobody wants the agent any more.
+    /// The member does not want the agent any more.
     Agent,
     /// Another connection is needed.
     Connection(Status),
@@ -350,6 +359,8 @@ async fn attend(
     };
     let mut beat = tokio::time::interval(settings.heartbeat);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // Loads come each second, with a view and suspects that workers have.
+    let mut known = (None, None);
     loop {
         tokio::select! {
             _ = beat.tick() => {
@@ -366,7 +377,13 @@ async fn attend(
             notification = notifications.message() => match notification {
                 Ok(Some(notification)) => {
                     heard();
-                    take_over(desks, &notification);
+                    let newest = (notification.view.as_ref(), notification.suspects.as_ref());
+                    let newest = (newest.0.map(|view| view.number), newest.1.map(|all| all.list));
+                    if std::mem::replace(&mut known, newest) != newest {
+                        take_over(desks, &notification);
+                    }
+                    settings.loads.hear(&notification.loads);
+                    settings.contacts.hear(&notification.contacts);
                     if let Some(decided) = &notification.configuration {
                         settings.decided.hear(decided);
                     }
@@ -411,6 +428,9 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
             let worker = Some(translate::worker(id, life));
             withdrawn.push(proto::Withdrawn { worker, list });
         }
+        while let Ok(unheard) = desk.unheards.pop() {
+            desk.unheard = unheard;
+        }
         let figures = &desk.shared.figures;
         workload.heartbeats.push(proto::Heartbeat {
             worker: Some(worker),
@@ -423,8 +443,10 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
                 cpu: figures.cpu.load(Ordering::Relaxed),
                 memory: figures.memory.load(Ordering::Relaxed),
                 flows: figures.flows.load(Ordering::Relaxed),
+                packet_rate: figures.packet_rate.load(Ordering::Relaxed),
             }),
             withdrawn,
+            unheard: translate::workers(&desk.unheard),
         });
     }
     workload

@@ -15,6 +15,9 @@ const AGAIN: u64 = 10_000_000;
 /// A life that has no lease any more, by the list of this number.
 pub(super) type Withdrawn = (WorkerId, Incarnation, u64);
 
+/// Lives that a worker does not hear, all of them.
+pub(super) type Unheard = Vec<(WorkerId, Incarnation)>;
+
 /// What the coordinator says, on its way to the worker.
 #[derive(Clone, Debug)]
 pub(super) enum Word {
@@ -35,6 +38,8 @@ pub struct Figures {
     pub memory: AtomicU64,
     /// Flows there are.
     pub flows: AtomicU64,
+    /// Packets a second, lately.
+    pub packet_rate: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +60,9 @@ pub(super) struct Desk {
     pub shared: Arc<Shared>,
     pub words: Producer<Word>,
     pub withdrawn: Consumer<Withdrawn>,
+    /// What the worker does not hear, on its way, and as it was said last.
+    pub unheards: Consumer<Unheard>,
+    pub unheard: Unheard,
     pub steps: u64,
     /// The newest that there was no room for.
     pub view: Option<View>,
@@ -78,7 +86,7 @@ impl Desk {
     }
 }
 
-/// A worker's place in the cluster. The worker's thread has it, and nobody else.
+/// A worker's place in the cluster. Only the worker's thread has it.
 pub struct Seat {
     membership: Membership,
     id: WorkerId,
@@ -90,6 +98,7 @@ impl Seat {
     pub(super) fn new(id: WorkerId, incarnation: Incarnation, term: Term, view: View) -> (Self, Desk) {
         let (producer, words) = RingBuffer::new(WORDS_MAX);
         let (says, withdrawn) = RingBuffer::new(WITHDRAWN_MAX);
+        let (misses, unheards) = RingBuffer::new(WORDS_MAX);
         let shared = Arc::new(Shared::default());
         shared.view.store(view.number, Ordering::Relaxed);
         let seat = Seat {
@@ -100,6 +109,9 @@ impl Seat {
                 shared: shared.clone(),
                 words,
                 withdrawn: says,
+                unheards: misses,
+                unheard: Unheard::new(),
+                missed: Unheard::new(),
                 say_at: 0,
             },
         };
@@ -109,6 +121,8 @@ impl Seat {
             shared,
             words: producer,
             withdrawn,
+            unheards,
+            unheard: Unheard::new(),
             steps: 0,
             view: None,
             suspects: None,
@@ -158,6 +172,10 @@ struct Speaking {
     shared: Arc<Shared>,
     words: Consumer<Word>,
     withdrawn: Producer<Withdrawn>,
+    unheards: Producer<Unheard>,
+    /// As the agent was told last, and as it is.
+    unheard: Unheard,
+    missed: Unheard,
     say_at: u64,
 }
 
@@ -183,6 +201,13 @@ impl Speaking {
                     let _ = withdrawn.push((id, incarnation, list));
                 }
             });
+            self.missed.clear();
+            let missed = &mut self.missed;
+            membership.unheard(now, |id, incarnation| missed.push((id, incarnation)));
+            // What has no room is said next time.
+            if self.missed != self.unheard && self.unheards.push(self.missed.clone()).is_ok() {
+                self.unheard.clone_from(&self.missed);
+            }
         }
         let view = membership.view().number;
         self.shared.view.store(view, Ordering::Release);

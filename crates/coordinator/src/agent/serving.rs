@@ -52,7 +52,7 @@ impl Serving {
                     _ = ended => {}
                 }
             });
-            // An answer that is being made is for nobody any more.
+            // No operator gets an answer that is still being made.
             runtime.shutdown_background();
         })?;
         Ok(Serving {

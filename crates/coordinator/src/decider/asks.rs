@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 /// What needs an answer.
 #[derive(Debug)]
 pub enum Question {
-    /// Who is there.
+    /// The members, as the coordinator knows them.
     Status,
     /// A token is to be used, once.
     Token {
@@ -32,7 +32,11 @@ pub enum Question {
         roles: Vec<Role>,
         /// The number that each shall have; none at all: any.
         numbers: Vec<u16>,
+        /// What its configuration says of the cluster, if that lists it.
+        plan: Option<proto::Plan>,
     },
+    /// A member that no configuration lists wants numbers for its runtimes.
+    Enlist(Box<Enlisting>),
     /// A member's workers act no more.
     Leave {
         /// Its name.
@@ -49,11 +53,29 @@ pub enum Question {
         /// It, and the one before.
         configuration: Box<proto::Configuration>,
     },
+    /// The one that is on trial stays.
+    Confirm,
+    /// A runtime is to be removed, though it lives.
+    Recover {
+        /// Its number.
+        runtime: u16,
+    },
     /// A member's workers are to get no new groups.
     Drain {
         /// Its name.
         member: String,
     },
+}
+
+/// What a member says of itself that no configuration lists. Each word of it was checked.
+#[derive(Debug)]
+pub struct Enlisting {
+    /// How it is reached, with its name by the certificate.
+    pub contact: proto::Contact,
+    /// 1 to 64.
+    pub runtimes: u16,
+    /// What its configuration says of the cluster.
+    pub plan: proto::Plan,
 }
 
 /// A question, and where the answer goes.
@@ -70,10 +92,12 @@ pub struct Ask {
 pub enum Answer {
     /// It is so, by the log; for these lives.
     Done(Vec<(WorkerId, Incarnation)>),
-    /// Who is there.
+    /// The members, as the coordinator knows them.
     Status(Box<proto::StatusAnswer>),
     /// The configuration that was decided last.
     Configuration(Box<proto::Configuration>),
+    /// A member has numbers.
+    Enlisted(Box<proto::EnlistAnswer>),
     /// It is not, and why.
     Refused(Refusal, String),
 }
@@ -100,10 +124,18 @@ pub struct Published {
     pub suspects: proto::Suspects,
     /// The configuration that was decided last.
     pub configuration: proto::Decided,
+    /// How the members of the view are reached that no configuration lists.
+    pub contacts: Vec<proto::Contact>,
+    /// What runtimes do.
+    pub loads: Vec<proto::RuntimeLoad>,
 }
 
 impl Published {
-    pub(super) fn of(machine: &Coordinator, configuration: proto::Decided) -> Self {
+    pub(super) fn of(
+        machine: &Coordinator,
+        configuration: proto::Decided,
+        contacts: Vec<proto::Contact>,
+    ) -> Self {
         let (list, suspects) = machine.suspects();
         Published {
             view: translate::view(machine.view()),
@@ -112,6 +144,8 @@ impl Published {
                 workers: translate::workers(&suspects),
             },
             configuration,
+            contacts,
+            loads: Vec::new(),
         }
     }
 }

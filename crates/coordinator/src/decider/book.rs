@@ -32,6 +32,7 @@ impl Slot {
             member: self.member.clone(),
             slot: self.place,
             worker: Some(translate::worker(id, life)),
+            plan: None,
         }
     }
 }
@@ -58,26 +59,149 @@ pub enum NoNumber {
 pub struct Book {
     slots: BTreeMap<Slot, Known>,
     names: BTreeMap<WorkerId, String>,
+    /// Of members that no configuration lists: how they are reached, and the record that says so.
+    contacts: BTreeMap<String, (proto::Contact, u64)>,
+    /// By member, what its configuration says of the cluster.
+    plans: BTreeMap<String, proto::Plan>,
     /// By id: when it is over, and the record that says that it was used.
     tokens: BTreeMap<[u8; 16], (u64, u64)>,
 }
 
 impl Book {
-    /// Notes a number; the record that said the same before is needed no more. `None`: the number is another one's.
-    pub fn number(&mut self, record: u64, numbered: &proto::Numbered) -> Option<Option<u64>> {
+    /// Notes a number; the records that are needed no more. `None`: the number is another one's. A number of a member that no configuration lists passes to
+    /// the next such one.
+    pub fn number(&mut self, record: u64, numbered: &proto::Numbered) -> Option<Vec<u64>> {
         let (id, life) = numbered.worker.as_ref().and_then(translate::to_worker)?;
         let slot = Slot::new(&numbered.member, id.role, numbered.slot);
         let known = Known { id, life, record };
+        let mut spare = Vec::new();
         let is_same = self.slots.get(&slot).is_some_and(|known| known.id == id);
-        if !is_same && (self.slots.contains_key(&slot) || self.names.contains_key(&id)) {
-            return None;
+        if !is_same {
+            let owner = self.names.get(&id).cloned();
+            let is_passed_on = |owner: &String| self.is_enlisted(owner) && self.is_enlisted(&numbered.member);
+            if self.slots.contains_key(&slot) || !owner.as_ref().is_none_or(is_passed_on) {
+                return None;
+            }
+            spare.extend(
+                owner
+                    .and_then(|owner| self.take_from(&owner, id))
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        if let Some(plan) = &numbered.plan {
+            self.plans.insert(numbered.member.clone(), plan.clone());
         }
         self.names.insert(id, numbered.member.clone());
         let before = self.slots.insert(slot, known);
-        Some(before.map(|before| before.record))
+        spare.extend(before.map(|before| before.record));
+        Some(spare)
     }
 
-    /// The numbers of these places: those they have, those that are `wished` for, or the smallest that nobody has.
+    /// A number is a member's no more; the records that are needed no more.
+    fn take_from(&mut self, member: &str, id: WorkerId) -> Option<Vec<u64>> {
+        let slot = self.slot_of(member, id)?;
+        let mut spare: Vec<u64> = self
+            .slots
+            .remove(&slot)
+            .map(|known| known.record)
+            .into_iter()
+            .collect();
+        if !self.slots.keys().any(|slot| slot.member == member) {
+            // Behind its numbers: a contact that is left over does no harm.
+            spare.extend(self.contacts.remove(member).map(|(_, record)| record));
+        }
+        Some(spare)
+    }
+
+    fn slot_of(&self, member: &str, id: WorkerId) -> Option<Slot> {
+        let mut all = self.slots.iter();
+        let found = all.find(|(slot, known)| slot.member == member && known.id == id);
+        found.map(|(slot, _)| slot.clone())
+    }
+
+    /// Notes how a member is reached that no configuration lists; the record that is needed no more.
+    pub fn enlist(&mut self, record: u64, contact: proto::Contact) -> Option<u64> {
+        let before = self.contacts.insert(contact.member.clone(), (contact, record));
+        before.map(|(_, record)| record)
+    }
+
+    /// Whether a member is one that no configuration lists.
+    pub fn is_enlisted(&self, member: &str) -> bool {
+        self.contacts.contains_key(member)
+    }
+
+    /// How the members are reached that no configuration lists.
+    pub fn contacts(&self) -> impl Iterator<Item = &proto::Contact> {
+        self.contacts.values().map(|(contact, _)| contact)
+    }
+
+    /// Whether a member has numbers.
+    pub fn is_known(&self, member: &str) -> bool {
+        self.slots.keys().any(|slot| slot.member == member)
+    }
+
+    /// What a member's configuration says of the cluster.
+    pub fn plan(&self, member: &str) -> Option<&proto::Plan> {
+        self.plans.get(member)
+    }
+
+    /// Numbers for so many runtimes of a member that no configuration lists, and the newest life of
+    /// each: those it has; or else the first that follow each other and that no member has; or else
+    /// those of other such members that are not held. Such members' numbers are `listed..most`.
+    pub fn room_for(
+        &self,
+        member: &str,
+        runtimes: u16,
+        (listed, most): (u16, u16),
+        is_held: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(WorkerId, Incarnation)>, String> {
+        let of = |slot: &Slot| self.slots.get(slot).map(|known| (known.id, known.life));
+        let slots = (0..u32::from(runtimes)).map(|place| Slot::new(member, Role::Runtime, place));
+        if self.is_known(member) {
+            let own: Option<Vec<_>> = slots.map(|slot| of(&slot)).collect();
+            let had = self.slots.keys().filter(|slot| slot.member == member).count();
+            return own.ok_or_else(|| {
+                format!(
+                    "`{member}` has numbers for {had} runtimes, and they stay its own: ask for as many (--runtimes {had}), or take another name"
+                )
+            });
+        }
+        let is_free = |number: &u16| !self.names.contains_key(&WorkerId::runtime(*number));
+        let is_left = |number: &u16| {
+            let owner = self.name(WorkerId::runtime(*number));
+            owner.is_none_or(|owner| self.is_enlisted(owner) && !is_held(owner))
+        };
+        let run = |is_good: &dyn Fn(&u16) -> bool| {
+            let mut starts = listed..(most + 1).saturating_sub(runtimes);
+            starts.find(|start| (*start..start + runtimes).all(|number| is_good(&number)))
+        };
+        let Some(start) = run(&is_free).or_else(|| run(&is_left)) else {
+            let there = (listed..most).map(|number| {
+                let owner = self.name(WorkerId::runtime(number)).unwrap_or("no member");
+                format!("{number} ({owner})")
+            });
+            let there: Vec<String> = there.collect();
+            return Err(format!(
+                "the configuration lists {listed} runtimes and has room for {} more, and {runtimes} that follow each other are not free of {}: stop one                  of those members, or write a higher `runtimes_max` into the configuration and start all members again",
+                most - listed,
+                if there.is_empty() {
+                    "none".to_owned()
+                } else {
+                    there.join(", ")
+                }
+            ));
+        };
+        let life = |id: WorkerId| {
+            let owner = self.name(id).and_then(|owner| self.slot_of(owner, id));
+            owner.and_then(|slot| self.life(&slot)).unwrap_or(Incarnation(0))
+        };
+        let ids = (start..start + runtimes).map(WorkerId::runtime);
+        Ok(ids.map(|id| (id, life(id))).collect())
+    }
+
+    /// The numbers of these places: those they have, those that are `wished` for, or the smallest
+    /// that no place has.
     pub fn numbers_for(&self, slots: &[Slot], wished: &[u16]) -> Result<Vec<WorkerId>, NoNumber> {
         let mut taken: BTreeSet<WorkerId> = BTreeSet::new();
         let mut ids = Vec::new();
@@ -152,7 +276,7 @@ impl Book {
 
     /// How many records say all this.
     pub fn records(&self) -> usize {
-        self.slots.len() + self.tokens.len()
+        self.slots.len() + self.tokens.len() + self.contacts.len()
     }
 }
 
@@ -168,7 +292,10 @@ mod tests {
         let ids = book.numbers_for(&all, &[]).unwrap();
         assert_eq!(ids, [WorkerId::runtime(0), WorkerId::runtime(1)]);
         for (record, (slot, id)) in (5..).zip(all.iter().zip(&ids)) {
-            assert_eq!(book.number(record, &slot.record(*id, Incarnation(1))), Some(None));
+            assert_eq!(
+                book.number(record, &slot.record(*id, Incarnation(1))),
+                Some(vec![])
+            );
         }
         // Another member gets others; the first keeps its own, at a later life too.
         assert_eq!(
@@ -187,11 +314,62 @@ mod tests {
         assert_eq!(book.numbers_for(&[slot("b", 0)], &[1]), taken(1, "a"));
         assert_eq!(book.numbers_for(&all, &[0, 5]), taken(5, ""));
         let later = all[0].record(ids[0], Incarnation(2));
-        assert_eq!(book.number(9, &later), Some(Some(5)));
+        assert_eq!(book.number(9, &later), Some(vec![5]));
         assert_eq!(book.life(&all[0]), Some(Incarnation(2)));
         // A record that gives a number twice is none.
         let stolen = slot("b", 0).record(ids[0], Incarnation(1));
         assert_eq!(book.number(10, &stolen), None);
+    }
+
+    fn enlisted(book: &mut Book, record: u64, member: &str, places: &[(WorkerId, Incarnation)], life: u64) {
+        let contact = proto::Contact {
+            member: member.to_owned(),
+            ..proto::Contact::default()
+        };
+        book.enlist(record, contact);
+        for (place, (id, _)) in (0..).zip(places) {
+            let slot = Slot::new(member, Role::Runtime, place);
+            let numbered = slot.record(*id, Incarnation(life));
+            assert!(book.number(record + 1 + u64::from(place), &numbered).is_some());
+        }
+    }
+
+    /// Numbers follow each other, stay their member's while it is held, and pass on when it is not, with their lives.
+    #[test]
+    fn members_that_are_not_listed_share_what_is_left() {
+        let mut book = Book::default();
+        let listed = Slot::new("left", Role::Runtime, 0);
+        book.number(0, &listed.record(WorkerId::runtime(0), Incarnation(5)));
+        let bounds = (1, 4);
+        let numbers = |found: Result<Vec<(WorkerId, Incarnation)>, String>| -> Vec<(u16, u64)> {
+            let found = found.unwrap();
+            found.iter().map(|(id, life)| (id.number, life.0)).collect()
+        };
+        let two = book.room_for("d", 2, bounds, |_| true);
+        assert_eq!(numbers(two.clone()), [(1, 0), (2, 0)]);
+        enlisted(&mut book, 10, "d", &two.unwrap(), 7);
+        assert_eq!(numbers(book.room_for("d", 2, bounds, |_| true)), [(1, 7), (2, 7)]);
+        assert!(
+            book.room_for("d", 3, bounds, |_| true)
+                .unwrap_err()
+                .contains("--runtimes 2")
+        );
+        assert_eq!(numbers(book.room_for("e", 1, bounds, |_| true)), [(3, 0)]);
+        let full = book.room_for("e", 2, bounds, |_| true).unwrap_err();
+        assert!(
+            full.contains("1 (d), 2 (d), 3 (no member)") && full.contains("runtimes_max"),
+            "{full}"
+        );
+        assert!(
+            book.room_for("e", 4, bounds, |_| false).is_err(),
+            "a listed one's number is its own"
+        );
+        // `d` is gone: its numbers are another's, above its lives.
+        let passed = book.room_for("e", 2, bounds, |_| false);
+        assert_eq!(numbers(passed.clone()), [(1, 7), (2, 7)]);
+        enlisted(&mut book, 20, "e", &passed.unwrap(), 9);
+        assert!(book.is_of(WorkerId::runtime(2), "e") && !book.is_known("d") && !book.is_enlisted("d"));
+        assert_eq!(book.records(), 4, "what `d` had is needed no more");
     }
 
     #[test]

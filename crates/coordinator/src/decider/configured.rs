@@ -13,9 +13,11 @@
 //! Number 1 is what the files of the members say. Where the last members of a view have left of their own will, the next ones start by their files again:
 //! that is a number of its own, without a text. Members that died have left nothing, so what was decided stays.
 //!
+//! One that is on trial goes back by itself (`trial`).
+//!
 //! Invariants: numbers grow by one; of two operators that decide at once, one is refused; a record is in the log before any member hears of it.
 //!
-//! Not here: how members prepare and commit (`flowkeep::apply`), who may ask (`service`).
+//! Not here: how members prepare and commit (`flowkeep::apply`), which caller may ask (`service`).
 
 use super::{Answer, Decider, Pending};
 use crate::proto;
@@ -23,16 +25,19 @@ use crate::refusal::Refusal;
 use protocols::membership::{Incarnation, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// What was decided, and what members have.
 pub(super) struct Configured {
-    newest: proto::Configuration,
+    pub(super) newest: proto::Configuration,
+    /// Of one that is on trial: when it goes back.
+    pub(super) trial_until: Option<Instant>,
     /// The record that says so.
     record: Option<u64>,
     is_reached: bool,
     /// A record of it is on its way to the log.
-    is_deciding: bool,
+    pub(super) is_deciding: bool,
     /// By member, the number that it has in force.
     in_force: BTreeMap<String, u64>,
     /// Lives of the view that leave of their own will.
@@ -46,6 +51,7 @@ impl Default for Configured {
                 number: 1,
                 ..proto::Configuration::default()
             },
+            trial_until: None,
             record: None,
             is_reached: false,
             is_deciding: false,
@@ -58,13 +64,15 @@ impl Default for Configured {
 impl Configured {
     /// Reads a record of the log; the one before it is needed no more. `None`: no coordinator has written it.
     pub fn replay(&mut self, record: u64, configuration: proto::Configuration) -> Option<Option<u64>> {
-        if configuration.number != self.newest.number.checked_add(1)? && self.record.is_some() {
+        let follows = configuration.number == self.newest.number.checked_add(1)?;
+        if !follows && !self.confirms(&configuration) && self.record.is_some() {
             return None;
         }
         Some(self.take(record, configuration))
     }
 
     fn take(&mut self, record: u64, configuration: proto::Configuration) -> Option<u64> {
+        self.trial_until = super::trial::until(&configuration);
         self.newest = configuration;
         self.is_reached = false;
         self.record.replace(record)
@@ -86,6 +94,7 @@ impl Configured {
             number: self.newest.number,
             digest: self.newest.digest.clone(),
             reached: self.is_reached,
+            trial: 0,
         }
     }
 
@@ -127,10 +136,14 @@ impl Decider {
             let _ = answer.send(Answer::Refused(Refusal::Overtaken, why));
             return;
         }
-        self.decide_configuration(configuration, Some(answer));
+        if let Some(why) = self.configured.why_not_during_trial(&configuration) {
+            let _ = answer.send(Answer::Refused(Refusal::OnTrial, why));
+            return;
+        }
+        self.decide_configuration(super::trial::dated(configuration), Some(answer));
     }
 
-    fn decide_configuration(
+    pub(super) fn decide_configuration(
         &mut self,
         configuration: proto::Configuration,
         answer: Option<oneshot::Sender<Answer>>,
@@ -153,7 +166,8 @@ impl Decider {
         self.look_at_reached();
         self.publish_configuration();
         if let Some(answer) = answer {
-            let _ = answer.send(Answer::Done(Vec::new()));
+            let newest = self.configured.newest.clone();
+            let _ = answer.send(Answer::Configuration(Box::new(newest)));
         }
     }
 

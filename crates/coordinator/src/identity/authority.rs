@@ -76,7 +76,7 @@ pub struct Authority {
     der: Vec<u8>,
 }
 
-/// A public key that somebody else has the private one of.
+/// A public key without its private key.
 struct Foreign<'a>(&'a [u8]);
 
 impl PublicKeyData for Foreign<'_> {
@@ -138,7 +138,8 @@ impl Authority {
         })
     }
 
-    /// A certificate for a key that is somebody else's: an uncompressed point of P-256. It is of use only with the private key.
+    /// A certificate for a public key, an uncompressed point of P-256. It is of use only with the
+    /// private key.
     pub fn certify(&self, caller: &Caller, key: &[u8], valid: Duration) -> Result<String, AuthorityError> {
         if key.len() != 65 || key[0] != 4 {
             return Err(AuthorityError::PublicKey);

@@ -1,4 +1,4 @@
-//! Who calls: certificates of one cluster, what their names say, and which rights follow.
+//! Callers: certificates of one cluster, what their names say, and which rights follow.
 //!
 //! ```text
 //!   authority (ca.key) ─┬─► coordinator        flowkeep://coordinator
@@ -6,9 +6,10 @@
 //!                       └─► operator alice     flowkeep://operator/alice/read, …/operate, …/admin
 //! ```
 //!
-//! A certificate says who its holder is by one address of the kind URI. All connections are TLS 1.3, without resumption, so each
-//! connection judges the certificate's time. A certificate is good from the year 2000, since hosts' clocks may differ by much;
-//! its end is judged by the clock of the end that reads it.
+//! A certificate names its holder by one address of the kind URI. All connections are TLS 1.3,
+//! without resumption, so each connection judges the certificate's time. A certificate is good from
+//! the year 2000, since hosts' clocks may differ by much; its end is judged by the clock of the end
+//! that reads it.
 //!
 //! Not here: revocation. A certificate is good until its end; a cluster whose key is lost gets a new authority.
 
@@ -27,7 +28,7 @@ pub enum Right {
     Read,
     /// Move work: drain, migrate, end flows.
     Operate,
-    /// Decide who may be a member; end members.
+    /// Decide which processes may be members; end members.
     Admin,
 }
 
@@ -42,7 +43,7 @@ impl Right {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The process or operator at the other end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Caller {
     /// A process without a certificate.
@@ -68,7 +69,7 @@ impl Caller {
         }
     }
 
-    /// Who has a certificate with this name.
+    /// The caller whose certificate has this name.
     fn from_address(address: &str) -> Option<Self> {
         let parts: Vec<&str> = address.strip_prefix(SCHEME)?.split('/').collect();
         let is_named = parts.get(1).is_none_or(|name| is_name(name));

@@ -155,7 +155,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// Who has this certificate.
+/// The caller that has this certificate.
 pub(crate) fn caller(certificate: &CertificateDer<'_>) -> Option<Caller> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut names = certificate.valid_uri_names();

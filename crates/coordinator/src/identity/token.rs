@@ -48,7 +48,7 @@ impl Token {
         Some(token.text())
     }
 
-    /// Reads one, whoever made it.
+    /// Reads one; `judge` says whether the authority made it.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
         let parts: Vec<&str> = text.trim().split('.').collect();
         let ["fk1", member, expires, id, fingerprint, tag] = parts[..] else {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   coordinator ── LeaseGrant ──► lease L          kept alive by a thread, each TTL / 3
-//!               ── Txn: nobody has PREFIX/leader? put it with L ─► elected, at revision E
+//!               ── Txn: PREFIX/leader is not there? put it with L ─► elected, at revision E
 //!               ── Txn: PREFIX/leader is of E, record N is not there? put it ─► written
 //! ```
 //!
@@ -107,7 +107,8 @@ fn found(answer: &etcd::TxnResponse, place: usize) -> Option<&etcd::KeyValue> {
 }
 
 impl Etcd {
-    /// Waits to be elected, unless it `is_over` before. `addresses` are `http://HOST:PORT`; `name` is told to those who look.
+    /// Waits to be elected, unless it `is_over` before. `addresses` are `http://HOST:PORT`; `name`
+    /// is what the leader's key says.
     pub fn elected(
         addresses: &[String],
         prefix: &str,
@@ -192,7 +193,7 @@ impl Etcd {
     }
 }
 
-/// Keeps the lease alive until it is over or nobody else wants it. Then it says so.
+/// Keeps the lease alive until it is over or the log that has it is gone. Then it says so.
 fn keep(endpoints: &[Endpoint], lease: i64, begun: Instant, is_elected: &Arc<AtomicBool>) {
     let mut kept = begun;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,4 +1,4 @@
-//! The coordinator's log: numbered records, each there before anybody acts on it.
+//! The coordinator's log: numbered records, each there before the coordinator acts on it.
 //!
 //! ```text
 //!   decider ── (number, record) ──► writer ── append, read back ──► store

@@ -31,7 +31,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts it. It says what comes of each record to `report`, which says whether somebody listens.
+    /// Starts it. It says what comes of each record to `report`, which says whether the decider
+    /// still listens.
     pub fn start<L: Log + ?Sized>(
         mut log: Box<L>,
         mut report: impl FnMut(Report) -> bool + Send + 'static,

@@ -76,7 +76,7 @@ fn a_member_that_is_silent_away_or_ends_is_refused_by_name() {
         assert_eq!(refusal(silent.await.unwrap()), Refusal::MemberSilent);
         assert!(began.elapsed() >= PATIENCE && began.elapsed() < 2 * PATIENCE);
         assert!(relay.book().servers["a"].waiting.is_empty());
-        // An answer that comes late is nobody's; the next request has its own.
+        // No request gets an answer that comes late; the next one has its own.
         a.say(late.number, What::Answer(b"late".to_vec())).await;
         let next = ask(&relay, "a", b"next");
         let asked = a.asked.recv().await.unwrap();
@@ -139,7 +139,7 @@ fn requests_under_way_are_bounded_at_a_member_and_in_all() {
         }
         members.push(Member::of(&relay, "other"));
         assert_eq!(refusal(relay.ask("other", Vec::new()).await), Refusal::Busy);
-        // Whoever goes away makes room, and so does an answer.
+        // An operator that goes away makes room, and so does an answer.
         asked.pop().unwrap().abort();
         tokio::task::yield_now().await;
         let other = ask(&relay, "other", b"");

@@ -1,24 +1,24 @@
-//! Calls: who may make which, and what the decider is asked.
+//! Calls: which caller may make which, and what the decider is asked.
 //!
 //! | call | may be made by |
 //! |---|---|
 //! | `Enrol` | a process without a certificate that has a token |
-//! | `Join`, `PollWorkload`, `Leave` | members, of their own workers |
+//! | `Enlist`, `Join`, `PollWorkload`, `Leave` | members, of their own workers |
 //! | `NotifyView`, `Status` | members; operators with read and above |
 //! | `Serve` | members |
 //! | `Relay` | operators with the right that the request needs ([`crate::relay::Judge`]) |
 //! | `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
 //! | `Configuration` | members; operators with admin |
-//! | `Configure`, `MakeToken` | operators with admin |
+//! | `Configure`, `Confirm`, `MakeToken` | operators with admin |
 
 use super::connections::Peer;
-use crate::decider::{Answer, Handle, Published, Question};
+use crate::decider::{Answer, Enlisting, Handle, Published, Question, TRIAL_MS};
 use crate::identity::{Authority, Caller, Right, Token, is_name};
 use crate::proto::coordinator_server::Coordinator;
 use crate::proto::{self, Notification};
 use crate::refusal::{Refusal, Refusals};
-use crate::relay::{Judge, REQUEST_MAX, Relay, Unfit};
-use crate::server::{Event, Events, since_1970};
+use crate::relay::{Judge, REQUEST_MAX, Relay, Scribe, Unfit};
+use crate::server::{Events, since_1970};
 use crate::translate;
 use protocols::membership::Incarnation;
 use std::pin::Pin;
@@ -50,6 +50,7 @@ pub struct Service {
     pub(crate) events: Events,
     pub(crate) relay: Arc<Relay>,
     pub(crate) judge: Judge,
+    pub(crate) scribe: Scribe,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -57,15 +58,6 @@ type Answered<T> = Result<Response<T>, Status>;
 impl Service {
     fn peer<T>(request: &Request<T>) -> Option<Peer> {
         request.extensions().get::<Peer>().cloned()
-    }
-
-    fn refuse(&self, peer: Option<&Peer>, refusal: Refusal, why: impl std::fmt::Display) -> Status {
-        self.refused.count(refusal);
-        if let Some(peer) = peer {
-            let (name, from) = (refusal.name(), peer.from);
-            (self.events)(Event::Refused { name, from });
-        }
-        refusal.status(why)
     }
 
     /// The member that calls.
@@ -120,13 +112,6 @@ impl Service {
         )
     }
 
-    async fn ask(&self, peer: &Peer, question: Question) -> Result<Answer, Status> {
-        match self.handle.ask(question).await {
-            Answer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
-            answer => Ok(answer),
-        }
-    }
-
     /// Whether a request may be relayed to a member for this operator.
     fn may_relay(&self, peer: &Peer, member: &str, request: &[u8]) -> Result<(), Status> {
         if !is_name(member) || request.len() > REQUEST_MAX {
@@ -148,14 +133,6 @@ impl Service {
             }
         }
     }
-
-    fn absent<T>(&self, peer: &Peer, call: &str, why: &str) -> Answered<T> {
-        Err(self.refuse(
-            Some(peer),
-            Refusal::Absent,
-            format_args!("{call} does nothing yet: {why}"),
-        ))
-    }
 }
 
 /// Whether an operator may mean this to be in force.
@@ -168,6 +145,65 @@ fn is_configuration(configuration: &proto::Configuration) -> bool {
         && is_text(&configuration.text)
         && is_digest(&configuration.digest_before)
         && is_text(&configuration.text_before)
+        && (configuration.trial == 0 || TRIAL_MS.contains(&configuration.trial))
+}
+
+/// Runtimes that there may be, and words of a plan, at most.
+const RUNTIMES_MAX: u32 = 64;
+const WORDS_MAX: usize = 32;
+/// Bytes of a contact's texts at most: as many as a socket's path has.
+const TEXT_MAX: usize = 107;
+
+/// Whether a configuration can say this of a cluster.
+fn is_plan(plan: &proto::Plan) -> bool {
+    (1..=RUNTIMES_MAX).contains(&plan.most) && plan.listed <= plan.most && plan.words.len() <= WORDS_MAX
+}
+
+/// What a member says of itself that no configuration lists, if it can be so.
+fn enlisting(member: String, request: proto::EnlistRequest) -> Result<Enlisting, String> {
+    let contact = request.contact.unwrap_or_default();
+    let is_text = |text: &String| text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
+    let texts = [&contact.host, &contact.rack, &contact.interface, &contact.socket];
+    if contact.host.is_empty() || !texts.into_iter().all(is_text) {
+        return Err(format!(
+            "host, rack, interface and socket are texts of up to {TEXT_MAX} bytes, and there is a host"
+        ));
+    }
+    let is_address = |address: &str| {
+        let address = address.parse::<std::net::IpAddr>();
+        address.is_ok_and(|address| !address.is_unspecified() && !address.is_multicast())
+    };
+    if !contact.address.is_empty() && !is_address(&contact.address) {
+        return Err(format!(
+            "{:?} is no address that others can send to",
+            contact.address
+        ));
+    }
+    let is_good_link = match contact.link_address[..] {
+        [] => contact.interface.is_empty(),
+        [first, _, _, _, _, _] => first & 1 == 0 && !contact.interface.is_empty(),
+        _ => false,
+    };
+    if !is_good_link {
+        return Err("an interface has a link address of 6 bytes, of one interface".to_owned());
+    }
+    let runtimes = u16::try_from(request.runtimes).unwrap_or(0);
+    let plan = request.plan.filter(is_plan);
+    let Some(plan) = plan.filter(|_| (1..=RUNTIMES_MAX).contains(&runtimes.into())) else {
+        return Err(format!(
+            "a member has 1 to {RUNTIMES_MAX} runtimes, and says how many its configuration lists"
+        ));
+    };
+    let contact = proto::Contact {
+        member,
+        workers: Vec::new(),
+        ..contact
+    };
+    Ok(Enlisting {
+        contact,
+        runtimes,
+        plan,
+    })
 }
 
 fn notification(newest: &Published) -> Notification {
@@ -175,6 +211,8 @@ fn notification(newest: &Published) -> Notification {
         view: Some(newest.view.clone()),
         suspects: Some(newest.suspects.clone()),
         configuration: Some(newest.configuration.clone()),
+        contacts: newest.contacts.clone(),
+        loads: newest.loads.clone(),
     }
 }
 
@@ -238,6 +276,7 @@ impl Coordinator for Service {
             incarnation: Incarnation(request.incarnation),
             roles,
             numbers,
+            plan: request.plan.filter(is_plan),
         };
         let Answer::Done(lives) = self.ask(&peer, question).await? else {
             return Err(Status::internal("another answer"));
@@ -248,6 +287,18 @@ impl Coordinator for Service {
             view: Some(newest),
             lease: self.lease,
         }))
+    }
+
+    async fn enlist(&self, request: Request<proto::EnlistRequest>) -> Answered<proto::EnlistAnswer> {
+        let (peer, member) = self.member(&request, "Enlist")?;
+        let enlisting = match enlisting(member, request.into_inner()) {
+            Ok(enlisting) => enlisting,
+            Err(why) => return Err(self.refuse(Some(&peer), Refusal::Malformed, why)),
+        };
+        match self.ask(&peer, Question::Enlist(Box::new(enlisting))).await? {
+            Answer::Enlisted(answer) => Ok(Response::new(*answer)),
+            _ => Err(Status::internal("another answer")),
+        }
     }
 
     async fn poll_workload(
@@ -271,7 +322,7 @@ impl Coordinator for Service {
         request: Request<proto::NotifyViewRequest>,
     ) -> Answered<Self::NotifyViewStream> {
         self.operator(&request, "NotifyView", Right::Read, true)?;
-        // Of what comes while nobody reads, the newest stays.
+        // Of what comes while the caller reads nothing, the newest stays.
         let newest = WatchStream::new(self.newest.clone());
         let newest = newest.map(|newest| Ok(notification(&newest)));
         Ok(Response::new(Box::pin(newest)))
@@ -331,7 +382,7 @@ impl Coordinator for Service {
         let proto::ConfigureRequest { view, configuration } = request.into_inner();
         let Some(configuration) = configuration.filter(is_configuration) else {
             let why = format!(
-                "a configuration has a digest of hexadecimal digits and a text of up to {REQUEST_MAX} bytes"
+                "a configuration has a digest of hexadecimal digits and a text of up to {REQUEST_MAX} bytes; a trial of 1 s to 24 h"
             );
             return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
         };
@@ -339,6 +390,16 @@ impl Coordinator for Service {
         let question = Question::Configure { view, configuration };
         self.ask(&peer, question).await?;
         Ok(Response::new(proto::ConfigureAnswer {}))
+    }
+
+    async fn confirm(&self, request: Request<proto::ConfirmRequest>) -> Answered<proto::ConfirmAnswer> {
+        let peer = self.operator(&request, "Confirm", Right::Admin, false)?;
+        match self.ask(&peer, Question::Confirm).await? {
+            Answer::Configuration(configuration) => Ok(Response::new(proto::ConfirmAnswer {
+                number: configuration.number,
+            })),
+            _ => Err(Status::internal("another answer")),
+        }
     }
 
     async fn configuration(
@@ -377,8 +438,10 @@ impl Coordinator for Service {
         request: Request<proto::SetMigrationTargetRequest>,
     ) -> Answered<proto::SetMigrationTargetAnswer> {
         let peer = self.operator(&request, "SetMigrationTarget", Right::Operate, false)?;
-        let why = "members do not take orders from here; ask one by `flowkeep flow migrate`";
-        self.absent(&peer, "SetMigrationTarget", why)
+        let answer = self.migrate(&peer, request.into_inner()).await?;
+        Ok(Response::new(proto::SetMigrationTargetAnswer {
+            answer: Some(answer),
+        }))
     }
 
     async fn set_replicas(
@@ -386,11 +449,15 @@ impl Coordinator for Service {
         request: Request<proto::SetReplicasRequest>,
     ) -> Answered<proto::SetReplicasAnswer> {
         let peer = self.operator(&request, "SetReplicas", Right::Operate, false)?;
-        self.absent(&peer, "SetReplicas", "there are no replicas")
+        let answers = self.replicate(&peer, request.into_inner()).await?;
+        Ok(Response::new(proto::SetReplicasAnswer { answers }))
     }
 
     async fn recover(&self, request: Request<proto::RecoverRequest>) -> Answered<proto::RecoverAnswer> {
         let peer = self.operator(&request, "Recover", Right::Operate, false)?;
-        self.absent(&peer, "Recover", "there are no replicas to recover from")
+        let runtime = self.number(&peer, request.into_inner().runtime)?;
+        self.ask(&peer, Question::Recover { runtime }).await?;
+        let view = self.newest.borrow().view.number;
+        Ok(Response::new(proto::RecoverAnswer { view }))
     }
 }

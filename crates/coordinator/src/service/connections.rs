@@ -1,7 +1,8 @@
-//! Who is let in: TLS within a time, a certificate of this cluster or none, bounds on how many.
+//! Connections that are let in: TLS within a time, a certificate of this cluster or none, bounds on
+//! how many.
 //!
 //! ```text
-//!   accept ─► handshake (HANDSHAKE at most) ─► who is it? ─┬─► member, operator: KNOWN_MAX connections
+//!   accept ─► handshake (HANDSHAKE at most) ─► certified? ─┬─► member, operator: KNOWN_MAX connections
 //!              at most HANDSHAKES_MAX at a time            └─► no certificate: ANONYMOUS_MAX, ANONYMOUS_AGE at most
 //! ```
 //!
@@ -44,7 +45,7 @@ pub struct Session {
     _place: OwnedSemaphorePermit,
 }
 
-/// Who is at the other end, for calls.
+/// The other end of a connection, for calls.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub caller: Caller,

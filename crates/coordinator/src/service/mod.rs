@@ -2,6 +2,8 @@
 
 mod calls;
 mod connections;
+mod orders;
+mod refusing;
 
 pub use calls::Service;
 pub use connections::Session;

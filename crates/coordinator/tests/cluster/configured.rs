@@ -17,6 +17,14 @@ fn configuration(number: u64, text: &str) -> proto::Configuration {
         text: text.to_owned(),
         digest_before: "01".to_owned(),
         text_before: "before".to_owned(),
+        ..proto::Configuration::default()
+    }
+}
+
+fn on_trial(number: u64, text: &str, trial: u64) -> proto::Configuration {
+    proto::Configuration {
+        trial,
+        ..configuration(number, text)
     }
 }
 
@@ -52,7 +60,7 @@ fn decided() {
     let view = admin.status().unwrap().view;
     let text = "[[chain]]";
 
-    // Who may not, what is none, what does not follow, and another view.
+    // A caller that may not, what is none, what does not follow, and another view.
     let mut other = operator(Right::Operate).connect().unwrap();
     assert!(is(other.configure(view, configuration(2, text)), Refusal::Role));
     assert!(
@@ -128,4 +136,93 @@ fn decided() {
     let server = cluster.start();
     let now = configuration_at(&[server.address().to_string()], &member, PATIENCE).unwrap();
     assert_eq!((now.number, now.text.as_str()), (3, ""));
+}
+
+#[test]
+fn one_on_trial_goes_back_by_itself_whichever_coordinator_reads_the_log() {
+    unsuspected(tried);
+}
+
+fn tried() {
+    let cluster = Cluster::new("trial");
+    let server = cluster.start();
+    let member = cluster.identity(&Caller::Member("b".into()));
+    let newest = |server: &flowkeep_coordinator::server::Server| {
+        let at = server.address().to_string();
+        let newest = configuration_at(&[at], &member, PATIENCE).unwrap();
+        (newest.number, newest.text)
+    };
+    let admin = |server: &flowkeep_coordinator::server::Server| {
+        let operator = Operator {
+            address: server.address().to_string(),
+            identity: cluster.operator(Right::Admin),
+        };
+        operator.connect().unwrap()
+    };
+    let left = |line: &mut flowkeep_coordinator::operator::Line| {
+        let status = line.status().unwrap();
+        status.configuration.unwrap().trial
+    };
+    let mut line = admin(&server);
+    assert!(is(line.confirm().map(drop), Refusal::NoTrial));
+    for wrong in [1, 999, 86_400_001, u64::MAX] {
+        assert!(is(
+            line.configure(1, on_trial(2, "new", wrong)),
+            Refusal::Malformed
+        ));
+    }
+    let mut other = Operator {
+        address: server.address().to_string(),
+        identity: cluster.operator(Right::Operate),
+    }
+    .connect()
+    .unwrap();
+    assert!(is(other.confirm().map(drop), Refusal::Role));
+
+    // Confirmed: it stays, and there is nothing more to confirm.
+    line.configure(1, on_trial(2, "new", 60_000)).unwrap();
+    assert!((1..=60_000).contains(&left(&mut line)));
+    assert!(is(
+        line.configure(1, configuration(3, "another")),
+        Refusal::OnTrial
+    ));
+    assert_eq!(line.confirm().unwrap(), 2);
+    assert_eq!(left(&mut line), 0);
+    assert!(is(line.confirm().map(drop), Refusal::NoTrial));
+
+    // Not confirmed: the text before has another number, and the one on trial is not to be had by a rollback.
+    line.configure(1, on_trial(3, "newer", 1000)).unwrap();
+    until("it goes back", || newest(&server) == (4, "before".to_owned()));
+    let back = line.configuration().unwrap();
+    assert_eq!(
+        (back.digest.as_str(), back.text_before.as_str(), back.trial),
+        ("01", "", 0)
+    );
+    assert!(is(line.confirm().map(drop), Refusal::NoTrial));
+
+    // An operator goes back before the time is over.
+    line.configure(1, on_trial(5, "third", 60_000)).unwrap();
+    let before = proto::Configuration {
+        digest: "01".to_owned(),
+        ..configuration(6, "before")
+    };
+    line.configure(1, before).unwrap();
+    assert_eq!((newest(&server).0, left(&mut line)), (6, 0));
+
+    // The coordinator ends during a trial, and another begins: by the log it is on trial still.
+    line.configure(1, on_trial(7, "fourth", 4000)).unwrap();
+    drop((line, other, server));
+    let server = cluster.start();
+    let mut line = admin(&server);
+    assert!((1..=4000).contains(&left(&mut line)));
+    until("the next coordinator has it go back", || {
+        newest(&server) == (8, "before".to_owned())
+    });
+    // One that is confirmed is so for the next coordinator.
+    line.configure(1, on_trial(9, "fifth", 2000)).unwrap();
+    assert_eq!(line.confirm().unwrap(), 9);
+    drop((line, server));
+    let server = cluster.start();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(newest(&server), (9, "fifth".to_owned()));
 }

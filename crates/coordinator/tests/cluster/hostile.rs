@@ -129,6 +129,7 @@ fn refused_by_name() {
                     incarnation: 1,
                     numbers: Vec::new(),
                     roles: vec![1],
+                    plan: None,
                 })
                 .await
                 .map(|_| ()),
@@ -141,12 +142,12 @@ fn refused_by_name() {
             assert!(refusal::is(&refused, Refusal::Role), "{refused:?}");
         }
         as_admin.make_token(token()).await.unwrap();
-        // What is not there says so.
-        let absent = as_operator
-            .recover(proto::RecoverRequest { runtime: 0 })
-            .await
-            .unwrap_err();
-        assert_eq!(absent.code(), tonic::Code::Unimplemented);
+        // Runtimes that are not there, and numbers that no runtime has.
+        for (runtime, by) in [(9, Refusal::NoMember), (65_536, Refusal::Malformed)] {
+            let refused = as_operator.recover(proto::RecoverRequest { runtime }).await;
+            let refused = refused.unwrap_err();
+            assert!(refusal::is(&refused, by), "{refused:?}");
+        }
         // Numbers that cannot be.
         for roles in [vec![], vec![7], vec![1; 257]] {
             let incarnation = 1;
@@ -154,6 +155,7 @@ fn refused_by_name() {
                 incarnation,
                 roles,
                 numbers: Vec::new(),
+                plan: None,
             };
             let refused = as_member.join(request).await.unwrap_err();
             assert!(refusal::is(&refused, Refusal::Malformed), "{refused:?}");
@@ -299,7 +301,8 @@ fn nothing_is_done_before_it_is_written() {
     });
     let view = status(&reader, at).unwrap().view;
 
-    // From now on nothing can be written: a token is not used up, nobody joins, nobody is removed; and it is said why.
+    // From now on nothing can be written: a token is not used up, no member joins, none is removed;
+    // and the coordinator says why.
     log.is_full.store(true, Ordering::Relaxed);
     let written = log.records.lock().unwrap().clone();
     a.workers[0].hang(true);

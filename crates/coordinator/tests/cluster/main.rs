@@ -1,10 +1,12 @@
 //! A coordinator and members in threads and processes on loopback, with real TLS, logs and clocks.
 
 mod configured;
+mod enlisted;
 mod etcd;
 mod hostile;
 #[path = "../../../flowkeep/tests/live/machine.rs"]
 mod machine;
+mod orders;
 mod relay;
 mod rig;
 
@@ -121,7 +123,8 @@ fn a_silent_worker_is_suspected_fenced_and_removed() {
         all.all(|worker| links.acts(worker.id))
     });
 
-    // The switch hangs too: it grants nothing, and withdraws nothing. So nobody is removed, though both are suspected.
+    // The switch hangs too: it grants nothing, and withdraws nothing. So no worker is removed,
+    // though both are suspected.
     a.workers[0].hang(true);
     switch.workers[0].hang(true);
     until("both are suspected", || {
@@ -236,7 +239,7 @@ fn killed_and_started_again() {
     }
     until("all act without it", || all().all(|worker| links.acts(worker.id)));
 
-    // It begins again where it ended: the same view, nobody suspected, and numbers are kept.
+    // It begins again where it ended: the same view, no worker suspected, and numbers are kept.
     let coordinator = Killable::start(&cluster, &at.to_string());
     until("it answers", || status(&reader, at).is_some());
     std::thread::sleep(Duration::from_nanos(3 * TIMING.settling + TIMING.suspicion));
@@ -330,6 +333,7 @@ fn an_incarnation_that_is_over_is_refused() {
             incarnation,
             numbers: Vec::new(),
             roles: roles.clone(),
+            plan: None,
         };
         // The same life again is answered as before: the answer may have been lost.
         let same = client.join(ask(9)).await.unwrap().into_inner();

@@ -23,6 +23,7 @@ pub const TIMING: Timing = Timing {
     term: Term { lease: 300_000_000 },
     suspicion: 1_000_000_000,
     settling: 500_000_000,
+    unheard: 3_000_000_000,
 };
 
 /// Runs a test whose members must not be suspected. A machine that pauses for half of that time makes them
@@ -122,9 +123,12 @@ impl Cluster {
             ended: Vec::new(),
             roles: roles.to_vec(),
             numbers: Vec::new(),
+            plan: None,
+            contacts: Arc::default(),
             heartbeat: Duration::from_millis(50),
             patience: PATIENCE,
             decided: Arc::default(),
+            loads: Arc::default(),
             events: Arc::new(|_| ()),
         }
     }

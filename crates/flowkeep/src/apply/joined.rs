@@ -24,8 +24,8 @@
 //!
 //! Invariants: what is held is in force only if it is decided by its number and digest; what is taken back has changed nothing; numbers only grow.
 //!
-//! Not here: who prepares and decides (`crate::control::changing`), the coordinator's log (`coordinator::decider`), the thread that hears of
-//! decisions (`crate::run`).
+//! Not here: how a change is prepared and decided (`crate::control::changing`), the coordinator's
+//! log (`coordinator::decider`), the thread that hears of decisions (`crate::run`).
 
 use super::report::{Change, Fixed, Outcome, Receipt};
 use super::settings::{Difference, changes_copies};
@@ -36,11 +36,12 @@ use crate::member::secrets::{Agreement, digest};
 use coordinator::agent::Decided;
 use coordinator::proto::Configuration;
 use protocols::channel::AGREED;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long a change is held that nobody decides.
+/// How long a member holds a change that the coordinator does not decide.
 pub const HOLD_MAX: Duration = Duration::from_secs(30);
 
 /// What a member starts with, beside its source.
@@ -60,7 +61,7 @@ pub struct Own {
 }
 
 /// Which of the cluster's configurations a member has in force.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct InForce {
     /// From 1: what members start with by their files.
     pub number: u64,
@@ -344,7 +345,7 @@ impl Live {
         }
     }
 
-    /// Takes back what nobody has decided in time.
+    /// Takes back what the coordinator has not decided in time.
     pub fn expire_part(&self, workers: &dyn Workers) {
         if let Ok(mut held) = self.try_held() {
             self.drop_late(&mut held, workers);
@@ -370,7 +371,7 @@ impl Live {
         match held.ready.take() {
             Some(ready) if is_it(&ready) => self.put_part_in_force(*ready, &mut held, workers),
             Some(_) => {
-                // Another was decided, so nobody decides this one.
+                // Another was decided, so the coordinator never decides this one.
                 self.take_back(&held, workers);
                 Err(Behind::NotHeld)
             }

@@ -5,7 +5,7 @@
 //! ```text
 //!   chain diff    read ─► compare ─► prepare at all runtimes ─► survey ─► abandon
 //!   chain apply   read ─► compare ─► prepare at all runtimes ─► survey ─► commit at all ─► switches ─► sweep ─► receipt
-//!                                    └─ any refusal, or flows would be cut and nobody said so: abandon, nothing has changed
+//!                                    └─ any refusal, or flows would be cut without leave: abandon, nothing has changed
 //! ```
 //!
 //! Everything that takes time (reading, compiling, allocating) happens on the thread of the control connection that asks; a worker
@@ -17,10 +17,11 @@
 //! *Survey.* The functions of the new configuration are asked about a copy of each live flow. What they would end is counted by function and
 //! reason, and listed up to a bound. Flows come and go meanwhile: the receipt has what became of them in the end.
 //!
-//! *Commit.* All runtimes are told at once. One that does not answer in time has its word taken back ([`Ticket`]), and then those that
-//! did commit go back to the configuration before, as a generation of its own. Switches follow the runtimes: a packet that they send by what
-//! they knew before is dropped by whoever does not expect it, as the rules before would have it. Addresses that are new are answered for
-//! before the commit, those that are gone until behind it.
+//! *Commit.* All runtimes are told at once. One that does not answer in time has its word taken
+//! back ([`Ticket`]), and then those that did commit go back to the configuration before, as a
+//! generation of its own. Switches follow the runtimes: a packet that they send by what they knew
+//! before is dropped by a runtime that does not expect it, as the rules before would have it.
+//! Addresses that are new are answered for before the commit, those that are gone until behind it.
 //!
 //! *Rollback* is the same with the configuration before, whose plan is kept: nothing is read again.
 //!
@@ -28,7 +29,8 @@
 //!
 //! *On trial* ([`trial`]) a configuration goes back by itself, unless an operator confirms it.
 //!
-//! Invariants: one change at a time; whoever is refused has changed nothing; a receipt's generation is in force at every runtime.
+//! Invariants: one change at a time; a refused change has changed nothing; a receipt's generation
+//! is in force at every runtime.
 //!
 //! Not here: how a command prints this ([`report`]'s `Display`), the socket ([`crate::control`]).
 
@@ -80,7 +82,8 @@ pub struct Ask {
     pub rollback: bool,
     /// List so many of the flows that are cut, at most [`LISTED_MAX`].
     pub listed: usize,
-    /// Wait for another change that is under way, instead of being refused for it: who sent a signal hears of no refusal.
+    /// Wait for another change that is under way, instead of being refused for it: the sender of a
+    /// signal hears of no refusal.
     #[serde(default)]
     pub waits: bool,
     /// Go back after so many milliseconds, unless it is confirmed ([`trial`]).
@@ -130,7 +133,7 @@ impl Ticket {
         self.settle(Self::USED)
     }
 
-    /// For who gave it: whether it was not used, and cannot be any more.
+    /// For the change that gave it: whether it was not used, and cannot be any more.
     pub fn take_back(&self) -> bool {
         self.settle(Self::TAKEN_BACK)
     }
@@ -268,7 +271,8 @@ impl Live {
         }
     }
 
-    /// Has runtimes come or go while no change is under way, and none begins: told what is in force, and who is there.
+    /// Has runtimes come or go while no change is under way, and none begins. `change` gets what is
+    /// in force, and the workers that are there.
     pub fn staffing<R>(
         &self,
         change: impl FnOnce(&Plan, Generation, &mut Vec<WorkerInfo>) -> R,
@@ -751,7 +755,7 @@ fn settle(workers: &dyn Workers, receipt: &mut Receipt) {
     }
 }
 
-/// Where a path leads, whatever directory somebody else is in.
+/// Where a path leads, whatever directory another process is in.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

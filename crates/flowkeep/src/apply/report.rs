@@ -2,13 +2,15 @@
 
 use super::settings::Difference;
 use crate::config::Problem;
+use crate::shape::Shape;
 use runtime::chain::Plan;
 use runtime::worker::change::CutFlow;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How it went.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Nothing differs, so nothing was done.
@@ -18,7 +20,7 @@ pub enum Outcome {
     Possible,
     /// It can be applied, and would cut flows.
     WouldCut,
-    /// It would have cut flows, and nobody had said that it may: nothing has changed.
+    /// It would have cut flows, without leave for it: nothing has changed.
     RefusedToCut,
     /// It cannot be applied: nothing has changed.
     Refused,
@@ -27,7 +29,7 @@ pub enum Outcome {
 }
 
 /// A setting that cannot change while a cluster runs.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
     /// Its path.
     pub setting: String,
@@ -35,8 +37,8 @@ pub struct Fixed {
     pub remedy: String,
 }
 
-/// Flows that end, by who ends them and why.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+/// Flows that end, by the function that ends them and its reason.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct CutCount {
     /// The function; empty where the new configuration has no chain for them.
     pub function: String,
@@ -47,7 +49,7 @@ pub struct CutCount {
 }
 
 /// A flow that would end.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The runtime that has it.
     pub runtime: u16,
@@ -55,9 +57,9 @@ pub struct Listed {
     pub protocol: String,
     /// Its VLAN; 0 for none.
     pub vlan: u16,
-    /// Who sent the first packet.
+    /// The sender of the first packet.
     pub source: String,
-    /// To whom.
+    /// The receiver of the first packet.
     pub destination: String,
     /// How the first packet left, if the chain translated it: source and destination.
     pub translated: Option<(String, String)>,
@@ -99,7 +101,7 @@ impl Listed {
 }
 
 /// What a change that was made came to.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct Receipt {
     /// The number of the configuration that is in force now.
     pub generation: u64,
@@ -130,7 +132,7 @@ pub struct Receipt {
 }
 
 /// What a change would do, or has done.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// How it went.
     pub outcome: Outcome,
@@ -148,7 +150,7 @@ pub struct Change {
     pub flows_kept: u64,
     /// Flows that would end.
     pub flows_cut: u64,
-    /// Flows whose calls wait: nobody can ask about them before those are done.
+    /// Flows whose calls wait: no function can be asked about them before those are done.
     pub flows_waiting: u64,
     /// Those that would end, by function and reason.
     pub cut: Vec<CutCount>,
@@ -161,8 +163,12 @@ pub struct Change {
     pub members: Vec<MemberPart>,
 }
 
+impl Shape for Change {
+    const NAME: &'static str = "chain-change";
+}
+
 /// A member's part of a change over the cluster.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct MemberPart {
     /// Its name.
     pub member: String,

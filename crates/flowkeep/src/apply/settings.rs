@@ -18,12 +18,13 @@
 
 use super::report::Fixed;
 use crate::config::Config;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::{Table, Value};
 
 /// One setting that differs.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The function whose it is, as chains name it.
     pub function: Option<String>,

@@ -156,8 +156,8 @@ fn cluster(name: &str) -> (Folder, PathBuf, Live, Pair) {
     (folder, path, live, pair)
 }
 
-/// One runtime does not commit: the other goes back, nobody has heard of the new configuration, and the next change finds all as if nothing
-/// had been.
+/// One runtime does not commit: the other goes back, switches have not heard of the new
+/// configuration, and the next change finds all as if nothing had been.
 #[test]
 fn who_does_not_commit_has_the_others_go_back() {
     let (_folder, path, live, pair) = cluster("stuck");
@@ -193,7 +193,7 @@ fn who_does_not_commit_has_the_others_go_back() {
     );
 }
 
-/// A hangup that comes while somebody compares files was lost once.
+/// A hangup that came while another command compared files was once lost.
 #[test]
 fn who_waits_is_not_refused_for_another_change() {
     let (_folder, path, live, pair) = cluster("waits");

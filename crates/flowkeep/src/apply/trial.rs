@@ -20,6 +20,7 @@
 //!
 //! Not here: the thread that waits (`crate::run`), the change itself ([`super::Live`]).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,7 @@ pub const TRIAL_MAX_MS: u64 = 86_400_000;
 const RETRY: Duration = Duration::from_secs(5);
 
 /// A configuration on trial, as `status` shows it.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct TrialStatus {
     /// Its file.
     pub file: String,
@@ -44,7 +45,7 @@ pub struct TrialStatus {
 }
 
 /// A configuration that went back by itself, as `status` shows the last one.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct WentBack {
     /// Its file.
     pub file: String,
@@ -228,7 +229,7 @@ impl Trials {
 }
 
 /// The time of a trial, if it is one that may be.
-pub(super) fn time_of(ms: u64) -> Result<Duration, String> {
+pub(crate) fn time_of(ms: u64) -> Result<Duration, String> {
     match ms {
         TRIAL_MIN_MS..=TRIAL_MAX_MS => Ok(Duration::from_millis(ms)),
         _ => Err(format!(

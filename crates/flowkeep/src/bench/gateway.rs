@@ -8,7 +8,7 @@ use runtime::chain::{ChainRule, Match, Plan};
 use runtime::stage::{Configured, Factory};
 
 /// Everything to the service is allowed, established flows are tracked with windows.
-const FIREWALL: &str = r#"
+pub(super) const FIREWALL: &str = r#"
 [[rules]]
 name = "bench"
 from = "inside"
@@ -19,14 +19,14 @@ action = "allow"
 "#;
 
 /// Sixteen million ports, 64 at a time; no log line per mapping.
-const NAT: &str = r#"
+pub(super) const NAT: &str = r#"
 pool = ["198.18.0.0/24"]
 block_size = 64
 log = "none"
 "#;
 
 /// Eight servers behind one address.
-const LOAD_BALANCER: &str = r#"
+pub(super) const LOAD_BALANCER: &str = r#"
 [[services]]
 name = "bench"
 addresses = ["198.51.100.10"]

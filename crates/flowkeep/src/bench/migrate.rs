@@ -196,7 +196,7 @@ impl Pair {
         pair
     }
 
-    /// Everybody once; whether anything was done.
+    /// Steps each worker once; whether any of them did anything.
     fn step(&mut self) -> bool {
         let mut is_idle = self.switch.step(monotonic_ns()) == 0;
         for runtime in &mut self.runtimes {

@@ -18,6 +18,7 @@ mod site;
 mod stage;
 mod store;
 mod switch;
+mod system;
 mod traffic;
 
 use adapters::clock::{CycleRate, allowed_cpus, cycles, pin_to};
@@ -61,7 +62,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 10] = [
+pub const SCENARIOS: [(&str, &str); 11] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -88,6 +89,10 @@ pub const SCENARIOS: [(&str, &str); 10] = [
     (
         "store",
         "a counter whose counts are kept in stores: throughput, and how old the counts there are",
+    ),
+    (
+        "system",
+        "packets through port, switch, runtime, switch, port: rate and delay, by function and by chain",
     ),
     (
         "live",
@@ -202,6 +207,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "replicate" => replicate::measure,
         "recover" => recover::measure,
         "store" => store::measure,
+        "system" => system::measure,
         other => {
             let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
             return Err(format!(
@@ -212,7 +218,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
     };
     let cpu = options.cpu.or_else(|| allowed_cpus().last().copied());
     // Two threads would both be where this one is.
-    let is_alone = !matches!(scenario, "message" | "replicate" | "recover");
+    let is_alone = !matches!(scenario, "message" | "replicate" | "recover" | "system");
     let pinned_to = cpu.filter(|cpu| is_alone && pin_to(*cpu).is_ok());
     let machine = Machine::read();
     let (times, load) = (CpuTimes::read(), load_average());
@@ -266,6 +272,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Replicate => "replicate",
         crate::cli::Scenario::Recover => "recover",
         crate::cli::Scenario::Store => "store",
+        crate::cli::Scenario::System => "system",
         crate::cli::Scenario::Live => return live_job(&job),
     };
     if scenario == "message" && message::serve() || scenario == "recover" && recover::serve() {
@@ -281,7 +288,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         ..Options::default()
     };
     match run(scenario, &options) {
-        Ok(report) if job.json => println!("{}", serde_json::json!(report)),
+        Ok(report) if job.json => println!("{}", crate::shape::object(&report)),
         Ok(report) => print!("{}", report.table()),
         Err(problem) => {
             eprintln!("{problem}");
@@ -300,7 +307,7 @@ fn live_job(job: &crate::cli::jobs::BenchJob) -> std::process::ExitCode {
         moment: Duration::from_millis(u64::from(job.moment_ms)),
     };
     match live::run(&settings) {
-        Ok(report) if job.json => println!("{}", serde_json::json!(report)),
+        Ok(report) if job.json => println!("{}", crate::shape::object(&report)),
         Ok(report) => print!("{}", live::table(&report)),
         Err(problem) => {
             eprintln!("{problem}");

@@ -1,10 +1,13 @@
 //! What a benchmark says: one object with the machine, the cases, their raw samples and what each is compared with.
 
+use crate::shape::Shape;
+use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// A scenario's result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// The scenario.
     pub scenario: String,
@@ -18,8 +21,12 @@ pub struct Report {
     pub cases: Vec<Case>,
 }
 
+impl Shape for Report {
+    const NAME: &'static str = "bench";
+}
+
 /// Facts about the machine and the moment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Facts {
     /// Processor.
     pub cpu_model: Option<String>,
@@ -46,7 +53,7 @@ pub struct Facts {
 }
 
 /// One measurement.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Case {
     /// What was measured.
     pub name: String,
@@ -73,7 +80,7 @@ pub struct Case {
 }
 
 /// The circumstances of a case.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Parameters {
     /// Live flows (or groups).
     pub flows: u32,
@@ -89,7 +96,7 @@ pub struct Parameters {
 }
 
 /// The circumstances of a case on a live wire.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Live {
     /// With a load balancer in the chain or without.
     pub load_balancer: bool,
@@ -100,13 +107,14 @@ pub struct Live {
 }
 
 /// What a case is compared with.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Reference {
     /// The other case's name.
     pub name: String,
     /// Its median, in the same unit.
     pub median: f64,
-    /// Median of the ratios run by run, this over that.
+    /// Median of the ratios run by run, this over that; null where all of that are 0.
+    #[schemars(with = "Option<f64>")]
     pub ratio: f64,
 }
 
@@ -187,10 +195,34 @@ impl Report {
             facts.load_average,
             facts.stolen * 100.0
         );
+        let widest = self.cases.iter().map(|case| case.name.chars().count()).max();
+        let width = widest.unwrap_or(0).max(28);
+        // Where the cases count different things, each says what.
+        let units = self.cases.iter().map(|case| case.unit);
+        let is_mixed = units.clone().collect::<BTreeSet<_>>().len() > 1;
+        let unit_width = if is_mixed {
+            units.map(|unit| unit.chars().count()).max().unwrap_or(0) + 1
+        } else {
+            0
+        };
+        let unit = |unit: &str| {
+            if is_mixed {
+                format!(" {unit:<0$}", unit_width - 1)
+            } else {
+                String::new()
+            }
+        };
         let _ = writeln!(
             out,
-            "{:<28} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}  compared with",
-            "case", "flows", "drawn", "median", "min", "max", "goal"
+            "{:<width$} {:>9} {:>8} {:>9} {:>9} {:>9}{} {:>9}  compared with",
+            "case",
+            "flows",
+            "drawn",
+            "median",
+            "min",
+            "max",
+            unit(""),
+            "goal"
         );
         for case in &self.cases {
             let goal = case.goal.map_or("-".to_string(), |goal| format!("{goal:.0}"));
@@ -199,17 +231,18 @@ impl Report {
             });
             let _ = writeln!(
                 out,
-                "{:<28} {:>9} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9}  {compared}",
+                "{:<width$} {:>9} {:>8} {:>9.1} {:>9.1} {:>9.1}{} {:>9}  {compared}",
                 case.name,
                 case.parameters.flows,
                 case.parameters.popularity,
                 case.median,
                 case.min,
                 case.max,
+                unit(case.unit),
                 goal
             );
         }
-        if let Some(case) = self.cases.first() {
+        if let Some(case) = self.cases.first().filter(|_| !is_mixed) {
             let _ = writeln!(out, "{}, in {}", case.metric, case.unit);
         }
         out

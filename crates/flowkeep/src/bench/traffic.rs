@@ -64,11 +64,16 @@ pub struct BenchPort {
     pub ready: Burst,
     /// What was transmitted.
     pub spent: Vec<PacketBox>,
+    /// Buffers of packets that the worker has dropped: they went to its pool, and the port takes them from there.
+    pub home: Vec<PacketBox>,
 }
 
 impl Port for BenchPort {
     #[inline]
-    fn receive(&mut self, _: u64, _: &mut Pool, burst: &mut Burst) {
+    fn receive(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
+        while pool.free() > KEPT {
+            self.home.extend(pool.take());
+        }
         burst.extend(self.ready.drain(..));
     }
     #[inline]
@@ -85,11 +90,27 @@ pub struct Traffic {
     template: [u8; FRAME],
     /// Buffers not in use.
     pub idle: Vec<PacketBox>,
-    _pool: Pool,
+    /// Where buffers are of that have no worker's pool to go home to.
+    _pool: Option<Pool>,
 }
 
 /// Buffers in circulation: what a busy receive ring has.
 const BUFFERS: usize = 256;
+/// Buffers of a worker's pool that are for its own packets.
+const KEPT: usize = 64;
+
+/// A worker's pool, and traffic in buffers of that pool: what the worker drops is given back where it is from.
+pub fn shared() -> (Pool, Traffic) {
+    let count = BUFFERS + KEPT;
+    let mut pool = Pool::new(Region::heap(Pool::region_length(count, 128)), count, 128, 0);
+    let idle = (0..BUFFERS).filter_map(|_| pool.take()).collect();
+    let traffic = Traffic {
+        template: template(),
+        idle,
+        _pool: None,
+    };
+    (pool, traffic)
+}
 
 impl Default for Traffic {
     fn default() -> Self {
@@ -98,7 +119,7 @@ impl Default for Traffic {
         Traffic {
             template: template(),
             idle,
-            _pool: pool,
+            _pool: Some(pool),
         }
     }
 }
@@ -193,6 +214,7 @@ impl Traffic {
     #[inline]
     pub fn fill(&mut self, port: &mut BenchPort, flows: &[u32], segment: Segment) {
         self.idle.append(&mut port.spent);
+        self.idle.append(&mut port.home);
         for flow in flows.iter().take(BURST) {
             let mut packet = self.idle.pop().expect("more buffers than a burst");
             self.write(&mut packet, *flow, segment);

@@ -1,7 +1,8 @@
 //! tcpdump's expressions to programs: tcpdump compiles them itself.
 //!
-//! `tcpdump -ddd` prints the program that it would hand to the kernel. Nobody else knows the whole language, so nobody else is asked;
-//! it needs no rights for that, and touches no interface. An expression is compiled once for each link type a port may have.
+//! `tcpdump -ddd` prints the program that it would hand to the kernel. Only tcpdump knows the whole
+//! language, so only tcpdump is asked. It needs no rights for that, and touches no interface. An
+//! expression is compiled once for each link type a port may have.
 
 use super::Instruction;
 use std::io::ErrorKind;

@@ -85,9 +85,7 @@ pub fn run(job: &CaptureJob, client: &mut Client, out: &mut dyn Write) -> Result
     let mut lost = std::collections::BTreeMap::<u8, u64>::new();
     loop {
         let stopped = job.stop.is_raised();
-        let Answer::Observed(observed) = client.ask(&Request::Observed)? else {
-            return Err(FOREIGN.into());
-        };
+        let observed = client.observed(stopped)?;
         let room = job.count.map_or(u64::MAX, |count| count - caught.packets);
         let mut wanted = (observed.frames.iter()).take(room.try_into().unwrap_or(usize::MAX));
         let put = wanted.try_for_each(|frame| sink.put(frame).map(|()| caught.packets += 1));

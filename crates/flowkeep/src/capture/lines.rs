@@ -39,7 +39,10 @@ impl Lines {
             Place::Drop => "Drop",
         };
         let width = self.width;
-        let head = format!("{} {port:width$} {place:<4}", time_of_day(frame.time_ns));
+        let mut head = format!("{} {port:width$} {place:<4}", time_of_day(frame.time_ns));
+        if let Some(member) = &frame.member {
+            head = format!("{head} ({member})");
+        }
         let what = self.what(frame);
         match &frame.reason {
             Some(reason) => format!("{head} {what}, dropped: {reason}"),

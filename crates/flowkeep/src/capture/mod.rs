@@ -13,7 +13,7 @@
 //! dropped packet is as it was when it was dropped, perhaps translated already; it belongs to the port it came in by. What the
 //! cluster had no room for is counted, told at the end, and stands in the file.
 //!
-//! Not here: what a port itself loses, which nobody sees (`flowkeep status` has the figures).
+//! Not here: what a port itself loses, which no worker sees (`flowkeep status` has the figures).
 
 mod expression;
 pub mod job;
@@ -92,6 +92,9 @@ pub struct Frame {
     pub length: u32,
     /// The frame.
     pub bytes: Hex,
+    /// Asked over the cluster: the member that has seen it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub member: Option<String>,
 }
 
 /// Bytes that are text on their way.

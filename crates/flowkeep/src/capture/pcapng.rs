@@ -84,6 +84,9 @@ impl<W: Write> Writer<W> {
         if let Some(reason) = &frame.reason {
             option(&mut body, COMMENT, reason.as_bytes());
         }
+        if let Some(member) = &frame.member {
+            option(&mut body, COMMENT, format!("seen by member {member}").as_bytes());
+        }
         // Inbound or outbound; what was dropped had come in.
         let direction = match frame.place {
             Place::In | Place::Drop => 1_u32,
@@ -110,7 +113,8 @@ impl<W: Write> Writer<W> {
         }
         let mut told = std::collections::BTreeSet::new();
         for (number, interface) in self.interfaces.iter().enumerate() {
-            // Of a port with several link types nobody knows which the lost ones had: they stand with the first.
+            // Which of a port's link types the lost ones had is not known: they stand with the
+            // first.
             let lost = lost.get(&interface.port).filter(|_| told.insert(interface.port));
             let lost = lost.copied().unwrap_or(0);
             let mut body = Vec::new();

@@ -4,15 +4,15 @@
 
 use super::{Asking, Failure, print};
 use crate::apply::report::Change;
-use crate::cluster::Cursor;
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
-use crate::control::{self, Answer, FLOWS_MAX, Key, Request};
-use crate::report::{Flow, FlowList};
-use serde_json::{Value, json};
-use std::io::{self, Write};
+use crate::control::{self, Answer, Key, Request};
+use crate::shape::{self, Shape};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
 use std::net::SocketAddr;
-use wire::Prefix;
 
 pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
     asking.connect()
@@ -37,11 +37,12 @@ pub(super) fn complete(client: &Client) -> Result<(), Failure> {
 pub(super) fn show_of(
     client: &Client,
     text: impl std::fmt::Display,
-    mut value: Value,
+    report: &impl Shape,
     asking: &Asking,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     if asking.json {
+        let mut value = shape::object(report);
         let missing = client.missing();
         if let (Some(value), false) = (value.as_object_mut(), missing.is_empty()) {
             value.insert("missing".to_owned(), json!(missing));
@@ -82,13 +83,13 @@ pub(super) fn or_elsewhere(client: &mut Client) -> String {
 }
 
 /// Prints a thing as JSON, or as people read it.
-pub(super) fn show<T: serde::Serialize + std::fmt::Display>(
+pub(super) fn show<T: Shape + std::fmt::Display>(
     thing: &T,
     asking: &Asking,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     if asking.json {
-        print(out, json!(thing))
+        print(out, shape::object(thing))
     } else {
         print(out, thing.to_string().trim_end())
     }
@@ -98,75 +99,9 @@ pub(super) fn show<T: serde::Serialize + std::fmt::Display>(
 pub fn status(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
     match ask(&mut client, &Request::Status)? {
-        Answer::Status(status) => show_of(&client, &status, json!(status), asking, out),
+        Answer::Status(status) => show_of(&client, &status, &*status, asking, out),
         _ => Err(foreign()),
     }
-}
-
-/// `flow list`: page after page, as many as fit what is wanted.
-pub fn flow_list(
-    protocol: Option<&str>,
-    address: Option<Prefix>,
-    limit: usize,
-    asking: &Asking,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let protocol = protocol
-        .map(|text| protocol_number(text).map(|number| wire::key::protocol_name(number).to_string()))
-        .transpose()
-        .map_err(Failure::usage)?;
-    let wanted = |flow: &Flow| {
-        // The address may be an end before or behind the translation.
-        let ends = || {
-            let behind = flow
-                .translated
-                .iter()
-                .flat_map(|(source, destination)| [source, destination]);
-            [&flow.source, &flow.destination].into_iter().chain(behind)
-        };
-        protocol
-            .as_ref()
-            .is_none_or(|protocol| *protocol == flow.protocol)
-            && address.is_none_or(|prefix| ends().any(|end| lies_in(end, prefix)))
-    };
-    let mut client = connect(asking)?;
-    let mut list = FlowList::default();
-    let mut from = Cursor::default();
-    loop {
-        let Answer::Flows(page) = ask(
-            &mut client,
-            &Request::Flows {
-                from,
-                limit: FLOWS_MAX,
-            },
-        )?
-        else {
-            return Err(foreign());
-        };
-        list.flows.extend(page.flows.into_iter().filter(wanted));
-        match page.next {
-            Some(next) if list.flows.len() <= limit => from = next,
-            _ => break,
-        }
-    }
-    if list.flows.len() > limit {
-        list.flows.truncate(limit);
-        list.cut = true;
-        let _ = writeln!(
-            io::stderr(),
-            "there are more than these {limit}: say --limit N for more"
-        );
-    }
-    show_of(&client, &list, json!(list), asking, out)
-}
-
-/// Whether an end, `address:port` or `address`, lies in a prefix.
-fn lies_in(end: &str, prefix: Prefix) -> bool {
-    let address = end
-        .parse::<SocketAddr>()
-        .map(|end| end.ip())
-        .or_else(|_| end.parse());
-    address.is_ok_and(|address| prefix.contains(address.into()))
 }
 
 /// `flow show`
@@ -201,6 +136,51 @@ pub fn flow_show(
     }
 }
 
+/// What a function's instance on one runtime has answered.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct FunctionAnswer {
+    /// The runtime.
+    runtime: u16,
+    /// Asked over the cluster: the member that has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<String>,
+    /// Its text.
+    answer: String,
+}
+
+/// What a function has answered.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct FunctionAnswers {
+    /// Of each runtime.
+    answers: Vec<FunctionAnswer>,
+}
+
+impl Shape for FunctionAnswers {
+    const NAME: &'static str = "function";
+}
+
+/// A configuration stays.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Confirmed {
+    /// Its number.
+    generation: u64,
+}
+
+impl Shape for Confirmed {
+    const NAME: &'static str = "chain-confirm";
+}
+
+/// The process ends.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Stopping {
+    /// It has begun to.
+    stopping: bool,
+}
+
+impl Shape for Stopping {
+    const NAME: &'static str = "stop";
+}
+
 /// `function`: each runtime's answer; equal ones once.
 pub fn function(
     name: String,
@@ -212,13 +192,14 @@ pub fn function(
     let Answer::Function(answers) = ask(&mut client, &Request::Function { name, words })? else {
         return Err(foreign());
     };
-    let list: Vec<_> = answers
-        .iter()
-        .map(|(runtime, answer)| match client.member_of(*runtime) {
-            Some(member) => json!({ "runtime": runtime, "member": member, "answer": answer }),
-            None => json!({ "runtime": runtime, "answer": answer }),
-        })
-        .collect();
+    let list = answers.iter().map(|(runtime, answer)| FunctionAnswer {
+        runtime: *runtime,
+        member: client.member_of(*runtime).map(ToString::to_string),
+        answer: answer.clone(),
+    });
+    let list = FunctionAnswers {
+        answers: list.collect(),
+    };
     let text = match answers.split_first() {
         None => String::new(),
         Some((first, rest)) if rest.iter().all(|(_, answer)| *answer == first.1) => first.1.clone(),
@@ -232,7 +213,7 @@ pub fn function(
             each.collect::<Vec<_>>().join("\n")
         }
     };
-    show_of(&client, text, json!({ "answers": list }), asking, out)
+    show_of(&client, text, &list, asking, out)
 }
 
 /// `chain diff` and its like.
@@ -246,7 +227,7 @@ pub fn change(ask: crate::apply::Ask, asking: &Asking) -> Result<Change, Failure
 /// `chain confirm`
 pub fn confirm(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     match ask(&mut connect(asking)?, &Request::Confirm)? {
-        Answer::Confirmed(generation) if asking.json => print(out, json!({ "generation": generation })),
+        Answer::Confirmed(generation) if asking.json => print(out, shape::object(&Confirmed { generation })),
         Answer::Confirmed(generation) => print(out, format_args!("generation {generation} stays")),
         _ => Err(foreign()),
     }
@@ -255,7 +236,7 @@ pub fn confirm(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
 /// `stop`
 pub fn stop(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     match ask(&mut connect(asking)?, &Request::Stop)? {
-        Answer::Stopping if asking.json => print(out, json!({ "stopping": true })),
+        Answer::Stopping if asking.json => print(out, shape::object(&Stopping { stopping: true })),
         Answer::Stopping => print(out, "stopping"),
         _ => Err(foreign()),
     }

@@ -4,34 +4,99 @@
 use super::{Failure, Listing, USAGE, WOULD_CUT, asking, jobs, print};
 use crate::apply::report::Outcome;
 use crate::apply::{Ask, LISTED_MAX, absolute};
-use crate::config::{self, Config, schema};
+use crate::config::{self, Config, Problem, schema};
 use crate::registry::Registry;
+use crate::run::{self, Memory};
+use crate::shape::{self, Shape};
 use nf::Period;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// What is right or wrong with a configuration.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Checked {
+    /// Whether it can be run.
+    good: bool,
+    /// What is wrong.
+    problems: Vec<Problem>,
+    /// What is likely not meant.
+    warnings: Vec<String>,
+    /// Its chains; none if it is not good.
+    chains: Vec<CheckedChain>,
+    /// Runtimes to begin with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtimes: Option<u16>,
+    /// As many as there may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtimes_max: Option<u16>,
+    /// The memory that it needs; nothing where this program cannot count that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
+}
+
+/// A chain of a configuration.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct CheckedChain {
+    /// Its name.
+    name: String,
+    /// Its functions, in order.
+    functions: Vec<String>,
+}
+
+impl Shape for Checked {
+    const NAME: &'static str = "chain-check";
+}
+
 /// Checks a configuration and shows its chains.
 pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
-    match config::read(path, registry) {
-        Ok(config) if json => {
+    let read = config::read(path, registry).and_then(|config| {
+        let warnings = on_this_machine(path, &config, registry)?;
+        Ok((config, warnings))
+    });
+    match read {
+        Ok((mut config, warnings)) if json => {
             let chains: Vec<_> = config
                 .chain
                 .iter()
-                .map(|chain| json!({ "name": chain.name, "functions": chain.functions }))
+                .map(|chain| CheckedChain {
+                    name: chain.name.clone(),
+                    functions: chain.functions.clone(),
+                })
                 .collect();
-            let warnings = config::check::warnings(&config);
-            print(
-                out,
-                json!({ "good": true, "problems": [], "warnings": warnings, "chains": chains }),
-            )
+            let checked = Checked {
+                good: true,
+                problems: Vec::new(),
+                warnings,
+                chains,
+                runtimes: Some(config.runtimes),
+                runtimes_max: Some(config.most_runtimes()),
+                memory: run::memory(&mut config),
+            };
+            print(out, shape::object(&checked))
         }
-        Ok(config) => print(out, overview(path, &config).trim_end()),
+        Ok((mut config, warnings)) => {
+            let mut text = overview(path, &config, &warnings);
+            if let Some(memory) = run::memory(&mut config) {
+                let _ = write!(text, "\n{}", memory.text());
+            }
+            print(out, text.trim_end())
+        }
         Err(problems) if json => {
-            print(out, json!({ "good": false, "problems": problems }))?;
+            let checked = Checked {
+                good: false,
+                problems,
+                warnings: Vec::new(),
+                chains: Vec::new(),
+                runtimes: None,
+                runtimes_max: None,
+                memory: None,
+            };
+            print(out, shape::object(&checked))?;
             Err(Failure {
                 code: USAGE,
                 message: format!("{} has errors", path.display()),
@@ -41,9 +106,48 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
     }
 }
 
-/// The chains of a good configuration, and who gets into them.
-fn overview(path: &Path, config: &Config) -> String {
+/// What is likely not meant; an error where ports name what this machine does not have, as `run` would say.
+fn on_this_machine(path: &Path, config: &Config, registry: &Registry) -> Result<Vec<String>, Vec<Problem>> {
+    let (later, now): (Vec<_>, Vec<_>) = config::ports::absent(config)
+        .into_iter()
+        .partition(|absent| absent.is_warning);
+    if !now.is_empty() {
+        let text = std::fs::read_to_string(path).map_err(|error| vec![Problem::unreadable(path, &error)])?;
+        let file = path.display().to_string();
+        let point = |absent: &config::ports::Absent| {
+            config::point(
+                &file,
+                &text,
+                registry,
+                &absent.at,
+                &absent.problem,
+                &absent.remedy,
+            )
+        };
+        return Err(now.iter().map(point).collect());
+    }
+    let mut warnings = config::check::warnings(config);
+    let words = |absent: config::ports::Absent| {
+        let config::ports::Absent {
+            at, problem, remedy, ..
+        } = absent;
+        format!("{at}: {problem}; {remedy}")
+    };
+    warnings.extend(later.into_iter().map(words));
+    Ok(warnings)
+}
+
+/// The chains of a good configuration, and which flows get into them.
+fn overview(path: &Path, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{} is good\n", path.display());
+    let (listed, most) = (config.runtimes, config.most_runtimes());
+    if !config.member.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nruntimes: {listed} of members, and room for {} more (runtimes_max = {most})",
+            most - listed
+        );
+    }
     for chain in &config.chain {
         let _ = writeln!(text, "\nchain {}: {}", chain.name, chain.functions.join(" -> "));
         let mut rules = Vec::new();
@@ -93,7 +197,7 @@ fn overview(path: &Path, config: &Config) -> String {
     if config.chain.iter().all(|chain| chain.matches.is_some()) {
         text.push_str("\nwhat matches none of them is dropped (no_chain)\n");
     }
-    for warning in config::check::warnings(config) {
+    for warning in warnings {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
@@ -145,7 +249,7 @@ pub fn change(
     };
     let change = asking::change(ask, &listing.asking)?;
     if listing.asking.json {
-        print(out, json!(change))?;
+        print(out, shape::object(&change))?;
     } else {
         print(out, change.to_string().trim_end())?;
     }
@@ -156,7 +260,11 @@ pub fn change(
     }))
 }
 
-/// Prints the JSON schema.
-pub fn schema(registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
-    print(out, format!("{:#}", schema::of(registry)))
+/// Prints the JSON schema, or the page that it makes.
+pub fn schema(page: bool, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
+    let schema = schema::of(registry);
+    match page {
+        true => print(out, config::page::of(schema).trim_end()),
+        false => print(out, format!("{schema:#}")),
+    }
 }

@@ -1,13 +1,17 @@
-//! `cluster`: certificates and tokens of a cluster of several processes, and who is there by its coordinator.
+//! `cluster`: certificates and tokens of a cluster of several processes, and its members by its
+//! coordinator.
 
 use super::{Failure, print};
+use crate::shape::{self, Shape};
 use clap::{Args, Subcommand};
 use coordinator::identity::{Authority, AuthorityError, Caller, Identity, Right, Token, is_name};
 use coordinator::operator::Operator;
 use coordinator::proto;
 use coordinator::server::since_1970;
 use nf::Period;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +22,7 @@ use std::time::Duration;
 pub(super) enum ClusterVerb {
     /// Make a cluster's authority, its coordinator's certificate, and three operators'
     #[command(after_help = "\
-Writes ca, coordinator, admin, operate and read, each .pem and .key, readable by their owner alone. Nothing is overwritten. Whoever has \
+Writes ca, coordinator, admin, operate and read, each .pem and .key, readable by their owner alone. Nothing is overwritten. A person who has \
 ca.key can make members: it stays with the coordinator.
 
 Example:
@@ -45,6 +49,19 @@ Example:
     /// Who is a member, by the coordinator's newest view
     #[command(after_help = "Example:\n  flowkeep cluster status --at 192.0.2.1:4400 --identity cluster/")]
     Status(Remote),
+    /// Remove a runtime though it lives: its flows go on where their copies are, and its process
+    /// begins again
+    #[command(after_help = "\
+For a runtime that does its work badly. It is withdrawn, and a view without it follows; flows without copies end (docs/replication.md).
+
+Example:
+  flowkeep cluster recover 1 --at 192.0.2.1:4400 --identity cluster/ --name operate")]
+    Recover {
+        /// The runtime's number
+        runtime: u16,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Give a member's workers no new groups
     #[command(
         after_help = "Example:\n  flowkeep cluster drain a --at 192.0.2.1:4400 --identity cluster/ --name operate"
@@ -112,14 +129,30 @@ pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Fail
         ClusterVerb::Status(remote) => {
             let status = operator(&remote)?.status().map_err(failed)?;
             match remote.json {
-                true => print(out, as_json(&status)),
+                true => print(out, shape::object(&report_of(&status))),
                 false => print(out, as_text(&status)),
+            }
+        }
+        ClusterVerb::Recover { runtime, remote } => {
+            let mut line = operator(&remote)?.connect().map_err(failed)?;
+            let view = line.recover(runtime.into()).map_err(failed)?;
+            match remote.json {
+                true => print(out, shape::object(&ClusterRecovered { runtime, view })),
+                false => print(
+                    out,
+                    format_args!(
+                        "runtime {runtime} is removed by view {view}: its flows go on where their copies are, and its process begins again"
+                    ),
+                ),
             }
         }
         ClusterVerb::Drain { member, remote } => {
             operator(&remote)?.drain(&member).map_err(failed)?;
             match remote.json {
-                true => print(out, json!({ "member": member, "standing": "leaving" })),
+                true => {
+                    let standing = "leaving";
+                    print(out, shape::object(&ClusterDrained { member, standing }))
+                }
                 false => print(out, format_args!("{member} gets no new groups")),
             }
         }
@@ -192,32 +225,110 @@ fn as_text(status: &proto::StatusAnswer) -> String {
     lines.join("\n")
 }
 
-fn as_json(status: &proto::StatusAnswer) -> Value {
-    let members = status.members.iter().map(|member| {
+/// A cluster's members, as the coordinator has them.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ClusterReport {
+    /// The newest view's number.
+    view: u32,
+    /// Each worker of it.
+    workers: Vec<ClusterWorker>,
+    /// Calls that were refused, by reason.
+    refused: BTreeMap<String, u64>,
+    /// Why nothing is decided, if nothing is.
+    trouble: Option<String>,
+    /// Records of the log.
+    records: u64,
+}
+
+/// A worker of a view.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ClusterWorker {
+    /// Its member.
+    name: String,
+    /// `switch` or `runtime`.
+    role: &'static str,
+    /// Its number among those of its role.
+    number: u32,
+    /// Which life of it.
+    incarnation: u64,
+    /// `joining`, `running` or `leaving`.
+    standing: &'static str,
+    /// Its leases are withdrawn.
+    suspected: bool,
+    /// Since its last heartbeat, in milliseconds.
+    silent_ms: u64,
+    /// Packets since its start.
+    packets: u64,
+    /// Of those, dropped ones.
+    dropped_packets: u64,
+    /// Thousandths of a processor.
+    cpu_permille: u32,
+    /// Memory of its process.
+    memory_bytes: u64,
+    /// Flows now.
+    flows: u64,
+    /// Packets of late.
+    packets_per_second: u64,
+}
+
+impl Shape for ClusterReport {
+    const NAME: &'static str = "cluster-status";
+}
+
+/// A member that leaves.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ClusterDrained {
+    /// Its name.
+    member: String,
+    /// How it stands: `leaving`.
+    standing: &'static str,
+}
+
+impl Shape for ClusterDrained {
+    const NAME: &'static str = "cluster-drain";
+}
+
+/// A runtime that a view is without.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ClusterRecovered {
+    /// Which.
+    runtime: u16,
+    /// The view's number.
+    view: u32,
+}
+
+impl Shape for ClusterRecovered {
+    const NAME: &'static str = "cluster-recover";
+}
+
+fn report_of(status: &proto::StatusAnswer) -> ClusterReport {
+    let workers = status.members.iter().map(|member| {
         let (role, number, incarnation, standing) = worker(member);
         let load = member.load.unwrap_or_default();
-        json!({
-            "name": member.name,
-            "role": role,
-            "number": number,
-            "incarnation": incarnation,
-            "standing": standing,
-            "suspected": member.suspected,
-            "silent_ms": member.silent,
-            "packets": load.packets,
-            "dropped_packets": load.dropped_packets,
-            "cpu_permille": load.cpu,
-            "memory_bytes": load.memory,
-            "flows": load.flows,
-        })
+        ClusterWorker {
+            name: member.name.clone(),
+            role,
+            number,
+            incarnation,
+            standing,
+            suspected: member.suspected,
+            silent_ms: member.silent,
+            packets: load.packets,
+            dropped_packets: load.dropped_packets,
+            cpu_permille: load.cpu,
+            memory_bytes: load.memory,
+            flows: load.flows,
+            packets_per_second: load.packet_rate,
+        }
     });
     let refused = status.refused.iter();
-    let refused = refused.map(|refused| (refused.name.clone(), Value::from(refused.count)));
-    json!({
-        "view": status.view,
-        "workers": members.collect::<Vec<_>>(),
-        "refused": Value::Object(refused.collect()),
-        "trouble": (!status.trouble.is_empty()).then_some(&status.trouble),
-        "records": status.records,
-    })
+    ClusterReport {
+        view: status.view,
+        workers: workers.collect(),
+        refused: refused
+            .map(|refused| (refused.name.clone(), refused.count))
+            .collect(),
+        trouble: (!status.trouble.is_empty()).then(|| status.trouble.clone()),
+        records: status.records,
+    }
 }

@@ -1,9 +1,10 @@
-//! `coordinator`: the process that says who is a member, and the guard that starts it again.
+//! `coordinator`: the process that says which workers are members, and the guard that starts it
+//! again.
 //!
 //! Not here: what it does (`crates/coordinator`, docs/coordinator.md).
 
 use super::{Failure, USAGE};
-use crate::control::rights;
+use crate::control::{rights, scribe};
 use crate::signals::StopSignal;
 use clap::Args;
 use coordinator::guard;
@@ -49,6 +50,9 @@ pub struct Words {
     /// How long to listen after a start before anything is decided
     #[arg(long, value_name = "TIME", default_value = "1s")]
     settling: Period,
+    /// After which time one of a switch and a runtime that do not hear each other is removed: at least lease and suspicion together. Without it 2 s, or twice as long as these two
+    #[arg(long, value_name = "TIME")]
+    unheard: Option<Period>,
     /// Log in etcd at these addresses (http://HOST:PORT), and run while elected by its lease; by default the log is a file in the directory
     #[arg(long, value_name = "URL,…", value_delimiter = ',')]
     etcd: Vec<String>,
@@ -62,6 +66,9 @@ pub struct Words {
 
 /// How often it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// `--unheard`, if it is not said and the other times are short.
+const UNHEARD: Duration = Duration::from_secs(2);
 
 fn failed(what: impl std::fmt::Display) -> Failure {
     Failure::usage(format!("error: {what}"))
@@ -100,6 +107,7 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     })?;
     settings.timing = timing(words)?;
     settings.judge = rights::judge;
+    settings.scribe = scribe::say;
     if words.etcd.is_empty() {
         let log = Embedded::open(&words.data.join("log")).map_err(failed)?;
         let _server = Server::start(settings, Box::new(log)).map_err(failed)?;
@@ -140,10 +148,27 @@ fn timing(words: &Words) -> Result<Timing, Failure> {
         term: Term { lease },
         suspicion,
         settling: nanoseconds(words.settling),
+        unheard: unheard(words)?,
     })
 }
 
-/// Lines for people, on standard error. That nobody reads them is no reason to end.
+/// A worker that stands still for less than a suspicion is not removed. Its switch may have no lease
+/// of it for as long, and a lease's length behind that.
+fn unheard(words: &Words) -> Result<u64, Failure> {
+    let least = words.lease.duration().saturating_add(words.suspicion.duration());
+    let unheard = match words.unheard.map(|unheard| unheard.duration()) {
+        Some(unheard) if unheard < least => {
+            return Err(failed(format!(
+                "--unheard {unheard:?} is less than --lease and --suspicion together: say {least:?} or more, or leave it out"
+            )));
+        }
+        Some(unheard) => unheard,
+        None => least.saturating_mul(2).max(UNHEARD),
+    };
+    Ok(u64::try_from(unheard.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Lines for people, on standard error. A reader that is gone is no reason to end.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -5,8 +5,8 @@ use crate::apply::{Source, absolute};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 use crate::control::path_of_environment;
 pub use crate::lab::job::LabJob;
-use crate::member::joining;
 use crate::member::{Kind, Written};
+use crate::member::{joining, newcomer};
 use crate::registry::Registry;
 use crate::signals::StopSignal;
 pub use crate::sim::SimJob;
@@ -57,6 +57,8 @@ pub struct MemberJob {
     pub socket: Option<PathBuf>,
     /// Where it writes events, if the command line says.
     pub events: Option<String>,
+    /// Of a member that the configuration does not list.
+    pub newcomer: Option<newcomer::Words>,
     /// With a coordinator: how it is joined.
     pub join: Option<joining::Words>,
     /// The configuration's file.
@@ -95,6 +97,7 @@ pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) ->
             name: words.member,
             socket: words.socket.or_else(path_of_environment),
             events: words.events,
+            newcomer: words.newcomer.words(),
             join: (!words.join.is_empty()).then_some(joining::Words {
                 coordinators: words.join,
                 token: words.token,

@@ -10,6 +10,8 @@
 //! cluster ─────────────────────▶ clusters.rs  certificates; asks a coordinator
 //! chain ───────────────────────▶ chains.rs    reads the configuration
 //! status, flow, function, stop ▶ asking.rs    over the control socket, or all members by a coordinator (reach.rs)
+//! flow list ───────────────────▶ listing.rs   the same, page after page
+//! schema ──────────────────────▶ shapes.rs
 //! flow trace, flow events, capture, top ▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
 //! ```
@@ -17,14 +19,18 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 flows would be cut (`chain diff`, `chain apply`), 130 broken off by a second signal.
 
 mod asking;
+mod balancing;
 mod chains;
 mod clusters;
 mod coordinator;
 pub mod jobs;
+mod listing;
 mod moving;
+mod newcomer;
 mod orders;
 mod pages;
 mod reach;
+mod shapes;
 mod staff;
 mod storing;
 mod watching;
@@ -95,6 +101,18 @@ enum Verb {
     Top(Top),
     /// Packets of the running cluster, printed or as a pcapng file
     Capture(Capture),
+    /// What `--json` prints, as JSON schemas: all names, or one of them
+    #[command(after_help = "\
+Each object has a `version`: it grows when a field goes or means something else. Fields may be added without that.
+
+Examples:
+  flowkeep schema
+  flowkeep schema status > status.schema.json")]
+    Schema {
+        /// Which
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
     /// Look at flows of the running cluster, and move them
     #[command(subcommand)]
     Flow(FlowVerb),
@@ -218,6 +236,8 @@ struct MemberWords {
     /// Where the certificate is, or goes: ca.pem, MEMBER.pem, MEMBER.key
     #[arg(long, value_name = "DIRECTORY", requires = "join")]
     identity: Option<PathBuf>,
+    #[command(flatten)]
+    newcomer: newcomer::NewcomerWords,
 }
 
 #[derive(Subcommand, Debug)]
@@ -264,7 +284,8 @@ With --confirm the configuration goes back by itself after that time, unless `fl
 mends itself. Going back cuts the flows that the configuration before does not allow. Until then no other configuration is applied.
 
 With --cluster, chains and functions change at all members or at none, and all other settings must be those in force; it takes the role \
-admin. A member that is away takes the configuration on when it comes back. --confirm is for a cluster of one process.")]
+admin. A member that is away takes the configuration on when it comes back. With --confirm the coordinator has all members go back; the \
+command, the coordinator and members may end meanwhile.")]
     Apply {
         /// The configuration
         #[arg(required_unless_present = "rollback")]
@@ -299,10 +320,15 @@ Example:
     },
     /// Print the JSON schema of configurations, for editors
     #[command(after_help = "\
-Example:
+Examples:
   flowkeep chain schema > flowkeep.schema.json
-  and as the first line of the configuration:  #:schema flowkeep.schema.json")]
-    Schema,
+  and as the first line of the configuration:  #:schema flowkeep.schema.json
+  flowkeep chain schema --page > settings.md")]
+    Schema {
+        /// Print the reference of all settings instead, as a page (Markdown)
+        #[arg(long)]
+        page: bool,
+    },
 }
 
 /// How many flows to list, and what [`Asking`] says.
@@ -322,20 +348,9 @@ enum FlowVerb {
 Examples:
   flowkeep flow list
   flowkeep flow list --protocol tcp --address 10.0.0.0/24 --limit 20
+  flowkeep flow list --state TcpEstablished --runtime 1
   flowkeep flow list --json | jq '.flows[].source'")]
-    List {
-        /// Only this protocol
-        #[arg(long)]
-        protocol: Option<String>,
-        /// Only flows with an end in this prefix
-        #[arg(long, value_name = "PREFIX")]
-        address: Option<wire::Prefix>,
-        /// The most flows
-        #[arg(long, value_name = "N", default_value_t = 1000)]
-        limit: usize,
-        #[command(flatten)]
-        asking: Asking,
-    },
+    List(listing::Wanted),
     /// Show a flow: its runtime, its translation, each function's state
     #[command(after_help = "\
 Either direction finds it, and before or behind a translation.
@@ -486,7 +501,7 @@ struct Which {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no \
-room for is counted, never waited for.
+room for is counted, never waited for. Over the cluster (--cluster) packets of all members come by time, each with its member.
 
 Examples:
   flowkeep capture --filter 'tcp port 443' --count 20
@@ -523,6 +538,8 @@ struct Capture {
     /// Path of the control socket; else what the environment variable FLOWKEEP_SOCKET says
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    over: reach::Over,
 }
 
 /// What the running cluster does, second by second.
@@ -562,6 +579,28 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// Say which runtime keeps the copies of another one's flows
+    #[command(after_help = "\
+All copies are sent again, and until they are there, flows go without one. The runtime is of another process; when it is gone, another one is chosen, as ever. \
+Without --at, the one that the layout says is chosen again. \
+--least-loaded goes by what heartbeats say now, and not by hosts and racks; what is chosen stays until it is gone.
+
+Examples:
+  flowkeep replication place 0 --at 2 --cluster 192.0.2.1:4400 --identity cluster/ --name operate
+  flowkeep replication place 0 --least-loaded --cluster 192.0.2.1:4400 --identity cluster/ --name operate
+  flowkeep replication place 0 --socket /run/flowkeep/left.sock")]
+    Place {
+        /// The runtime whose flows are copied
+        runtime: u16,
+        /// The runtime that is to keep them
+        #[arg(long, value_name = "NUMBER")]
+        at: Option<u16>,
+        /// The runtime of another member with the least load; over the cluster
+        #[arg(long, conflicts_with = "at")]
+        least_loaded: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 #[derive(Subcommand, Debug)]
@@ -575,7 +614,7 @@ enum RuntimeVerb {
     #[command(after_help = "\
 Its flows go to the other runtimes in turn, but to none that is drained or full; what one of them refuses all the same is offered to another, once. It stays in the cluster, without flows, until it is resumed.
 
-The last one that takes flows is refused. With --last it is drained all the same: flows that nobody takes stay there and go on, and none moves by itself when another takes flows again. \
+The last one that takes flows is refused. With --last it is drained all the same: flows that no runtime takes stay there and go on, and none moves by itself when another takes flows again. \
 New flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are drained, they go to all of them.
 
 Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
@@ -609,6 +648,23 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
+    /// Move flows from runtimes that do more than the average to those that do less
+    #[command(after_help = "\
+What each does is looked at for the interval: packets, and processor time. One that does 1.5 times the average gives a third of its flows, in turn to those below the average. \
+Nothing is said of which flows do most: say it again to come closer. New flows go by load anyway, where the policy is least_loaded.
+
+Exit codes: 0 loads are even enough, or flows have moved; 1 some that were meant have not.
+
+Examples:
+  flowkeep runtime rebalance
+  flowkeep runtime rebalance --interval 10s --cluster 192.0.2.1:4400 --identity cluster/ --name operate")]
+    Rebalance {
+        /// How long to look
+        #[arg(long, value_name = "TIME", default_value = "2s")]
+        interval: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// Move a runtime's flows to the others, and end it; its memory is given back
     #[command(after_help = "\
 What it has counted stays in the figures. Until it is gone, it goes on as a drained one.
@@ -630,7 +686,7 @@ Examples:
     /// End a runtime at once, as a failure does: its flows go on where their copies are
     #[command(after_help = "\
 Where the whole cluster is one process, the runtime stops between two of its steps and says nothing; the others go on, and `flowkeep runtime add` starts it again. A member's process is sent SIGKILL; \
-whatever started the process may start it again.
+whatever started the process may start it again. Over the cluster (--cluster, --name operate) the member ends itself as by SIGKILL, and the command waits until a view is without it.
 
 With copies (`[replication]`), its flows go on at another runtime; without, they end. So it is refused where a flow has no copy, unless --unprotected says that this is meant.
 
@@ -641,7 +697,7 @@ Examples:
   flowkeep runtime kill 1 --unprotected --json
   flowkeep runtime kill 1 --socket /run/flowkeep/left.sock")]
     Kill {
-        /// Its number; it must be the socket's process that has it
+        /// Its number; without --cluster it must be the socket's process that has it
         runtime: u16,
         /// Even if flows have no copy at another runtime: those end
         #[arg(long)]
@@ -787,6 +843,8 @@ pub enum Scenario {
     Recover,
     /// Counts that are kept in stores
     Store,
+    /// Port, switch, runtime, switch, port: rate and delay
+    System,
     /// On veth pairs, against the kernel's nftables (root)
     Live,
 }
@@ -1018,14 +1076,10 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Chain(ChainVerb::Rollback { cut, listing }) => {
             return chains::change(None, chains::Way::Rollback { cut }, &listing, out);
         }
-        Verb::Chain(ChainVerb::Schema) => chains::schema(registry, out)?,
+        Verb::Chain(ChainVerb::Schema { page }) => chains::schema(page, registry, out)?,
+        Verb::Schema { name } => shapes::schema(name.as_deref(), out)?,
         Verb::Status(asking) => asking::status(&asking, out)?,
-        Verb::Flow(FlowVerb::List {
-            protocol,
-            address,
-            limit,
-            asking,
-        }) => asking::flow_list(protocol.as_deref(), address, limit, &asking, out)?,
+        Verb::Flow(FlowVerb::List(wanted)) => listing::flow_list(&wanted, out)?,
         Verb::Flow(FlowVerb::Show {
             protocol,
             source,
@@ -1080,6 +1134,9 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             rebalance,
             asking,
         }) => staff::add(runtime, rebalance, &asking, out)?,
+        Verb::Runtime(RuntimeVerb::Rebalance { interval, asking }) => {
+            balancing::rebalance(interval.duration(), &asking, out)?;
+        }
         Verb::Runtime(RuntimeVerb::Remove {
             runtime,
             timeout,
@@ -1095,6 +1152,14 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             policy,
             asking,
         }) => staff::set_replication(chain, policy, &asking, out)?,
+        Verb::Replication(ReplicationVerb::Place {
+            runtime,
+            at,
+            least_loaded,
+            asking,
+        }) => {
+            staff::place_replica(runtime, (at, least_loaded), &asking, out)?;
+        }
         Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
             moving::resume(runtime, &asking, out)?;
         }

@@ -9,8 +9,9 @@
 //! An order that has begun goes on without the tool. `order list` finds it again, `order cancel` takes it back ([`super::orders`]), and so does
 //! `runtime resume` what a drain has ordered.
 //!
-//! With `--last` a runtime is drained where nobody takes its flows, too: it keeps them then. The order to move them is given all the same, since only the cluster knows; that
-//! it cannot be carried out is told with what becomes of the flows ([`keeps`]).
+//! With `--last` a runtime is drained even where no other runtime takes its flows: it keeps them
+//! then. The tool gives the order to move them all the same, since only the cluster knows. That it
+//! cannot be carried out is told with what becomes of the flows ([`keeps`]).
 //!
 //! Whatever fails says what state things are in, and what to do.
 
@@ -24,8 +25,9 @@ use crate::control::client::Client;
 use crate::control::{Answer, Key, Request};
 use crate::moving::{Leaving, NEW_FLOWS, Order, Part, Receipt};
 use crate::report::RuntimeStatus;
+use crate::shape::Shape;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -202,8 +204,19 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
         let member = runtime.member.as_deref().unwrap_or_default();
         line(&runtime.runtime, member, state, figures)
     }));
-    let value = json!({ "runtimes": runtimes });
-    show_of(&client, lines.join("\n"), value, asking, out)
+    let report = Runtimes { runtimes };
+    show_of(&client, lines.join("\n"), &report, asking, out)
+}
+
+/// All runtimes.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Runtimes {
+    /// Each of them.
+    runtimes: Vec<RuntimeStatus>,
+}
+
+impl Shape for Runtimes {
+    const NAME: &'static str = "runtimes";
 }
 
 pub(super) fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failure> {
@@ -214,16 +227,20 @@ pub(super) fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failur
 }
 
 /// What came of draining.
-#[derive(Serialize)]
-struct Drained {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Drained {
     runtime: u16,
     leaving: bool,
     flows_left: u64,
     #[serde(flatten)]
     receipt: Receipt,
-    /// It may be that nobody takes flows.
+    /// `--last` was said, and its flows could not be moved.
     #[serde(skip)]
     keeps: bool,
+}
+
+impl Shape for Drained {
+    const NAME: &'static str = "runtime-drain";
 }
 
 impl fmt::Display for Drained {
@@ -286,7 +303,7 @@ fn keeps(
         return Err(Unmoved::Stays(problem, Box::new(receipt)).of(runtime));
     };
     let Some(of) = runtimes.iter().find(|of| of.runtime == runtime && of.leaving) else {
-        // Somebody has resumed or removed it meanwhile.
+        // Another operator has resumed or removed it meanwhile.
         return Err(problem);
     };
     let left = of.flows;
@@ -402,12 +419,16 @@ pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), 
 }
 
 /// What came of resuming, and of what a drain had ordered.
-#[derive(Serialize)]
-struct Resumed {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Resumed {
     runtime: u16,
     leaving: bool,
     #[serde(flatten)]
     receipt: Option<Receipt>,
+}
+
+impl Shape for Resumed {
+    const NAME: &'static str = "runtime-resume";
 }
 
 impl fmt::Display for Resumed {

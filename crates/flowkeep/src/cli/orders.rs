@@ -1,4 +1,4 @@
-//! `order`: orders to move flows that are under way, whoever gave them.
+//! `order`: orders to move flows that are under way, from any caller.
 //!
 //! A command that moves flows gives an order and waits for its end; broken off, it no longer waits, and the order goes on. Here it is found again, and taken
 //! back: what is on its way ends as it would have, what has not begun does not begin.
@@ -10,8 +10,10 @@ use super::moving::{flows, see_to_the_end};
 use super::{Asking, Failure, print};
 use crate::control::{Answer, Request};
 use crate::moving::{Order, UnderWay};
+use crate::shape::{self, Shape};
 use clap::Subcommand;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 
@@ -40,6 +42,17 @@ Examples:
     },
 }
 
+/// Orders that are under way.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Orders {
+    /// Each of them.
+    orders: Vec<UnderWay>,
+}
+
+impl Shape for Orders {
+    const NAME: &'static str = "orders";
+}
+
 /// What `order` is asked to do.
 pub(super) fn order(verb: OrderVerb, out: &mut dyn Write) -> Result<(), Failure> {
     match verb {
@@ -53,7 +66,7 @@ fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
         return Err(foreign());
     };
     if asking.json {
-        return print(out, json!({ "orders": orders }));
+        return print(out, shape::object(&Orders { orders }));
     }
     if orders.is_empty() {
         return print(out, "no order to move flows is under way");

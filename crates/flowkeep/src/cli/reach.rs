@@ -34,7 +34,7 @@ pub(super) struct Asking {
 /// All members instead of one process.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "All members of a cluster, by its coordinator")]
-struct Over {
+pub(super) struct Over {
     /// The coordinator; else what the environment variable FLOWKEEP_CLUSTER says
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "socket")]
     cluster: Option<String>,
@@ -60,10 +60,17 @@ fn variable(name: &str) -> Option<String> {
 
 impl Asking {
     /// One process, by its socket.
+    #[cfg(test)]
     pub(super) fn at(socket: Option<PathBuf>) -> Self {
+        Asking::by(socket, Over::default())
+    }
+
+    /// One process by its socket, or all members.
+    pub(super) fn by(socket: Option<PathBuf>, over: Over) -> Self {
         Asking {
             socket,
-            ..Asking::default()
+            json: false,
+            over,
         }
     }
 

@@ -11,6 +11,8 @@ use crate::control::client::Client;
 use crate::control::{Answer, Request};
 use crate::moving::{Killed, Leaving, Order, Receipt};
 use crate::report::{RuntimeStatus, Status};
+use crate::shape::Shape;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -20,12 +22,16 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What came of adding or removing.
-#[derive(Serialize)]
-struct Changed {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Changed {
     runtime: u16,
     absent: bool,
     #[serde(flatten)]
     receipt: Option<Receipt>,
+}
+
+impl Shape for Changed {
+    const NAME: &'static str = "runtime-change";
 }
 
 impl fmt::Display for Changed {
@@ -88,7 +94,7 @@ pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Wr
     if let Answer::Status(status) = ask(&mut client, &Request::Status)?
         && (status.member.is_some() || !status.members.is_empty())
     {
-        return Err(Failure::failed(crate::run::MEMBERS_RUNTIMES));
+        return Err(Failure::failed(crate::run::part::MEMBERS_RUNTIMES));
     }
     set_leaving(&mut client, runtime, Leaving::Drained)?;
     let deadline = Instant::now() + timeout;
@@ -128,15 +134,24 @@ pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Wr
 
 /// How long a process that was sent SIGKILL may take to be gone.
 const GONE: Duration = Duration::from_secs(5);
+/// How long a view may take that is without a member that was killed.
+const REMOVED: Duration = Duration::from_secs(60);
 
 /// What came of killing: the process that is gone, or what the runtime had in one that goes on.
-#[derive(Serialize)]
-struct Gone {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Gone {
     runtime: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<i32>,
+    /// Asked over the cluster: the member whose process has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<String>,
     #[serde(flatten)]
     had: Option<Killed>,
+}
+
+impl Shape for Gone {
+    const NAME: &'static str = "runtime-kill";
 }
 
 impl fmt::Display for Gone {
@@ -150,7 +165,13 @@ impl fmt::Display for Gone {
                  `flowkeep runtime add {runtime}` starts it again",
                 had.flows, had.protected_flows, had.packets
             ),
-            (None, None) => writeln!(f, "runtime  {runtime} is gone"),
+            (None, None) => match &self.member {
+                Some(member) => writeln!(
+                    f,
+                    "runtime  {runtime} is gone, with the process of member {member}"
+                ),
+                None => writeln!(f, "runtime  {runtime} is gone"),
+            },
         }
     }
 }
@@ -162,9 +183,13 @@ pub fn kill(runtime: u16, unprotected: bool, asking: &Asking, out: &mut dyn Writ
         return Err(foreign());
     };
     may_kill(&status, runtime, unprotected)?;
+    if client.is_wide() {
+        return show(&kill_member(&mut client, runtime)?, asking, out);
+    }
     let gone = match &status.member {
         Some(_) => Gone {
             runtime,
+            member: None,
             process: Some(kill_process(&client, runtime)?),
             had: None,
         },
@@ -172,12 +197,38 @@ pub fn kill(runtime: u16, unprotected: bool, asking: &Asking, out: &mut dyn Writ
             Answer::Killed(had) => Gone {
                 runtime,
                 process: None,
+                member: None,
                 had: Some(had),
             },
             _ => return Err(foreign()),
         },
     };
     show(&gone, asking, out)
+}
+
+/// Has the process of a runtime's member end, and waits until a view is without that life.
+fn kill_member(client: &mut Client, runtime: u16) -> Result<Gone, Failure> {
+    let life = client.life_of(runtime).map_err(Failure::failed)?;
+    let member = client.member_of(runtime).map(ToString::to_string);
+    let Answer::Stopping = ask(client, &Request::Fail { runtime })? else {
+        return Err(foreign());
+    };
+    let began = Instant::now();
+    while client.life_of(runtime).map_err(Failure::failed)? == life {
+        if began.elapsed() > REMOVED {
+            return Err(Failure::failed(format!(
+                "the process of runtime {runtime} was told to end, and the coordinator's view has it still after {} s: `flowkeep cluster status` shows why",
+                REMOVED.as_secs()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(Gone {
+        runtime,
+        process: None,
+        member,
+        had: None,
+    })
 }
 
 /// Whether a runtime is there, and no flow would end with it that is not meant to.
@@ -203,10 +254,26 @@ fn may_kill(status: &Status, runtime: u16, unprotected: bool) -> Result<(), Fail
             }
         )));
     };
-    let (flows, copied) = (killed.flows, killed.protected_flows.min(killed.flows));
+    // All runtimes of a member go with its process.
+    let is_one_process = status.member.is_some() || killed.member.is_some();
+    let goes = |other: &&RuntimeStatus| {
+        other.runtime == runtime || (is_one_process && other.member == killed.member)
+    };
+    let going: Vec<&RuntimeStatus> = status.runtimes.iter().filter(is_here).filter(goes).collect();
+    let is_going = |keeper: u16| going.iter().any(|here| here.runtime == keeper);
+    let copied_of = |here: &RuntimeStatus| match here.protected_by {
+        Some(keeper) if is_going(keeper) => 0,
+        _ => here.protected_flows.min(here.flows),
+    };
+    let flows: u64 = going.iter().map(|here| here.flows).sum();
+    let copied: u64 = going.iter().map(|here| copied_of(here)).sum();
+    let with = match going.len() {
+        1 => "",
+        _ => ", with all others of its process,",
+    };
     match flows - copied {
         lost if lost > 0 && !unprotected => Err(Failure::failed(format!(
-            "runtime {runtime} has {flows} flows, and {lost} of them have no copy at another runtime: they would end. Nothing was killed. Say \
+            "runtime {runtime}{with} has {flows} flows, and {lost} of them have no copy at another runtime: they would end. Nothing was killed. Say \
              `flowkeep runtime kill {runtime} --unprotected` all the same, or have copies kept: `[replication]` (docs/replication.md)"
         ))),
         _ => Ok(()),
@@ -271,10 +338,14 @@ impl From<PolicyWord> for Option<ReplicationPolicy> {
 }
 
 /// What came of setting a policy.
-#[derive(Serialize)]
-struct Set {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Set {
     chain: String,
     policy: Option<ReplicationPolicy>,
+}
+
+impl Shape for Set {
+    const NAME: &'static str = "replication-set";
 }
 
 impl fmt::Display for Set {
@@ -309,6 +380,48 @@ pub fn set_replication(
             show(&Set { chain, policy }, asking, out)?;
             complete(&client)
         }
+        _ => Err(foreign()),
+    }
+}
+
+/// What came of placing copies.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Placed {
+    runtime: u16,
+    replica: Option<u16>,
+}
+
+impl Shape for Placed {
+    const NAME: &'static str = "replication-place";
+}
+
+impl fmt::Display for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Placed { runtime, replica } = self;
+        match replica {
+            Some(replica) => writeln!(
+                f,
+                "runtime  {replica} keeps the copies of the flows of runtime {runtime}"
+            ),
+            None => writeln!(f, "runtime  {runtime} has its copies where the layout says"),
+        }
+    }
+}
+
+/// `replication place`
+pub fn place_replica(
+    runtime: u16,
+    (replica, by_load): (Option<u16>, bool),
+    asking: &Asking,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let mut client = connect(asking)?;
+    let replica = match by_load {
+        true => Some(client.replica_by_load(runtime).map_err(Failure::failed)?),
+        false => replica,
+    };
+    match ask(&mut client, &Request::Replica { runtime, replica })? {
+        Answer::Replication => show(&Placed { runtime, replica }, asking, out),
         _ => Err(foreign()),
     }
 }

@@ -57,7 +57,7 @@ pub fn flow_trace(words: TraceWords, asking: &Asking, out: &mut dyn Write) -> Re
         )),
         _ => {}
     }
-    Ok(())
+    super::asking::complete(&client)
 }
 
 /// `flow events`
@@ -89,7 +89,7 @@ pub fn flow_events(
     if followed.ended {
         tell("the cluster has ended");
     }
-    Ok(())
+    super::asking::complete(&client)
 }
 
 /// `capture`
@@ -99,7 +99,7 @@ pub fn capture(words: Capture, out: &mut dyn Write) -> Result<(), Failure> {
         Some(expression) => Some(capture::compile(expression).map_err(Failure::usage)?),
     };
     let any = words.drops || words.incoming || words.outgoing;
-    let mut client = super::asking::connect(&Asking::at(words.socket))?;
+    let mut client = super::asking::connect(&Asking::by(words.socket, words.over))?;
     let job = CaptureJob {
         wanted: Wanted {
             incoming: words.incoming || !any,
@@ -123,7 +123,7 @@ pub fn capture(words: Capture, out: &mut dyn Write) -> Result<(), Failure> {
     if caught.ended {
         tell("the cluster has ended");
     }
-    Ok(())
+    super::asking::complete(&client)
 }
 
 /// `top`

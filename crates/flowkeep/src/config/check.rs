@@ -4,6 +4,7 @@ use super::document::Document;
 use super::problem::{Problem, write_instead};
 use super::{Config, Function, ReplicationPolicy};
 use crate::registry::Registry;
+use nf::objects::WorkerObjects;
 use nf::{Affinity, WorkerInfo};
 use runtime::chain::{CHAINS_MAX, COPIED_MAX, FUNCTIONS_MAX, check_copied};
 use runtime::replication::{STORED_AS, STORED_MAX};
@@ -15,6 +16,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     ports(config, document);
     super::cluster::check(config, document);
     chains(config, registry, document);
+    last(config, document);
     affinities(config, document);
     copies(config, document);
     stored(config, document);
@@ -31,6 +33,7 @@ fn ports(config: &Config, document: &mut Document<'_, '_>) {
             document.problem_at(&format!("port[{index}].name"), &problem, remedy);
         }
         same_interface(config, index, document);
+        super::ports::halves(port, index, document);
         if port.input.is_none() && port.output.is_none() {
             let remedy = "add a line input = \"pcap:in.pcap\", or output = …";
             document.problem_at(&format!("port[{index}]"), "has neither input nor output", remedy);
@@ -163,6 +166,22 @@ fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, docum
     }
 }
 
+/// A function that decides how packets leave has no function behind it.
+fn last(config: &Config, document: &mut Document<'_, '_>) {
+    for (chain, rule) in config.chain.iter().enumerate() {
+        let before_last = rule.functions.len().saturating_sub(1);
+        for (index, name) in rule.functions[..before_last].iter().enumerate() {
+            let function = config.functions.get(name);
+            if function.is_some_and(|function| function.factory.is_last()) {
+                let problem =
+                    format!("`{name}` has functions behind it, and it decides how packets leave its chain");
+                let at = format!("chain[{chain}].functions[{index}]");
+                document.problem_at(&at, &problem, "put it at the end of the chain");
+            }
+        }
+    }
+}
+
 /// There is a way to group flows that serves all functions of all chains: runtimes and switches have one for everything.
 fn affinities(config: &Config, document: &mut Document<'_, '_>) {
     let mut joined = (Affinity::Flow, "");
@@ -277,16 +296,21 @@ fn describe(affinity: Affinity) -> &'static str {
 fn instances(config: &Config, document: &mut Document<'_, '_>) {
     let worker = WorkerInfo {
         runtime: 0,
-        runtimes: config.most_runtimes(),
+        runtimes: config.runtimes,
         // What is wrong with settings does not depend on it, and tables are made to its size.
         flows_max: config.flows_max.min(1024),
         seed: 0,
     };
     for (name, function) in &config.functions {
-        if let Err(error) = function
+        let (mut variables, mut objects) = (nf::variables::Variables::local(), WorkerObjects::default());
+        let made = function
             .factory
-            .instantiate(&worker, &mut nf::variables::Variables::local())
-        {
+            .instantiate(&worker, &mut variables, &mut objects.of(name));
+        if !config.member.is_empty() && !objects.kinds().is_empty() {
+            let refusal = crate::run::objects::refusal();
+            document.problem_at(&named_at(config, name), &refusal.problem, &refusal.remedy);
+        }
+        if let Err(error) = made {
             if let Some(place) = &error.place {
                 let setting = format!("function.{name}.{}", error.at);
                 let problem = Problem::on_line(place).saying(setting, &*error.problem, &*error.remedy);

@@ -18,7 +18,7 @@
 //! ([`layout`](super::layout)). Members of one host share memory, those of different ones speak over Geneve in UDP
 //! ([decision 13](../../../../docs/decisions/0013-links-between-processes.md)). `flowkeep run` has all members in one process.
 //!
-//! Not here: the keys themselves, which only who starts a member reads ([`crate::run`](crate)).
+//! Not here: the keys themselves, which only a member's process reads ([`crate::run`](crate)).
 
 use super::document::Document;
 use super::problem::write_instead;
@@ -45,8 +45,8 @@ pub struct Cluster {
     /// the first of `keys`.
     #[schemars(example = &"edge.key")]
     pub seed: Option<String>,
-    /// `"keys"`: frames between hosts have a tag that only who has a key can make. `"damage-only"`: a tag that anybody can make, for a wire that nobody
-    /// else is on. Default `"keys"`.
+    /// `"keys"`: frames between hosts have a tag that needs the key. `"damage-only"`: a tag that any sender can make, for a
+    /// wire that no stranger is on. Default `"keys"`.
     #[schemars(example = &"keys")]
     pub protection: Protection,
     /// UDP port of the links between hosts, the same on all of them. Default 6081, Geneve's.
@@ -121,6 +121,9 @@ pub struct Member {
     #[serde(default)]
     #[schemars(example = &"left.jsonl")]
     pub events: Option<String>,
+    /// Of a member that is not listed: the number of its first runtime, which the coordinator has given.
+    #[serde(skip)]
+    pub first: Option<u16>,
 }
 
 impl Member {
@@ -136,6 +139,8 @@ fn here() -> String {
 
 /// The name of a cluster that has none.
 pub const NAME: &str = "flowkeep";
+/// Runtimes of members that are not listed, if `runtimes_max` does not say.
+pub const ROOM: u16 = 8;
 /// The most keys.
 pub const KEYS_MAX: usize = protocols::channel::auth::KEYS_MAX;
 
@@ -147,7 +152,7 @@ impl Cluster {
 }
 
 /// A name that can be part of a file's.
-fn is_good_name(name: &str) -> bool {
+pub(crate) fn is_good_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     !name.is_empty() && name.len() <= 32 && name.chars().all(good)
 }
@@ -213,11 +218,6 @@ fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
             _ => {}
         }
     }
-    if config.runtimes_max.is_some() {
-        let remedy = "take this line out; name members of which some are started later";
-        document.problem_at("runtimes_max", "is for a cluster of one process", remedy);
-        config.runtimes_max = None;
-    }
     type Count = fn(&super::Member) -> u16;
     let kinds: [(&str, Count); 2] = [
         ("switches", |member| member.switches.unwrap_or(0)),
@@ -241,6 +241,19 @@ fn workers(config: &mut Config, document: &mut Document<'_, '_>) {
         sum.clamp(1, 64) as u16
     });
     [config.switches, config.runtimes] = sums;
+    if let Some(most) = config.runtimes_max
+        && most < config.runtimes
+    {
+        let problem = format!(
+            "is {most}, and the members have {} runtimes together",
+            config.runtimes
+        );
+        let remedy = format!(
+            "write runtimes_max = {}, or more for members that are not listed",
+            config.runtimes
+        );
+        document.problem_at("runtimes_max", &problem, &remedy);
+    }
 }
 
 /// Of a capture's packets only one process would know the times.
@@ -405,7 +418,7 @@ fn keys(config: &Config, document: &mut Document<'_, '_>) {
         document.problem_at(
             "cluster.keys",
             &problem,
-            "take those out that nobody sends with any more",
+            "take those out that no member sends with any more",
         );
     }
     match cluster.protection {
@@ -579,11 +592,19 @@ mod tests {
             ("runtimes = 2", "is said of the cluster and of its members")
         );
 
-        let (line, problem, _) = wrong(&["runtimes_max = 3\n", CLUSTER, &front, &left]);
+        let two = member("left", "runtimes = 2");
+        let (line, problem, remedy) = wrong(&["runtimes_max = 1\n", CLUSTER, &front, &two]);
         assert_eq!(
             (line.as_str(), problem.as_str()),
-            ("runtimes_max = 3", "is for a cluster of one process")
+            (
+                "runtimes_max = 1",
+                "is 1, and the members have 2 runtimes together"
+            )
         );
+        assert!(remedy.contains("runtimes_max = 2"));
+        let most = |first: &str, nodes: &str| read(&[first, CLUSTER, &front, nodes]).unwrap().most_runtimes();
+        assert_eq!([most("", &two), most("runtimes_max = 3\n", &two)], [10, 3]);
+        assert_eq!(most("", &member("left", "runtimes = 60")), 64);
 
         let (_, problem, remedy) = wrong(&[CLUSTER, &left]);
         assert_eq!(

@@ -1,8 +1,9 @@
 //! Which workers and ports there are, who has them, and their numbers: the same in every process that reads the configuration.
 //!
-//! Workers are numbered in the order of the members, switches and runtimes each from 0. A member's ports are dealt out to its switches in
-//! turn. A port's number in the cluster is `place * switches + switch`, with its place among its switch's ports, so whoever has the
-//! number has the switch by a division.
+//! Workers are numbered in the order of the members, switches and runtimes each from 0. A member's
+//! ports are dealt out to its switches in turn. A port's number in the cluster is
+//! `place * switches + switch`, with its place among its switch's ports. So a division of the
+//! number gives the switch.
 //!
 //! ```text
 //!   member front: switches = 2      switch 0  ports 0, 2, …      (configuration's order, front's ports)
@@ -10,6 +11,9 @@
 //!   member left:  runtimes = 1      runtime 0
 //!   member right: runtimes = 2      runtime 1, runtime 2
 //! ```
+//!
+//! Numbers of runtimes behind those of the members are for members that are not listed (`runtimes_max`): the coordinator gives them
+//! ([`crate::member::newcomer`]).
 //!
 //! Not here: opening and making them ([`crate::run`](crate)).
 
@@ -129,15 +133,19 @@ impl Layout {
         };
         let rank = |other| {
             let (other, there) = member(other)?;
-            let racks = [here, there].map(|member| member.rack.as_ref().unwrap_or(&member.host));
-            match (racks[0] != racks[1], here.host != there.host) {
-                _ if other == number => None,
-                (true, true) => Some(0),
-                (false, true) => Some(1),
-                (_, false) => Some(2),
-            }
+            (other != number).then(|| Self::replica_rank(here, there))
         };
         (0..runtimes).map(rank).collect()
+    }
+
+    /// The same of one member's runtimes for those of another.
+    pub fn replica_rank(here: &Member, there: &Member) -> u8 {
+        let racks = [here, there].map(|member| member.rack.as_ref().unwrap_or(&member.host));
+        match (racks[0] != racks[1], here.host != there.host) {
+            (true, true) => 0,
+            (false, true) => 1,
+            (_, false) => 2,
+        }
     }
 
     /// The place in the configuration of the member that has a worker; none in a cluster without members.
@@ -152,7 +160,10 @@ impl Layout {
 /// The numbers of a member's workers of one kind.
 fn numbers(config: &Config, member: usize, of: fn(&Member) -> Option<u16>) -> Range<usize> {
     let count = |member: &Member| usize::from(of(member).unwrap_or(0));
-    let first: usize = config.member[..member].iter().map(count).sum();
+    let first = match config.member[member].first {
+        Some(first) => first.into(),
+        None => config.member[..member].iter().map(count).sum(),
+    };
     first..first + count(&config.member[member])
 }
 

@@ -40,6 +40,8 @@ pub mod check;
 pub mod cluster;
 pub mod document;
 pub mod layout;
+pub mod page;
+pub mod ports;
 pub mod problem;
 pub mod schema;
 pub mod store;
@@ -72,8 +74,9 @@ pub struct Config {
     #[schemars(range(min = 1, max = 64), example = 2)]
     #[serde(deserialize_with = "values::from_1_to_64")]
     pub runtimes: u16,
-    /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs, 1 to 64; not fewer than `runtimes`. Ports
-    /// of address translation are shared out among so many. Default: as many as `runtimes`.
+    /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs, 1 to 64; not fewer than `runtimes`. Those beyond
+    /// `runtimes` borrow ports of address translation from the others. With members: with those of members that are not listed, which join while the
+    /// others run; not fewer than the members have. Default: as many as `runtimes`; with members, 8 more than they have, and 64 at most.
     #[schemars(range(min = 1, max = 64), example = 4)]
     #[serde(deserialize_with = "values::workers")]
     pub runtimes_max: Option<u16>,
@@ -214,7 +217,8 @@ pub enum Clock {
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The one with the fewest flows.
+    /// The one with the least to do, by packets and processor time; where nothing is known of that,
+    /// by flows.
     LeastLoaded,
     /// One after the other.
     RoundRobin,
@@ -483,6 +487,9 @@ pub struct Log {
     /// on. Default: it grows.
     #[schemars(example = &"64 MiB")]
     pub max_size: Option<nf::ByteSize>,
+    /// A file whose first line is so old is renamed likewise. Default: no file is too old.
+    #[schemars(example = &"24h")]
+    pub max_age: Option<nf::Period>,
     /// How many renamed files are kept, besides the one that is written. Default 4.
     pub keep: u32,
     /// Address and port of a syslog collector: each line is sent there over UDP, too (RFC 5424). Default: nowhere.
@@ -500,6 +507,7 @@ impl Default for Log {
         Log {
             events: None,
             max_size: None,
+            max_age: None,
             keep: 4,
             syslog: None,
             ipfix: None,
@@ -528,10 +536,17 @@ impl PartialEq for Function {
     }
 }
 
+/// The most runtimes of a cluster.
+const RUNTIMES_MAX: u16 = 64;
+
 impl Config {
     /// How many runtimes there may be.
     pub fn most_runtimes(&self) -> u16 {
-        self.runtimes_max.unwrap_or(self.runtimes).max(self.runtimes)
+        let room = match self.member.is_empty() {
+            true => self.runtimes,
+            false => (self.runtimes + cluster::ROOM).min(RUNTIMES_MAX),
+        };
+        self.runtimes_max.unwrap_or(room).max(self.runtimes)
     }
 
     /// Whether runtimes keep copies of each other's flows.
@@ -684,7 +699,7 @@ fn hide_passwords(tree: &mut toml::Table) {
         .flatten()
     {
         match value {
-            toml::Value::String(uri) if name == "uri" => {
+            toml::Value::String(uri) if name == "uri" || name == "mirror" => {
                 let shown = stores::without_secret(uri);
                 if shown != *uri {
                     let mut hasher = DefaultHasher::new();

@@ -10,13 +10,14 @@
 //!
 //! Not here: finding what is wrong ([`document`](super::document), [`check`](super::check)).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
 /// One thing that is wrong.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file, as it was named.
     pub file: String,

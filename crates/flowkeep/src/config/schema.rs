@@ -79,7 +79,7 @@ fn items<'s>(root: &'s Value, place: &'s Value) -> Option<&'s Value> {
 }
 
 /// Follows a reference into the schema's definitions.
-fn resolved<'s>(root: &'s Value, place: &'s Value) -> &'s Value {
+pub(super) fn resolved<'s>(root: &'s Value, place: &'s Value) -> &'s Value {
     match place["$ref"]
         .as_str()
         .and_then(|reference| reference.strip_prefix('#'))

@@ -29,9 +29,12 @@ use std::fmt;
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
-    /// The store: `memory:`, `redb:PATH`, or `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`. Default: none.
+    /// The store: `memory:`, `redb:PATH`, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` (`rediss://` with TLS), or `cassandra://HOST[:PORT][/KEYSPACE]`. Default: none.
     #[schemars(with = "Option<String>", example = &"redis://127.0.0.1")]
     pub uri: Option<StoreUri>,
+    /// A second store that gets everything, too. Functions read from the first. Default: none.
+    #[schemars(with = "Option<String>", example = &"redb:/var/lib/flowkeep/store")]
+    pub mirror: Option<StoreUri>,
     /// How long changes are collected before the store is told, up to `"1h"`. `"0s"`: it is told at once. Default `"1ms"`.
     #[schemars(with = "Option<String>", example = &"1ms")]
     pub interval: Option<Interval>,
@@ -49,6 +52,9 @@ pub struct FunctionStore {
     /// Its own store; `"none"` for none. Default: that of `[store]`.
     #[schemars(with = "Option<String>", example = &"none")]
     pub uri: Option<StoreUri>,
+    /// The mirror of its own store. Default: that of `[store]`, where the store is, too.
+    #[schemars(with = "Option<String>", example = &"none")]
+    pub mirror: Option<StoreUri>,
     /// Its own interval.
     #[schemars(with = "Option<String>", example = &"100ms")]
     pub interval: Option<Interval>,
@@ -62,7 +68,7 @@ pub struct FunctionStore {
 pub struct StoreUri(String);
 
 impl StoreUri {
-    /// With the password, for who opens it; `None` for no store.
+    /// With the password, to open the store; `None` for no store.
     pub fn secret(&self) -> Option<&str> {
         (self.0 != "none").then_some(&self.0)
     }
@@ -127,6 +133,16 @@ impl Store {
         Some((uri.secret()?, consistency))
     }
 
+    /// The store that mirrors a function's; `None` for none.
+    pub fn mirror_of(&self, function: &str) -> Option<&str> {
+        let own = self.function.get(function);
+        let usual = match own.and_then(|own| own.uri.as_ref()) {
+            Some(_) => None,
+            None => self.mirror.as_ref(),
+        };
+        own.and_then(|own| own.mirror.as_ref()).or(usual)?.secret()
+    }
+
     fn times(&self, own: Option<&FunctionStore>) -> (u64, u64) {
         let interval = own.and_then(|own| own.interval).or(self.interval);
         let bound = own.and_then(|own| own.bound).or(self.bound);
@@ -140,6 +156,7 @@ impl Store {
 /// What no single setting shows.
 pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
     let store = &config.store;
+    mirrors(store, document);
     let mut late = |at: &str, own: Option<&FunctionStore>| {
         let (interval, bound) = store.times(own);
         if bound < interval {
@@ -170,6 +187,34 @@ pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
             &format!("store.function.{name}"),
             &problem,
             &write_instead(name, &known),
+        );
+    }
+}
+
+/// A mirror is of a store, and is another one.
+fn mirrors(store: &Store, document: &mut Document<'_, '_>) {
+    let own = store.function.iter();
+    let own = own.map(|(name, own)| {
+        (
+            format!("store.function.{name}"),
+            own.uri.as_ref(),
+            own.mirror.as_ref(),
+        )
+    });
+    let usual = ("store".to_owned(), store.uri.as_ref(), store.mirror.as_ref());
+    for (at, uri, mirror) in std::iter::once(usual).chain(own) {
+        let (uri, Some(mirror)) = (uri.or(store.uri.as_ref()), mirror.and_then(StoreUri::secret)) else {
+            continue;
+        };
+        let problem = match uri.and_then(StoreUri::secret) {
+            None => "there is no store that it mirrors",
+            Some(uri) if uri == mirror => "it is the store itself",
+            Some(_) => continue,
+        };
+        document.problem_at(
+            &format!("{at}.mirror"),
+            problem,
+            "name two stores: `uri` and `mirror`",
         );
     }
 }

@@ -265,19 +265,22 @@ pub fn ip_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<I
     deserializer.deserialize_str(text).map(|address| Some(address.0))
 }
 
+/// A link-layer address, of words.
+pub fn link_address_of(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Option<Vec<u8>> = (text.split(':'))
+        .map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2))
+        .collect();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| format!("`{text}` is no link address; write six bytes, like \"52:54:00:12:34:56\""))
+}
+
 /// A link-layer address.
 pub fn link_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 6]>, D::Error> {
     struct Address([u8; 6]);
     impl FromStr for Address {
         type Err = String;
         fn from_str(text: &str) -> Result<Self, String> {
-            let bytes: Option<Vec<u8>> = (text.split(':'))
-                .map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2))
-                .collect();
-            let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-            bytes.map(Address).ok_or_else(|| {
-                format!("`{text}` is no link address; write six bytes, like \"52:54:00:12:34:56\"")
-            })
+            link_address_of(text).map(Address)
         }
     }
     let text = Text::<Address>(PhantomData, "a link address, like \"52:54:00:12:34:56\"");

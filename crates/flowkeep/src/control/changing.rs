@@ -13,7 +13,8 @@
 //! This end may die at any place. Before `Configure` nothing is decided, and members take back what they hold. Behind it the coordinator tells members, with or without
 //! this end. Where the answer to `Configure` is lost, the coordinator's status says which it was.
 //!
-//! A rollback is a change to the text before, which the coordinator has.
+//! A rollback is a change to the text before, which the coordinator has. A trial (`--confirm`) is the coordinator's: its record in the log
+//! says until when, so this end may go, and whichever coordinator there is then has all members go back.
 //!
 //! Not here: a member's half (`crate::apply::joined`), what the coordinator checks (`coordinator::decider`).
 
@@ -21,6 +22,7 @@ use super::members::{Members, OfMember, with_remedy};
 use super::{Answer, FOREIGN, REQUEST_MAX, Request};
 use crate::apply::joined::{Part, PartDone, Prepared};
 use crate::apply::report::{Change, CutCount, MemberPart, Outcome, Receipt};
+use crate::apply::trial::time_of;
 use crate::apply::{Ask, LISTED_MAX};
 use crate::config::chains::chains_of;
 use coordinator::agent::CallError;
@@ -55,22 +57,48 @@ struct Text {
     is_chains: bool,
 }
 
+/// Why an attempt came to nothing; nothing has changed.
+enum Failed {
+    /// The view changed between the members' answers and the decision, and the configuration did not.
+    ByView(String),
+    Else(String),
+}
+
+impl From<String> for Failed {
+    fn from(problem: String) -> Self {
+        Failed::Else(problem)
+    }
+}
+
+impl From<&str> for Failed {
+    fn from(problem: &str) -> Self {
+        problem.to_owned().into()
+    }
+}
+
+/// So often a change is attempted while members come and go.
+const ATTEMPTS: u32 = 5;
+
 /// Says what a change would do, or makes it, at all members.
 pub(super) fn change(members: &mut Members, ask: &Ask) -> Result<Change, String> {
-    if ask.confirm_ms.is_some() {
-        return Err(
-            "a configuration is on trial in one process only: over the cluster say `flowkeep chain apply` without --confirm, and `flowkeep chain \
-             rollback` to go back"
-                .to_owned(),
-        );
+    let mut attempts = 1;
+    loop {
+        match attempt(members, ask) {
+            Err(Failed::ByView(_)) if attempts < ATTEMPTS => attempts += 1,
+            Err(Failed::ByView(problem) | Failed::Else(problem)) => return Err(problem),
+            Ok(change) => return Ok(change),
+        }
     }
+}
+
+fn attempt(members: &mut Members, ask: &Ask) -> Result<Change, Failed> {
+    let trial = trial_of(ask)?;
     let status = members.line().status().map_err(|error| with_remedy(&error))?;
     let number = status.configuration.as_ref().map_or(1, |of| of.number);
     let names = of_view(&status);
     if names.is_empty() {
-        return Err(
-            "no member is there by the coordinator's view; `flowkeep cluster status` shows it".to_owned(),
-        );
+        let problem = "no member is there by the coordinator's view; `flowkeep cluster status` shows it";
+        return Err(problem.into());
     }
     let text = text_of(members, ask)?;
     let part = Part {
@@ -95,14 +123,32 @@ pub(super) fn change(members: &mut Members, ask: &Ask) -> Result<Change, String>
             change,
         } => (before, digest, change),
     };
-    let decided = decide(members, &status, &names, (next, digest), (before, text));
+    let decided = decide(members, &status, &names, (next, digest, trial), (before, text));
     if let Err(problem) = decided {
         take_back(members, &names, next, ask);
         return Err(problem);
     }
-    change.receipt = Some(wait(members, &names, next)?);
+    let mut receipt = wait(members, &names, next)?;
+    receipt.confirm_seconds = (trial > 0).then(|| Duration::from_millis(trial).as_secs_f64());
+    change.receipt = Some(receipt);
     change.outcome = Outcome::Applied;
     Ok(*change)
+}
+
+/// Milliseconds of the trial that is asked for; 0 for none.
+fn trial_of(ask: &Ask) -> Result<u64, String> {
+    let Some(ms) = ask.confirm_ms else {
+        return Ok(0);
+    };
+    if ask.dry || ask.rollback {
+        return Err("only `chain apply FILE` can be confirmed".to_owned());
+    }
+    time_of(ms).map(|_| ms)
+}
+
+/// The configuration that is on trial stays at all members; its number.
+pub(super) fn confirm(members: &mut Members) -> Result<u64, String> {
+    members.line().confirm().map_err(|error| with_remedy(&error))
 }
 
 /// The names of the members of the view.
@@ -156,7 +202,7 @@ fn prepare(members: &mut Members, names: &[String], part: Part, ask: &Ask) -> Re
     judged.inspect_err(|_| take_back(members, names, number, ask))
 }
 
-/// What is held is not wanted. Who does not hear it takes it back by itself.
+/// What is held is not wanted. A member that does not hear it takes it back by itself.
 fn take_back(members: &mut Members, names: &[String], number: u64, ask: &Ask) {
     if !ask.dry {
         let requests = names
@@ -318,9 +364,9 @@ fn decide(
     members: &mut Members,
     status: &StatusAnswer,
     names: &[String],
-    (number, digest): (u64, String),
+    (number, digest, trial): (u64, String, u64),
     (digest_before, text): (String, Text),
-) -> Result<(), String> {
+) -> Result<(), Failed> {
     let decided = members
         .line()
         .configuration()
@@ -339,12 +385,27 @@ fn decide(
         text: chains.ok_or("chains and functions of this text cannot be read")?,
         digest_before,
         text_before,
+        trial,
+        ..Configuration::default()
     };
     match members.line().configure(status.view, configuration) {
         Ok(()) => Ok(()),
         Err(error) if is_decided_anyway(members, &error, number, &digest) => Ok(()),
-        Err(error) => Err(with_remedy(&error)),
+        Err(error) if is_overtaken(&error) && is_in_force(members, number - 1) => {
+            Err(Failed::ByView(with_remedy(&error)))
+        }
+        Err(error) => Err(with_remedy(&error).into()),
     }
+}
+
+fn is_overtaken(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(status) if refusal::is(status, Refusal::Overtaken))
+}
+
+/// Whether the newest configuration has this number.
+fn is_in_force(members: &mut Members, number: u64) -> bool {
+    let status = members.line().status().ok();
+    status.is_some_and(|status| status.configuration.map_or(1, |of| of.number) == number)
 }
 
 /// Of a decision without an answer: whether the coordinator has made it.
@@ -354,8 +415,7 @@ fn is_decided_anyway(members: &mut Members, error: &CallError, number: u64, dige
         _ => false,
     };
     // One that was overtaken may have been overtaken by its own first try.
-    let is_overtaken = matches!(error, CallError::Refused(status) if refusal::is(status, Refusal::Overtaken));
-    if is_refused && !is_overtaken {
+    if is_refused && !is_overtaken(error) {
         return false;
     }
     let status = members.line().status().ok();
@@ -376,7 +436,7 @@ fn chains_at(members: &mut Members, names: &[String]) -> Result<String, String> 
     Err(why)
 }
 
-/// Waits until members have what was decided: what came of it, and who has not.
+/// Waits until members have what was decided: what came of it, and which members do not.
 fn wait(members: &mut Members, names: &[String], number: u64) -> Result<Receipt, String> {
     let (began, mut receipts) = (Instant::now(), BTreeMap::new());
     let mut lagging: BTreeMap<String, String> = names
@@ -536,7 +596,7 @@ mod tests {
         assert_eq!((change.outcome, change.flows_cut), (Outcome::RefusedToCut, 7));
         let cut = judged(both(Outcome::WouldCut, 7), &ask(false, true));
         assert!(matches!(cut, Ok(Verdict::Go { .. })));
-        // Who only asks decides nothing, with leave or without.
+        // A dry request decides nothing, with leave or without.
         for cut in [false, true] {
             let change = stopped(judged(both(Outcome::WouldCut, 7), &ask(true, cut)));
             assert_eq!(change.outcome, Outcome::WouldCut);

@@ -1,7 +1,8 @@
 //! The tool's end: of one process's control socket, or of a coordinator that asks all members.
 
 use super::members::Members;
-use super::{Answer, Reply, Request};
+use super::{Answer, FOREIGN, Reply, Request};
+use crate::cluster::Observed;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -109,11 +110,45 @@ impl Client {
         }
     }
 
+    /// What has been seen since the last time by what is watched. With `is_last`, nothing is kept back to be told in order.
+    pub fn observed(&mut self, is_last: bool) -> Result<Observed, String> {
+        match &mut self.way {
+            Way::Socket(socket) => match socket.ask(&Request::Observed)? {
+                Answer::Observed(observed) => Ok(*observed),
+                _ => Err(FOREIGN.into()),
+            },
+            Way::Members(members) => members.observed(is_last),
+        }
+    }
+
+    /// Whether it is all members that answer, or one of them by the coordinator.
+    pub fn is_wide(&self) -> bool {
+        matches!(self.way, Way::Members(_))
+    }
+
     /// Members whose answers are missing in what was asked so far, and why.
     pub fn missing(&self) -> BTreeMap<String, String> {
         match &self.way {
             Way::Socket(_) => BTreeMap::new(),
             Way::Members(members) => members.missing().clone(),
+        }
+    }
+
+    /// Over the cluster: which runtime of another member has the least load.
+    pub fn replica_by_load(&mut self, runtime: u16) -> Result<u16, String> {
+        match &mut self.way {
+            Way::Socket(_) => {
+                Err("one process does not say what all runtimes do: ask over the cluster (--cluster), or name one with --at".to_owned())
+            }
+            Way::Members(members) => members.replica_by_load(runtime),
+        }
+    }
+
+    /// Over the cluster: which life of a runtime the newest view has.
+    pub fn life_of(&mut self, runtime: u16) -> Result<Option<u64>, String> {
+        match &mut self.way {
+            Way::Socket(_) => Ok(None),
+            Way::Members(members) => members.life_of(runtime),
         }
     }
 
@@ -331,7 +366,8 @@ mod tests {
         );
     }
 
-    /// Whether somebody is served who comes now, in whatever time the threads of those before need to see that they are gone.
+    /// Whether the server serves a new client. The threads of earlier clients need some time to see
+    /// that these are gone.
     fn is_served(server: &Server) -> bool {
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_secs(60) {
@@ -400,6 +436,6 @@ mod tests {
         let threads = threads.count();
         assert!(threads < 8 * CONNECTIONS_MAX, "{threads} threads");
         drop(open);
-        assert!(is_served(&server), "whoever comes after the crowd is served");
+        assert!(is_served(&server), "a client behind the crowd is served");
     }
 }

@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   request ─► who is there? (the coordinator's status, looked at again each second)
+//!   request ─► which members are there? (the coordinator's status, looked at again each second)
 //!           ─► whom does it concern? ─► Relay to each of them, at once ─► answers, merged (merging.rs) ─► one answer
 //!                                                                     └─ none, or an error ─► missing: member, why
 //! ```
@@ -12,11 +12,12 @@
 //! |---|---|
 //! | `Status`, `Flow`, `Threads`, `Function`, `Replication` | all members; the two last to those with runtimes |
 //! | `Flows` | the member of the cursor's runtime; behind its last flow, the next member with runtimes |
-//! | `Leaving`, `Remove`, `Kill` | the member that has the runtime |
-//! | `Move`, `Delete` | the member of the flow, or of the runtime that gives; otherwise all with a runtime that gives |
+//! | `Leaving`, `Remove`, `Kill`, `Fail`, `Replica` | the member that has the runtime |
+//! | `Move`, `Delete` | the member of the flow, or of the runtime that gives; otherwise all with a runtime that gives. A count without a target goes to the least load |
 //! | `Receipt` | the members of its parts; one that does not answer is an error here, since an order may go on there |
 //! | `Orders`, `Cancel`, `Add`, `Stop` | one member, which must be said |
 //! | `Change` | all members, in two phases ([`super::changing`]) |
+//! | `Watch` | all members, each of which has a part of it ([`super::observing`]) |
 //!
 //! Members are those that the newest view has, and those that are connected to answer. Numbers of runtimes are the cluster's, and the view says whose they are.
 //!
@@ -26,29 +27,36 @@
 
 use super::changing;
 use super::merging::{merged, tagged};
+use super::observing;
 use super::rights::Reach;
 use super::{Answer, FOREIGN, Key, Reply, Request};
-use crate::cluster::Cursor;
+use crate::apply::trial::TrialStatus;
+use crate::cluster::{Cursor, Observed};
 use crate::moving::{Deletion, Order, Part, Receipt};
 use crate::report::FlowList;
-use crate::run::MEMBERS_RUNTIMES;
+use crate::run::part::MEMBERS_RUNTIMES;
 use coordinator::agent::CallError;
 use coordinator::operator::{Line, Operator};
-use coordinator::proto::{StatusAnswer, WorkerRole};
+use coordinator::proto::{Decided, Standing, StatusAnswer, WorkerRole};
 use coordinator::refusal::{self, Refusal};
+use runtime::switch::Load;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Who is there is looked at again after so long.
+/// The coordinator's status is looked at again after so long.
 const LOOK: Duration = Duration::from_secs(1);
 /// Flows in an answer at first; where they are longer than an answer may be, fewer are asked for.
 const FLOWS_AT_ONCE: usize = 250;
 
-/// Who is there, and whose which runtime is.
+/// The members that are there, and the member of each runtime.
 #[derive(Default, Debug)]
 struct Plan {
     members: BTreeSet<String>,
     runtimes: BTreeMap<u16, String>,
+    /// Of runtimes that get new groups: what they do.
+    loads: BTreeMap<u16, Load>,
+    /// The configuration on trial.
+    trial: Option<TrialStatus>,
 }
 
 impl Plan {
@@ -56,6 +64,8 @@ impl Plan {
         let mut plan = Plan {
             members: status.serving.iter().cloned().collect(),
             runtimes: BTreeMap::new(),
+            loads: BTreeMap::new(),
+            trial: status.configuration.as_ref().and_then(trial_of),
         };
         for member in &status.members {
             plan.members.insert(member.name.clone());
@@ -64,9 +74,28 @@ impl Plan {
                 && let Ok(number) = u16::try_from(worker.number)
             {
                 plan.runtimes.insert(number, member.name.clone());
+                let standing = member.member.as_ref().map(|member| member.standing());
+                let load = member.load.filter(|_| !member.suspected);
+                if let (Some(Standing::Running), Some(load)) = (standing, load) {
+                    let of = Load {
+                        packets: load.packet_rate,
+                        cpu: load.cpu.into(),
+                    };
+                    plan.loads.insert(number, of);
+                }
             }
         }
         plan
+    }
+
+    /// The runtime with the smallest load of those that are meant; none, if loads say nothing.
+    fn least_loaded(&self, is_meant: impl Fn(u16) -> bool) -> Option<u16> {
+        let takers = self.loads.iter().filter(|(number, _)| is_meant(**number));
+        let (numbers, loads): (Vec<u16>, Vec<Option<Load>>) =
+            takers.map(|(number, load)| (*number, Some(*load))).unzip();
+        let shares = Load::shares(&loads).into_iter().zip(numbers);
+        let known = shares.filter_map(|(share, number)| Some((share?, number)));
+        known.min().map(|(_, number)| number)
     }
 
     /// Members with a runtime that is meant.
@@ -75,6 +104,15 @@ impl Plan {
         let members: BTreeSet<&String> = meant.map(|(_, member)| member).collect();
         members.into_iter().cloned().collect()
     }
+}
+
+/// What is on trial, by the coordinator.
+fn trial_of(decided: &Decided) -> Option<TrialStatus> {
+    (decided.trial > 0).then(|| TrialStatus {
+        file: format!("configuration {} of the cluster", decided.number),
+        generation: decided.number,
+        seconds_left: Duration::from_millis(decided.trial).as_secs_f64(),
+    })
 }
 
 /// What came of asking a member.
@@ -88,6 +126,13 @@ pub struct Members {
     looked: Option<Instant>,
     flows_at_once: usize,
     missing: BTreeMap<String, String>,
+    pub(super) watch: Option<observing::Watch>,
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        observing::end(self);
+    }
 }
 
 impl std::fmt::Debug for Members {
@@ -109,6 +154,7 @@ impl Members {
             looked: None,
             flows_at_once: FLOWS_AT_ONCE,
             missing: BTreeMap::new(),
+            watch: None,
         };
         members.look()?;
         Ok(members)
@@ -124,13 +170,33 @@ impl Members {
         self.plan.runtimes.get(&runtime).map(String::as_str)
     }
 
-    fn look(&mut self) -> Result<(), String> {
-        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+    /// Looks which members are there, if the last look is long ago; whether it did.
+    pub(super) fn look(&mut self) -> Result<bool, String> {
+        let is_long_ago = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        if is_long_ago {
             let status = self.line.status().map_err(|error| error.to_string())?;
             self.plan = Plan::of(&status);
             self.looked = Some(Instant::now());
         }
-        Ok(())
+        Ok(is_long_ago)
+    }
+
+    /// Whom a watch concerns.
+    pub(super) fn there(&self) -> Vec<String> {
+        match &self.only {
+            Some(only) => vec![only.clone()],
+            None => self.plan.members.iter().cloned().collect(),
+        }
+    }
+
+    /// These have not answered.
+    pub(super) fn miss(&mut self, members: BTreeMap<String, String>) {
+        self.missing.extend(members);
+    }
+
+    /// What has been seen since the last time by what is watched; with `is_last`, all of it.
+    pub fn observed(&mut self, is_last: bool) -> Result<Observed, String> {
+        observing::observed(self, is_last)
     }
 
     /// Asks those whom it concerns.
@@ -138,6 +204,12 @@ impl Members {
         if let (Request::Change(ask), None) = (request, &self.only) {
             let change = changing::change(self, ask)?;
             return Ok(Answer::Change(Box::new(change)));
+        }
+        if let (Request::Confirm, None) = (request, &self.only) {
+            return changing::confirm(self).map(Answer::Confirmed);
+        }
+        if let Request::Watch(observe) = request {
+            return observing::begin(self, observe);
         }
         if let Reach::OneProcess(why) = request.reach() {
             return Err(why.to_owned());
@@ -152,18 +224,36 @@ impl Members {
         let all = || self.plan.members.iter().cloned().collect();
         let with_runtimes = || self.plan.with_runtimes(|_| true);
         match request {
-            Request::Status | Request::Flow(_) | Request::Threads => self.ask_several(all(), request),
+            Request::Status => {
+                let trial = self.plan.trial.clone();
+                let mut answer = self.ask_several(all(), request)?;
+                if let Answer::Status(status) = &mut answer {
+                    status.trial = trial;
+                }
+                Ok(answer)
+            }
+            Request::Flow(_) | Request::Threads => self.ask_several(all(), request),
             Request::Function { .. } | Request::Replication { .. } => {
                 self.ask_several(with_runtimes(), request)
             }
             Request::Flows { from, limit } => self.page(*from, *limit),
-            Request::Leaving { runtime, .. } | Request::Remove { runtime } | Request::Kill { runtime } => {
+            Request::Leaving { runtime, .. }
+            | Request::Remove { runtime }
+            | Request::Kill { runtime }
+            | Request::Fail { runtime } => {
                 let owner = self.owner(*runtime)?;
                 self.ask_one(&owner, request)
             }
-            Request::Move(order) => self.order(order, request),
+            Request::Replica { runtime, replica } => {
+                if let Some(replica) = replica {
+                    self.owner(*replica)?;
+                }
+                let owner = self.owner(*runtime)?;
+                self.ask_one(&owner, request)
+            }
+            Request::Move(order) => self.order(order),
             Request::Delete(order) => match self.givers(order)? {
-                nobody if nobody.is_empty() => Ok(Answer::Deleted(Deletion::default())),
+                none if none.is_empty() => Ok(Answer::Deleted(Deletion::default())),
                 givers => self.ask_several(givers, request),
             },
             Request::Receipt { parts } => self.receipt(parts),
@@ -175,10 +265,42 @@ impl Members {
             Request::Prepare(_) | Request::TakeBack { .. } | Request::PartDone { .. } | Request::Chains => {
                 Err(self.say_member("a member is asked for its half"))
             }
+            Request::WatchPart { .. } | Request::ObservedPart { .. } | Request::EndWatch { .. } => {
+                Err(self.say_member("a member is asked for its part"))
+            }
             Request::Change(_) | Request::Confirm | Request::Watch(_) | Request::Observed => {
                 Err(FOREIGN.to_owned())
             }
         }
+    }
+
+    /// Of the runtimes of other members, the one with the least load: it may keep the copies of this one's flows.
+    pub fn replica_by_load(&mut self, runtime: u16) -> Result<u16, String> {
+        self.look()?;
+        let owner = self.owner(runtime)?;
+        let is_apart = |other: u16| {
+            self.plan
+                .runtimes
+                .get(&other)
+                .is_some_and(|member| *member != owner)
+        };
+        self.plan.least_loaded(is_apart).ok_or_else(|| {
+            format!(
+                "no runtime of another member than `{owner}` runs, or they do too little to tell which has the least load: name one with --at"
+            )
+        })
+    }
+
+    /// Which life of a runtime the newest view has.
+    pub fn life_of(&mut self, runtime: u16) -> Result<Option<u64>, String> {
+        let status = self.line.status().map_err(|error| error.to_string())?;
+        let all = status
+            .members
+            .iter()
+            .filter_map(|member| member.member.as_ref()?.worker);
+        let mut its =
+            all.filter(|worker| worker.role() == WorkerRole::Runtime && worker.number == u32::from(runtime));
+        Ok(its.next().map(|worker| worker.incarnation))
     }
 
     fn say_member(&self, why: &str) -> String {
@@ -326,11 +448,28 @@ impl Members {
         }
     }
 
-    fn order(&mut self, order: &Order, request: &Request) -> Result<Answer, String> {
+    /// Runtimes that take no flows, as they say themselves: drained or full.
+    fn closed(&mut self) -> Result<BTreeSet<u16>, String> {
+        let Answer::Status(status) = self.ask(&Request::Status)? else {
+            return Err(FOREIGN.to_owned());
+        };
+        let closed = status.runtimes.iter();
+        let closed = closed.filter(|of| of.leaving || of.absent || of.flows >= of.flows_max);
+        Ok(closed.map(|of| of.runtime).collect())
+    }
+
+    fn order(&mut self, order: &Order) -> Result<Answer, String> {
         for to in &order.to {
             self.owner(*to)?;
         }
         let givers = self.givers(order)?;
+        let mut order = order.clone();
+        // Some flows of one runtime: those are taken off it, and go where there is least to do.
+        if order.to.is_empty() && order.count.is_some() {
+            let closed = self.closed()?;
+            let takes = |number| Some(number) != order.from && !closed.contains(&number);
+            order.to.extend(self.plan.least_loaded(takes));
+        }
         if order.count.is_some() && order.from.is_none() && givers.len() > 1 {
             return Err(
                 "a count is of one runtime, and several members have runtimes that give; say which: --from N"
@@ -339,7 +478,7 @@ impl Members {
         }
         match givers.is_empty() {
             true => Ok(Answer::Ordered(Vec::new())),
-            false => self.ask_several(givers, request),
+            false => self.ask_several(givers, &Request::Move(order)),
         }
     }
 
@@ -394,5 +533,60 @@ pub(super) fn with_remedy(error: &CallError) -> String {
             format!("{error}. Nothing was done; show another certificate: --name operate, or --name admin")
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator::proto;
+
+    fn member(number: u32, standing: Standing, packet_rate: u64, suspected: bool) -> proto::MemberStatus {
+        let worker = proto::Worker {
+            role: WorkerRole::Runtime.into(),
+            number,
+            incarnation: 1,
+        };
+        proto::MemberStatus {
+            name: format!("m{number}"),
+            member: Some(proto::Member {
+                worker: Some(worker),
+                standing: standing.into(),
+            }),
+            load: Some(proto::Load {
+                packet_rate,
+                cpu: 10,
+                ..proto::Load::default()
+            }),
+            suspected,
+            ..proto::MemberStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_least_loaded_is_one_that_takes_flows() {
+        let plan = Plan::of(&StatusAnswer {
+            members: vec![
+                member(0, Standing::Running, 900, false),
+                member(1, Standing::Running, 300, false),
+                member(2, Standing::Leaving, 100, false),
+                member(3, Standing::Running, 100, true),
+                member(70_000, Standing::Running, 0, false),
+            ],
+            ..StatusAnswer::default()
+        });
+        assert_eq!(plan.least_loaded(|_| true), Some(1));
+        assert_eq!(plan.least_loaded(|number| number != 1), Some(0));
+        assert_eq!(plan.least_loaded(|_| false), None);
+        // Too little is done to say.
+        let idle = vec![
+            member(0, Standing::Running, 3, false),
+            member(1, Standing::Running, 2, false),
+        ];
+        let plan = Plan::of(&StatusAnswer {
+            members: idle,
+            ..StatusAnswer::default()
+        });
+        assert_eq!(plan.least_loaded(|_| true), None);
     }
 }

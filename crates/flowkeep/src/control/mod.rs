@@ -10,14 +10,16 @@
 //! ← {"error":"there is no function `nat`"}
 //! ```
 //!
-//! Whoever watches (`{"ask":"watch",…}`) asks again and again what has been seen (`{"ask":"observed"}`). The watch is the connection's: however
-//! the tool goes, it ends with that.
+//! A client that watches (`{"ask":"watch",…}`) asks again and again what has been seen
+//! (`{"ask":"observed"}`). The watch ends with its connection, however the client goes. Over the
+//! cluster each member is asked by itself, and its part of the watch has a number ([`watches`]).
 //!
 //! Bounds: a request is at most [`REQUEST_MAX`] bytes, a list of flows comes in pages of at most [`FLOWS_MAX`], and at most
 //! [`server::CONNECTIONS_MAX`] connections are served at once.
 //!
 //! Members of a cluster with a coordinator answer the same requests when it relays them; then certificates say who may do what
-//! ([`rights`]), and the tool asks all members as one ([`members`]). Whoever may open the socket may do everything.
+//! ([`rights`]), and the tool asks all members as one ([`members`]). A user who may open the socket
+//! may do everything.
 //!
 //! ```text
 //!   client ─┬─ socket ─────────────────────────────── server ─┬─► service ─► the cluster
@@ -28,9 +30,12 @@ mod changing;
 pub mod client;
 pub mod members;
 mod merging;
+mod observing;
 pub mod rights;
+pub mod scribe;
 pub mod server;
 pub mod service;
+pub mod watches;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, joined};
@@ -40,6 +45,7 @@ use crate::config::ReplicationPolicy;
 use crate::following;
 use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -129,6 +135,11 @@ pub enum Request {
         /// The runtime.
         runtime: u16,
     },
+    /// Has a member's process end at once, as a failure does, with all its runtimes.
+    Fail {
+        /// One of them.
+        runtime: u16,
+    },
     /// What is copied of a chain's flows.
     Replication {
         /// The chain.
@@ -136,12 +147,40 @@ pub enum Request {
         /// The policy; without, what the configuration says.
         policy: Option<ReplicationPolicy>,
     },
+    /// Which runtime keeps the copies of another one's flows.
+    Replica {
+        /// The runtime whose flows are copied.
+        runtime: u16,
+        /// The one that keeps them; without, the one that the layout says.
+        #[serde(default)]
+        replica: Option<u16>,
+    },
     /// The end.
     Stop,
     /// Begins to watch, for as long as the connection is open; a connection watches one thing.
     Watch(Box<Observe>),
     /// What has been seen since the last time.
     Observed,
+    /// Over the cluster: one member begins to watch, for as long as it is asked what it has seen.
+    WatchPart {
+        /// The watch's number, which the asker chooses by chance.
+        watch: u64,
+        /// What.
+        observe: Box<Observe>,
+        /// Of a trace: the mark of its packets, which is the same at all members.
+        #[serde(default)]
+        slot: Option<u8>,
+    },
+    /// What this member has seen since the last time.
+    ObservedPart {
+        /// The watch's number.
+        watch: u64,
+    },
+    /// The watch is over at this member.
+    EndWatch {
+        /// Its number.
+        watch: u64,
+    },
     /// The threads that step workers.
     Threads,
 }
@@ -163,12 +202,20 @@ pub enum Observe {
     Flows(following::Choice),
 }
 
-impl From<Observe> for Subject {
-    fn from(observe: Observe) -> Self {
-        match observe {
-            Observe::Flow { key, packets } => Subject::Flow {
-                key: key.into(),
-                packets,
+impl Observe {
+    /// The same for a cluster; of a trace over several members, with the mark of its packets.
+    fn subject(self, slot: Option<u8>) -> Subject {
+        match self {
+            Observe::Flow { key, packets } => match slot {
+                Some(slot) => Subject::FlowPart {
+                    key: key.into(),
+                    packets,
+                    slot,
+                },
+                None => Subject::Flow {
+                    key: key.into(),
+                    packets,
+                },
             },
             Observe::Packets(wanted) => Subject::Packets(wanted),
             Observe::Flows(choice) => Subject::Flows(choice),
@@ -180,7 +227,7 @@ impl From<Observe> for Subject {
 pub const FOREIGN: &str = "this answer is to another question: is the running Flowkeep of another version?";
 
 /// A flow's key as people write it.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// IP protocol number.
     pub protocol: u8,
@@ -240,17 +287,19 @@ pub enum Answer {
     Removed(Removal),
     /// To [`Request::Kill`]: what it had.
     Killed(Killed),
-    /// To [`Request::Replication`]: so it is.
+    /// To [`Request::Replication`] and [`Request::Replica`]: so it is.
     Replication,
-    /// To [`Request::Stop`]: it has begun.
+    /// To [`Request::Stop`] and [`Request::Fail`]: it has begun.
     Stopping,
-    /// To [`Request::Watch`]: it has begun.
+    /// To [`Request::Watch`] and [`Request::WatchPart`]: it has begun.
     Watching {
         /// The ports' names, by their numbers.
         ports: Vec<String>,
     },
-    /// To [`Request::Observed`].
+    /// To [`Request::Observed`] and [`Request::ObservedPart`].
     Observed(Box<Observed>),
+    /// To [`Request::EndWatch`].
+    WatchEnded,
     /// To [`Request::Threads`].
     Threads(Vec<ThreadShare>),
 }

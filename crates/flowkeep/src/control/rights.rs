@@ -2,14 +2,15 @@
 //!
 //! | right | requests |
 //! |---|---|
-//! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads`, `PartDone` |
-//! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Replication`, `Prepare` that is dry |
+//! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads`, `PartDone`, `WatchPart`, `ObservedPart`, `EndWatch` |
+//! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Fail`, `Replication`, `Replica`, `Prepare` that is dry |
 //! | admin | `Stop`, `Kill`, `Prepare`, `TakeBack`, `Chains` |
 //! | none will do | `Change`, `Confirm`, `Watch`, `Observed` |
 //!
 //! [`Request::reach`] is that table. The coordinator looks at it for operators ([`judge`]), a member for what is of one process.
-//! Words to a function may change what it does, so they are more than looking. A configuration says what the network lets through, for everybody and
-//! for good: it is the admin's. What it would change is shown to operators.
+//! Words to a function may change what it does, so they are more than looking. A configuration says
+//! what the network lets through, for all hosts and for good: it is the admin's. What it would
+//! change is shown to operators.
 
 use super::Request;
 use coordinator::identity::Right;
@@ -25,9 +26,9 @@ pub enum Reach {
 }
 
 const CHANGE: &str = "one member does not change its configuration alone, since it must be in force in all members or in none: say `flowkeep chain apply FILE \
-                      --cluster` without --member. A trial (--confirm) is of one process, and not over the cluster: `flowkeep chain rollback` goes back";
-const WATCH: &str = "packets are watched at one process, by its socket: on the member's host, say --socket (without --cluster, and without \
-                     FLOWKEEP_CLUSTER)";
+                      --cluster` without --member; and so with `flowkeep chain confirm` and `flowkeep chain rollback`";
+const WATCH: &str = "over the cluster each member has its part of a watch (watch_part), since a watch of one connection is a socket's: on the \
+                     member's host, say --socket (without --cluster, and without FLOWKEEP_CLUSTER)";
 
 impl Request {
     /// How far it goes.
@@ -39,6 +40,9 @@ impl Request {
             | Request::Receipt { .. }
             | Request::Orders
             | Request::Threads
+            | Request::WatchPart { .. }
+            | Request::ObservedPart { .. }
+            | Request::EndWatch { .. }
             | Request::PartDone { .. } => Right::Read,
             Request::Prepare(part) if part.dry => Right::Operate,
             Request::Function { .. }
@@ -48,7 +52,9 @@ impl Request {
             | Request::Cancel { .. }
             | Request::Add { .. }
             | Request::Remove { .. }
-            | Request::Replication { .. } => Right::Operate,
+            | Request::Fail { .. }
+            | Request::Replication { .. }
+            | Request::Replica { .. } => Right::Operate,
             Request::Stop
             | Request::Kill { .. }
             | Request::Prepare(_)

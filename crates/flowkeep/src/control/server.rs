@@ -4,7 +4,7 @@
 //! file.
 //!
 //! The socket is made in a fresh directory that only this user may enter, gets its mode there, and is then moved to its place:
-//! at no time can anybody else open it.
+//! at no time can another user open it.
 
 use super::{REQUEST_MAX, Reply, service};
 use crate::cluster::Cluster;
@@ -32,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Why there is no control socket.
 #[derive(Debug)]
 pub enum ServerError {
-    /// Somebody answers there.
+    /// Another process answers there.
     Taken(PathBuf),
-    /// Its directory belongs to somebody else.
+    /// Its directory is not this user's alone.
     Foreign(PathBuf),
     /// The system refused.
     Io(PathBuf, io::Error),
@@ -169,7 +169,7 @@ impl Drop for Server {
     }
 }
 
-/// Makes the socket where nobody else can have it open.
+/// Makes the socket where no other user can have it open.
 fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
     let says = |error| ServerError::Io(path.to_owned(), error);
     let directory = match path.parent() {
@@ -183,7 +183,7 @@ fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
         if UnixStream::connect(path).is_ok() {
             return Err(ServerError::Taken(path.to_owned()));
         }
-        // Nobody is behind it: left by one that was killed. What is no socket stays.
+        // No process answers: a killed one left the socket. What is no socket stays.
         let is_socket =
             fs::symlink_metadata(path).is_ok_and(|metadata| metadata.mode() & 0o170_000 == 0o140_000);
         if !is_socket {
@@ -251,7 +251,7 @@ fn accept(listener: &UnixListener, cluster: &Arc<dyn Cluster>, ended: &AtomicBoo
         let spawned = thread::Builder::new()
             .name("flowkeep-control-connection".into())
             .spawn(move || {
-                // A peer that goes away in the middle is nobody's problem.
+                // A peer that goes away in the middle is no failure.
                 let _ = serve(&stream, cluster.as_ref());
                 serves.fetch_sub(1, Ordering::AcqRel);
             });

@@ -1,14 +1,17 @@
 //! What answers requests, by whichever way they come: the control socket ([`super::server`]), or a coordinator that relays them ([`relayed`]).
 //!
-//! Not here: who may ask what ([`super::rights`]).
+//! Not here: which caller may ask what ([`super::rights`]).
 
 use super::rights::Reach;
+use super::watches::Watches;
 use super::{Answer, FLOWS_MAX, REQUEST_MAX, Reply, Request};
 use crate::cluster::{Cluster, Watching};
 use crate::report::{Flow, FlowList, Status};
+use std::sync::Arc;
 
-/// Answers a request that a coordinator relays. Nothing of it outlasts the answer, so what is of one process's socket is refused.
-pub fn relayed(request: &[u8], cluster: &dyn Cluster) -> Vec<u8> {
+/// Answers a request that a coordinator relays. Nothing of it outlasts the answer but a watch ([`super::watches`]), so what is of one process's
+/// socket is refused.
+pub fn relayed(request: &[u8], cluster: &dyn Cluster, watches: &Arc<Watches>) -> Vec<u8> {
     let reply = match serde_json::from_slice::<Request>(request) {
         _ if request.len() as u64 > REQUEST_MAX => {
             Reply::Error(format!("a request has at most {REQUEST_MAX} bytes"))
@@ -16,7 +19,10 @@ pub fn relayed(request: &[u8], cluster: &dyn Cluster) -> Vec<u8> {
         Err(error) => Reply::Error(format!("this is no request: {error}")),
         Ok(request) => match request.reach() {
             Reach::OneProcess(why) => Reply::Error(why.to_owned()),
-            Reach::Members(_) => answer(request, cluster, &mut None),
+            Reach::Members(_) => match watches.answer(&request, cluster) {
+                Some(reply) => reply,
+                None => answer(request, cluster, &mut None),
+            },
         },
     };
     // An answer that is none stays empty, which no reader takes for one.
@@ -104,7 +110,15 @@ pub(super) fn answer(
             Ok(killed) => Answer::Killed(killed),
             Err(problem) => return Reply::Error(problem),
         },
+        Request::Fail { runtime } => match cluster.fail(runtime) {
+            Ok(()) => Answer::Stopping,
+            Err(problem) => return Reply::Error(problem),
+        },
         Request::Replication { chain, policy } => match cluster.set_replication(&chain, policy) {
+            Ok(()) => Answer::Replication,
+            Err(problem) => return Reply::Error(problem),
+        },
+        Request::Replica { runtime, replica } => match cluster.set_replica(runtime, replica) {
             Ok(()) => Answer::Replication,
             Err(problem) => return Reply::Error(problem),
         },
@@ -115,7 +129,7 @@ pub(super) fn answer(
         Request::Watch(observe) => {
             // What this connection watched so far ends first, and makes room.
             *watching = None;
-            match cluster.watch(&(*observe).into()) {
+            match cluster.watch(&observe.subject(None)) {
                 Ok(begun) => Answer::Watching {
                     ports: watching.insert(begun).ports(),
                 },
@@ -126,6 +140,9 @@ pub(super) fn answer(
             Some(watching) => Answer::Observed(Box::new(watching.take())),
             None => return Reply::Error("this connection watches nothing; ask for a watch first".into()),
         },
+        Request::WatchPart { .. } | Request::ObservedPart { .. } | Request::EndWatch { .. } => {
+            return Reply::Error("this is asked by a coordinator: at a socket, ask for a watch".into());
+        }
         Request::Threads => Answer::Threads(cluster.threads()),
     })
 }
@@ -136,7 +153,7 @@ mod tests {
     use crate::cluster::fake::Fake;
 
     fn asked(request: &[u8]) -> Reply {
-        serde_json::from_slice(&relayed(request, &Fake::default())).unwrap()
+        serde_json::from_slice(&relayed(request, &Fake::default(), &Arc::default())).unwrap()
     }
 
     #[test]

@@ -10,6 +10,7 @@
 use super::{Choice, FlowLine};
 use crate::control::client::Client;
 use crate::control::{Answer, FOREIGN, Observe, Request};
+use crate::shape;
 use crate::signals::StopSignal;
 use serde_json::json;
 use std::io::{self, Write};
@@ -105,8 +106,7 @@ fn print(job: &FollowJob, batch: Batch, followed: &mut Followed, out: &mut dyn W
         followed.events += 1;
         match job.json {
             true => {
-                serde_json::to_writer(&mut *out, &line)?;
-                writeln!(out)?;
+                writeln!(out, "{}", shape::object(&line))?;
             }
             false => writeln!(out, "{line}")?,
         }
@@ -123,9 +123,7 @@ fn fetch(
     let mut lost = 0;
     loop {
         let is_last = job.stop.is_raised() || has_enough.load(Ordering::Acquire);
-        let Answer::Observed(observed) = client.ask(&Request::Observed)? else {
-            return Err(FOREIGN.into());
-        };
+        let observed = client.observed(is_last)?;
         lost += observed.flows_lost;
         let is_over = observed.is_over;
         let batch = Batch {
@@ -134,7 +132,7 @@ fn fetch(
             is_over,
         };
         if is_last || is_over {
-            // The last one waits until it is printed; who has enough does not take it.
+            // The last one waits until it is printed; a printer that has enough does not take it.
             let _ = batches.send(batch);
             return Ok(());
         }

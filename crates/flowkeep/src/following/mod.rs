@@ -11,6 +11,8 @@
 
 pub mod job;
 
+use crate::shape::Shape;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -25,7 +27,7 @@ pub struct Choice {
 }
 
 /// Source and destination.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Ends {
     /// Address and port.
     pub source: String,
@@ -34,7 +36,7 @@ pub struct Ends {
 }
 
 /// A flow, and what became of it.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct FlowLine {
     /// When: RFC 3339, UTC.
     pub time: String,
@@ -56,6 +58,13 @@ pub struct FlowLine {
     pub translated: Option<Ends>,
     /// Its chain.
     pub chain: String,
+    /// Asked over the cluster: the member that has the runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+}
+
+impl Shape for FlowLine {
+    const NAME: &'static str = "flow-event";
 }
 
 fn is_none(vlan: &u16) -> bool {
@@ -75,7 +84,11 @@ impl fmt::Display for FlowLine {
         if let Some(Ends { source, destination }) = &self.translated {
             write!(f, "  as {source} > {destination}")?;
         }
-        write!(f, "  chain {}  runtime {}", self.chain, self.runtime)
+        write!(f, "  chain {}  runtime {}", self.chain, self.runtime)?;
+        match &self.member {
+            Some(member) => write!(f, " ({member})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -95,6 +108,7 @@ mod tests {
             destination: "192.0.2.1:443".into(),
             translated: None,
             chain: "web".into(),
+            member: None,
         };
         let text = "2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 > 192.0.2.1:443  chain web  runtime 1";
         assert_eq!(line.to_string(), text);

@@ -1,10 +1,11 @@
 //! What checks say of servers, as it is handed out.
 
 use crate::metrics::Text;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A server that is checked.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct BackendStatus {
     /// The function that it is behind, as chains name it.
     pub function: String,

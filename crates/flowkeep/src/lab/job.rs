@@ -7,8 +7,11 @@ use super::LabError;
 use super::process::Run;
 use super::site::{self, FILE, SERVER, Site, VIRTUAL};
 use crate::cli::FAILURE;
+use crate::shape::{self, Shape};
 use crate::signals::StopSignal;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -90,10 +93,26 @@ fn down() -> Result<bool, LabError> {
     Ok(true)
 }
 
+/// What the demonstration printed, as `--json` has it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Demo {
+    /// What was tried, in order.
+    rows: [Row; 5],
+}
+
+impl Shape for Demo {
+    const NAME: &'static str = "lab-demo";
+}
+
 /// What was tried, and what came of it.
+#[derive(Serialize, JsonSchema)]
 struct Row {
+    /// What it was.
     what: &'static str,
+    /// What came of it, in words.
     result: String,
+    /// Whether that is as it should be.
+    #[serde(rename = "good")]
     is_good: bool,
 }
 
@@ -110,10 +129,7 @@ fn demo(scheme: &str, json: bool) -> Result<bool, LabError> {
     let is_good = rows.iter().all(|row| row.is_good);
     let mut out = io::stdout();
     let _ = if json {
-        let rows = rows
-            .iter()
-            .map(|row| json!({ "what": row.what, "result": row.result, "good": row.is_good }));
-        writeln!(out, "{}", Value::from_iter(rows))
+        writeln!(out, "{}", shape::object(&Demo { rows }))
     } else {
         let mut lines = format!("client ══ firewall, NAT, load balancer, forward ({scheme}) ══ servers\n\n");
         for row in &rows {
@@ -191,7 +207,7 @@ fn stream(site: &Site, what: &'static str, how: &str) -> Result<Row, LabError> {
     })
 }
 
-/// Nobody outside reaches an address of the pool of which no flow is.
+/// No host outside reaches an address of the pool of which no flow is.
 fn refused(site: &Site) -> Result<Row, LabError> {
     let words = "curl --silent --show-error --max-time 2 http://203.0.113.65:80/";
     let ended = site.server.finish(words, Run::within(Duration::from_secs(20)))?;

@@ -14,10 +14,12 @@
 //!   client.run("ping -c 1 10.0.0.2", limit)?;
 //! ```
 //!
-//! Nothing is left behind. A lab takes its namespaces down when it is dropped. One whose process was killed is taken down by
-//! the next lab that anybody makes here ([`sweep`]): a namespace's name has its owner's process number and the time at
-//! which that process began, so that it is known whether the owner is gone, even if its number has been used again.
-//! Processes in a namespace end with their owner ([`process`]), and what is still there is ended with the namespace.
+//! Nothing is left behind. A lab takes its namespaces down when it is dropped. One whose process
+//! was killed is taken down by the next lab that any process makes here ([`sweep`]): a namespace's
+//! name has its owner's process number and the time at which that process began, so that it is
+//! known whether the owner is gone, even if its number has been used again. Processes in a
+//! namespace end with their owner ([`process`]), and what is still there is ended with the
+//! namespace.
 //!
 //! ```text
 //!   fk-4711-8812345-0-client

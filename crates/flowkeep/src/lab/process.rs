@@ -1,7 +1,7 @@
 //! Programs that a lab runs: to their end within a limit, or beside it until they are no longer wanted.
 //!
-//! A program has its limit of time and is ended when it is over. What it prints goes to a file without a name, so that
-//! a program that prints much does not wait for somebody who reads.
+//! A program has its limit of time and is ended when it is over. What it prints goes to a file
+//! without a name, so that a program that prints much does not wait for a reader.
 
 use super::LabError;
 use std::fs::File;
@@ -197,8 +197,8 @@ impl Drop for Process {
     }
 }
 
-/// A file without a name, gone with its last descriptor. Reading it moves the writer's place as well, so the place is set to
-/// the end again by who appends.
+/// A file without a name, gone with its last descriptor. Reading it moves the writer's place as
+/// well, so each append sets the place to the end again.
 fn scratch() -> io::Result<File> {
     let folder = std::env::temp_dir();
     let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR | rustix::fs::OFlags::APPEND;

@@ -18,7 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Incarnation {
     number: u64,
     before: Vec<u64>,
-    _lock: File,
+    path: PathBuf,
+    /// Locked.
+    file: File,
 }
 
 /// Why there is none.
@@ -32,7 +34,7 @@ pub enum IncarnationError {
         /// Why.
         source: io::Error,
     },
-    /// Somebody else's file.
+    /// Another program may have written the file.
     #[error("{} does not hold what a start can have been; it is {found:?}", path.display())]
     Content {
         /// Which.
@@ -58,7 +60,7 @@ impl IncarnationError {
                 "name a directory that this user can write to: directory = \"…\" below [cluster]".to_owned()
             }
             IncarnationError::Content { path, .. } => {
-                format!("if it is nobody else's, remove it: rm {}", path.display())
+                format!("if no other process uses it, remove it: rm {}", path.display())
             }
             IncarnationError::Running { .. } => "end that one first, or start another member".to_owned(),
         }
@@ -125,19 +127,38 @@ impl Incarnation {
             })?);
         }
         let last = before.iter().copied().max().unwrap_or(0);
-        let number = now.max(last + 1);
+        let mut incarnation = Incarnation {
+            number: now.max(last + 1),
+            before,
+            path,
+            file,
+        };
+        incarnation.write()?;
+        Ok(incarnation)
+    }
+
+    /// Has the number be above another one: its worker's numbers were another member's.
+    pub fn raise_above(&mut self, life: u64) -> Result<(), IncarnationError> {
+        if self.number > life {
+            return Ok(());
+        }
+        self.number = life.saturating_add(1).min(MOST - 1);
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<(), IncarnationError> {
         // It never gets shorter, so it is overwritten whole.
-        let all = [number].into_iter().chain(before.iter().copied());
+        let all = [self.number].into_iter().chain(self.before.iter().copied());
         let all: Vec<String> = all.take(BEFORE).map(|number| format!("{number:020}")).collect();
         let line = format!("{}\n", all.join(" "));
-        file.rewind()
-            .and_then(|()| file.write_all(line.as_bytes()))
-            .map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        Ok(Incarnation {
-            number,
-            before,
-            _lock: file,
+        let written = self
+            .file
+            .rewind()
+            .and_then(|()| self.file.write_all(line.as_bytes()));
+        let written = written.and_then(|()| self.file.sync_all());
+        written.map_err(|source| IncarnationError::File {
+            path: self.path.clone(),
+            source,
         })
     }
 
@@ -226,7 +247,7 @@ mod tests {
         std::fs::write(&path, u64::MAX.to_string()).unwrap();
         let error = Incarnation::take_at(&directory.0, "left", 20).unwrap_err();
         assert!(matches!(error, IncarnationError::Content { .. }), "{error}");
-        // Whoever was killed before anything was written.
+        // A start that was killed before it wrote anything.
         std::fs::write(&path, "").unwrap();
         assert_eq!(
             Incarnation::take_at(&directory.0, "left", 20).unwrap().number(),

@@ -16,11 +16,11 @@
 use super::incarnation::Incarnation;
 use crate::config::layout::{Layout, WorkerId};
 use coordinator::agent::{
-    Agent, AgentError, AgentEvent, Answerer, CallError, Decided, Seat, Serving, Settings, configuration_at,
-    enrol_at,
+    Agent, AgentError, AgentEvent, Answerer, CallError, Contacts, Decided, Loads, Seat, Serving, Settings,
+    configuration_at, enlist_at, enrol_at,
 };
 use coordinator::identity::{AuthorityError, Identity, write_private};
-use coordinator::proto::Configuration;
+use coordinator::proto::{Configuration, EnlistAnswer, EnlistRequest, Plan};
 use protocols::membership::{self, Role};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -83,6 +83,15 @@ pub enum JoinError {
         /// Why not, and what to do.
         why: String,
     },
+    /// The coordinator gives it no numbers.
+    #[error("the coordinator gives this member no numbers: {0}")]
+    NotEnlisted(CallError),
+    /// It is not what the others are.
+    #[error("this member differs from those that run in: {0}; give it their file and their version")]
+    Differs(String),
+    /// Something of this host.
+    #[error("{0}")]
+    Other(String),
     /// Other numbers than the configuration's.
     #[error("the coordinator gives {given}, and the configuration says {planned}")]
     Numbers {
@@ -99,10 +108,14 @@ pub struct Joining {
     coordinators: Vec<String>,
     identity: Identity,
     decided: Arc<Decided>,
+    contacts: Arc<Contacts>,
+    /// Of a member that the configuration lists: what that says of the cluster.
+    pub plan: Option<Plan>,
+    loads: Arc<Loads>,
 }
 
 impl std::fmt::Debug for Joining {
-    // The key is for nobody's eyes.
+    // The key is never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Joining")
             .field("coordinators", &self.coordinators)
@@ -128,12 +141,31 @@ impl Joining {
             coordinators: words.coordinators.clone(),
             identity,
             decided: Arc::default(),
+            contacts: Arc::default(),
+            plan: None,
+            loads: Arc::default(),
         })
+    }
+
+    /// How the members are reached that no configuration lists.
+    pub fn contacts(&self) -> Arc<Contacts> {
+        self.contacts.clone()
+    }
+
+    /// Has a member that no configuration lists get numbers, of a coordinator that may be starting.
+    pub fn enlist(&self, request: &EnlistRequest) -> Result<EnlistAnswer, JoinError> {
+        let answer = enlist_at(&self.coordinators, &self.identity, request, PATIENCE);
+        answer.map_err(JoinError::NotEnlisted)
     }
 
     /// Which configuration was decided, and which one this member has in force.
     pub fn decided(&self) -> Arc<Decided> {
         self.decided.clone()
+    }
+
+    /// What runtimes of the cluster do.
+    pub fn loads(&self) -> Arc<Loads> {
+        self.loads.clone()
     }
 
     /// The configuration that was decided last, of a coordinator that may be starting.
@@ -174,9 +206,12 @@ impl Joining {
             ended: incarnation.ended().to_vec(),
             roles: planned.iter().map(|id| id.role).collect(),
             numbers: planned.iter().map(|id| id.number).collect(),
+            plan: self.plan,
+            contacts: self.contacts,
             heartbeat: HEARTBEAT,
             patience: PATIENCE,
             decided: self.decided,
+            loads: self.loads,
             events: Arc::new(say),
         };
         let (agent, seats) = Agent::join(settings)?;

@@ -4,11 +4,12 @@
 //!
 //! ```text
 //!   secrets.rs      key files ──► the keys of links; the seed of all hashes; words on the configuration
-//!   incarnation.rs  a number that grows from start to start, and the lock of whoever is this member
+//!   incarnation.rs  a number that grows from start to start, and the lock of this member's process
 //! ```
 //!
-//! *The seed* is the same in all processes, since groups and their homes are told by hash, and nobody outside may know it. It is derived from a key
-//! file that stays when keys are changed (`seed`, or the first of `keys` at the start).
+//! *The seed* is the same in all processes, since groups and their homes are told by hash. No
+//! process outside the cluster may know it. It is derived from a key file that stays when keys are
+//! changed (`seed`, or the first of `keys` at the start).
 //!
 //! *The words* stand for everything that members must agree on: in the configuration, who they are, chains and functions, and sizes; of the program, its version, and of
 //! each function the versions and layouts of its flow state and group state, since states go from process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
@@ -20,6 +21,7 @@
 
 pub mod incarnation;
 pub mod joining;
+pub mod newcomer;
 pub mod secrets;
 pub mod strangers;
 
@@ -105,10 +107,14 @@ impl Membership {
     pub fn new(
         kind: Kind,
         name: &str,
+        newcomer: Option<&newcomer::Words>,
         config: &mut Config,
         written: &Written<'_>,
     ) -> Result<Self, Box<Problem>> {
-        let place = which(kind, name, config, written)?;
+        let place = match newcomer {
+            None => which(kind, name, config, written)?,
+            Some(words) => beside(kind, name, words, config, written)?,
+        };
         let secrets = Secrets::read(config, written)?;
         let directory = directory(config);
         let incarnation = Incarnation::take(&directory, name).map_err(|error| {
@@ -148,6 +154,50 @@ pub fn socket_of(member: &str) -> PathBuf {
     crate::control::default_path().with_file_name(format!("flowkeep-{member}.sock"))
 }
 
+/// The place of a member that the configuration does not list, behind those that it does.
+fn beside(
+    kind: Kind,
+    name: &str,
+    words: &newcomer::Words,
+    config: &mut Config,
+    written: &Written<'_>,
+) -> Result<usize, Box<Problem>> {
+    let refused = |at: &str, problem: &str, remedy: &str| Err(written.problem(at, problem, remedy).into());
+    if kind == Kind::Switch {
+        let remedy =
+            "list it: [[member]], and below it name = … and switches = 1; then start all members again";
+        return refused(
+            "",
+            "a member with switches is listed: ports have numbers by them",
+            remedy,
+        );
+    }
+    if config.member.is_empty() {
+        let remedy = "give it the file that the members have";
+        return refused("", "there are no members that a further one could join", remedy);
+    }
+    if let Some(place) = config.member.iter().position(|member| member.name == name) {
+        let remedy = "start it without --runtimes, or give the further member another name";
+        return refused(
+            &format!("member[{place}].name"),
+            &format!("member `{name}` is listed"),
+            remedy,
+        );
+    }
+    if !crate::config::cluster::is_good_name(name) {
+        let problem = format!("`{name}` is no name for a member");
+        return refused("", &problem, "say 1 to 32 small letters, digits and -");
+    }
+    match words.member(name, config) {
+        Ok(member) => config.member.push(member),
+        Err(why) => {
+            let (problem, remedy) = why.rsplit_once("; ").unwrap_or((&why, ""));
+            return refused("", &format!("member `{name}`: {problem}"), remedy);
+        }
+    }
+    Ok(config.member.len() - 1)
+}
+
 /// Which member is meant, if it is one for this command.
 fn which(kind: Kind, name: &str, config: &Config, written: &Written<'_>) -> Result<usize, Box<Problem>> {
     let names: Vec<&str> = config.member.iter().map(|member| member.name.as_str()).collect();
@@ -159,7 +209,10 @@ fn which(kind: Kind, name: &str, config: &Config, written: &Written<'_>) -> Resu
             ),
             false => (
                 "member",
-                format!("say --member with one of: {}", names.join(", ")),
+                format!(
+                    "say --member with one of: {}; or, for one that it does not list, --runtimes and --host, too",
+                    names.join(", ")
+                ),
             ),
         };
         return Err(written

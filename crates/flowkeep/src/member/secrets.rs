@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::HashSeed;
 
-/// What the members of a cluster share and nobody else has.
+/// What the members of a cluster share and no other process has.
 #[derive(Clone)]
 pub struct Secrets {
     /// Of all hashes.
@@ -50,7 +50,7 @@ pub struct Secrets {
 pub struct Agreement([u8; 32]);
 
 impl std::fmt::Debug for Agreement {
-    // The secret is for nobody's eyes.
+    // The secret is never printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Agreement")
     }
@@ -242,7 +242,8 @@ impl Secrets {
         })
     }
 
-    /// The keys of a configuration, to be taken while this member runs: who starts with it must have the same seed.
+    /// The keys of a configuration, for this member to take while it runs. A member that starts
+    /// with that configuration must have the same seed.
     pub fn next(&self, config: &Config, written: &Written<'_>) -> Result<Protection, Box<Problem>> {
         let cluster = &config.cluster;
         let is_keyed = matches!(self.protection, Protection::Keyed(_));

@@ -1,9 +1,11 @@
 //! Says of members that are there and are not met why that is: once each, as long as it is so.
 //!
-//! What keeps two members apart is known where their links are: what came last from the other end was refused, and for what
-//! ([`LinkStatus::why`]). Whoever runs the member should not have to look for it: a line for each other member and each reason, until that one is met.
+//! What keeps two members apart is known where their links are: what came last from the other end
+//! was refused, and for what ([`LinkStatus::why`]). The operator should not have to look for it:
+//! the member says a line for each other member and each reason, until it meets that member.
 //!
-//! Not here: members of which nothing comes (`status` shows that nobody is there); what hellos say (`protocols::channel`, `adapters::shm`).
+//! Not here: members of which nothing comes (`status` shows that they are not there); what hellos
+//! say (`protocols::channel`, `adapters::shm`).
 
 use crate::report::LinkStatus;
 use std::collections::BTreeSet;

@@ -2,6 +2,7 @@
 
 use super::{RuntimeStatus, Status, Table, grouped};
 use runtime::stats::RecoveryReceipt;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -55,7 +56,7 @@ impl Status {
 }
 
 /// What became of the flows of a runtime that failed.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
 pub struct Recovery {
     /// The runtime that failed.
     pub failed: u16,

@@ -1,16 +1,20 @@
 //! Flows, as `flow list` and `flow show` have them.
 
+use super::values::{shown, value};
 use super::{Table, human_time, joined};
 use crate::apply::report::Listed;
 use crate::cluster::Cursor;
+use crate::shape::Shape;
 use runtime::worker::FlowView;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 /// One flow.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 pub struct Flow {
     /// The runtime that has it.
     pub runtime: u16,
@@ -21,9 +25,9 @@ pub struct Flow {
     pub protocol: String,
     /// Its VLAN; 0 for none.
     pub vlan: u16,
-    /// Who sent the first packet.
+    /// The sender of the first packet.
     pub source: String,
-    /// To whom.
+    /// The receiver of the first packet.
     pub destination: String,
     /// How the first packet left, if the chain translated it: source and destination.
     pub translated: Option<(String, String)>,
@@ -36,12 +40,17 @@ pub struct Flow {
     /// Its copy, if its runtime has a replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<FlowCopy>,
-    /// Each function's state, by the names of its fields.
-    pub state: BTreeMap<String, BTreeMap<String, String>>,
+    /// Each function's state, by the names of its fields. Numbers, truth values, lists and nested structs are such, an option without
+    /// a value is null, and what a type writes in a way of its own is text.
+    pub state: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+impl Shape for Flow {
+    const NAME: &'static str = "flow";
 }
 
 /// The copy of a flow.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
 pub struct FlowCopy {
     /// The runtime that keeps it, or is to.
     pub replica: u16,
@@ -56,7 +65,7 @@ impl From<&FlowView> for Flow {
         let fields = |fields: &[(&'static str, String)]| {
             fields
                 .iter()
-                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .map(|(name, text)| ((*name).to_owned(), value(text)))
                 .collect()
         };
         Flow {
@@ -88,12 +97,12 @@ impl From<&FlowView> for Flow {
 
 impl Flow {
     /// The state by its name: what the first function that has a `phase` or `state` says of it.
-    fn state_name(&self) -> &str {
+    pub fn state_name(&self) -> &str {
         let named = |name: &str| self.state.values().find_map(|fields| fields.get(name));
         match named("phase").or_else(|| named("state")) {
             _ if self.waiting => "waiting",
-            Some(state) => state,
-            None => "-",
+            Some(Value::String(state)) => state,
+            _ => "-",
         }
     }
 
@@ -136,7 +145,7 @@ impl fmt::Display for Flow {
         for (function, fields) in &self.state {
             writeln!(f, "  {function}")?;
             for (name, value) in fields {
-                writeln!(f, "    {name} = {value}")?;
+                writeln!(f, "    {name} = {}", shown(value))?;
             }
         }
         Ok(())
@@ -144,7 +153,7 @@ impl fmt::Display for Flow {
 }
 
 /// Some flows.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct FlowList {
     /// The flows.
     pub flows: Vec<Flow>,
@@ -153,6 +162,10 @@ pub struct FlowList {
     /// There are more flows than were to be listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
+}
+
+impl Shape for FlowList {
+    const NAME: &'static str = "flows";
 }
 
 impl fmt::Display for FlowList {

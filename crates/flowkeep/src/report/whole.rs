@@ -2,12 +2,13 @@
 
 use super::{Flows, Packets, Status, Table, grouped, human_time};
 use crate::apply::joined::InForce;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
 /// One member.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct MemberReport {
     /// Its name.
     pub member: String,

@@ -1,25 +1,28 @@
 //! From a configuration to workers: ports opened, rings laid, pools and tables in memory.
 
+mod error;
+pub(in crate::run) mod memory;
+
 use super::driver::{Driver, Handle, Seat, Worker};
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
 use super::neighbours::{self, Neighbours};
+use super::objects::{self, Views};
 use super::privileges::Privileges;
 use super::staff::{Door, Maker, Parked, Staff};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
 use crate::member::Membership;
-use crate::member::joining::JoinError;
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
 use adapters::large::at_once;
-use adapters::open::{BoxPort, OpenError, Ports};
-use adapters::pages::{PagesError, Want, map};
+use adapters::open::{BoxPort, Ports};
+use adapters::pages::{Want, map};
 use adapters::report::Reports;
-use nf::{ConfigError, WorkerInfo};
+use nf::WorkerInfo;
 use runtime::Runtime;
-use runtime::chain::{Plan, PlanError};
-use runtime::env::{AttachError, Port as _};
+use runtime::chain::Plan;
+use runtime::env::Port as _;
 use runtime::switch::{SideRule, Switch};
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
@@ -27,116 +30,7 @@ use std::sync::{Arc, Mutex};
 use wire::memory::Region;
 use wire::{HashSeed, Pool};
 
-/// Why a cluster cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// A port cannot be opened.
-    #[error("port `{port}`: {source}")]
-    Port {
-        /// Its name.
-        port: String,
-        /// Why.
-        source: OpenError,
-    },
-    /// A port with neither input nor output.
-    #[error("port `{port}` has neither an input nor an output; give it one, like `input = \"pcap:in.pcap\"`")]
-    EmptyPort {
-        /// Its name.
-        port: String,
-    },
-    /// No port to read from.
-    #[error("no port has an input; say where packets come from, like `input = \"pcap:in.pcap\"`")]
-    NoInput,
-    /// The chains cannot be.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// A function refuses its settings.
-    #[error("function `{function}`: {source}")]
-    Function {
-        /// Its name.
-        function: String,
-        /// Why.
-        source: ConfigError,
-    },
-    /// There is no memory for packet buffers.
-    #[error(transparent)]
-    Memory(#[from] PagesError),
-    /// The kernel's tables cannot be followed.
-    #[error(transparent)]
-    Kernel(adapters::netlink::NetlinkError),
-    /// An interface for a port that is none.
-    #[error(
-        "function `forward`: `interfaces` names the port `{port}`, which is not there; write the name of a [[port]]"
-    )]
-    NoSuchPort {
-        /// The name.
-        port: String,
-    },
-    /// A port's interface that the kernel does not have.
-    #[error("there is no interface `{interface}`; there are: {there_are}")]
-    NoSuchInterface {
-        /// The name.
-        interface: String,
-        /// Those that there are.
-        there_are: String,
-    },
-    /// A pool that links cannot work with.
-    #[error("the buffers of {near}: {source}")]
-    Pool {
-        /// The worker.
-        near: WorkerId,
-        /// Why.
-        source: AttachError,
-    },
-    /// A link to another process.
-    #[error("the link of {near} to {far} cannot be: {source}")]
-    Link {
-        /// The worker here.
-        near: WorkerId,
-        /// The worker there.
-        far: WorkerId,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Rights cannot be given up.
-    #[error("{0}")]
-    Privileges(String),
-    /// The coordinator does not take it in.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// A store of variables cannot be opened.
-    #[error(transparent)]
-    Store(#[from] stores::Failure),
-    /// A thread cannot be started.
-    #[error("a thread cannot be started: {0}")]
-    Thread(std::io::Error),
-}
-
-impl RunError {
-    /// Whether the configuration says something that cannot be, whatever the machine; else the machine refused.
-    pub fn is_of_configuration(&self) -> bool {
-        match self {
-            RunError::Port { source, .. } => matches!(
-                source,
-                OpenError::Uri(_) | OpenError::InUse { .. } | OpenError::ReflectorIsBoth { .. }
-            ),
-            RunError::EmptyPort { .. }
-            | RunError::NoInput
-            | RunError::Plan(_)
-            | RunError::NoSuchPort { .. }
-            | RunError::Function { .. } => true,
-            RunError::Memory(_)
-            | RunError::Join(_)
-            | RunError::Thread(_)
-            | RunError::Store(_)
-            | RunError::Privileges(_)
-            | RunError::Kernel(_)
-            | RunError::NoSuchInterface { .. }
-            | RunError::Link { .. }
-            | RunError::Pool { .. } => false,
-        }
-    }
-}
+pub use error::RunError;
 
 /// Everything a cluster is made of.
 pub(super) struct Built {
@@ -148,7 +42,7 @@ pub(super) struct Built {
     pub reports: Reports,
     pub kernel: Vec<Kernel>,
     pub packet_clock: bool,
-    /// What it was made of, for who changes it while it runs.
+    /// What it was made of, for changes while it runs.
     pub config: Config,
     pub plan: Plan,
     pub infos: Vec<WorkerInfo>,
@@ -159,6 +53,8 @@ pub(super) struct Built {
     pub staff: Option<Staff>,
     /// Where functions' variables are kept.
     pub stores: crate::store::Opened,
+    /// Of a member: makes its links to others.
+    pub neighbours: Option<Neighbours>,
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
@@ -213,7 +109,7 @@ pub(super) fn build(
         Clock::Auto => opened.iter().all(|open| open.port.waits()),
     };
     let timed = member.is_some() || opened.iter().any(|open| !open.port.waits());
-    // Who answers takes the time of what it answers, so what is read must not run away from it.
+    // An answering port takes the time of what it answers, so reading must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let rules = config.rules();
     let mut names: Vec<String> = config.functions.keys().cloned().collect();
@@ -224,6 +120,9 @@ pub(super) fn build(
         names.push(runtime::replication::STORED_AS.to_owned());
     }
     let plan = Plan::new(rules, config.take_factories())?;
+    let others = member.map(|_| neighbours::frame_max(&config));
+    let sizes = (others, started(&config, member));
+    memory::check(&config, layout, &plan, packet_clock, sizes)?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.
     if let Some(privileges) = privileges {
@@ -254,7 +153,7 @@ pub(super) fn build(
         packet_clock,
         lead_max: if answering { LEAD } else { u64::MAX },
         patient,
-        others: member.map(|_| neighbours::frame_max(&config)),
+        others,
         held_max: config.held_max,
         now: if packet_clock {
             0
@@ -283,16 +182,16 @@ pub(super) fn build(
         queue: QUEUE,
     };
     let reports = ports.reports().clone();
-    let mut links = match member {
+    let neighbours = member.map(|member| Neighbours::new(&config, member, QUEUE, reports.clone()));
+    let mut links = match &neighbours {
         None => Links::lay(layout, sizes, &mut |near, far| {
             unreachable!("{near} and {far} are here")
         })?,
-        Some(member) => {
-            let neighbours = Neighbours::new(&config, member, QUEUE, reports.clone());
-            Links::lay(layout, sizes, &mut |near, far| neighbours.link(near, far))?
-        }
+        Some(neighbours) => Links::lay(layout, sizes, &mut |near, far| {
+            neighbours.begin(&config, near, far)
+        })?,
     };
-    // Before anybody looks who is there.
+    // Before any worker looks which peers are there.
     let mut parked = BTreeMap::new();
     for index in layout.runtimes_here.clone().skip(started(&config, member)) {
         let (ends, peers) = links.park(index);
@@ -307,10 +206,13 @@ pub(super) fn build(
         switches.insert(index as u16, handle);
         seats.push(seat(Worker::Switch(Box::new(switch)), inbox));
     }
-    for index in layout.runtimes_here.clone().take(started(&config, member)) {
-        let runtime = shape.runtime(index, &config, &plan, &mut links)?;
+    let here = layout.runtimes_here.clone().take(started(&config, member));
+    let made = here.map(|index| Ok((index as u16, shape.runtime(index, &config, &plan, &mut links)?)));
+    let mut made = made.collect::<Result<Vec<_>, RunError>>()?;
+    let views = Views::begin(made.iter_mut().map(|(number, runtime)| (*number, runtime)));
+    for (number, runtime) in made {
         let (handle, inbox) = Handle::new();
-        runtimes.insert(index as u16, handle);
+        runtimes.insert(number, handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
     }
     let (threads, doors) = spread(seats, config.threads, packet_clock, timed, config.idle, events);
@@ -334,12 +236,13 @@ pub(super) fn build(
                 settings: shape.runtime_settings(0, &config),
                 plan: plan.clone(),
             };
-            Staff::new(maker, parked)
+            Staff::new(maker, parked, views)
         }),
         config,
         plan,
         sides,
         stores,
+        neighbours,
     })
 }
 
@@ -380,7 +283,7 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
             matches!(kind, "afpacket" | "afxdp").then(|| name.to_string())
         })
     };
-    // By their numbers, of which some may be nobody's.
+    // By their numbers; a number may have no port.
     let mut ports: Vec<PortName> = Vec::new();
     for (port, place) in config.port.iter().zip(&layout.ports) {
         let number = place.number(layout.switches);
@@ -566,15 +469,8 @@ impl Shape<'_> {
         Ok(())
     }
 
-    fn switch(
-        &self,
-        index: usize,
-        mut ports: Vec<OpenPort>,
-        config: &Config,
-        plan: &Plan,
-        links: &mut Links,
-    ) -> Result<Switch<BoxPort, WorkerLink>, RunError> {
-        let settings = runtime::switch::Settings {
+    fn switch_settings(&self, index: usize, config: &Config) -> runtime::switch::Settings {
+        runtime::switch::Settings {
             switch: index as u8,
             switches: self.layout.switches as u8,
             seed: self.seed,
@@ -596,7 +492,18 @@ impl Shape<'_> {
             },
             patient: self.patient,
             now: self.now,
-        };
+        }
+    }
+
+    fn switch(
+        &self,
+        index: usize,
+        mut ports: Vec<OpenPort>,
+        config: &Config,
+        plan: &Plan,
+        links: &mut Links,
+    ) -> Result<Switch<BoxPort, WorkerLink>, RunError> {
+        let settings = self.switch_settings(index, config);
         let frame_max = ports
             .iter()
             .map(|open| open.port.frame_max())
@@ -621,7 +528,8 @@ impl Shape<'_> {
         // Not touched at once, as `region`'s is: few clusters use much of the room for the routes of all runtimes that there may be.
         let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, Region::heap);
         if self.others.is_some() {
-            // Runtimes that are at work already tell it who has what.
+            switch.expect_listed(config.runtimes.into());
+            // Runtimes that are at work already tell it what they have.
             let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
             let returns = config.replication.return_max.duration().as_nanos() as u64;
             let told = if config.keeps_stored() {
@@ -653,18 +561,28 @@ impl Shape<'_> {
     fn info(&self, index: usize, config: &Config) -> WorkerInfo {
         WorkerInfo {
             runtime: index as u16,
-            runtimes: self.layout.runtimes as u16,
+            // More than there are at the start borrow their parts of pools.
+            runtimes: config.runtimes,
             flows_max: config.flows_max,
             seed: self.draws,
         }
     }
 
     fn runtime_settings(&self, index: usize, config: &Config) -> runtime::Settings {
+        runtime::Settings {
+            info: self.info(index, config),
+            replica_ranks: Layout::replica_ranks(config, index, self.layout.runtimes),
+            ..self.sized(config.flows_max, config)
+        }
+    }
+
+    /// Settings of a runtime for so many flows.
+    fn sized(&self, flows_max: u32, config: &Config) -> runtime::Settings {
         let by_address = config
             .port
             .iter()
             .any(|port| matches!(config.side_rule(port), SideRule::BySource(_)));
-        let alone = runtime::Settings::alone(config.flows_max);
+        let alone = runtime::Settings::alone(flows_max);
         runtime::Settings {
             moves_max: config.migration.moves_max,
             moved_flows_max: config.migration.moved_flows_max,
@@ -674,7 +592,10 @@ impl Shape<'_> {
                 (None, Some(_)) => MOVE,
                 (None, None) => alone.move_timeout,
             },
-            info: self.info(index, config),
+            info: WorkerInfo {
+                flows_max,
+                ..self.info(0, config)
+            },
             seed: self.seed,
             waiting_max: config.waiting_max,
             held_max: config.held_max,
@@ -690,7 +611,6 @@ impl Shape<'_> {
             replicated: config.keeps_copies(),
             copying: config.replication.copying(),
             storing: config.storing(self.wall),
-            replica_ranks: Layout::replica_ranks(config, index, self.layout.runtimes),
             packet_clock: self.packet_clock,
             now: self.now,
             ..alone
@@ -723,13 +643,16 @@ impl Shape<'_> {
             false => at_once(|| Runtime::new(settings, plan, ends, pool, region)),
         };
         let mut runtime = made.map_err(|(function, source)| RunError::Function { function, source })?;
+        objects::check(&runtime, self.others.is_some())?;
         runtime.join(others);
         Ok(runtime)
     }
 }
 
-/// The seed of what functions draw, NAT its ports among it: where packets do not say the time, another one at each start. Members have the seed of their hashes from a
-/// file: with that a runtime that begins anew would give the ports of before in the order of before, while answers to their last owners are on their way.
+/// The seed of what functions draw, NAT its ports among it: where packets do not say the time,
+/// another one at each start. Members have the seed of their hashes from a file. With that one, a
+/// runtime that begins again would give the same ports in the same order, while answers to their
+/// last owners are on their way.
 fn draws(timed: bool, seed: HashSeed) -> u64 {
     match timed {
         true => random(),
@@ -748,7 +671,7 @@ fn wall(packet_clock: bool) -> u64 {
     wall.saturating_sub(adapters::clock::monotonic_ns())
 }
 
-/// A number nobody outside can guess: the standard library seeds its hash maps by the system.
+/// A number that no sender can guess: the standard library seeds its hash maps by the system.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

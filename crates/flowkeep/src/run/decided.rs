@@ -69,6 +69,12 @@ pub(super) fn take_on(
         std::mem::swap(&mut taken.control, &mut config.control);
         std::mem::swap(&mut taken.metrics, &mut config.metrics);
         std::mem::swap(&mut taken.log, &mut config.log);
+        // A member that no file lists is this process's own.
+        let own = config
+            .member
+            .get(membership.place)
+            .filter(|member| member.first.is_some());
+        taken.member.extend(own.cloned());
         secrets.agreed = words;
         secrets.functions = taken.functions.keys().cloned().collect();
         (*config, tree) = (taken, of_taken);
@@ -126,7 +132,7 @@ fn run(me: &Weak<Shared>, joining: &Joining) {
         shared.live.expire_part(&*shared);
         let is_another = newest != known;
         known = newest;
-        // Without a digest files count, and who hears of that has one in force.
+        // Without a digest files count, and a member that hears of that has one in force.
         if known.number > decided.in_force() && !known.digest.is_empty() {
             if is_another || Instant::now() >= again_at {
                 put_in_force(&shared, joining, &known);

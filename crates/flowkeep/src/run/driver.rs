@@ -12,11 +12,13 @@
 //! A sleep and a wake cost some microseconds, so what comes that soon is worth the wait; longer spinning was a third of all
 //! core time at loads at which packets come in bursts (`bench live`).
 //!
-//! A question blocks nobody: it is put into a queue that the worker looks at every few steps, and the answer comes back
-//! through a queue of its own. The queue of a worker has [`QUESTIONS`] places. A question that finds it full is refused, and
-//! the error says so: a worker that does not answer takes no more memory than that. The end of a worker is not in the
-//! queue ([`End`]), so a full queue does not delay it.
+//! A question blocks no worker: it is put into a queue that the worker looks at every few steps,
+//! and the answer comes back through a queue of its own. The queue of a worker has [`QUESTIONS`]
+//! places. A question that finds it full is refused, and the error says so: a worker that does not
+//! answer takes no more memory than that. The end of a worker is not in the queue ([`End`]), so a
+//! full queue does not delay it.
 
+use super::berth;
 use super::links::WorkerLink;
 use super::seats::{self, Place};
 use crate::cluster::LinkStats;
@@ -56,7 +58,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(10);
 const LOOK_NS: u64 = 2_000_000;
 /// How long calls may still wait when all flows are to end.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long whoever asks waits for an answer.
+/// How long the thread that asks waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Questions that wait for a worker at most. The orders of a cluster ask for 16 receipts at once, and each connection for one answer.
 pub(super) const QUESTIONS: usize = 128;
@@ -145,17 +147,17 @@ pub(super) enum Question {
     Presence(u16),
     /// For runtimes: whether nothing is here, and nothing came just now.
     Empty,
-    /// For runtimes: who is at the ends of its links.
+    /// For runtimes: the session of its links' ends.
     Session(u64),
 }
 
 /// What is answered.
 pub(super) enum Answer {
     Switch {
-        stats: SwitchStats,
+        stats: Box<SwitchStats>,
         ports: Vec<PortCounters>,
     },
-    Runtime(RuntimeStats),
+    Runtime(Box<RuntimeStats>),
     Finished(bool),
     /// Whether all is done, how many of its buffers are out, how many packets it holds, and a number that changes when
     /// anything moves.
@@ -375,7 +377,7 @@ impl Worker {
     pub fn links(&mut self) -> Vec<LinkStats> {
         let mut all = Vec::new();
         self.each_link(|from, to, link| {
-            if link.is_to_another() {
+            if link.is_to_another() && !link.is_vacant() {
                 all.push(link.stats(from, to));
             }
         });
@@ -410,7 +412,7 @@ pub(super) struct Seat {
     pub lines: String,
     /// Nothing was to be done in the last step.
     pub rests: bool,
-    /// Who gets it: it goes.
+    /// It leaves the thread by this.
     pub leaves: Option<Sender<Box<Runtime<WorkerLink>>>>,
 }
 
@@ -443,6 +445,7 @@ impl Driver {
         let mut worked_at = 0_u64;
         let mut round = 0_u32;
         let mut descriptors = self.descriptors();
+        let mut changes = berth::changes();
         let sleepers = self.sleepers.clone();
         let mine = sleepers.get(self.index).filter(|_| descriptors.is_some());
         let mut is_lying = false;
@@ -472,6 +475,9 @@ impl Driver {
                 others.for_each(|(_, other)| other.wake());
             }
             if is_lying {
+                if std::mem::replace(&mut changes, berth::changes()) != changes {
+                    descriptors = self.descriptors();
+                }
                 if let (Some(mine), Some(descriptors), false) = (mine, &mut descriptors, busy) {
                     mine.sleep(descriptors, self.sleep_max(now));
                 }
@@ -495,7 +501,7 @@ impl Driver {
             .for_each(|seat| seat.finish_variables(&self.events));
     }
 
-    /// Whether nobody here goes on, and nobody comes.
+    /// Whether no worker here goes on, and none comes.
     fn is_over(&mut self) -> bool {
         if !self.seats.is_empty() {
             return self.seats.iter().all(|seat| seat.end == End::Quit);
@@ -517,7 +523,7 @@ impl Driver {
             match (seat.worker, to) {
                 (Worker::Runtime(runtime), Some(to)) => {
                     let kept = to.send(runtime).err();
-                    // Nobody waits for it any more: it stays.
+                    // Its receiver is gone: it stays.
                     seat.worker = match kept {
                         Some(kept) => Worker::Runtime(kept.0),
                         None => continue,
@@ -540,7 +546,7 @@ impl Driver {
             if let Worker::Switch(switch) = &seat.worker {
                 add(switch.wakes_by());
             }
-            // Who hands something over in this process wakes the thread itself.
+            // A worker of this process that hands something over wakes the thread itself.
             seat.worker.each_link(|_, _, link| {
                 if link.is_to_another() {
                     add(link.wakes_by());
@@ -678,7 +684,7 @@ impl Seat {
             (Worker::Switch(switch), Question::Stats) => {
                 switch.flush();
                 Answer::Switch {
-                    stats: switch.stats(),
+                    stats: Box::new(switch.stats()),
                     ports: switch.port_counters(),
                 }
             }
@@ -694,7 +700,7 @@ impl Seat {
                     moved,
                 }
             }
-            (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(runtime.stats()),
+            (Worker::Runtime(runtime), Question::Stats) => Answer::Runtime(Box::new(runtime.stats())),
             (Worker::Runtime(runtime), Question::Drained) => {
                 let stats = runtime.stats();
                 let moved = stats.received

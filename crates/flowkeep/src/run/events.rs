@@ -20,7 +20,8 @@
 //! *Rotation*, at the end of a line ([`LogFile`]):
 //!
 //! ```text
-//!   larger than `max_size`:   e.jsonl.1 ─► e.jsonl.2 ─► … `keep` of them      e.jsonl ─► e.jsonl.1, and a new e.jsonl
+//!   larger than `max_size`,   e.jsonl.1 ─► e.jsonl.2 ─► … `keep` of them      e.jsonl ─► e.jsonl.1, and a new e.jsonl
+//!   or older than `max_age`
 //!   SIGUSR1:                  e.jsonl is opened again by its name, as logrotate's `postrotate` wants it
 //! ```
 //!
@@ -42,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long the thread waits before it tries a file again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -92,6 +93,8 @@ fn ends_with_line(path: &Path) -> bool {
 pub(super) struct Rotation {
     /// Bytes beyond which it is rotated; never if not said.
     pub max_size: Option<u64>,
+    /// Time after which a file with lines is rotated; never if not said.
+    pub max_age: Option<Duration>,
     /// Files that are kept besides.
     pub keep: u32,
     /// Raised when the file is to be opened again by its name.
@@ -105,6 +108,8 @@ pub(super) struct LogFile {
     rotation: Rotation,
     /// Its length, if it is a file that has one.
     length: Option<u64>,
+    /// The time of day of its first line; of a file that was there at the start, when it was made.
+    made: SystemTime,
     /// No line is cut here.
     at_line: bool,
     /// A refusal to rotate is said once.
@@ -114,23 +119,26 @@ pub(super) struct LogFile {
 
 impl LogFile {
     pub fn open(path: &Path, rotation: Rotation, reports: Reports) -> io::Result<Self> {
-        let (file, length) = Self::append_to(path)?;
+        let (file, length, made) = Self::append_to(path)?;
         Ok(LogFile {
             file,
             path: path.to_owned(),
             rotation,
             length,
+            made,
             at_line: true,
             has_told: false,
             reports,
         })
     }
 
-    fn append_to(path: &Path) -> io::Result<(File, Option<u64>)> {
+    fn append_to(path: &Path) -> io::Result<(File, Option<u64>, SystemTime)> {
         let file = open(path)?;
         let metadata = file.metadata()?;
         let length = metadata.is_file().then_some(metadata.len());
-        Ok((file, length))
+        // A file system without times of birth: a file's age counts from each start.
+        let made = metadata.created().unwrap_or_else(|_| SystemTime::now());
+        Ok((file, length, made))
     }
 
     /// The name of the file that was rotated so many times.
@@ -149,17 +157,23 @@ impl LogFile {
             let length = self.length.unwrap_or(0);
             length > 0 && length.saturating_add(next as u64) > max
         };
+        // A clock that was set back makes a file no older.
+        let is_old =
+            |max: Duration| self.length.unwrap_or(0) > 0 && self.made.elapsed().is_ok_and(|age| age >= max);
         let is_full = self.length.is_some() && self.rotation.max_size.is_some_and(is_full);
+        let is_over = is_full || self.rotation.max_age.is_some_and(is_old);
         let again = self.rotation.again.swap(false, Ordering::AcqRel);
-        if !is_full && !again {
+        if !is_over && !again {
             return;
         }
-        let renamed = match is_full && !again {
+        let renamed = match is_over && !again {
             true => self.rename(),
             false => Ok(()),
         };
         match renamed.and_then(|()| Self::append_to(&self.path)) {
-            Ok((file, length)) => (self.file, self.length, self.has_told) = (file, length, false),
+            Ok((file, length, made)) => {
+                (self.file, self.length, self.made, self.has_told) = (file, length, made, false);
+            }
             Err(error) => self.refused(&error),
         }
     }
@@ -192,6 +206,9 @@ impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.turn(bytes.len());
         let count = self.file.write(bytes)?;
+        if self.length == Some(0) {
+            self.made = SystemTime::now();
+        }
         if let Some(last) = bytes.get(..count).and_then(<[u8]>::last) {
             self.at_line = *last == b'\n';
         }
@@ -396,7 +413,7 @@ mod tests {
                 .starts_with("event log e: it cannot be written: "),
             "{told:?}"
         );
-        // The queue fills behind it: whoever writes sees that, and counts.
+        // The queue fills behind it: the sender sees that, and counts.
         until(|| lines.try_send("{\"c\":3}\n".to_owned()).is_err());
         lost.store(10, Ordering::Relaxed);
         disk.0.lock().unwrap().1 = usize::MAX;
@@ -477,6 +494,7 @@ mod tests {
             let (again, reports) = (Arc::new(AtomicBool::new(false)), Reports::default());
             let rotation = Rotation {
                 max_size,
+                max_age: None,
                 keep,
                 again: again.clone(),
             };
@@ -511,6 +529,36 @@ mod tests {
         let (mut log, ..) = folder.log(Some(4), 0);
         log.write_all(b"6666\n").unwrap();
         assert_eq!(folder.read("e").as_deref(), Some("6666\n"));
+        assert!(reports.take().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_old_is_rotated_once_it_has_a_line() {
+        const AGE: Duration = Duration::from_millis(100);
+        let folder = Folder::new("age");
+        let (mut log, _, reports) = folder.log(None, 2);
+        log.rotation.max_age = Some(AGE);
+        std::thread::sleep(AGE);
+        log.flush().unwrap();
+        assert_eq!(folder.read("e.1"), None, "a file without a line");
+        log.write_all(b"1\n").unwrap();
+        log.write_all(b"half").unwrap();
+        std::thread::sleep(AGE);
+        log.flush().unwrap();
+        assert_eq!(folder.read("e.1"), None, "no line is cut");
+        log.write_all(b" 2\n").unwrap();
+        log.flush().unwrap();
+        let files = ["e", "e.1"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["", "1\nhalf 2\n"], "without a further line");
+        // The next file is young, and its age goes on over a new start.
+        log.write_all(b"3\n").unwrap();
+        drop(log);
+        std::thread::sleep(AGE);
+        let (mut log, ..) = folder.log(None, 2);
+        log.rotation.max_age = Some(AGE);
+        log.write_all(b"4\n").unwrap();
+        let files = ["e", "e.1", "e.2"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["4\n", "3\n", "1\nhalf 2\n"]);
         assert!(reports.take().is_empty());
     }
 

@@ -3,7 +3,7 @@
 //! Not here: what is in them ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`], [`crate::metrics`]).
 
 use super::driver::{self, Answer, Question};
-use super::{Shared, Staff};
+use super::{Part, Shared, Staff};
 use crate::apply::joined::Joined;
 use crate::cluster::{LinkStats, PortStats, Snapshot};
 use crate::store::figures::{StoreStatus, VariablesStatus};
@@ -18,11 +18,7 @@ impl Shared {
             uptime: self.began.elapsed(),
             numbers: [self.switches.keys().copied().collect(), Vec::new()],
             member: self.part.as_ref().map(|part| part.name.clone()),
-            others: self
-                .part
-                .as_ref()
-                .map(|part| part.others.clone())
-                .unwrap_or_default(),
+            others: self.part.as_ref().map(Part::others).unwrap_or_default(),
             links: self.links(),
             trial: trial.0,
             went_back: trial.1,
@@ -32,7 +28,7 @@ impl Shared {
         };
         for ((number, switch), names) in self.switches.iter().zip(&self.ports) {
             if let Ok(Answer::Switch { stats, ports }) = switch.ask(Question::Stats) {
-                snapshot.switches.push(stats);
+                snapshot.switches.push(*stats);
                 let named = names.iter().zip(ports);
                 snapshot
                     .ports
@@ -43,12 +39,12 @@ impl Shared {
                     }));
             }
         }
-        // First those that are not there: who goes meanwhile is in one of the two.
+        // First those that are not there: a runtime that goes meanwhile is in one of the two.
         let mut absent = self.staff.as_ref().map(Staff::absent).unwrap_or_default();
         let mut all = BTreeMap::new();
         for (number, runtime) in self.runtimes() {
             if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
-                all.insert(number, stats);
+                all.insert(number, *stats);
                 absent.remove(&number);
             }
         }
@@ -86,7 +82,7 @@ impl Shared {
             );
         }
         for link in &mut all {
-            link.member = part.member_of(link.to).to_owned();
+            link.member = part.member_of(link.to);
             link.functions = Arc::clone(&part.functions);
         }
         all

@@ -107,6 +107,7 @@ impl Following {
                 destination: destination.to_string(),
             }),
             chain: event.chain.to_string(),
+            member: None,
         };
         (at, line)
     }

@@ -3,6 +3,7 @@
 use super::decided;
 use super::events::{LogFile, Rotation};
 use super::export;
+use super::laying;
 use super::privileges::Privileges;
 use super::ready::{Manager, Parts};
 use super::{Events, Links, Outcome, RunError, Running, start_with_less};
@@ -13,7 +14,8 @@ use crate::cluster::Cluster;
 use crate::config::layout::Layout;
 use crate::config::{self, Config, Problem};
 use crate::control::{self, server, service};
-use crate::member::joining::Joining;
+use crate::member::joining::{JoinError, Joining};
+use crate::member::newcomer;
 use crate::member::secrets::Secrets;
 use crate::member::strangers::Strangers;
 use crate::member::{self, Membership, Written};
@@ -94,6 +96,11 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
         let what = "no thread for what the coordinator decides";
         (FAILURE, format!("{what}: {error}"))
     })?;
+    let laying = joining.as_ref().map(|joining| laying::follow(&running, joining));
+    let laying = laying.transpose().map_err(|error| {
+        let what = "no thread for links to members that are not listed";
+        (FAILURE, format!("{what}: {error}"))
+    })?;
     let serving = joining
         .map(|joining| serve_members(&running, joining))
         .transpose()?;
@@ -145,7 +152,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             stop.lower();
         }
     });
-    drop((servers, serving, deciding));
+    drop((servers, serving, deciding, laying));
     report(&outcome, json, to_stdout);
     told |= tell(outcome.reports) | tell(of_events.take());
     let failed = told || outcome.events.is_err() || outcome.broken_off;
@@ -168,14 +175,32 @@ fn begin_again(view: u32) -> ! {
 
 /// Becomes a member of a cluster of several processes. With a coordinator, what is in force there counts, and may change while it runs.
 fn join(job: &MemberJob, config: &mut Config) -> Result<(Membership, Option<Source>), Failed> {
-    let membership = Membership::new(job.kind, &job.name, config, &job.written());
+    let newcomer = job.newcomer.as_ref();
+    let membership = Membership::new(job.kind, &job.name, newcomer, config, &job.written());
     let mut membership = membership.map_err(|problem| (USAGE, problem.to_string()))?;
     let mut source = None;
     if let Some(words) = &job.join {
         let joining = Joining::prepare(words, &member::directory(config), &job.name);
-        let joining = joining.map_err(|why| (FAILURE, why.to_string()))?;
+        let failed = |why: JoinError| (FAILURE, why.to_string());
+        let mut joining = joining.map_err(failed)?;
+        let place = membership.place;
+        if newcomer.is_some() {
+            // Where others find it.
+            let socket = job.socket.as_ref().or(config.control.socket.as_ref());
+            config.member[place].socket = socket.cloned();
+        }
+        let there = newcomer.map(|_| newcomer::enlist(&joining, &mut membership, config));
+        let there = there.transpose().map_err(failed)?;
         let taken = decided::take_on(job, &joining, config, &mut membership);
-        source = Some(taken.map_err(|why| (FAILURE, why.to_string()))?);
+        let taken = taken.map_err(failed)?;
+        match there {
+            Some(there) => {
+                let is_decided = taken.own.as_ref().is_some_and(|own| own.number > 1);
+                newcomer::compare(&there, &membership, is_decided).map_err(failed)?;
+            }
+            None => joining.plan = Some(newcomer::plan(config, &membership.secrets.agreed)),
+        }
+        source = Some(taken);
         membership.joining = Some(joining);
     }
     if job.socket.is_some() {
@@ -208,7 +233,7 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
         .next(&config, &written)
         .map_err(|problem| problem.to_string())?;
     links.protect(&protection)?;
-    // Who changed more than keys would think that it is in force.
+    // An operator who changed more than keys would think that it is in force.
     let there = Secrets::read(&config, &written).map_err(|problem| problem.to_string())?;
     let here = links.words().unwrap_or(secrets.agreed);
     let differs = std::array::from_fn(|part| there.agreed[part] ^ here[part]);
@@ -223,7 +248,8 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
     )
 }
 
-/// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since who waits here sees to the end.
+/// On SIGHUP: puts the file in force again, unless that cut flows. On a thread of its own, since
+/// the thread that waits here sees to the end.
 fn apply_again(cluster: Arc<dyn Cluster>) -> Option<JoinHandle<()>> {
     let applying = std::thread::Builder::new().name("hangup".into()).spawn(move || {
         let ask = Ask {
@@ -254,6 +280,7 @@ fn open_events(config: &Config, reports: &Reports) -> Result<Option<Events>, Fai
         .map_err(|error| (FAILURE, format!("signals cannot be handled: {error}")))?;
     let rotation = Rotation {
         max_size: config.log.max_size.map(ByteSize::bytes),
+        max_age: config.log.max_age.map(nf::Period::duration),
         keep: config.log.keep,
         again,
     };
@@ -286,7 +313,8 @@ fn bind(
     let path = socket.unwrap_or_else(control::default_path);
     let control = match server::Bound::at(&path) {
         Ok(bound) => Some(bound),
-        // A socket that nobody asked for is no reason not to run: a second replay beside the first is fine.
+        // A socket that the operator did not name is no reason not to run: a second replay beside
+        // the first is fine.
         Err(error) if !named => {
             let _ = writeln!(io::stderr(), "no control socket: {error}");
             None
@@ -315,7 +343,8 @@ fn serve(running: &Running, (control, metrics): Addresses) -> Result<Servers, Fa
 /// Answers what operators ask by the coordinator, with the service that the control socket has.
 fn serve_members(running: &Running, joining: Joining) -> Result<Serving, Failed> {
     let cluster: Arc<dyn Cluster> = running.cluster();
-    let answerer = move |request: &[u8]| service::relayed(request, cluster.as_ref());
+    let watches = Arc::default();
+    let answerer = move |request: &[u8]| service::relayed(request, cluster.as_ref(), &watches);
     let serving = joining.serve(Arc::new(answerer));
     serving.map_err(|error| (FAILURE, format!("no thread for what operators ask: {error}")))
 }
@@ -332,9 +361,9 @@ fn report(outcome: &Outcome, json: bool, events_on_stdout: bool) {
     let status = Status::from(&outcome.snapshot);
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let _ = if json {
-        writeln!(out, "{}", serde_json::json!(status))
+        writeln!(out, "{}", crate::shape::object(&status))
     } else if events_on_stdout && !out.is_terminal() {
-        // The records go to a file or another program; the table is for whoever started this.
+        // The records go to a file or another program; the table is for the operator.
         writeln!(err, "{status}")
     } else {
         writeln!(out, "{status}")

@@ -1,4 +1,4 @@
-//! Links between workers, whatever they are made of, and who has which end.
+//! Links between workers, whatever they are made of, and which worker has which end.
 //!
 //! # Theory of operation
 //!
@@ -10,12 +10,15 @@
 //!   both workers in this process           ring
 //!   the other in another process           shared memory, where both members' `host` is the same
 //!                                          channel over Geneve and UDP, where not
+//!   the other of a member that the         a berth (`berth.rs`), in which either of these is laid when a view has the
+//!   configuration does not list            member
 //! ```
 //!
 //! Invariant: a pair of workers has one link. A ring can hold every buffer there is.
 //!
 //! Not here: what a link does (`adapters`).
 
+use super::berth::Berth;
 use super::build::RunError;
 use crate::cluster::LinkStats;
 use crate::config::layout::{Layout, WorkerId};
@@ -36,6 +39,8 @@ pub(crate) enum WorkerLink {
     Memory(Box<ShmLink>),
     /// To another host.
     Channel(Box<Channel>),
+    /// To a member that the configuration does not list, if one is there.
+    Berth(Box<Berth>),
 }
 
 /// A link to another host, whatever carries its frames.
@@ -48,6 +53,7 @@ macro_rules! of_each {
             WorkerLink::Ring($port) => $call,
             WorkerLink::Memory($port) => $call,
             WorkerLink::Channel($port) => $call,
+            WorkerLink::Berth($port) => $call,
         }
     };
 }
@@ -122,22 +128,48 @@ impl WorkerLink {
 
     /// Other keys from now on; of no meaning to what never leaves the host.
     pub fn protect(&mut self, protection: &Protection) {
-        if let WorkerLink::Channel(peer) = self {
-            peer.protect(protection.clone());
+        match self {
+            WorkerLink::Channel(peer) => peer.protect(protection.clone()),
+            WorkerLink::Berth(berth) => berth.each(|link| link.protect(protection)),
+            WorkerLink::Ring(_) | WorkerLink::Memory(_) => {}
         }
     }
 
-    /// Other words on what both ends must have alike, for whoever is met from now on.
+    /// Other words on what both ends must have alike, for peers that are met from now on.
     pub fn agree(&mut self, agreed: &[u64; AGREED]) {
         match self {
             WorkerLink::Ring(_) => {}
             WorkerLink::Memory(link) => link.agree(*agreed),
             WorkerLink::Channel(peer) => peer.agree(*agreed),
+            WorkerLink::Berth(berth) => berth.each(|link| link.agree(agreed)),
         }
+    }
+
+    /// Empties an end that is taken down; whether nothing is left of others' buffers.
+    pub fn clear(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
+        match self {
+            WorkerLink::Ring(_) | WorkerLink::Berth(_) => true,
+            WorkerLink::Memory(link) => link.clear(pool, burst),
+            WorkerLink::Channel(peer) => peer.clear(pool, burst),
+        }
+    }
+
+    /// Whether it may be to a member that the configuration does not list, and none is there.
+    pub fn is_vacant(&self) -> bool {
+        matches!(self, WorkerLink::Berth(berth) if berth.is_vacant())
     }
 
     /// What a link to another process is and has done.
     pub fn stats(&self, from: WorkerId, to: LinkTo) -> LinkStats {
+        if let WorkerLink::Berth(berth) = self
+            && let Some(link) = berth.link()
+        {
+            return LinkStats {
+                session: self.session(),
+                counters: self.counters(),
+                ..link.stats(from, to)
+            };
+        }
         let to = match to {
             LinkTo::Switch(number) => WorkerId::Switch(number.into()),
             LinkTo::Runtime(number) => WorkerId::Runtime(number.into()),
@@ -146,6 +178,7 @@ impl WorkerLink {
         let (mut differs, mut not_met_for) = (Default::default(), None);
         let kind = match self {
             WorkerLink::Ring(_) => "ring",
+            WorkerLink::Berth(_) => "none",
             WorkerLink::Memory(link) => {
                 differs = link.differs();
                 // The link says no more of them than that they were none.
@@ -183,7 +216,7 @@ impl WorkerLink {
             refused,
             repeated,
             meetings,
-            // Who knows the members fills it in.
+            // The process fills it in: a link does not know the members.
             member: String::new(),
             differs,
             // The same.
@@ -277,7 +310,7 @@ impl Links {
         self.of_runtime(runtime)
     }
 
-    /// Has the others see who is at the ends of a runtime, before anything has passed.
+    /// Has the others see the sessions of a runtime's ends, before anything has passed.
     pub fn look(&mut self, runtime: usize) {
         let at_switches = self
             .runtime

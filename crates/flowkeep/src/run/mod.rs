@@ -5,8 +5,8 @@
 //! ```text
 //!  build.rs   configuration ──► ports, rings, pools, switches, runtimes
 //!  driver.rs  a thread: step its workers in turn, answer commands, nap when idle
-//!  orders.rs  who moves flows where, and what of that is under way
-//!  watching.rs what somebody sees of it while it runs
+//!  orders.rs  orders to move flows, and what of them is under way
+//!  watching.rs what watches see of it while it runs
 //!  mod.rs     watches: running ──(inputs finished, or stop)──► draining ──(all buffers home)──► finishing ──► done
 //! ```
 //!
@@ -18,6 +18,7 @@
 //!
 //! Not here: the control socket and metrics, which ask through [`Cluster`].
 
+mod berth;
 mod build;
 mod changing;
 mod checking;
@@ -29,11 +30,14 @@ mod figures;
 mod following;
 pub mod job;
 mod kernel;
+mod laying;
 mod links;
 mod neighbours;
 mod notices;
+pub(crate) mod objects;
 mod orders;
-mod part;
+pub(crate) mod part;
+mod placing;
 pub mod privileges;
 mod ready;
 mod seats;
@@ -55,7 +59,7 @@ use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
 use driver::{Answer, End, Handle, Question, Unanswered};
-use part::Part;
+use part::{MEMBERS_RUNTIMES, Part};
 use protocols::channel::{AGREED, Protection};
 use runtime::worker::FlowView;
 use staff::{Door, Staff};
@@ -68,7 +72,13 @@ use std::time::{Duration, Instant};
 use wire::FlowKey;
 
 pub use build::RunError;
+pub use build::memory::Memory;
 pub(crate) use watching::flag_letters;
+
+/// The memory that a configuration needs; none where that cannot be counted. Takes its functions.
+pub fn memory(config: &mut Config) -> Option<Memory> {
+    build::memory::of(config)
+}
 
 /// Where event lines go.
 pub struct Events {
@@ -149,6 +159,8 @@ struct Shared {
     layout: Layout,
     /// Of a cluster of several processes.
     part: Option<Part>,
+    /// Makes links to other processes.
+    neighbours: Option<Mutex<neighbours::Neighbours>>,
     /// Where runtimes come and go.
     staff: Option<Staff>,
     stop: AtomicBool,
@@ -157,17 +169,18 @@ struct Shared {
     packet_clock: bool,
     desk: watching::Desk,
     threads: Vec<Thread>,
-    /// Itself, for those who watch.
+    /// Itself, for watches.
     me: Weak<Shared>,
     live: Live,
     notices: notices::Notices,
     /// What checks of servers say, and whether they are made.
     checks: Arc<Board>,
     is_checking: AtomicBool,
-    /// Orders to move flows, and words about who takes them; nobody is asked while it is held.
+    /// Orders to move flows, and words about which runtimes take them. No runtime is asked while it
+    /// is held.
     orders: Mutex<orders::Book>,
     /// The stores of variables, by their URIs.
-    stores: Vec<(String, stores::Store)>,
+    stores: Vec<crate::store::Named>,
     /// A member's switches whose ports bring nothing by themselves end when it is told to.
     has_inputs: bool,
 }
@@ -261,6 +274,7 @@ fn launch(
         doors,
         staff,
         stores,
+        neighbours,
     } = build::build(config, &layout, member.as_ref(), ports, &lines, privileges)?;
     let count = threads.len();
     let here: Vec<u16> = runtimes.keys().copied().collect();
@@ -274,10 +288,12 @@ fn launch(
     let on_threads = on_threads.collect();
     let fence = seats::Fence::default();
     let mut threads = threads;
-    let mut agent = None;
+    let (mut agent, mut loads) = (None, None);
+    let policy = config.policy;
     if let Some(member) = &mut member
         && let Some(joining) = member.joining.take()
     {
+        loads = Some(joining.loads());
         let (joined, all) = joining.join(&member.layout, &member.incarnation)?;
         agent = Some(joined);
         seats::seat_all(&mut threads, all, &fence);
@@ -289,6 +305,7 @@ fn launch(
         ports,
         layout,
         part,
+        neighbours: neighbours.map(Mutex::new),
         staff,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
@@ -323,6 +340,7 @@ fn launch(
         started.push(thread.spawn(work).map_err(RunError::Thread)?);
     }
     checking::begin(&shared);
+    placing::begin(&shared, policy, loads);
     Ok(Running {
         shared,
         threads: started,
@@ -348,7 +366,7 @@ impl Running {
         self.reports.clone()
     }
 
-    /// The links to other processes, for whoever changes their keys.
+    /// The links to other processes, for the thread that changes their keys.
     pub fn links(&self) -> Links {
         Links(self.shared.clone())
     }
@@ -358,7 +376,7 @@ impl Running {
         self.fence.clone()
     }
 
-    /// The cluster, for whoever asks it things.
+    /// The cluster, for threads that ask it things.
     pub fn cluster(&self) -> Arc<dyn Cluster> {
         self.shared.clone()
     }
@@ -471,6 +489,13 @@ impl Shared {
         self.break_off.load(Ordering::Relaxed)
     }
 
+    /// Does something with what makes links to other processes, if there are others.
+    fn with_neighbours<T>(&self, act: impl FnOnce(&mut neighbours::Neighbours) -> T) -> Option<T> {
+        self.neighbours
+            .as_ref()
+            .map(|neighbours| act(&mut lock(neighbours)))
+    }
+
     /// All workers of this process that are there now.
     fn workers(&self) -> impl Iterator<Item = Handle> {
         let all: Vec<Handle> = self.switches.values().cloned().collect();
@@ -504,7 +529,7 @@ impl Shared {
     /// Why a runtime cannot be asked here.
     fn elsewhere(&self, runtime: u16) -> String {
         let part = self.part.as_ref();
-        match part.and_then(|part| part.runtimes.get(usize::from(runtime))) {
+        match part.and_then(|part| part.owner(runtime)) {
             Some((member, socket)) => format!(
                 "runtime {runtime} is of member `{member}`; ask that one: --socket {}",
                 socket.display()
@@ -535,7 +560,8 @@ impl Shared {
     }
 
     fn inputs_finished(&self) -> bool {
-        // Who has no ports ends when it is told to; so does a member whose ports only take what others have, or answer it.
+        // A process without ports ends when it is told to; so does a member whose ports only take
+        // what others have, or answer it.
         !self.switches.is_empty()
             && self.has_inputs
             && self
@@ -721,6 +747,15 @@ impl Cluster for Shared {
         Ok(())
     }
 
+    fn set_replica(&self, runtime: u16, replica: Option<u16>) -> Result<(), String> {
+        let handle = self.runtimes().get(&runtime).cloned();
+        let handle = handle.ok_or_else(|| no_such_runtime(runtime))?;
+        match handle.runtime(move |runtime| runtime.set_replica(replica)) {
+            Ok(answer) => answer,
+            other => Err(silent(runtime, &other, "it may do it yet")),
+        }
+    }
+
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
         match &self.staff {
             Some(staff) => staff.remove(self, runtime),
@@ -735,6 +770,10 @@ impl Cluster for Shared {
         }
     }
 
+    fn fail(&self, runtime: u16) -> Result<(), String> {
+        part::fail(self, runtime)
+    }
+
     fn stop(&self) {
         if self.stop.swap(true, Ordering::Relaxed) {
             // Asked twice: at once, then.
@@ -745,9 +784,6 @@ impl Cluster for Shared {
 
 /// How long switches may take to hear that a runtime is leaving.
 const HEARD: Duration = Duration::from_secs(5);
-/// Why runtimes do not come and go here.
-pub(crate) const MEMBERS_RUNTIMES: &str =
-    "the runtimes of a member come and go with its process: start another member, or stop this one";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

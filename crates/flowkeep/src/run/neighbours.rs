@@ -6,7 +6,8 @@
 //!                     over Geneve and UDP, whose network is the cluster's name
 //! ```
 //!
-//! Either kind says what members must agree on when it meets, and meets nobody who says something else.
+//! Either kind says what members must agree on when it meets, and meets no peer that says something
+//! else.
 //!
 //! Not here: what the links do (`adapters::shm`, `runtime::peer`).
 
@@ -21,19 +22,37 @@ use adapters::interface::Interface;
 use adapters::report::Reports;
 use adapters::shm;
 use adapters::udp::{UdpError, UdpLink, UdpSettings};
+use protocols::channel::{AGREED, Protection};
 use protocols::link::geneve::Front;
 use runtime::peer::{self, FrameLink, Peer};
+use std::path::PathBuf;
 
 /// Buffers of a worker's pool that links do not receive into: for what the worker itself has to say. A quarter of the smallest pool.
 const SPARED: usize = 2048;
-/// Where views say who is gone: after how long, in nanoseconds, a link gives a silent end up by itself. A cut that is shorter ends no session.
+/// Where views say which workers are gone: after how long, in nanoseconds, a link gives a silent
+/// end up by itself. A cut that is shorter ends no session.
 const SUSPENDED: u64 = 3_600_000_000_000;
 
 /// Makes links for one member.
-pub(super) struct Neighbours<'a> {
-    config: &'a Config,
-    member: &'a Membership,
+#[derive(Clone)]
+pub(super) struct Neighbours {
+    /// This member, and its place among those of the configuration.
+    here: Member,
+    place: usize,
+    file: PathBuf,
+    meeting: PathBuf,
+    layout: Layout,
+    incarnation: u64,
+    protection: Protection,
+    agreed: [u64; AGREED],
+    network: u32,
+    /// UDP port of links to other hosts, if it is said.
+    port: Option<u16>,
+    /// After how long a silent end is given up, in nanoseconds, if another than this link says that.
+    dead_after: Option<u64>,
     frame_max: usize,
+    /// Runtimes of members that the configuration lists.
+    listed: usize,
     /// One more than the highest number of a port.
     ports: u8,
     /// Packets that may wait for a worker.
@@ -41,45 +60,89 @@ pub(super) struct Neighbours<'a> {
     reports: Reports,
 }
 
-impl<'a> Neighbours<'a> {
+impl Neighbours {
     /// Links of this member's workers.
-    pub fn new(config: &'a Config, member: &'a Membership, queue: usize, reports: Reports) -> Self {
+    pub fn new(config: &Config, member: &Membership, queue: usize, reports: Reports) -> Self {
+        let copies = config.keeps_copies();
+        let silence = copies.then(|| config.replication.silence.duration().as_nanos() as u64);
         Neighbours {
-            config,
-            member,
+            here: config.member[member.place].clone(),
+            place: member.place,
+            file: member.file.clone(),
+            meeting: member.meeting.clone(),
+            layout: member.layout.clone(),
+            incarnation: member.incarnation.number(),
+            protection: member.secrets.protection.clone(),
+            agreed: member.secrets.agreed,
+            network: member.secrets.network,
+            port: config.cluster.port,
+            dead_after: member.joining.as_ref().map(|_| SUSPENDED).or(silence),
             frame_max: frame_max(config),
+            listed: config.runtimes.into(),
             ports: ports(config, &member.layout),
             queue,
             reports,
         }
     }
 
-    /// This process's end of the link between a worker of it and one elsewhere.
-    pub fn link(&self, near: WorkerId, far: WorkerId) -> Result<WorkerLink, RunError> {
-        let there = Layout::member_of(self.config, far).expect("each worker is a member's");
-        let members = &self.config.member;
-        let made = match members[there].host == members[self.member.place].host {
+    /// This member.
+    pub fn here(&self) -> &Member {
+        &self.here
+    }
+
+    /// Runtimes of members that the configuration lists.
+    pub fn listed(&self) -> usize {
+        self.listed
+    }
+
+    /// Links that are made from now on have these keys.
+    pub fn protect(&mut self, protection: &Protection) {
+        self.protection = protection.clone();
+    }
+
+    /// Links that are made from now on meet others by these words.
+    pub fn agree(&mut self, agreed: &[u64; AGREED]) {
+        self.agreed = *agreed;
+    }
+
+    /// This process's end of a link at the start. A runtime that the configuration does not list
+    /// has a berth.
+    pub fn begin(&self, config: &Config, near: WorkerId, far: WorkerId) -> Result<WorkerLink, RunError> {
+        match Layout::member_of(config, far) {
+            Some(place) => self.link(near, far, &config.member[place]),
+            None => Ok(WorkerLink::Berth(Box::default())),
+        }
+    }
+
+    /// This process's end of the link between a worker of it and one of the member `there`.
+    pub fn link(&self, near: WorkerId, far: WorkerId, there: &Member) -> Result<WorkerLink, RunError> {
+        let made = match there.host == self.here.host {
             true => self.memory(near, far),
-            false => self.channel(near, far, &members[there]),
+            false => self.channel(near, far, there),
         };
         made.map_err(|source| RunError::Link { near, far, source })
     }
 
     /// What this machine says of a setting of this member.
     fn of_setting(&self, setting: &str, what: &dyn std::fmt::Display) -> Failed {
-        let (place, member) = (self.member.place, self.member);
-        format!(
-            "{what}. It is what {} says: member[{place}].{setting}, of member `{}`",
-            member.file.display(),
-            member.name
-        )
+        let name = &self.here.name;
+        match self.here.first {
+            Some(_) => format!(
+                "{what}. It is what the command line of member `{name}` says (--{})",
+                setting.replace('_', "-")
+            ),
+            None => {
+                let (file, place) = (self.file.display(), self.place);
+                format!("{what}. It is what {file} says: member[{place}].{setting}, of member `{name}`")
+            }
+        }
         .into()
     }
 
     fn memory(&self, near: WorkerId, far: WorkerId) -> Result<WorkerLink, Failed> {
-        let layout = &self.member.layout;
+        let layout = &self.layout;
         let settings = shm::Settings {
-            directory: self.member.meeting.clone(),
+            directory: self.meeting.clone(),
             near: layout.number(near),
             far: layout.number(far),
             bytes: shm::BYTES,
@@ -87,16 +150,15 @@ impl<'a> Neighbours<'a> {
             spared: SPARED,
             ports: self.ports,
             frame_max: self.frame_max,
-            agreed: self.member.secrets.agreed,
+            agreed: self.agreed,
         };
         let link = shm::ShmLink::open(settings, self.reports.clone())?;
         Ok(WorkerLink::Memory(Box::new(link)))
     }
 
     fn channel(&self, near: WorkerId, far: WorkerId, there: &Member) -> Result<WorkerLink, Failed> {
-        let (layout, secrets) = (&self.member.layout, &self.member.secrets);
-        let (from, to) = (layout.number(near), layout.number(far));
-        let here = &self.config.member[self.member.place];
+        let (from, to) = (self.layout.number(near), self.layout.number(far));
+        let here = &self.here;
         let (link, frame_max): (Box<dyn FrameLink + Send>, usize) = match (here.segment(), there.segment()) {
             (Some((name, own)), Some((_, peer))) => {
                 let interface =
@@ -109,14 +171,17 @@ impl<'a> Neighbours<'a> {
             }
             _ => {
                 let front = Front {
-                    network: secrets.network,
+                    network: self.network,
                     from,
                     to,
                 };
-                let address =
-                    |member: &Member| member.address.expect("members of several hosts have addresses");
-                let mut settings = UdpSettings::new(address(here), address(there), front);
-                if let Some(port) = self.config.cluster.port {
+                let address = |member: &Member| {
+                    member.address.ok_or_else(|| {
+                        format!("member `{}` has no address for links to other hosts", member.name)
+                    })
+                };
+                let mut settings = UdpSettings::new(address(here)?, address(there)?, front);
+                if let Some(port) = self.port {
                     settings.port = port;
                 }
                 let frame_max = settings.frame_max;
@@ -128,19 +193,15 @@ impl<'a> Neighbours<'a> {
                 (Box::new(link), frame_max)
             }
         };
-        let incarnation = self.member.incarnation.number();
-        let mut settings = peer::Settings::new(from, to, incarnation, secrets.protection.clone());
+        let mut settings = peer::Settings::new(from, to, self.incarnation, self.protection.clone());
         settings.channel.frame_max = frame_max;
-        settings.channel.agreed = secrets.agreed;
+        settings.channel.agreed = self.agreed;
         settings.channel.salt = adapters::keys::salt()?;
         settings.frame_max = self.frame_max;
         settings.spared = SPARED;
         settings.ports = self.ports;
-        if self.config.keeps_copies() {
-            settings.dead_after_ns = self.config.replication.silence.duration().as_nanos() as u64;
-        }
-        if self.member.joining.is_some() {
-            settings.dead_after_ns = SUSPENDED;
+        if let Some(dead_after) = self.dead_after {
+            settings.dead_after_ns = dead_after;
         }
         let channel = Peer::new(link, settings, monotonic_ns())?;
         Ok(WorkerLink::Channel(Box::new(channel)))
@@ -166,6 +227,11 @@ pub(super) fn frame_max(config: &Config) -> usize {
     if let Some(said) = config.cluster.frame_max {
         return usize::from(said);
     }
+    longest(config)
+}
+
+/// The longest frame that ports may have.
+pub(super) fn longest(config: &Config) -> usize {
     let mut uris = config
         .port
         .iter()

@@ -1,4 +1,5 @@
-//! Orders to move flows, of this process: who gives and takes is looked at, parts are given to runtimes, what is under way is known by a number.
+//! Orders to move flows, of this process: it looks which runtimes give and take, gives them parts,
+//! and knows what is under way by a number.
 //!
 //! # Theory of operation
 //!
@@ -8,18 +9,25 @@
 //!   resume ─► its word ─► not leaving ─► what drains ordered of this runtime is taken back ─► heard ─► the word is said
 //! ```
 //!
-//! *Nobody is asked under the lock* ([`Shared::orders`]): a runtime that does not answer is waited for by those who need its answer, not by those who list
-//! orders, or take others back, or resume. Whoever looks who takes flows needs all answers. Who asks leaves word in the [`Book`] before.
+//! *No runtime is asked under the lock* ([`Shared::orders`]). Callers that need the answer of a
+//! runtime wait for it; callers that list orders, take others back, or resume do not. A caller that
+//! looks which runtimes take flows needs all answers. A caller leaves word in the [`Book`] before
+//! it asks.
 //!
-//! *One step.* Of two operators who drain two runtimes at the same moment the second sees what the first does. Words come one after the other: whoever looks
-//! which runtimes take flows takes those of earlier words for drained that have not been said yet, and asks the runtimes only then, so an earlier word that has been said since shows in
-//! what they answer. Who looks earlier takes no notice of the later word, so of two one is drained. What an earlier word forbids is looked at again for a moment: it may come to nothing.
-//! A runtime has one word at a time; the next one waits. Other processes are not in it: what a member knows of their runtimes it has heard from them
+//! *One step.* Of two operators who drain two runtimes at the same moment, the second sees what the
+//! first does. Words come one after the other. A caller that looks which runtimes take flows counts
+//! those of earlier words as drained that have not been said yet. It asks the runtimes only then,
+//! so an earlier word that has been said since shows in their answers. It takes no notice of later
+//! words, so of two runtimes one is drained. What an earlier word forbids is looked at again for a
+//! moment: that word may come to nothing. A runtime has one word at a time; the next one waits.
+//! Other processes are not in it: what a member knows of their runtimes it has heard from them
 //! (`worker::sessions`), some milliseconds ago.
 //!
-//! *Numbers.* An order has its number, and its place among those that may be under way, before any runtime is asked. Once it has begun it goes on without whoever gave it. It is
-//! found again by its number ([`Shared::under_way`]) and can be taken back ([`Shared::take_back`]): groups that are on their way arrive, or are refused, as they would
-//! have; those that have not begun stay. What is to be taken back while it is given is so as soon as it is.
+//! *Numbers.* An order has its number, and its place among those that may be under way, before any
+//! runtime is asked. Once it has begun it goes on without its caller. It is found again by its
+//! number ([`Shared::under_way`]) and can be taken back ([`Shared::take_back`]): groups that are on
+//! their way arrive, or are refused, as they would have; those that have not begun stay. What is to
+//! be taken back while it is given is so as soon as it is.
 //!
 //! Invariants: no more than [`ORDERS_MAX`](mobility::ORDERS_MAX) orders are noted, and so no runtime has more parts under way; the last runtime of this process's knowledge that takes
 //! flows is drained only where that is insisted on; a part is of one order.
@@ -130,7 +138,7 @@ impl Shared {
             let drains = order.from.is_some_and(|from| places[usize::from(from)].leaving);
             Ok((order.parts(places)?, drains))
         })?;
-        // Where nobody has said who is to take them, whoever takes flows by then may.
+        // Where the order names no target, any runtime that takes flows by then may take these.
         let others: Vec<u16> = match order.to.is_empty() {
             true => (0..self.layout.runtimes as u16).collect(),
             false => Vec::new(),
@@ -239,7 +247,7 @@ impl Shared {
         under_way
     }
 
-    /// Asks the runtimes of these parts that are there; whoever is gone moves nothing.
+    /// Asks the runtimes of these parts that are there; a runtime that is gone moves nothing.
     fn ask_parts(&self, parts: &[moving::Part], question: impl Fn(u32) -> Question) -> Vec<(u16, Asked)> {
         let runtimes = self.runtimes();
         let ask = |(runtime, number): &moving::Part| {
@@ -309,7 +317,7 @@ impl Shared {
             all.extend(noted.parts.iter().flatten().copied());
             noted.parts.is_none()
         });
-        // Who does not answer now will not in what follows either.
+        // A runtime that does not answer now will not in what follows either.
         let _ = self.cancel_parts(&all);
     }
 
@@ -333,7 +341,7 @@ impl Shared {
             }
             if Instant::now() > deadline {
                 return Err(format!(
-                    "runtime {runtime} is just being drained or resumed by somebody else, and not all have answered yet; nothing of this has begun. Try again"
+                    "runtime {runtime} is just being drained or resumed by another caller, and not all have answered yet; nothing of this has begun. Try again"
                 ));
             }
             std::thread::sleep(LOOK);
@@ -361,7 +369,7 @@ impl Shared {
                 "whether it takes new flows is not known; try again",
             ));
         }
-        // Whoever orders its flows away from here on sees that it is not drained.
+        // An order of its flows from here on sees that it is not drained.
         let ordered = match leaves {
             true => Vec::new(),
             false => lock(&self.orders).resume(runtime),
@@ -398,7 +406,7 @@ impl Shared {
     fn look<T>(&self, word: u64, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
         let began = Instant::now();
         loop {
-            // Before the runtimes are asked: who is said to be drained meanwhile says so itself.
+            // Before the runtimes are asked: a runtime that is drained meanwhile says so itself.
             let words = lock(&self.orders).earlier(word);
             let mut places = self.places()?;
             for (runtime, _) in words.iter().filter(|(_, word)| word.leaves) {
@@ -431,11 +439,13 @@ impl Shared {
                 let known = others.iter().find(|(other, _)| *other == number);
                 Ok(Place {
                     absent: known.is_none(),
+                    spare: known.is_none()
+                        && self.part.as_ref().is_none_or(|part| part.owner(number).is_none()),
                     leaving: known.is_some_and(|(_, leaving)| *leaving),
                     ..Place::elsewhere()
                 })
             }
-            Some(Ok(Answer::Runtime(stats))) => Ok(Place::from(&stats)),
+            Some(Ok(Answer::Runtime(stats))) => Ok(Place::from(&*stats)),
             Some(other) => Err(silent(number, &other, "nothing has changed; try again")),
         };
         (0..self.layout.runtimes as u16).map(place).collect()

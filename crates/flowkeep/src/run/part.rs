@@ -2,21 +2,23 @@
 //!
 //! # Theory of operation
 //!
-//! *The end of a node.* When it is asked to end it first leaves: switches choose others for new groups, and its groups move to the
-//! runtimes of other processes that are there. What cannot move (there is nobody, or nobody has room) ends with it.
+//! *The end of a node.* When it is asked to end it first leaves: switches choose others for new
+//! groups, and its groups move to the runtimes of other processes that are there. What cannot move
+//! (no runtime is there, or none has room) ends with it.
 //!
 //! ```text
 //!   stop ─► leaving ─► all groups to the others ─► none left, or none that moves ─► draining ─► finishing ─► done
 //!            └ again, for what has come meanwhile, [`ROUNDS`] times at most
 //! ```
 //!
-//! *The end of a switch.* It reads no more, and waits until nothing has come from anybody for [`QUIET`]: which of its packets others still have it
-//! cannot see. A packet that a function holds for longer is lost with it.
+//! *The end of a switch.* It reads no more, and waits until nothing has come from any worker for
+//! [`QUIET`]: it cannot see which of its packets others still have. A packet that a function holds
+//! for longer is lost with it.
 //!
 //! *Changes of the configuration* are in force everywhere or nowhere, so they are asked for over the cluster (`decided.rs`) and not at one member. Keys of links may
 //! change, one member after another.
 //!
-//! Not here: how groups move (`runtime::mobility`), who is there (the links).
+//! Not here: how groups move (`runtime::mobility`), which members are there (the links).
 
 use super::driver::{Answer, Question, Unanswered, Worker};
 use super::links::WorkerLink;
@@ -27,14 +29,21 @@ use crate::config::{Config, Member};
 use crate::member::{Membership, socket_of};
 use crate::moving::Order;
 use protocols::channel::{AGREED, Protection};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
+
+/// Why runtimes do not come and go here.
+pub(crate) const MEMBERS_RUNTIMES: &str =
+    "the runtimes of a member come and go with its process: start another member, or stop this one";
 
 /// Nothing has come for so long: all is home.
 pub(super) const QUIET: Duration = Duration::from_millis(300);
 /// How often groups that have come meanwhile are moved on.
 const ROUNDS: usize = 5;
+/// Between the answer to the caller that has this process fail, and its end.
+const FAILS_AFTER: Duration = Duration::from_millis(200);
 /// How long an order may make no progress.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long switches may go on with what they were told before they hear that a runtime leaves.
@@ -44,63 +53,113 @@ const HEARD: Duration = Duration::from_millis(50);
 pub(super) struct Part {
     /// The member's name.
     pub name: String,
-    /// By runtime, the member that has it, and that one's control socket.
-    pub runtimes: Vec<(String, PathBuf)>,
     /// By switch, the member that has it.
     pub switches: Vec<String>,
-    /// All other members.
-    pub others: Vec<OtherMember>,
+    /// The others, of which some come and go.
+    others: RwLock<Others>,
     /// Its file, for what is to be typed.
     pub file: PathBuf,
     /// Its functions, in the order in which members agree on them.
     pub functions: Arc<[String]>,
 }
 
+/// The other members.
+struct Others {
+    /// By runtime, the member that has it, and that one's control socket.
+    runtimes: BTreeMap<u16, (String, PathBuf)>,
+    /// All other members.
+    members: Vec<OtherMember>,
+}
+
+fn socket_at(member: &Member) -> PathBuf {
+    member.socket.clone().unwrap_or_else(|| socket_of(&member.name))
+}
+
+impl From<&Member> for OtherMember {
+    fn from(member: &Member) -> Self {
+        OtherMember {
+            name: member.name.clone(),
+            host: member.host.clone(),
+            socket: socket_at(member),
+        }
+    }
+}
+
 impl Part {
     pub fn of(config: &Config, member: &Membership) -> Self {
         let of = |worker| Some(&config.member[Layout::member_of(config, worker)?]);
-        let socket = |member: &Member| member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
         let runtime = |runtime| {
             let member = of(WorkerId::Runtime(runtime))?;
-            Some((member.name.clone(), socket(member)))
+            Some((runtime as u16, (member.name.clone(), socket_at(member))))
         };
         let switch = |switch| Some(of(WorkerId::Switch(switch))?.name.clone());
         let others = config.member.iter().filter(|other| other.name != member.name);
         Part {
             name: member.name.clone(),
-            runtimes: (0..member.layout.runtimes).filter_map(runtime).collect(),
             switches: (0..member.layout.switches).filter_map(switch).collect(),
-            others: others
-                .map(|other| OtherMember {
-                    name: other.name.clone(),
-                    host: other.host.clone(),
-                    socket: socket(other),
-                })
-                .collect(),
+            others: RwLock::new(Others {
+                runtimes: (0..member.layout.runtimes).filter_map(runtime).collect(),
+                members: others.map(OtherMember::from).collect(),
+            }),
             file: member.file.clone(),
             functions: Arc::clone(&member.secrets.functions),
         }
     }
 
-    /// The member that has a worker.
-    pub fn member_of(&self, worker: WorkerId) -> &str {
-        match worker {
-            WorkerId::Switch(number) => self.switches.get(number).map_or("", String::as_str),
-            WorkerId::Runtime(number) => self.runtimes.get(number).map_or("", |(name, _)| name),
+    fn read(&self) -> RwLockReadGuard<'_, Others> {
+        self.others.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The runtime of a member that the configuration does not list is there, or none is.
+    pub fn set_runtime(&self, runtime: u16, member: Option<&Member>) {
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        let before = others.runtimes.remove(&runtime).map(|(name, _)| name);
+        if let Some(name) = before
+            && !others.runtimes.values().any(|(other, _)| *other == name)
+        {
+            others.members.retain(|other| other.name != name);
+        }
+        if let Some(member) = member {
+            let owner = (member.name.clone(), socket_at(member));
+            others.runtimes.insert(runtime, owner);
+            others.members.retain(|other| other.name != member.name);
+            others.members.push(OtherMember::from(member));
         }
     }
 
-    /// Why no flow of this process can be meant by an order, if so: those that are to move are others' to give away, or who is to take them is
-    /// not there. `here`: the runtimes of this process; `is_there`: whether a runtime of another is.
+    /// All other members.
+    pub fn others(&self) -> Vec<OtherMember> {
+        self.read().members.clone()
+    }
+
+    /// The member that has a worker.
+    pub fn member_of(&self, worker: WorkerId) -> String {
+        match worker {
+            WorkerId::Switch(number) => self.switches.get(number).cloned().unwrap_or_default(),
+            WorkerId::Runtime(number) => {
+                let owner = u16::try_from(number).ok().and_then(|number| self.owner(number));
+                owner.map(|(name, _)| name).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The member that has a runtime, and that one's control socket.
+    pub fn owner(&self, runtime: u16) -> Option<(String, PathBuf)> {
+        self.read().runtimes.get(&runtime).cloned()
+    }
+
+    /// Why no flow of this process can be meant by an order, if so: other members have the sources,
+    /// or a target is not there. `here`: the runtimes of this process; `is_there`: whether a
+    /// runtime of another is.
     pub fn cannot_move(&self, order: &Order, here: &[u16], is_there: impl Fn(u16) -> bool) -> Option<String> {
-        let all = 0..self.runtimes.len() as u16;
+        let known = self.read();
         let gives = |number: &u16| match order.from {
             Some(from) => from == *number,
             None => !order.to.contains(number),
         };
         if !here.iter().any(gives) {
-            let others = all.filter(gives).map(|number| {
-                let (member, socket) = &self.runtimes[usize::from(number)];
+            let others = known.runtimes.iter().filter(|(number, _)| gives(number));
+            let others = others.map(|(number, (member, socket))| {
                 format!(
                     "runtime {number}: --socket {} (member `{member}`)",
                     socket.display()
@@ -115,9 +174,14 @@ impl Part {
         }
         let absent = |number: &&u16| !here.contains(number) && !is_there(**number);
         let number = order.to.iter().find(absent)?;
-        let (member, _) = &self.runtimes[usize::from(*number)];
+        let Some((member, _)) = known.runtimes.get(number) else {
+            return Some(format!(
+                "runtime {number} is not there: it is for a member that the configuration does not list, and none has joined with it; nothing has moved. \
+                 `flowkeep cluster status` shows which runtimes there are"
+            ));
+        };
         Some(format!(
-            "runtime {number} is not there: member `{member}` does not run, or is not met (`flowkeep status` shows which links have somebody at the \
+            "runtime {number} is not there: member `{member}` does not run, or is not met (`flowkeep status` shows which links have a peer at the \
              other end); nothing has moved. Start it: flowkeep node {} --member {member}",
             self.file.display()
         ))
@@ -149,7 +213,7 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     // What an operator ordered may lead to runtimes that end, too.
     shared.take_all_back();
     for handle in shared.runtimes().values() {
-        // Whether anybody else is there or not: it ends.
+        // Whether another runtime is there or not: it ends.
         drop(handle.ask(Question::Leaving(true)));
     }
     pause(HEARD, shared, each);
@@ -228,6 +292,8 @@ fn kept(shared: &Shared) -> Option<u64> {
 
 /// Has all links take other keys.
 pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), String> {
+    // Those that are laid meanwhile have them already.
+    shared.with_neighbours(|neighbours| neighbours.protect(protection));
     let protection = protection.clone();
     let done = at_each_link(shared, move |link| link.protect(&protection));
     done.map_err(|why| format!("a worker did not answer: {why}; its links have the keys they had; try again"))
@@ -235,10 +301,11 @@ pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), St
 
 /// Has all links meet others by the words of another configuration. Sessions go on.
 pub(super) fn agree(shared: &Shared, agreed: &[u64; AGREED]) -> Result<(), String> {
+    shared.with_neighbours(|neighbours| neighbours.agree(agreed));
     let agreed = *agreed;
     let done = at_each_link(shared, move |link| link.agree(&agreed));
     done.map_err(|why| {
-        format!("a worker did not answer: {why}; its links meet nobody that has the new configuration")
+        format!("a worker did not answer: {why}; its links meet no member that has the new configuration")
     })
 }
 
@@ -255,4 +322,22 @@ fn at_each_link(
         asked.recv_timeout(PATIENCE)?;
     }
     Ok(())
+}
+/// Ends the process as a failure does, with all its runtimes; this is one of them.
+pub(super) fn fail(shared: &Shared, runtime: u16) -> Result<(), String> {
+    if shared.part.is_none() || !shared.runtimes().contains_key(&runtime) {
+        return Err(format!(
+            "runtime {runtime} is not in this process. Nothing was killed"
+        ));
+    }
+    let end = || {
+        // The answer goes out first.
+        std::thread::sleep(FAILS_AFTER);
+        let me = rustix::process::getpid();
+        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+    };
+    let thread = std::thread::Builder::new().name("failing".into()).spawn(end);
+    thread
+        .map(drop)
+        .map_err(|error| format!("no thread can be started: {error}; nothing was killed"))
 }

@@ -201,7 +201,7 @@ mod tests {
             groups: vec![],
         };
         assert_eq!(Account::find("4000", passwd, group), Some(number));
-        assert_eq!(Account::find("nobody", passwd, group), None);
+        assert_eq!(Account::find("absent", passwd, group), None);
     }
 
     #[test]

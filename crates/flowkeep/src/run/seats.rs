@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   agent thread ── views, suspects ──► Place::attend, before each step ──► Membership of the worker
-//!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: who is removed
+//!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: which are gone
 //! ```
 //!
 //! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again, as another incarnation.
@@ -36,6 +36,9 @@ pub(super) struct Place {
     figures_at: u64,
     /// The thread's processor time at the last figures, and when that was.
     cpu: Option<(u64, u64)>,
+    /// Packets at the last figures, and the rate since, lately.
+    packets: Option<u64>,
+    packet_rate: u64,
     is_ready: bool,
 }
 
@@ -64,6 +67,8 @@ impl Place {
             known,
             figures_at: 0,
             cpu: None,
+            packets: None,
+            packet_rate: 0,
             is_ready: false,
         }
     }
@@ -125,7 +130,14 @@ impl Place {
             figures
                 .cpu
                 .store(u32::try_from(share).unwrap_or(u32::MAX), Ordering::Relaxed);
+            if let Some(before) = self.packets {
+                let since = packets.saturating_sub(before).saturating_mul(1_000_000_000) / (at - then);
+                // Over a second, about.
+                self.packet_rate = (self.packet_rate.saturating_mul(3).saturating_add(since)) / 4;
+            }
         }
+        self.packets = Some(packets);
+        figures.packet_rate.store(self.packet_rate, Ordering::Relaxed);
         figures.packets.store(packets, Ordering::Relaxed);
         figures.dropped_packets.store(dropped, Ordering::Relaxed);
         figures.flows.store(flows, Ordering::Relaxed);

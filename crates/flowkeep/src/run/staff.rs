@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! All links are laid at the start for as many runtimes as there may be. The ends of those that are not there are *parked*: nobody is at them
-//! (session 0), so the others choose them for nothing.
+//! All links are laid at the start for as many runtimes as there may be. The ends of those that are
+//! not there are *parked*: no runtime is at them (session 0), so the other workers choose them for
+//! nothing.
 //!
 //! ```text
 //!   parked ──add: made, with the configuration in force; a seat at the thread with the fewest; its ends say a new session──► there
@@ -13,8 +14,9 @@
 //!     └── taken apart: every buffer home, all others have seen it go ◄── its ends say 0 ◄── no route leads there, nothing is in it
 //! ```
 //!
-//! Making one takes hundreds of megabytes that the kernel has to find and clear. All of that is done before anybody hears of the runtime, by a thread that
-//! workers go before ([`aside`]): whoever asks waits, flows do not.
+//! Making one takes hundreds of megabytes that the kernel has to find and clear. All of that is
+//! done before any worker hears of the runtime, by a thread that workers go before ([`aside`]): the
+//! caller waits, flows do not.
 //!
 //! What a runtime leaves behind is its functions and figures: blocks of ports of its share may be elsewhere, and come back to the next of its number.
 //!
@@ -26,7 +28,8 @@
 //!
 //! The next of its number has new functions. It goes on with the pool, since buffers of it may still be at others, and with the figures.
 //!
-//! Who removes is told what it waits for if that takes too long; until the ends say 0, everything is as before, and the runtime is a drained one.
+//! A caller that removes a runtime is told what that waits for if it takes too long. Until the ends
+//! say 0, everything is as before, and the runtime is a drained one.
 //!
 //! Invariants: no packet is in a runtime that is removed, nor on its way there; what a killed one had is counted as dropped; a change of
 //! configuration and this are never at once.
@@ -36,6 +39,7 @@
 use super::build::RunError;
 use super::driver::{Answer, Handle, Question, Seat, Worker};
 use super::links::WorkerLink;
+use super::objects::Views;
 use super::{Shared, silent};
 use crate::moving::{Killed, Removal};
 use nf::{Generation, WorkerInfo};
@@ -104,6 +108,15 @@ impl Parked {
     }
 }
 
+/// What operators have said to functions of runtimes that are there, as the first that answers has it.
+fn said_elsewhere(shared: &Shared) -> Vec<(String, Vec<String>)> {
+    let runtimes = shared.runtimes();
+    let mut asked = runtimes
+        .values()
+        .map(|handle| handle.runtime(|runtime| runtime.said()));
+    asked.find_map(Result::ok).unwrap_or_default()
+}
+
 /// Makes runtimes as they were made at the start.
 pub(super) struct Maker {
     /// Those of runtime 0.
@@ -113,8 +126,9 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// What functions are told of a runtime. `life`: 0, or of one that follows a failed one a number that none of its number had before: it draws
-    /// anew, and is told from that one.
+    /// What functions are told of a runtime. `life` is 0, or for a runtime that follows a failed
+    /// one a number that none of its number had before: it draws other numbers, and is told from
+    /// that one.
     pub fn info(&self, number: u16, life: u64) -> WorkerInfo {
         let before = self.settings.info.seed;
         WorkerInfo {
@@ -186,13 +200,16 @@ pub(super) struct Staff {
     parked: Mutex<BTreeMap<u16, Parked>>,
     /// The next session of a runtime that begins.
     sessions: Mutex<u64>,
+    /// Which of them share objects.
+    views: Views,
     /// By number, the figures of runtimes that have failed.
     before: Mutex<BTreeMap<u16, RuntimeStats>>,
 }
 
-/// What workers do goes before making one: hundreds of megabytes are found and cleared by the kernel, on their processors. With the first
-/// niceness whoever makes has a tenth of a processor where another wants all of it; the others are for a machine so busy that it would not come to an end,
-/// each for when it has taken [`LONGER`] more.
+/// What workers do goes before making one: the kernel finds and clears hundreds of megabytes, on
+/// their processors. With the first niceness the making thread has a tenth of a processor where
+/// another thread wants all of it. The others are for a machine so busy that making would not come
+/// to an end, each for when it has taken [`LONGER`] more.
 const NICE: [i32; 3] = [10, 5, 0];
 const LONGER: Duration = Duration::from_secs(5);
 
@@ -210,7 +227,8 @@ fn aside<T: Send>(make: impl FnOnce() -> Result<T, RunError> + Send) -> Result<T
         let making = maker.spawn_scoped(scope, nicely).map_err(RunError::Thread)?;
         let thread = begun.recv().ok();
         for nice in NICE {
-            // That thread's alone. Less can always be asked for; who may not have it back goes on with that.
+            // That thread's alone. Less can always be asked for; a process that may not have it
+            // back goes on with that.
             if let Some(thread) = thread {
                 let _ = rustix::process::setpriority_process(Some(thread), nice);
             }
@@ -232,11 +250,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Staff {
-    pub fn new(maker: Maker, parked: BTreeMap<u16, Parked>) -> Self {
+    pub fn new(maker: Maker, parked: BTreeMap<u16, Parked>, views: Views) -> Self {
         Staff {
             maker,
             parked: Mutex::new(parked),
             sessions: Mutex::new(2),
+            views,
             before: Mutex::default(),
         }
     }
@@ -292,6 +311,7 @@ impl Staff {
                 "not every worker has seen yet that runtime {number} was killed; nothing has changed. Try again"
             ));
         }
+        let said = said_elsewhere(shared);
         let session = self.next_session();
         let info = self.maker.info(number, if has_failed { session } else { 0 });
         let mut parked = lock(&self.parked);
@@ -315,6 +335,11 @@ impl Staff {
         let made = aside(|| {
             let mut runtime = self.maker.make(info, &mut slot, prepared.is_some())?;
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
+            for (function, words) in &said {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                // One that the configuration in force does not know is refused.
+                let _ = runtime.command(function, &words);
+            }
             Ok(runtime)
         });
         let mut parked = lock(&self.parked);
@@ -334,6 +359,7 @@ impl Staff {
             lock(&self.before).entry(number).or_default().go_on_from(&last);
         }
         drop(parked);
+        self.views.make(&mut runtime, number);
         runtime.each_link(|_, link| link.set_session(session));
         let (handle, inbox) = Handle::new();
         let mut seat = Some(super::build::seat(Worker::Runtime(Box::new(runtime)), inbox));
@@ -355,6 +381,8 @@ impl Staff {
         shared.put_runtime(number, handle);
         let at = infos.partition_point(|info| info.runtime < number);
         infos.insert(at, info);
+        let said = |why| format!("runtime {number} is there, and shares no objects: {why}");
+        self.views.add(shared, number).map_err(said)?;
         Ok(number)
     }
 
@@ -414,13 +442,15 @@ impl Staff {
             std::thread::sleep(LOOK);
         }
         let last = match handle.ask(Question::Stats) {
-            Ok(Answer::Runtime(stats)) => stats,
+            Ok(Answer::Runtime(stats)) => *stats,
             other => return Err(silent(number, &other, "it is drained and goes on")),
         };
+        let stays = |why| format!("runtime {number} is drained and goes on: {why}");
+        self.views.leave(shared, number).map_err(stays)?;
         self.close(shared, number, &handle, last, infos)
     }
 
-    /// Nobody sends there, and nothing is in it: it goes.
+    /// No worker sends there, and nothing is in it: it goes.
     fn close(
         &self,
         shared: &Shared,
@@ -434,7 +464,11 @@ impl Staff {
                 "runtime {number} has no flows and is not chosen for any more, but {what}; it goes on, drained. Say `flowkeep runtime remove {number}` again"
             )
         };
-        let reopen = || drop(handle.ask(Question::Session(self.next_session())));
+        let reopen = || {
+            drop(handle.ask(Question::Session(self.next_session())));
+            // What does not come of it is said by the next that adds or removes.
+            drop(self.views.stay(shared, number, handle));
+        };
         let answer = handle.ask(Question::Session(0));
         if !matches!(answer, Ok(Answer::Done)) {
             return Err(silent(number, &answer, "it is drained and goes on"));
@@ -531,6 +565,8 @@ impl Staff {
         let counted = mem::take(&mut wreck.stats);
         lock(&self.before).entry(number).or_default().go_on_from(&counted);
         lock(&self.parked).insert(number, Parked::of_wreck(wreck));
+        let said = |why| format!("runtime {number} was killed, and others do not share objects yet: {why}");
+        self.views.fail(shared, number).map_err(said)?;
         Ok(killed)
     }
 }
@@ -569,7 +605,7 @@ fn is_empty(handle: &Handle) -> bool {
     matches!(handle.ask(Question::Empty), Ok(Answer::Empty(true)))
 }
 
-/// Whether all others have seen that nobody is there.
+/// Whether all other workers have seen that the runtime is gone.
 fn is_forgotten(shared: &Shared, number: u16) -> bool {
     let by_switches = shared.switches.values().all(|switch| {
         matches!(
@@ -586,7 +622,7 @@ fn is_forgotten(shared: &Shared, number: u16) -> bool {
 }
 
 impl WorkerLink {
-    /// Says who is at this end, where the other is in this process.
+    /// Says which session is at this end, where the other end is in this process.
     pub(super) fn set_session(&mut self, session: u64) {
         if let WorkerLink::Ring(ring) = self {
             ring.set_session(session);

@@ -12,7 +12,8 @@
 //! another, so they are handed out as far as their numbers have no gap; a gap that is there after two more rounds is no longer
 //! waited for. Packets get numbers of their own: a buffer's place is a packet's name only as long as that is inside.
 //!
-//! When a cluster ends, it waits a moment ([`LAST`]) for whoever watches to fetch what there is: a capture has the last drops, too.
+//! When a cluster ends, it waits a moment ([`LAST`]) for its watchers to fetch what there is: a
+//! capture has the last drops, too.
 //!
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared out to the workers.
 
@@ -39,27 +40,37 @@ const PACKETS_MAX: u32 = 100_000;
 const WORKER_BYTES_MIN: usize = 16 * 1024;
 /// Bytes of frames for which there is room to note one: the smallest there are.
 const FRAME_BYTES: usize = 64;
-/// Memory for a capture, if nobody says.
+/// Memory for a capture, if its caller does not say.
 const BYTES: u64 = 64 << 20;
 /// The most memory for a capture.
 const BYTES_MAX: u64 = 1 << 30;
-/// How long the end of a cluster waits for whoever watches.
+/// How long the end of a cluster waits for watchers.
 pub(super) const LAST: Duration = Duration::from_secs(1);
 /// Rounds after which a step that is missing is no longer waited for.
 const ROUNDS: u32 = 2;
 
-/// What a cluster has to know of those who watch it.
+/// What a cluster has to know of its watchers.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     ids: AtomicU32,
     /// Which slots of traces are taken.
     slots: [AtomicBool; TRACES_MAX],
     watchers: AtomicUsize,
-    /// The cluster ends: whoever fetches now fetches for the last time.
+    /// The cluster ends: a watcher that fetches now fetches for the last time.
     closing: AtomicBool,
 }
 
 impl Desk {
+    /// Takes a free slot of traces, or this one.
+    fn slot(&self, wanted: Option<usize>) -> Result<usize, String> {
+        let mut all = self.slots.iter().enumerate();
+        let is_meant = |slot: usize| wanted.is_none_or(|wanted| wanted == slot);
+        let free = all.find(|(slot, taken)| is_meant(*slot) && !taken.swap(true, Ordering::SeqCst));
+        free.map(|(slot, _)| slot).ok_or_else(|| {
+            format!("{TRACES_MAX} flows are traced already; end one of those first (Ctrl-C there)")
+        })
+    }
+
     /// One more watches; its number.
     pub(super) fn come(&self) -> u32 {
         self.watchers.fetch_add(1, Ordering::SeqCst);
@@ -76,7 +87,7 @@ impl Desk {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Waits until all who watch have fetched what there is, or have had the time for it.
+    /// Waits until all watchers have fetched what there is, or have had the time for it.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let began = Instant::now();
@@ -86,7 +97,7 @@ impl Desk {
     }
 }
 
-/// Somebody who watches.
+/// A watch: what it needs to fetch from all workers, and what it has put together.
 struct Watcher {
     shared: Arc<Shared>,
     id: u32,
@@ -114,13 +125,20 @@ struct Order {
 /// Which number a packet has, by its name.
 #[derive(Default)]
 struct Numbers {
+    /// This process has no ports: packets come to its runtimes from others.
+    come_by_links: bool,
     inside: HashMap<usize, u64>,
     last: u64,
 }
 
 impl Numbers {
     fn of(&mut self, step: &trace::Step) -> u64 {
-        let begins = matches!(step.event, trace::Event::In { .. } | trace::Event::Made { .. });
+        let begins = match step.event {
+            trace::Event::In { .. } | trace::Event::Made { .. } => true,
+            // A packet leaves such a process without a last step, and another has its place.
+            trace::Event::Met(_) => self.come_by_links,
+            _ => false,
+        };
         let known = self.inside.get(&step.packet).copied().filter(|_| !begins);
         let number = known.unwrap_or_else(|| {
             self.last += 1;
@@ -154,16 +172,19 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
         functions: Vec::new(),
         chains: Vec::new(),
         order: Order::default(),
-        numbers: Numbers::default(),
+        numbers: Numbers {
+            come_by_links: shared.switches.is_empty(),
+            ..Numbers::default()
+        },
         clock: super::stamps::clock_offset(shared.packet_clock),
         is_over: false,
         shared: Arc::clone(&shared),
     };
     let what: Box<dyn Fn() -> What> = match subject {
-        Subject::Flow { key, .. } => {
-            let free = |slot: &&AtomicBool| !slot.swap(true, Ordering::SeqCst);
-            let slot = desk.slots.iter().position(|slot| free(&slot)).ok_or_else(|| {
-                format!("{TRACES_MAX} flows are traced already; end one of those first (Ctrl-C there)")
+        Subject::Flow { key, .. } | Subject::FlowPart { key, .. } => {
+            let slot = desk.slot(match subject {
+                Subject::FlowPart { slot, .. } => Some(usize::from(*slot)),
+                _ => None,
             })?;
             watcher.slot = Some(slot);
             let budget = Arc::new(Budget::default());
@@ -227,8 +248,13 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
             Err(why) => return Err(format!("a worker cannot be watched: {why}")),
         }
     }
-    if let (Some(budget), Subject::Flow { packets, .. }) = (&watcher.budget, subject) {
-        budget.open((*packets).clamp(1, PACKETS_MAX));
+    match (&watcher.budget, subject) {
+        (Some(budget), Subject::Flow { packets, .. }) => budget.open((*packets).clamp(1, PACKETS_MAX)),
+        // Packets of a member without ports come marked, or were not wanted where they came in.
+        (Some(budget), Subject::FlowPart { packets, .. }) if !shared.switches.is_empty() => {
+            budget.open((*packets).clamp(1, PACKETS_MAX));
+        }
+        _ => {}
     }
     Ok(Box::new(watcher))
 }
@@ -344,6 +370,7 @@ impl Watcher {
             reason,
             length: captured.wire_length,
             bytes: crate::capture::Hex(bytes.to_vec()),
+            member: None,
         }
     }
 
@@ -388,6 +415,7 @@ impl Watcher {
                 Worker::Switch(number) => format!("switch {number}"),
                 Worker::Runtime(number) => format!("runtime {number}"),
             },
+            member: None,
             event: self.event(&step.event),
         }
     }

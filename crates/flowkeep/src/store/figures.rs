@@ -1,12 +1,14 @@
 //! How stores and the variables in them do, for `flowkeep status` and the metrics.
 
+use super::Named;
 use crate::metrics::Text;
 use nf::variables::Figures;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stores::Store;
+use stores::mirror::SideHealth;
 
 /// A store.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {
     /// Its URI, without a password.
     pub store: String,
@@ -19,11 +21,51 @@ pub struct StoreStatus {
     /// What the last failure said, while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Where it has a mirror: how each of the two does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrored: Vec<SideStatus>,
+}
+
+/// One of two stores that mirror each other.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SideStatus {
+    /// Its URI, without a password.
+    pub store: String,
+    /// Whether the last call failed.
+    pub failing: bool,
+    /// Calls that failed so far.
+    pub failures: u64,
+    /// Partitions of which it lacks something.
+    pub behind: u64,
+    /// Bytes of changes that wait for it, about.
+    pub waiting_bytes: u64,
+    /// Copies of whole partitions that it was given.
+    pub copies: u64,
+    /// What the last failure said, while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl SideStatus {
+    fn of(side: SideHealth) -> Self {
+        SideStatus {
+            store: side.store,
+            failing: side.failing,
+            failures: side.failures,
+            behind: side.behind,
+            waiting_bytes: side.waiting_bytes,
+            copies: side.copies,
+            problem: side
+                .last_failure
+                .filter(|_| side.failing)
+                .map(|failure| failure.to_string()),
+        }
+    }
 }
 
 impl StoreStatus {
     /// How a store does now.
-    pub fn of((name, store): &(String, Store)) -> Self {
+    pub fn of((name, store, watch): &Named) -> Self {
         let health = store.health();
         StoreStatus {
             store: name.clone(),
@@ -34,12 +76,15 @@ impl StoreStatus {
                 .last_failure
                 .filter(|_| health.failing)
                 .map(|failure| failure.to_string()),
+            mirrored: watch.as_ref().map_or_else(Vec::new, |watch| {
+                watch.sides().map(SideStatus::of).into_iter().collect()
+            }),
         }
     }
 }
 
 /// A function's variables on one runtime.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct VariablesStatus {
     /// The function.
     pub function: String,
@@ -105,6 +150,7 @@ pub(crate) fn metrics(text: &mut Text, stores: &[StoreStatus], variables: &[Vari
     for store in stores {
         metric.sample(&[("store", &store.store)], store.batches);
     }
+    mirror_metrics(text, stores);
     type Count = fn(&VariablesStatus) -> u64;
     let counts: [(&'static str, &str, Count); 4] = [
         (
@@ -154,6 +200,45 @@ pub(crate) fn metrics(text: &mut Text, stores: &[StoreStatus], variables: &[Vari
     each(variables, |labels, of| metric.sample(labels, u8::from(of.late)));
     let mut metric = text.gauge("variables_fenced", "Whether another process has claimed them.");
     each(variables, |labels, of| metric.sample(labels, u8::from(of.fenced)));
+}
+
+/// Of stores that mirror each other, each by itself.
+fn mirror_metrics(text: &mut Text, stores: &[StoreStatus]) {
+    if stores.iter().all(|store| store.mirrored.is_empty()) {
+        return;
+    }
+    let sides: Vec<&SideStatus> = stores.iter().flat_map(|store| &store.mirrored).collect();
+    type Figure = (&'static str, &'static str, fn(&SideStatus) -> u64);
+    let gauges: [Figure; 3] = [
+        (
+            "mirror_failing",
+            "Whether the last call of one of two stores failed.",
+            |side| u64::from(side.failing),
+        ),
+        (
+            "mirror_behind",
+            "Partitions of which one of two stores lacks something.",
+            |side| side.behind,
+        ),
+        (
+            "mirror_waiting_bytes",
+            "Bytes of changes that wait for one of two stores.",
+            |side| side.waiting_bytes,
+        ),
+    ];
+    for (name, help, figure) in gauges {
+        let mut metric = text.gauge(name, help);
+        sides
+            .iter()
+            .for_each(|side| metric.sample(&[("store", &side.store)], figure(side)));
+    }
+    let mut metric = text.counter(
+        "mirror_copies",
+        "Copies of partitions that one of two stores was given.",
+    );
+    sides
+        .iter()
+        .for_each(|side| metric.sample(&[("store", &side.store)], side.copies));
 }
 
 fn each(variables: &[VariablesStatus], mut sample: impl FnMut(&[(&str, &str)], &VariablesStatus)) {

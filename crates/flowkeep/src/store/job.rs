@@ -2,6 +2,8 @@
 //!
 //! Not here: drivers, and what is done with them (`stores`).
 
+use crate::shape::{self, Shape};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use stores::migrate::{Follower, Found, inspect, migrate};
 /// How long between two copies of what has changed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Row {
     function: String,
     member: String,
@@ -22,6 +24,17 @@ struct Row {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sum: Option<i64>,
+}
+
+/// What is in a store.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Stored {
+    /// Each variable.
+    variables: Vec<Row>,
+}
+
+impl Shape for Stored {
+    const NAME: &'static str = "store";
 }
 
 impl From<Found> for Row {
@@ -47,7 +60,7 @@ pub fn show(uri: &str, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
         .map(Row::from)
         .collect();
     let text = if json {
-        serde_json::to_string(&rows).unwrap_or_default()
+        shape::object(&Stored { variables: rows }).to_string()
     } else {
         table(&rows)
     };

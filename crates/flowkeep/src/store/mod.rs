@@ -18,7 +18,8 @@ use nf::variables::Keeper;
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use stores::{Agency, Defaults, Failure, Report, Store, Stores};
+use stores::mirror::{Told, Watch};
+use stores::{Agency, Defaults, Driver, Failure, Mirror, Report, Store, Stores};
 
 /// How long a start, or a changed configuration, waits for a store.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,13 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a worker that ends waits for its stores to take the last changes.
 pub(crate) const LAST_CHANGES: Duration = Duration::from_secs(3);
 
+/// A store by its URI without a password, and where it has a mirror, how both do.
+pub(crate) type Named = (String, Store, Option<Watch>);
+
 /// The stores of a running cluster, or of a member.
 #[derive(Default)]
 pub(crate) struct Opened {
     /// Where plans have variables kept.
     pub keeper: Keeper,
     /// By their URIs, which have no password.
-    pub stores: Vec<(String, Store)>,
+    pub stores: Vec<Named>,
     /// Their threads.
     pub agencies: Vec<Agency>,
 }
@@ -47,25 +51,25 @@ pub(crate) fn open(
     reports: &Reports,
 ) -> Result<Opened, Failure> {
     let mut opened = Opened::default();
-    let mut by_uri: BTreeMap<String, Store> = BTreeMap::new();
+    let mut by_uri: BTreeMap<(&str, Option<&str>), Store> = BTreeMap::new();
     let mut kept = BTreeMap::new();
     for name in functions {
         let Some((uri, consistency)) = config.of(name) else {
             kept.insert(name.clone(), None);
             continue;
         };
-        let store = match by_uri.get(uri) {
+        let mirror = config.mirror_of(name);
+        let store = match by_uri.get(&(uri, mirror)) {
             Some(store) => store.clone(),
             None => {
                 let shown = stores::without_secret(uri);
                 let tell = teller(shown.clone(), events.clone(), reports.clone());
-                let started = Store::start(stores::driver_of(uri)?, PATIENCE, tell);
-                let (store, agency) = started.map_err(|error| {
-                    Failure::new(&shown, format!("no thread can be started for it: {error}"), "")
-                })?;
-                opened.stores.push((shown, store.clone()));
+                let (driver, watch) = driver(uri, mirror, events)?;
+                let started = Store::start(driver, PATIENCE, tell);
+                let (store, agency) = started.map_err(|error| no_thread(&shown, &error))?;
+                opened.stores.push((shown, store.clone(), watch));
                 opened.agencies.push(agency);
-                by_uri.insert(uri.to_owned(), store.clone());
+                by_uri.insert((uri, mirror), store.clone());
                 store
             }
         };
@@ -81,6 +85,41 @@ pub(crate) fn open(
         }));
     }
     Ok(opened)
+}
+
+fn no_thread(store: &str, error: &std::io::Error) -> Failure {
+    Failure::new(store, format!("no thread can be started for it: {error}"), "")
+}
+
+/// A store's driver, over two where it has a mirror.
+fn driver(
+    uri: &str,
+    mirror: Option<&str>,
+    events: &SyncSender<String>,
+) -> Result<(Box<dyn Driver>, Option<Watch>), Failure> {
+    let first = stores::driver_of(uri)?;
+    let Some(mirror) = mirror else {
+        return Ok((first, None));
+    };
+    let shown = stores::without_secret;
+    let second = (shown(mirror), stores::driver_of(mirror)?);
+    let events = events.clone();
+    let tell = move |told| {
+        let (store, event, more) = match told {
+            Told::Behind(store, failure) => {
+                eprintln!("{failure}; its mirror goes on alone");
+                (store, "mirror_behind", vec![("problem", failure.problem)])
+            }
+            Told::InStep(store) => {
+                eprintln!("store {store}: it has all that its mirror has");
+                (store, "mirror_in_step", Vec::new())
+            }
+        };
+        let _ = events.try_send(line(&store, event, &more));
+    };
+    let started = Mirror::start((shown(uri), first), second, tell);
+    let (mirror, watch) = started.map_err(|error| no_thread(&shown(uri), &error))?;
+    Ok((Box::new(mirror), Some(watch)))
 }
 
 /// An event about a store, as a line of the event log.

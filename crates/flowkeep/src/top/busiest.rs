@@ -8,7 +8,7 @@ use wire::{FlowKey, LinkType, Orientation, PacketBox, Pool};
 
 /// Bytes of a sampled packet that are looked at: headers.
 pub const SNAP: u32 = 128;
-/// Flows counted in an interval; the packets of further ones count for nobody.
+/// Flows counted in an interval; packets of further ones count for no flow.
 const FLOWS_MAX: usize = 4096;
 /// Flows shown.
 const SHOWN: usize = 10;
@@ -48,7 +48,7 @@ impl Busiest {
         self.pool.give(packet);
     }
 
-    /// What share of all each of the busiest has had, and begins anew.
+    /// What share of all each of the busiest has had. Then it counts from 0.
     pub fn take(&mut self, rates: &mut Rates) {
         let mut flows: Vec<_> = self.flows.drain().collect();
         let total = std::mem::take(&mut self.packets);

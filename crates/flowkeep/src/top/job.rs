@@ -6,6 +6,7 @@ use super::{Figures, Rates, render};
 use crate::capture::Wanted;
 use crate::control::client::Client;
 use crate::control::{Answer, FOREIGN, Observe, Request};
+use crate::shape;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -62,9 +63,10 @@ impl<'a> Source<'a> {
             ..Wanted::default()
         };
         // Without, if others watch already: it is the least of what is shown.
-        let samples = client
-            .ask(&Request::Watch(Box::new(Observe::Packets(sample))))
-            .is_ok();
+        let samples = !client.is_wide()
+            && client
+                .ask(&Request::Watch(Box::new(Observe::Packets(sample))))
+                .is_ok();
         let before = figures(client)?;
         Ok(Source {
             client,
@@ -76,9 +78,8 @@ impl<'a> Source<'a> {
     }
 
     fn sample(&mut self) -> Result<(), String> {
-        if self.samples
-            && let Answer::Observed(observed) = self.client.ask(&Request::Observed)?
-        {
+        if self.samples {
+            let observed = self.client.observed(false)?;
             observed.frames.iter().for_each(|frame| self.busiest.count(frame));
         }
         Ok(())
@@ -138,9 +139,7 @@ fn lines(job: &TopJob, source: &mut Source, asked: &AtomicBool, out: &mut dyn Wr
         source.sample()?;
         let rates = source.rates()?;
         let written = if job.json {
-            serde_json::to_writer(&mut *out, &rates)
-                .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
+            writeln!(out, "{}", shape::object(&rates))
         } else {
             let screen = render(&rates, PLAIN.0, PLAIN.1, "");
             screen

@@ -24,12 +24,14 @@ pub use screen::render;
 
 use crate::cluster::ThreadShare;
 use crate::report::Status;
+use crate::shape::Shape;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Packets and bytes per second.
-#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq, JsonSchema)]
 pub struct Rate {
     /// Packets per second.
     pub packets: f64,
@@ -38,7 +40,7 @@ pub struct Rate {
 }
 
 /// One runtime.
-#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct RuntimeRate {
     /// Its number.
     pub runtime: u16,
@@ -55,7 +57,7 @@ pub struct RuntimeRate {
 }
 
 /// One thread of workers.
-#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct ThreadRate {
     /// Its workers.
     pub workers: Vec<String>,
@@ -64,7 +66,7 @@ pub struct ThreadRate {
 }
 
 /// One port.
-#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct PortRate {
     /// Its name.
     pub name: String,
@@ -77,7 +79,7 @@ pub struct PortRate {
 }
 
 /// One of the busiest flows, estimated from a sample.
-#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct FlowRate {
     /// Its protocol.
     pub protocol: String,
@@ -90,7 +92,7 @@ pub struct FlowRate {
 }
 
 /// What the cluster did in an interval.
-#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[derive(Serialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Rates {
     /// How long it runs.
     pub uptime_seconds: f64,
@@ -124,6 +126,10 @@ pub struct Rates {
     pub busiest: Vec<FlowRate>,
     /// Of how many packets the estimate is.
     pub busiest_of: u64,
+}
+
+impl Shape for Rates {
+    const NAME: &'static str = "top";
 }
 
 /// Figures at one time.

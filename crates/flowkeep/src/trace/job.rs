@@ -52,9 +52,7 @@ pub fn run(job: &TraceJob, client: &mut Client, out: &mut dyn Write) -> Result<T
     let (mut inside, mut quiet) = (BTreeSet::new(), 0);
     loop {
         let stopped = job.stop.is_raised();
-        let Answer::Observed(observed) = client.ask(&Request::Observed)? else {
-            return Err(FOREIGN.into());
-        };
+        let observed = client.observed(stopped)?;
         quiet = if observed.steps.is_empty() { quiet + 1 } else { 0 };
         for step in &observed.steps {
             traced.packets = traced.packets.max(step.packet);
@@ -97,8 +95,7 @@ pub fn run(job: &TraceJob, client: &mut Client, out: &mut dyn Write) -> Result<T
 fn print(steps: Vec<Step>, json: bool, printer: &mut Printer, out: &mut dyn Write) -> std::io::Result<()> {
     for step in steps {
         if json {
-            serde_json::to_writer(&mut *out, &step)?;
-            writeln!(out)?;
+            writeln!(out, "{}", crate::shape::object(&step))?;
         } else if let Some(text) = printer.take(step) {
             writeln!(out, "{text}")?;
         }

@@ -29,10 +29,12 @@ mod tests;
 pub use text::Printer;
 pub(crate) use text::time_of_day;
 
+use crate::shape::Shape;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Source and destination.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Ends {
     /// Address and port.
     pub source: String,
@@ -41,7 +43,7 @@ pub struct Ends {
 }
 
 /// What a function changed.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Change {
     /// Before it had the packet.
     pub before: Ends,
@@ -50,21 +52,28 @@ pub struct Change {
 }
 
 /// One step of one packet.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Step {
-    /// Which packet of those that were traced, from 1 on.
+    /// Which packet of those that were traced, from 1 on. Asked over the cluster: a packet has a number at each member.
     pub packet: u64,
     /// When, in nanoseconds since 1970.
     pub time_ns: u64,
     /// Where: `switch N` or `runtime N`.
     pub worker: String,
+    /// Asked over the cluster: the member that has that worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// What.
     #[serde(flatten)]
     pub event: Event,
 }
 
+impl Shape for Step {
+    const NAME: &'static str = "flow-trace";
+}
+
 /// What happened to a packet.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Event {
     /// It came in.
@@ -102,7 +111,8 @@ pub enum Event {
     Turned,
     /// Its flow.
     Flow {
-        /// `found`, `launched`, `queued` (behind a call that waits) or `expired` (and opened anew).
+        /// `found`, `launched`, `queued` (behind a call that waits) or `expired` (and opened
+        /// again).
         is: String,
     },
     /// It enters a chain.

@@ -55,6 +55,9 @@ fn text(steps: &[Step]) -> String {
         return out;
     };
     let _ = write!(out, "#{:<3} {}  ", first.packet, time_of_day(first.time_ns));
+    if let Some(member) = &first.member {
+        let _ = write!(out, "({member})  ");
+    }
     let _ = match &first.event {
         Event::In {
             protocol,
@@ -79,6 +82,10 @@ fn text(steps: &[Step]) -> String {
             )
         }
         Event::Made { function, way } => writeln!(out, "made by {function}, goes {way}"),
+        Event::Flow { .. } if first.member.is_some() => writeln!(out, "came by a link"),
+        Event::Out { ends, .. } if first.member.is_some() => {
+            writeln!(out, "came back by a link: {} > {}", ends.source, ends.destination)
+        }
         _ => writeln!(out, "was inside when this began"),
     };
     let mut worker = "";
@@ -115,7 +122,7 @@ fn line(event: &Event, width: usize) -> Option<String> {
         Event::Flow { is } => match is.as_str() {
             "launched" => "launched a flow".into(),
             "queued" => "flow found; queued behind a call that waits".into(),
-            "expired" => "flow found, its time over: ended, opened anew".into(),
+            "expired" => "flow found, its time over: ended, opened again".into(),
             _ => "flow found".into(),
         },
         Event::Chain {

@@ -7,12 +7,29 @@ use crate::cluster::{Shape, run_to_end};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const INSIDE: &str = "FLOWKEEP_TEST_IN_NAMESPACE";
 
 fn ip(words: &str) {
     let status = Command::new("ip").args(words.split(' ')).status().expect("ip");
     assert!(status.success(), "ip {words}");
+}
+
+/// Waits until the kernel has seen that the interfaces have a carrier, which it does behind `ip`:
+/// until then their routes lead nowhere.
+fn wait_for_carriers() {
+    let said = |words: &str| {
+        let said = Command::new("ip").args(words.split(' ')).output().expect("ip");
+        String::from_utf8_lossy(&said.stdout).into_owned()
+    };
+    let has_carrier = |name: &str| said(&format!("link show {name}")).contains("state UP");
+    let is_told = || !said("route show").contains("linkdown");
+    let began = Instant::now();
+    while !(is_told() && has_carrier("fk0") && has_carrier("fk2")) {
+        assert!(began.elapsed() < Duration::from_secs(30), "no carrier");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn udp(to: [u8; 4], hops: u8) -> Vec<u8> {
@@ -88,6 +105,7 @@ fn forward() {
     ip("route add unreachable 198.18.0.0/15");
     ip("neigh add 203.0.113.254 lladdr 02:00:00:00:fe:fe dev fk2 nud permanent");
     ip("neigh add 10.77.0.5 lladdr 02:00:00:00:00:55 dev fk0 nud permanent");
+    wait_for_carriers();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = |name: &str| folder.join(format!("forward-{name}-{}.pcap", std::process::id()));
     let (input, lan, wan) = (file("in"), file("lan"), file("wan"));

@@ -196,7 +196,8 @@ fn fifty_changes_under_load_add_up_and_drop_only_what_rules_say() {
     assert_eq!(ran.counter("blocks_claimed"), ran.counter("blocks_released"));
 }
 
-/// Who is asked first says what would be cut; nothing is without leave; it can be taken back.
+/// A change that is asked about first says what it would cut. It cuts nothing without leave, and
+/// can be taken back.
 #[test]
 fn flows_are_cut_with_leave_only_and_a_change_can_be_taken_back() {
     let folder = Folder::new("leave");
@@ -244,7 +245,7 @@ fn flows_are_cut_with_leave_only_and_a_change_can_be_taken_back() {
                 .unwrap_err()
                 .contains("no configuration to go back to")
         );
-        // More servers and a larger pool cost nobody anything.
+        // More servers and a larger pool cut no flow.
         let grown = cluster.change(&ask(Some(&more))).unwrap();
         assert_eq!((applied(&grown).flows_cut, applied(&grown).generation), (0, 2));
         let cut = cluster

@@ -267,7 +267,8 @@ impl Drop for Stops {
     }
 }
 
-/// Each looks whether another takes flows, and is drained, in one step: whoever comes second sees what the first has done.
+/// Each drain looks whether another runtime takes flows, and drains its own, in one step: the
+/// second sees what the first has done.
 #[test]
 fn two_who_drain_at_the_same_moment_leave_one_that_takes_flows() {
     const ROUNDS: u32 = 100;

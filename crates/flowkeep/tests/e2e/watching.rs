@@ -215,7 +215,7 @@ fn a_connection_is_traced(shape: Shape) {
     let mut watching = cluster
         .watch(&subject(key(protocol::TCP, HOST, SERVICE), 1000))
         .unwrap();
-    // There is no flow yet. Other flows pass as well, and are nobody's business.
+    // There is no flow yet. Other flows pass as well, and are not watched.
     let others = |number: u16| ([10, 0, 1, number as u8], 7000 + number);
     for number in 0..50 {
         rig.lan.push(&tcp(others(number), SERVICE, SYN), LinkType::Raw);
@@ -234,7 +234,7 @@ fn a_connection_is_traced(shape: Shape) {
     });
     let second = second.expect("it is translated");
     assert_eq!((second.source, second.destination), (text(out.0), text(out.1)));
-    // The reply, whose key nobody asked for.
+    // The reply, whose key the watch did not name.
     rig.world.push(&tcp(SERVER, out.0, SYN | ACK), LinkType::Raw);
     let back = ends(&Rig::take(&rig.lan));
     assert_eq!(back, (SERVICE, HOST));
@@ -549,12 +549,12 @@ fn what_there_is_no_room_for_is_counted_and_holds_nobody_up() {
         outgoing: false,
         ..everything()
     };
-    // Nobody fetches anything before the end.
+    // The watcher fetches nothing before the end.
     let mut watching = cluster.watch(&Subject::Packets(tiny)).unwrap();
     feed(&rig, 3, 8000);
     let began = Instant::now();
     while cluster.snapshot().packets().received < 8000 {
-        assert!(began.elapsed() < PATIENCE, "it waits for who watches");
+        assert!(began.elapsed() < PATIENCE, "it waits for its watcher");
         std::thread::sleep(Duration::from_millis(2));
     }
     let (lan, world) = (rig.lan.clone(), rig.world.clone());

@@ -93,7 +93,8 @@ fn flows_that_come_and_go_allocate_nothing_behind_a_switch() {
     flows_that_come_and_go::<Cluster>(1);
 }
 
-/// While somebody watches: the memory was brought along, and whoever does not fetch finds it full.
+/// While a trace and a capture go on: the watch brought its memory, which gets full if it is not
+/// fetched.
 fn watched_flows<R: Rig>() {
     let mut rig = R::new(WEB_ONLY, FLOWS_MAX);
     let flows: Vec<Established> = (0..10).map(|n| establish(&mut rig, n)).collect();

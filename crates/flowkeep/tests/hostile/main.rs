@@ -1,5 +1,5 @@
-//! The chain firewall → NAT → load balancer among hostile traffic: nothing allocates, nothing grows, nobody served is let
-//! down, and every packet is accounted for.
+//! The chain firewall → NAT → load balancer among hostile traffic: nothing allocates, nothing
+//! grows, no established flow is let down, and every packet is accounted for.
 //!
 //! | file | what |
 //! |---|---|

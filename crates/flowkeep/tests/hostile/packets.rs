@@ -34,7 +34,7 @@ fn lies(rules: &str, seed: u64) {
     let books = rig.books();
     books.check();
     assert_eq!(books.held, 0);
-    // Long after, nothing is left of anybody.
+    // Long after, nothing is left of any flow.
     for _ in 0..5 {
         rig.pass(10_000);
     }

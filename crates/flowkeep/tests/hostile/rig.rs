@@ -203,13 +203,13 @@ pub trait Rig {
         Self: Sized;
     fn world(&mut self) -> &mut World;
     fn clock(&mut self) -> &mut u64;
-    /// Everybody's turn; how much was done.
+    /// Each worker's turn; how much was done.
     fn round(&mut self) -> usize;
     fn books(&self) -> Books;
     /// Has every worker watch.
     fn watch(&mut self, watch: &dyn Fn() -> Watch);
 
-    /// Turns until nobody has anything to do.
+    /// Turns until no worker has anything to do.
     fn settle(&mut self) {
         let mut idle = 0;
         while idle < 3 {
@@ -412,7 +412,8 @@ impl Rig for Cluster {
 }
 
 impl Cluster {
-    /// Nothing is on its way: all of the switch's buffers are with it, and it knows of nobody.
+    /// Nothing is on its way: all of the switch's buffers are with it, and it has no route or
+    /// block.
     pub fn is_empty(&self) -> bool {
         let stats = self.switch.stats();
         let pool = self.switch.pool();

@@ -1,4 +1,5 @@
-//! The chain between real clients and real servers: curl, iperf3, ping, traceroute, dnsperf; and who is not let in.
+//! The chain between real clients and real servers: curl, iperf3, ping, traceroute, dnsperf; and
+//! connections that are not let in.
 //!
 //! The hosts and their addresses are in [`crate::site`].
 
@@ -18,7 +19,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nmap", "nmap"),
 ];
 
-/// In the pool: nobody's.
+/// In the pool; no flow has it.
 const UNUSED: &str = "203.0.113.66";
 
 fn the_chain(scheme: &'static str) {

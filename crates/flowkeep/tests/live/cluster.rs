@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A firewall between the two ports that lets everything pass. What it sends is addressed to the gateway still, so that nobody
-/// takes it: what is looked at is what goes in and out.
+/// A firewall between the two ports that lets everything pass. What it sends is addressed to the
+/// gateway still, so that no host takes it: what is looked at is what goes in and out.
 fn config(one: &str, other: &str) -> String {
     format!(
         "runtimes = 2\nswitches = 2\n\

@@ -209,7 +209,7 @@ impl Stranger {
         link
     }
 
-    /// Who a frame claims to be: any host of the network, the server among them.
+    /// The host that a frame claims to be from: any of the network, the server among them.
     fn claimed(&mut self) -> Ipv4Addr {
         let [a, b, c] = SILENT;
         let last = match self.random.random_range(0..4) {
@@ -354,7 +354,7 @@ fn floods_from_outside_harm_no_established_flow() {
         "the gateway's kernel has learned {} neighbours",
         learned.lines().count()
     );
-    // The kernel has an entry of IPv6 by the address of an IPv4 neighbour, whoever made it, and loses it again.
+    // The kernel has an entry of IPv6 by the address of an IPv4 neighbour, and loses it again.
     probed(&site, "probe beside a mapped neighbour", || {
         for change in ["replace", "del"] {
             let link = if change == "replace" {

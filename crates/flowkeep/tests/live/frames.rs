@@ -357,7 +357,7 @@ fn all_queues_of_an_interface_are_read_or_none() {
     let partly = Host::try_new(&other, &["afxdp:eth0?take=everything&queue=1"], 8192);
     let error = partly.err().unwrap().to_string();
     assert!(
-        error.starts_with("nobody reads queue 0, 2, 3 of `eth0`"),
+        error.starts_with("no port reads queue 0, 2, 3 of `eth0`"),
         "{error}"
     );
     let error = Host::try_new(&other, &["afxdp:eth0?queue=4"], 8192)

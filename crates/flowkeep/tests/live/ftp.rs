@@ -8,11 +8,12 @@
 //!          ──► 192.0.2.80:40013 ──► .11        each server has ports of its own, and the service of these ports only that server
 //! ```
 //!
-//! (Of PASV's answer, which has the server's own address, clients use the port only.) In active mode the server connects to
-//! where the client says that it listens: 10.0.1.1, which is nobody's address outside. That would need an application
-//! gateway, which rewrites what is said; there is none. What happens instead: a server that is careful refuses the client's
-//! PORT by itself, the connection of one that is not is dropped and counted. Over IPv6, where nothing is translated, one rule
-//! is enough.
+//! (Of PASV's answer, which has the server's own address, clients use the port only.) In active
+//! mode the server connects to where the client says that it listens: 10.0.1.1, which is no host's
+//! address outside. That would need an application gateway, which rewrites what is said; there is
+//! none. What happens instead: a server that is careful refuses the client's PORT by itself, the
+//! connection of one that is not is dropped and counted. Over IPv6, where nothing is translated,
+//! one rule is enough.
 
 use crate::network::{PATIENCE, wait_for_listeners};
 use crate::site::{SERVER, SERVER_V6, Site, VIRTUAL, end_of, site};
@@ -43,7 +44,8 @@ const REASON: &str = "firewall/not_allowed";
 struct Ftp {
     site: Site,
     content: Vec<u8>,
-    /// Nobody can write to this one, or vsftpd would not serve it; in it is `up`, to which anybody can.
+    /// No user can write to this one, or vsftpd would not serve it; in it is `up`, to which all
+    /// can.
     folder: String,
 }
 

@@ -1,4 +1,5 @@
-//! IPv6 through all that is not NAT: names, datagrams, every hop, a virtual address, and who is not let in.
+//! IPv6 through all that is not NAT: names, datagrams, every hop, a virtual address, and
+//! connections that are not let in.
 //!
 //! Files over IPv6 are in `ssh` and `ftp`, the path's MTU and fragments in `mtu`.
 

@@ -1,4 +1,5 @@
-//! Who has a packet: Flowkeep or the kernel, never both and never nobody, and the kernel alone when Flowkeep is gone.
+//! A packet goes to Flowkeep or to the kernel, never to both and never to neither; to the kernel
+//! alone when Flowkeep is gone.
 
 use crate::network::{Network, PATIENCE, network};
 use flowkeep::lab::process::{Process, Run};
@@ -47,8 +48,8 @@ fn answered(network: &Network, address: &str) -> u32 {
     received.unwrap_or_else(|| panic!("{ended:?}")).parse().unwrap()
 }
 
-/// Flowkeep between two ports that take what is routed, and nothing done with it: what they take goes nowhere, since frames are
-/// not addressed anew.
+/// Flowkeep between two ports that take what is routed, and nothing done with it: what they take
+/// goes nowhere, since frames get no other addresses.
 fn takes(network: &Network, scheme: &str, parameters: &str) -> Process {
     let words = format!("port bridge {scheme}:left{parameters} {scheme}:right{parameters} --for 3m");
     network.flowkeep(&words, "bridging ")

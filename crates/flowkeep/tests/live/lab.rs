@@ -61,9 +61,11 @@ fn shows(kind: &str) {
         "{said}{}",
         String::from_utf8_lossy(&out.stderr)
     );
-    let rows: serde_json::Value = serde_json::from_str(&said).unwrap();
-    println!("{rows}");
-    let rows = rows.as_array().unwrap();
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    println!("{report}");
+    let schema: serde_json::Value = serde_json::from_slice(&done("schema lab-demo").stdout).unwrap();
+    assert!(jsonschema::is_valid(&schema, &report), "{schema:#}");
+    let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 5);
     assert!(rows.iter().all(|row| row["good"] == true));
 }

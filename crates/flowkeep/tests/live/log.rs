@@ -29,7 +29,7 @@ impl Log {
         }
     }
 
-    /// At least so many different clients have tried, and nobody failed.
+    /// At least so many different clients have tried, and none failed.
     pub fn end(&self, clients_min: usize) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut attempts, mut failures) = (0, Vec::new());

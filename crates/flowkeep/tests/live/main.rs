@@ -28,3 +28,4 @@ mod sip;
 mod site;
 mod soak;
 mod ssh;
+mod unlisted;

@@ -79,7 +79,7 @@ fn streams(site: &mut Site) {
     }
 }
 
-/// Who says what to a packet that must not be divided.
+/// What the gateway says to a packet that must not be divided.
 fn answers(site: &mut Site) {
     for (host, too_long, fits, by, says) in [
         (FAR, 1472, 1272, "10.0.1.254", "mtu = 1300"),
@@ -116,7 +116,8 @@ fn fragments(site: &mut Site) {
         (&site.network.client, FAR_V6, 20_000),
         (&site.far, "2001:db8:1::1", 4000),
     ] {
-        // Over IPv6 the first request, and then its first answer, tell who sent it of the MTU by being lost.
+        // Over IPv6 the first request, and then its first answer, are lost: so their senders hear
+        // of the MTU.
         said(from, &format!("ping -n -c 3 -i 0.2 -W 5 -s {size} {host}"));
         // All at once (-l): ping gives its socket room for as many as it may send ahead, and loses none for want of a processor.
         let count = if size > 4000 { 10 } else { 20 };

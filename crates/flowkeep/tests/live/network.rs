@@ -302,7 +302,10 @@ pub fn wait_for_listeners(host: &Namespace, protocol: &str, port: u16, count: us
         if sockets.lines().filter(listens).count() >= count {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "nobody listens at {port}: {sockets}");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "no socket listens at {port}: {sockets}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,5 +1,6 @@
-//! Links between processes over a cable that loses, doubles and reorders: all is delivered, once each and in order, both ways, and who
-//! goes away and comes back is noticed. What they say cannot be read on the cable.
+//! Links between processes over a cable that loses, doubles and reorders: all is delivered, once
+//! each and in order, both ways, and a peer that goes away and comes back is noticed. What they say
+//! cannot be read on the cable.
 //!
 //! The kernel makes the cable bad (netem); where it cannot, each end does it to what it sends.
 
@@ -27,7 +28,7 @@ use wire::{LinkType, PacketBox, Pool};
 const COUNT: u64 = 30_000;
 const BUFFERS: usize = 512;
 const LENGTH: usize = 3712;
-/// Of what a link loses here, nobody is to conclude that the other end is dead.
+/// Of what a link loses here, no peer is to conclude that the other end is dead.
 const DEAD_AFTER: u64 = 1_500_000_000;
 const PATIENCE: u64 = 120_000_000_000;
 const NETEM: &str = "netem limit 100000 delay 500us 200us loss 1% duplicate 1% reorder 5%";
@@ -272,7 +273,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
         end.peer.round_trip().unwrap_or(0) / 1000,
         end.peer.link_mut().counters().refused_packets,
     );
-    // The last acknowledgement may have been lost: whoever is done answers until the other is, too.
+    // The last acknowledgement may have been lost: an end that is done answers until the other is.
     linger(&mut end);
     meeting.wait();
     if number == 2 {

@@ -184,7 +184,8 @@ fn under_downloads(scheme: &str) {
         curl
     };
 
-    // What cuts nobody: a rule, a server and addresses more, and all of it taken back, ten times over.
+    // What cuts no flow: a rule, a server and addresses more, and all of it taken back, ten times
+    // over.
     let curl = downloads("more");
     for round in 0..10 {
         let (code, said, text) = tool(&format!("apply {more}"));
@@ -197,7 +198,7 @@ fn under_downloads(scheme: &str) {
             said["receipt"]["flows_kept"].as_u64().unwrap() >= COUNT as u64,
             "{text}"
         );
-        // The way back takes away what nobody has yet, so it cuts nobody either.
+        // The way back takes away what no flow has yet, so it cuts none either.
         let (code, said, text) = tool("rollback");
         assert_eq!(
             (code, &said["receipt"]["flows_cut"]),

@@ -9,8 +9,8 @@
 //! the port that the call announced, 50 packets a second with sequence numbers, each of which must come back once, from
 //! the address it went to.
 //!
-//! A callee that sends where a message says (`Via`, without `rport`) does not reach anybody behind NAT: that is shown too,
-//! with the reason for which the cluster drops it.
+//! A callee that sends where a message says (`Via`, without `rport`) does not reach a caller behind
+//! NAT: that is shown too, with the reason for which the cluster drops it.
 
 use crate::network::{PATIENCE, wait_for_listeners};
 use crate::site::{SERVER, Site, end_of, site};
@@ -57,7 +57,8 @@ fn callee(site: &Site, calls: usize, how: &str) -> Process {
         figures(site, "callee"),
     );
     let sipp = site.network.server.start(&words).unwrap();
-    // It listens for calls first, and for media a moment later, in which who sends some is told that nobody is there.
+    // It listens for calls first, and for media a moment later. Until then a sender of media is
+    // told that the port is unreachable.
     for port in [5060, MEDIA_PORT] {
         wait_for_listeners(&site.network.server, "udp", port, 1);
     }
@@ -187,7 +188,7 @@ impl Media {
                         self.others += usize::from(!good);
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // A port unreachable: nobody listens there yet, or any more.
+                    // A port unreachable: the callee does not listen there yet, or no more.
                     Err(_) => self.others += 1,
                 }
             }

@@ -5,7 +5,7 @@
 //!   10.0.1.1     .254  (flowkeep)  203.0.113.254    .1 | 198.51.100.1   198.51.100.9
 //!   2001:db8:1::1                                   .11, .12            2001:db8:3::9
 //!                                                   MTU 1400 from server to far
-//!   NAT pool 203.0.113.64/29, in the servers' own network: who asks for it is answered by the port
+//!   NAT pool 203.0.113.64/29, in the servers' own network: the port answers hosts that ask for it
 //!   virtual address 192.0.2.80, behind it .11 and .12; 2001:db8:1::80, in the clients' own network, behind it the server
 //! ```
 //!
@@ -288,7 +288,7 @@ struct Meeting;
 
 impl Drop for Meeting {
     fn drop(&mut self) {
-        // Whoever runs this is root.
+        // The name has root's number: these tests run as root.
         let name = format!("flowkeep-0-{}-", cluster_name());
         for entry in fs::read_dir("/run").into_iter().flatten().flatten() {
             if entry.file_name().display().to_string().starts_with(&name) {
@@ -453,8 +453,9 @@ impl Site {
         }
     }
 
-    /// Tells the server's kernel who has the pool. Else it asks when the first reply to each address leaves, and what waits for the answer may be
-    /// overtaken by what is sent just as that comes: Linux says that a neighbour is known before it lets go what waited.
+    /// Tells the server's kernel which neighbour has the pool. Else it asks when the first reply to
+    /// each address leaves, and what waits for the answer may be overtaken by what is sent just as
+    /// that comes: Linux says that a neighbour is known before it lets go what waited.
     pub fn introduce_pool(&self) {
         let network = &self.network;
         let gateway = network
@@ -592,7 +593,8 @@ impl Site {
         outcome(&self.network.client, words)
     }
 
-    /// Ends the cluster. It must end gracefully and account for every packet, and nobody may have logged a failure.
+    /// Ends the cluster. It must end gracefully and account for every packet, and no client may
+    /// have logged a failure.
     pub fn end(mut self) {
         assert!(!self.cluster.is_empty(), "it was started");
         let figures = self.asked("status --json").unwrap_or_else(|error| error);
@@ -619,7 +621,8 @@ impl Site {
         let log = &self.log;
         log.expect("accounts", came == went, format!("{reports:?}"));
         let report = &reports[0];
-        // What ports failed with is what they could not send, which is a drop, and frames that were no packets, of which nobody sends any.
+        // What ports failed with is what they could not send, which is a drop, and frames that were
+        // no packets, of which no host sends any.
         let failed = |port: &Value| port["failed_packets"].as_u64().expect("it is counted");
         let ports = report["ports"].as_array().expect("ports");
         let failed: u64 = ports.iter().map(failed).sum();
@@ -657,7 +660,7 @@ impl Site {
             .expect(&format!("iperf3 {words}"), good, format!("{end}\n{why}"));
     }
 
-    /// What the hosts' kernels have counted so far, for whoever has to find out where packets were lost.
+    /// What the hosts' kernels have counted so far: it shows where packets were lost.
     pub fn circumstances(&self) -> String {
         let network = &self.network;
         let hosts = [&network.client, &network.gateway, &network.server, &self.far];

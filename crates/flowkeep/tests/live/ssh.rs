@@ -138,7 +138,8 @@ fn sessions(scheme: &'static str) {
     site.end();
 }
 
-/// Sessions in which for a while nobody says anything; then the client goes on in one, the server in the other.
+/// Sessions in which for a while neither end says anything; then the client goes on in one, the
+/// server in the other.
 fn idle(site: &Site, options: &str) -> [(&'static str, &'static str, Process); 2] {
     let begin = |name: &str, text: &str| {
         let words = site.script(name, text);

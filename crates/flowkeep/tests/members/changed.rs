@@ -8,18 +8,18 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// A firewall in front of what counts; `more` rules stand before the one that lets all through.
-fn firewall(more: &str) -> String {
+pub fn firewall(more: &str) -> String {
     format!(
         "[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\", \"flow_monitor\"]\n[chain.match]\nprotocol = \"udp\"\n{more}\
          [[function.firewall.rules]]\nname = \"all\"\naction = \"allow\"\n"
     )
 }
 
-const NO_443: &str =
+pub const NO_443: &str =
     "[[function.firewall.rules]]\nname = \"no-443\"\ndestination_ports = [443]\naction = \"drop\"\n";
 
 /// The configurations that members have in force, by name.
-fn in_force(status: &Value) -> Vec<(String, u64, String)> {
+pub fn in_force(status: &Value) -> Vec<(String, u64, String)> {
     let members = status["members"].as_array().expect("a list").iter();
     let of = |member: &Value| {
         let of = &member["configuration"];
@@ -33,7 +33,7 @@ fn in_force(status: &Value) -> Vec<(String, u64, String)> {
 }
 
 #[track_caller]
-fn all_have(site: &Site, number: u64) -> Vec<(String, u64, String)> {
+pub fn all_have(site: &Site, number: u64) -> Vec<(String, u64, String)> {
     let all = in_force(&until_all_answer(site));
     let (_, _, digest) = &all[0];
     assert!(

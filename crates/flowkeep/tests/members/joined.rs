@@ -11,7 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Machines of tests are slow: a worker that has no processor for a while is not to be suspected.
-const TIMES: [&str; 6] = ["--lease", "1s", "--suspicion", "1500ms", "--settling", "2s"];
+/// Without a guard, so that a coordinator that is killed stays so.
+const ALONE: &str = "--unguarded --lease 1s --suspicion 1500ms --settling 2s";
+/// With a guard, and a member may stand still for a while without being removed.
+const GUARDED: &str = "--lease 1s --suspicion 20s --settling 1s";
 
 pub fn flowkeep(words: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_flowkeep")).args(words).output();
@@ -23,34 +26,46 @@ pub fn flowkeep(words: &[&str]) -> (bool, String) {
     )
 }
 
-/// A coordinator without a guard, so that one that is killed stays so.
+/// A coordinator, or the guard of one.
 pub struct Coordinator {
     pub folder: String,
     pub address: String,
+    words: &'static str,
     process: Child,
 }
 
 impl Coordinator {
-    fn init(folder: &Folder) -> Self {
+    fn init(folder: &Folder, words: &'static str) -> Self {
         let place = folder.0.join("cluster").display().to_string();
         let made = flowkeep(&["cluster", "init", &place]);
         assert!(made.0, "{}", made.1);
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("an address").to_string();
         drop(free);
-        let process = Self::start(&place, &address);
+        let process = Self::start(&place, &address, words);
         Coordinator {
             folder: place,
             address,
+            words,
             process,
         }
     }
 
-    fn start(place: &str, address: &str) -> Child {
+    fn start(place: &str, address: &str, words: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
-        command.args(["coordinator", "--data", place, "--listen", address, "--unguarded"]);
-        command.args(TIMES).stderr(Stdio::null());
+        command.args(["coordinator", "--data", place, "--listen", address]);
+        command.args(words.split(' ')).stderr(Stdio::null());
         command.spawn().expect("it starts")
+    }
+
+    /// Kills the coordinator and not its guard, which starts it again.
+    pub fn kill_guarded(&self) {
+        let guard = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children"));
+        let children = children.expect("the guard runs");
+        let coordinator = children.split_whitespace().next().expect("it has started one");
+        let killed = Command::new("kill").args(["-KILL", coordinator]).status();
+        assert!(killed.expect("it runs").success());
     }
 
     fn kill(&mut self) {
@@ -59,10 +74,10 @@ impl Coordinator {
     }
 
     fn begin_again(&mut self) {
-        self.process = Self::start(&self.folder, &self.address);
+        self.process = Self::start(&self.folder, &self.address, self.words);
     }
 
-    fn token(&self, member: &str) -> String {
+    pub fn token(&self, member: &str) -> String {
         let (is_good, token) = flowkeep(&["cluster", "token", &self.folder, "--member", member]);
         assert!(is_good, "{token}");
         token
@@ -84,7 +99,7 @@ impl Coordinator {
 
     /// Waits until its view is as wanted.
     #[track_caller]
-    fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
             let view = self.view();
@@ -107,13 +122,13 @@ impl Drop for Coordinator {
 }
 
 /// The incarnation of a member's worker that runs, if one does.
-fn runs(view: &Value, member: &str) -> Option<u64> {
+pub fn runs(view: &Value, member: &str) -> Option<u64> {
     let mut workers = view["workers"].as_array()?.iter();
     let worker = workers.find(|worker| worker["name"] == member && worker["standing"] == "running")?;
     worker["incarnation"].as_u64()
 }
 
-fn is_listed(view: &Value, member: &str) -> bool {
+pub fn is_listed(view: &Value, member: &str) -> bool {
     let workers = view["workers"].as_array().expect("a list");
     workers.iter().any(|worker| worker["name"] == member)
 }
@@ -130,7 +145,7 @@ pub fn flows(status: &Status) -> u64 {
 
 pub struct Site {
     pub folder: Folder,
-    config: std::path::PathBuf,
+    pub config: std::path::PathBuf,
     pub coordinator: Coordinator,
 }
 
@@ -147,6 +162,20 @@ impl Site {
 
     /// With so many flows.
     pub fn of(name: &str, has_hosts: bool, flows: u32, more: &str) -> Site {
+        Site::by(ALONE, name, has_hosts, &steady(flows, 2000, 1 << 40), more)
+    }
+
+    /// With such traffic.
+    pub fn made(name: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
+        Site::by(ALONE, name, has_hosts, profile, more)
+    }
+
+    /// With a coordinator that a guard starts again, on one host.
+    pub fn guarded(name: &str, more: &str) -> Site {
+        Site::by(GUARDED, name, false, &steady(400, 2000, 1 << 40), more)
+    }
+
+    fn by(words: &'static str, name: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
         let folder = Folder::new(name);
         let hosts = [1, 2, 3].map(|number| match has_hosts {
             true => folder.host(number),
@@ -157,11 +186,9 @@ impl Site {
             ("left", "runtimes", hosts[1].as_str()),
             ("right", "runtimes", hosts[2].as_str()),
         ];
-        // For hours: it ends when it is told to.
-        let text =
-            folder.members(&members) + &folder.generated(&steady(flows, 2000, 1 << 40)) + MONITOR + more;
+        let text = folder.members(&members) + &folder.generated(profile) + MONITOR + more;
         let config = folder.write("cluster.toml", &text);
-        let coordinator = Coordinator::init(&folder);
+        let coordinator = Coordinator::init(&folder, words);
         Site {
             folder,
             config,
@@ -179,12 +206,18 @@ impl Site {
     pub fn all(&self) -> [Member; 3] {
         let all = [("switch", "front"), ("node", "left"), ("node", "right")];
         let all = all.map(|(command, name)| self.start(command, name));
+        self.wait_for_all();
+        all
+    }
+
+    /// Waits until all three are members that run.
+    #[track_caller]
+    pub fn wait_for_all(&self) {
         self.coordinator.wait_until("all are to run", |view| {
             ["front", "left", "right"]
                 .iter()
                 .all(|name| runs(view, name).is_some())
         });
-        all
     }
 }
 
@@ -303,7 +336,7 @@ fn so_is_one_of_another_host() {
 pub const COPIES: &str = "\n[replication]\npolicy = \"commit\"\n";
 
 /// Flows of failed runtimes that went on at a member, and that could not.
-fn recovered(status: &Status) -> [u64; 2] {
+pub fn recovered(status: &Status) -> [u64; 2] {
     let of = |runtime: &flowkeep::report::RuntimeStatus| [runtime.recovered_flows, runtime.unrecovered_flows];
     let all = status.runtimes.iter().map(of);
     all.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]])

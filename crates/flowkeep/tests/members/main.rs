@@ -6,10 +6,15 @@
 //! Not here: what links do by themselves (their crates' tests); live traffic (`tests/live/members.rs`).
 
 mod changed;
+mod dying;
 mod joined;
 mod more;
+mod ordered;
 mod rig;
 mod terminal;
+mod tried;
+mod unlisted;
+mod watched;
 mod wide;
 
 use flowkeep::report::Status;
@@ -126,7 +131,8 @@ fn moved_back_and_forth(name: &str, has_hosts: bool) {
         "{front}"
     );
     assert!(passed > PACKETS / 2, "{front}");
-    // Who was on another host is missed when it has been silent for a while; a move that waits for its answer would not go on (docs/status.md).
+    // A switch on another host is missed when it has been silent for a while; a move that waits for
+    // its answer would not go on (docs/status.md).
     for node in [&left, &right] {
         node.wait_until("the switch is to be missed", |status| {
             status
@@ -175,7 +181,8 @@ fn two_hosts(folder: &Folder, chain: &str) -> (std::path::PathBuf, std::path::Pa
     )
 }
 
-/// Who has another key is nobody: no session, counted, and told by `status`. Keys are changed one member after the other without a gap.
+/// A member with another key has no session: its frames are counted, and `status` tells of them.
+/// Keys are changed one member after the other without a gap.
 #[test]
 fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
     let folder = Folder::new("keys");
@@ -278,7 +285,8 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
     assert!(left.status().packets.from_others > before.packets.from_others);
     let (front, left) = (front.stop(&folder), left.stop(&folder));
     adds_up(&[&front, &left]);
-    // Before there was a node, there was nobody to send anything to; and a busy machine may have had no room for some.
+    // Before there was a node, the switch had no runtime to send to; and a busy machine may have
+    // had no room for some packets.
     let reasons = ["no_runtime", "runtime_busy"];
     assert!(
         front
@@ -363,7 +371,8 @@ fn nodes_come_late_are_killed_and_come_again() {
     right.stop(&folder);
 }
 
-/// Members whose files differ have no session, and both say who differs and in what; with the same file they meet.
+/// Members whose files differ have no session, and both say which member differs and in what; with
+/// the same file they meet.
 fn who_has_another_file_is_told_so(name: &str, has_hosts: bool) {
     let folder = Folder::new(name);
     let hosts = [1, 2].map(|number| match has_hosts {
@@ -456,15 +465,21 @@ fn orders_for_others_say_whom_to_ask() {
         word.contains(&format!("ask that one: --socket {}", socket("right"))),
         "{word}"
     );
-    // Nobody is there who takes them.
+    // The runtime that is to take them is not there.
     let word = migrate("left", &["--to", "1"]);
     assert!(
         word.contains("runtime 1 is not there: member `right` does not run")
             && word.contains(&format!("flowkeep node {} --member right", config.display())),
         "{word}"
     );
+    // A number that waits for a member that no file lists, and one that there cannot be.
     let word = migrate("left", &["--to", "7"]);
-    assert!(word.contains("there is no runtime 7"), "{word}");
+    assert!(
+        word.contains("runtime 7 is not there") && word.contains("none has joined"),
+        "{word}"
+    );
+    let word = migrate("left", &["--to", "77"]);
+    assert!(word.contains("there is no runtime 77"), "{word}");
     let word = said(
         "left",
         &["flow", "migrate", "udp", "10.9.9.9:1", "10.9.9.8:2", "--to", "1"],
@@ -482,7 +497,7 @@ fn orders_for_others_say_whom_to_ask() {
     let right = Member::start(&folder, &config, "node", "right");
     left.wait_for_all();
     assert!(left.migrate(1).flows_moved > 0);
-    // Who is not removed is not drained either.
+    // A runtime that is not removed is not drained either.
     let word = said("left", &["runtime", "remove", "0"]);
     assert!(word.contains("come and go with its process"), "{word}");
     assert!(right.migrate(0).flows_moved > 0);
@@ -549,7 +564,8 @@ fn all_at_left(folder: &Folder, flows: u64) -> [Member; 3] {
     [front, left, right]
 }
 
-/// What is given to a node that is stopped waits there; whoever gave the order is gone. It is found again and taken back.
+/// An order to a node that is stopped waits, and the tool that gave it is gone. It is found again
+/// and taken back.
 #[test]
 fn orders_that_are_broken_off_are_taken_back() {
     const FLOWS: u64 = 1000;

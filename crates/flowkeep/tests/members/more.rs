@@ -16,7 +16,7 @@ impl Folder {
 }
 
 impl Member {
-    /// Waits until somebody is at the other end of its links to these workers.
+    /// Waits until these workers are at the other end of its links to them.
     #[track_caller]
     pub fn wait_for(&self, workers: &[&str]) -> Status {
         self.wait_until("these are to be there", |status| {

@@ -59,7 +59,8 @@ impl Folder {
             self.cluster(),
             self.path("edge.key"),
             self.path("state"),
-            // Of its own, since tests run beside each other; the system gives those from 32,768 on to whoever asks for any.
+            // Of its own, since tests run beside each other; the system gives those from 32,768 on
+            // to processes that ask for any.
             20_000 + std::process::id() % 12_000
         );
         for (name, kind, host) in members {
@@ -184,7 +185,7 @@ impl Member {
         }
     }
 
-    /// Waits until all its links have somebody at the other end.
+    /// Waits until all its links have a worker at the other end.
     #[track_caller]
     pub fn wait_for_all(&self) -> Status {
         self.wait_until("all are to be there", |status| {

@@ -1,4 +1,4 @@
-//! What somebody sees on a terminal while an order lasts.
+//! What an operator sees on a terminal while an order lasts.
 
 use crate::all_at_left;
 use crate::more::finished;
@@ -52,7 +52,7 @@ fn on_a_terminal_a_line_says_how_far_it_is() {
         "{screen:?}"
     );
     assert_eq!(ended.success(), receipt.starts_with(&all), "{screen:?}");
-    // Nothing of it where nobody looks.
+    // Nothing of it without a terminal.
     left.signal("-STOP");
     let moving = right.tool(&["flow", "migrate", "--all", "--from", "1", "--to", "0"]);
     let began = Instant::now();

@@ -287,6 +287,7 @@ impl Watching for Busy {
             destination: "192.0.2.1:443".into(),
             translated: None,
             chain: "web".into(),
+            member: None,
         };
         Observed {
             flows: vec![line],

@@ -4,10 +4,14 @@
 //! |---|---|
 //! | `trial` | a configuration that goes back by itself |
 //! | `checks` | servers that are checked: they stop, say nothing, answer 500, and return |
+//! | `shapes` | what `--json` prints, and its schemas |
+//! | `memory` | what `chain check` says of memory, and what a cluster takes |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
 mod events;
+mod memory;
 #[path = "../running/mod.rs"]
 mod running;
+mod shapes;
 mod trial;

@@ -84,7 +84,7 @@ impl Running {
     }
 }
 
-/// All that comes, read beside whoever waits.
+/// All that comes, read beside the thread that waits.
 fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut all = Vec::new();

@@ -35,8 +35,6 @@ use nf::variables::{CounterMap, Key, Options, Refusal, Ticket, Variables};
 use nf::{ConfigError, Cx, Direction, NetworkFunction, Packet, Side, Verdict, WorkerInfo, network_function};
 use wire::packet::flag;
 
-/// How often a packet that waits looks for the store's answer, though the store is not heard of.
-const LOOK_NS: u64 = 10_000_000;
 /// The most keys that the command `counts` lists.
 const LISTED: usize = 1000;
 
@@ -130,12 +128,7 @@ impl NetworkFunction for Counter {
 
     async fn process(&self, packet: &mut Packet, (): &mut (), cx: &mut Cx<Self>) -> Verdict {
         self.add(packet, cx);
-        let tickets = self.tickets();
-        while tickets.iter().any(|ticket| ticket.state().is_none()) {
-            // Each flow has a bound of its own.
-            cx.changed(u64::from(cx.flow_number()) + 1, LOOK_NS).await;
-        }
-        if tickets.iter().any(|ticket| ticket.state() != Some(Ok(()))) {
+        if cx.stored(&self.tickets()).await.is_err() {
             cx.count("unstored");
         }
         Verdict::Forward
@@ -179,7 +172,7 @@ impl Counter {
     }
 }
 
-/// The address of the flow's inside end. Where both ends are inside, that of who opened it.
+/// The address of the flow's inside end. Where both ends are inside, that of its opener.
 fn inside_end(packet: &Packet, cx: &Cx<Counter>) -> wire::Addr {
     let (opener, other) = cx.opened_by();
     let is_opener_inside = (cx.side() == Side::Inside) == (cx.direction() == Direction::Opening);

@@ -1,9 +1,10 @@
 //! Answers to refused packets, and whether a packet's checksums hold.
 //!
-//! A refused TCP segment is answered by a reset, as if nobody listened there (RFC 9293 3.10.7.1); anything else by "destination
-//! unreachable, administratively prohibited" (ICMP type 3 code 13, RFC 1812 5.2.7.1; ICMPv6 type 1 code 1, RFC 4443 3.1), which
-//! quotes the packet. The answer is made in the packet's own buffer: the reset by cutting it down to its headers, the error by
-//! growing into the headroom.
+//! A refused TCP segment is answered by a reset, as if no process listened there (RFC 9293
+//! 3.10.7.1); anything else by "destination unreachable, administratively prohibited" (ICMP type 3
+//! code 13, RFC 1812 5.2.7.1; ICMPv6 type 1 code 1, RFC 4443 3.1), which quotes the packet. The
+//! answer is made in the packet's own buffer: the reset by cutting it down to its headers, the
+//! error by growing into the headroom.
 //!
 //! ```text
 //!   before             │ link │ IP │ UDP │ data …
@@ -13,7 +14,7 @@
 //! Invariants: no answer to an answer (RST, ICMP error), to a fragment without header, to or from many (RFC 1122 3.2.2, RFC
 //! 4443 2.4): [`reject`] is `false` for those and changes nothing. Answers are bounded in number per second (`budget`).
 //!
-//! Not here: who is to be refused (`rules`).
+//! Not here: which flows are refused (`rules`).
 
 use nf::Packet;
 use wire::checksum::{checksum, fold, sum};

@@ -9,7 +9,7 @@
 //! web     = { ports = [80, 443, "8000-8100"] }
 //! servers = { endpoints = ["198.51.100.5:443", "[2001:db8::5]:443"] }
 //!
-//! [[firewall.rules]]
+//! [[function.firewall.rules]]
 //! name = "web from the office"
 //! from = "inside"
 //! protocol = "tcp"
@@ -17,13 +17,13 @@
 //! destination_ports = "@web"
 //! action = "allow"
 //!
-//! [[firewall.rules]]
+//! [[function.firewall.rules]]
 //! name = "our servers"
 //! from = "outside"
 //! destination = ["@servers", "198.51.100.9"]
 //! action = "allow"
 //!
-//! [[firewall.rules]]
+//! [[function.firewall.rules]]
 //! name = "pings"
 //! protocol = "icmp"
 //! icmp_type = "echo-request"

@@ -159,7 +159,7 @@ fn parse_ports(text: &str) -> Result<(u16, u16), (String, String)> {
 fn unknown_set(name: &str, sets: &Sets<'_>) -> (String, String) {
     let known: Vec<&str> = sets.keys().copied().collect();
     let remedy = if known.is_empty() {
-        format!("define it under [firewall.sets]: {name} = {{ prefixes = […] }}")
+        format!("define it under [function.firewall.sets]: {name} = {{ prefixes = […] }}")
     } else {
         format!("the sets there are: {}", known.join(", "))
     };

@@ -8,7 +8,7 @@
 //! | `Established` | belongs to a flow that has been answered | passes |
 //! | `Related` | an ICMP error about a flow that is known | passes; the flow's state does not change |
 //! | `Untracked` | neighbour discovery and multicast listeners (IPv6) | meets the rules, each packet by itself |
-//! | `Invalid` | fits no flow: a wrong TCP state or window, an answer nobody asked for, malformed | dropped, or as `invalid` says |
+//! | `Invalid` | fits no flow: a wrong TCP state or window, an unsolicited answer, malformed | dropped, or as `invalid` says |
 //!
 //! The rules ([`rules`]) are consulted for a flow's first packet. What no rule allows is dropped. When the configuration changes, a flow
 //! goes on if the new rules would let its first packet in, and ends otherwise; its state is kept.
@@ -104,7 +104,8 @@ enum Tracked {
 pub struct Firewall {
     program: Arc<Program>,
     timeouts: [Duration; Phase::COUNT],
-    /// For an established TCP flow that nobody has answered: picked up, or half of it goes elsewhere.
+    /// For an established TCP flow that its other end has not answered: picked up, or half of it
+    /// goes elsewhere.
     timeout_unanswered: Duration,
     invalid: InvalidAction,
     loose: bool,

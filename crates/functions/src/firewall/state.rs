@@ -8,8 +8,8 @@
 //! └────────── 4 B ─────────┘ └──────── 32 B ───────┘ └───────────────────── 16 B ──────────────────────────┘
 //! ```
 //!
-//! `halves[0]` belongs to the end that sent the flow's first packet, `halves[1]` to the other one, whoever of them has opened
-//! the connection that is tracked now (see [`mark::REVERSED`]).
+//! `halves[0]` belongs to the end that sent the flow's first packet, `halves[1]` to the other one,
+//! whichever of them has opened the connection that is tracked now (see [`mark::REVERSED`]).
 //!
 //! Example: a client has opened a connection to a web server and asked for a page. `phase` is `TcpEstablished`, `marks` are
 //! `REPLIED | ASSURED`; `halves[0].end` is the sequence number behind the client's request, `halves[0].limit` how far the

@@ -23,7 +23,8 @@
 //!
 //! **Example.** A client sends SYN (seq 100, window 1000), the server SYN+ACK (seq 500, ack 101), the client ACK. Now `halves[0]` =
 //! {end 101, limit 101 + the server's window}. A segment of the client's with seq 5_000_000 lies behind that limit: it is
-//! refused as out of window, so nobody can blindly inject a RST or data (RFC 5961's concern).
+//! refused as out of window, so an attacker cannot blindly inject a RST or data (RFC 5961's
+//! concern).
 //!
 //! A few courtesies, each a case of its own in [`judge`]: a SYN to a live connection is watched, since the opener may have
 //! restarted; if the responder then answers it with SYN+ACK, that is believed. The ACK with which it may "challenge" the SYN
@@ -314,7 +315,7 @@ enum Reset {
 
 fn judge_reset(flow: &Connection, segment: &Segment<'_>, half: usize, responder: bool) -> Reset {
     let other = 1 - half;
-    // The ends may long use the same ports anew; what we remember would only be in the way.
+    // The ends may long use the same ports again; what we remember would only be in the way.
     if flow.phase.is_closing() {
         return Reset::Believe;
     }

@@ -112,7 +112,7 @@ pub(super) fn sctp_may_open(packet: &Packet) -> bool {
     matches!(packet.transport().get(12), Some(&(INIT | HEARTBEAT)))
 }
 
-/// An ICMP error is about the flow it quotes, and goes to the one who sent the quoted packet.
+/// An ICMP error is about the flow it quotes, and goes to the sender of the quoted packet.
 pub(super) fn track_error(packet: &Packet, flow: &Connection) -> Tracked {
     if flow.phase == Phase::New {
         return Tracked::Never("icmp_error_unrelated");
@@ -158,7 +158,7 @@ pub(super) fn track_icmp(packet: &Packet, flow: &mut Connection, half: usize) ->
         } else {
             Class::New
         }),
-        // The same identifier by chance, or somebody who uses an open hole: that is for the rules to say.
+        // The same identifier by chance, or a sender that uses an open hole: the rules decide.
         (_, _, true) => Tracked::Ask(Class::New),
         _ if icmp_answer(protocol, flow.last_seen) != Some(kind) => Tracked::Invalid("icmp_unsolicited"),
         (_, 1, false) => {

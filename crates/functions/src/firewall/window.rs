@@ -16,10 +16,10 @@
 //! **Example.** R offers 1000 bytes from 501 on, so S.limit is 1501. S sends 501..1501: fits. S sends 2501..: beyond I.
 //! S sends 501..1501 again: II holds as long as S.end is at most R.window ahead.
 //!
-//! I broken by no more than a window, by a sender who otherwise fits, is *tolerated*: some stacks overshoot, and R will say
-//! what it makes of it. So is what is too old (II, IV): a late duplicate harms nobody, and dropping it would make the
-//! sender wait. What lies in the future (I, III) is refused. A connection picked up in mid-stream has unknown windows, and then nothing
-//! is refused.
+//! I broken by no more than a window, by a sender that otherwise fits, is *tolerated*: some stacks
+//! overshoot, and R will say what it makes of it. So is what is too old (II, IV): a late duplicate
+//! does no harm, and dropping it would make the sender wait. What lies in the future (I, III) is
+//! refused. A connection picked up in mid-stream has unknown windows, and then nothing is refused.
 //!
 //! Invariant: arithmetic is modulo 2³² throughout; nothing here can overflow.
 //!

@@ -220,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// Takes in a UDP packet: as in Zeek, its history says only who sent.
+    /// Takes in a UDP packet: as in Zeek, its history says only which end sent.
     pub fn on_datagram(&mut self, direction: Direction) {
         self.once(seen::PAYLOAD, Letter::Payload, direction);
     }

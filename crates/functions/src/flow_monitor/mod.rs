@@ -101,7 +101,9 @@ impl NetworkFunction for FlowMonitor {
     }
 
     fn departed(&self, flow: &Flow, why: Departure, cx: &mut Cx<Self>) {
-        if why == Departure::Migrated {
+        // Of a flow whose packets a function before this one dropped, nothing is known.
+        let is_unseen = flow.packets == [0; 2] && flow.connection.icmp_errors == 0;
+        if why == Departure::Migrated || is_unseen {
             return;
         }
         let (key, ends) = (*cx.key(), cx.opened_by());

@@ -23,7 +23,7 @@ impl Display for Record<'_> {
         let Record { key, ends, flow } = self;
         let protocol = key.protocol();
         let connection = &flow.connection;
-        // The flow counts by who sent first, the record by who asked.
+        // The flow counts by the end that sent first, the record by the end that asked.
         let (orig, resp, counted) = match connection.is_turned() {
             true => (ends.1, ends.0, [1, 0]),
             false => (ends.0, ends.1, [0, 1]),

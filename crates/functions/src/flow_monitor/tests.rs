@@ -95,7 +95,7 @@ fn connections_go_as_zeek_says() {
         ("", "", "OTH"),
         // A SYN that is acknowledged before it is answered is no midstream traffic.
         (">S 0; <A 7; <SA 8; >A 1", "SahA", "S1"),
-        // The SYN was missed: the answer to it shows who sent it.
+        // The SYN was missed: the answer to it shows which end sent it.
         (">SA 0; <A 1", "^hA", "S1"),
         (">SA 0", "^h", "OTH"),
         (">SA 0; >FA 1", "^hf", "SHR"),
@@ -103,7 +103,7 @@ fn connections_go_as_zeek_says() {
         (">SA 0; >R 1", "^hr", "RSTRH"),
         (">SA 0; <R 1", "^hR", "RSTO"),
         (">SA 0; >SA 0; <PA 1 5", "^hD", "S1"),
-        // A SYN and ACK with what does not go with them says nothing of who sent first.
+        // A SYN and ACK with what does not go with them does not say which end sent first.
         (">SFA 0", "Q", "SH"),
         (">A 5; >SA 5; <A 6", "AHa", "OTH"),
         // Simultaneous open.

@@ -6,7 +6,8 @@
 //! reverse_path = { inside = "strict", outside = "loose" }
 //! ```
 //!
-//! Not here: reading the kernel's tables, which whoever runs the cluster does with these settings ([`super::Feed`]).
+//! Not here: reading the kernel's tables, which the publisher does with these settings
+//! ([`super::Feed`]).
 
 use super::feed::Feed;
 use alloc::collections::BTreeMap;

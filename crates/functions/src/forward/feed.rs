@@ -22,7 +22,7 @@ use spin::Mutex;
 /// The most neighbours that are wanted and not asked for yet.
 pub const WANTED_MAX: usize = 256;
 
-/// The way from whoever knows routes and neighbours to whoever needs them.
+/// The way from the publisher, which knows routes and neighbours, to the workers.
 pub struct Feed {
     generation: AtomicU32,
     tables: Mutex<Arc<Tables>>,

@@ -16,8 +16,9 @@
 //!     TTL 63, eth1's link address > the router's, out by wan
 //! ```
 //!
-//! Routes, neighbours and interfaces are the kernel's, or whoever's publishes them: [`Feed`]. A flow keeps its way out, each
-//! way, with the generation of the tables in which it was found ([`state`]), so its usual packet is compared, not looked up.
+//! Routes, neighbours and interfaces are the kernel's, or another publisher's: [`Feed`]. A flow
+//! keeps its way out, each way, with the generation of the tables in which it was found
+//! ([`state`]), so its usual packet is compared, not looked up.
 //!
 //! *Waiting.* While a neighbour is resolved, the packets for it wait ([`NetworkFunction::process`] is asynchronous), within the runtime's
 //! bounds on waiting and on what waits for one thing; other flows go on. The kernel does the asking. When tables come, what
@@ -81,7 +82,7 @@ use tables::{Found, Kind};
 use wire::answer::Unreachable;
 use wire::packet::flag;
 
-/// What whoever fills the tables needs to know.
+/// What the publisher of the tables needs to know.
 #[derive(Clone, Debug)]
 pub struct Supply {
     /// Where they go.

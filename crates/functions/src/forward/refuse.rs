@@ -21,7 +21,7 @@ pub(super) fn is_martian(source: Addr) -> bool {
     }
 }
 
-/// Why a packet is forwarded by nobody, whatever the routes say.
+/// Why no router forwards a packet, whatever the routes say.
 pub(super) fn reason(packet: &Packet) -> Option<&'static str> {
     let (source, destination) = (packet.source_addr(), packet.destination_addr());
     let is_multicast = match destination.as_v4() {
@@ -55,7 +55,7 @@ impl Forward {
         (kind, code): (u8, u8),
         rest: u32,
     ) -> Verdict {
-        // A turned packet came in as somebody's from inside: an error would go outside.
+        // A turned packet came from an inside host: an error would go outside.
         if packet.turns() > 0 {
             return cx.drop(reason);
         }

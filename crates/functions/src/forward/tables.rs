@@ -1,12 +1,12 @@
-//! Routes, neighbours and interfaces as they are at one moment: made by whoever follows the kernel, never changed, looked up by
-//! workers.
+//! Routes, neighbours and interfaces as they are at one moment: made by the publisher, which
+//! follows the kernel; never changed; looked up by workers.
 //!
 //! ```text
 //!   destination ─Ranges─► route ─choose by hash─► way: interface, gateway ─neighbours─► hop: port, addresses, tag, MTU
 //! ```
 //!
 //! A route that is *direct* has no gateway: the destination itself is the neighbour. A neighbour whose link address is not
-//! known is [`Found::Unresolved`]: somebody must ask.
+//! known is [`Found::Unresolved`]: the kernel must ask for it.
 //!
 //! Invariants: indices in here are valid ([`Tables::new`] leaves out what refers to nothing); bounded by what was given.
 //!

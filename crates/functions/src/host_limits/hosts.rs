@@ -23,7 +23,7 @@ use nf::{Addr, Time};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub host: Addr,
-    /// Flows by who opened them.
+    /// Flows by the side that opened them.
     pub flows: [u32; WAYS],
     pub buckets: [Bucket; WAYS],
     /// Flows refused.

@@ -13,19 +13,22 @@
 //!   a ends,  opens d        passes: 3 flows
 //! ```
 //!
-//! What a host opens and what is opened to it from outside are counted apart, each with these limits: so nobody outside can use up
-//! what the host itself may open. Of a hairpinned connection each host has its own half.
+//! What a host opens and what is opened to it from outside are counted apart, each with these
+//! limits: so outside hosts cannot use up what the host itself may open. Of a hairpinned connection
+//! each host has its own half.
 //!
-//! *Whose flow.* All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]), which therefore needs nobody
-//! else to count them. A flow from inside is its source's, as it came in. One from outside is the host's whose group it is in,
-//! known since the host has opened a flow itself; before that, its destination's. So it does not matter whether the function
-//! stands before NAT or behind it.
+//! *Whose flow.* All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]),
+//! which therefore counts them alone. A flow from inside is its source's, as it came in. One from
+//! outside is the host's whose group it is in, known since the host has opened a flow itself;
+//! before that, its destination's. So it does not matter whether the function stands before NAT or
+//! behind it.
 //! In IPv6 a host has as many addresses as it likes, so a whole network counts as one (`prefix_v6`); its addresses may be on
 //! several runtimes, and each of those keeps an account of its own. The same is true of what two inside hosts say to each other:
-//! it is counted for who began it, where the flow is.
+//! it is counted for the host that began it, where the flow is.
 //!
-//! *Elsewhere.* A flow's state says for whom it is counted, so the counts can be made anew from the flows, when they arrive and when
-//! the configuration has changed. The group carries a copy of the buckets.
+//! *Elsewhere.* A flow's state says for which address it is counted, so the runtime can count again
+//! from the flows, when they arrive and when the configuration has changed. The group carries a
+//! copy of the buckets.
 //!
 //! Invariants, each with its test: a host's count is the number of its counted flows on this runtime; each is given back once; no
 //! host has more flows, of either way, than its limit, but for those that arrived from elsewhere or were there before the limit.
@@ -148,7 +151,7 @@ impl NetworkFunction for HostLimits {
 
     /// A flow that stays is counted here.
     fn configured(&self, flow: &mut Counted, _: &mut Cx<Self>) -> Keep {
-        self.count_anew(flow);
+        self.recount(flow);
         Keep::Keep
     }
 
@@ -167,7 +170,7 @@ impl NetworkFunction for HostLimits {
 
 impl HostLimits {
     /// Counts a flow that was let in by other settings.
-    fn count_anew(&self, flow: &mut Counted) {
+    fn recount(&self, flow: &mut Counted) {
         if self.carried.get() {
             if let Some(way) = flow.opened.way().filter(|_| self.plan.is_exempt(flow.host)) {
                 self.hosts.borrow_mut().leave(self.plan.host(flow.host), way);

@@ -1,8 +1,10 @@
 //! What the limits remember: a [`Counted`] per flow, a [`Host`] per inside address.
 //!
-//! Both are plain data: they migrate and are replicated as bytes. A flow knows for whom it is counted, so its end needs nothing
-//! else; the group has the host's address, which a packet from outside to a translated address does not tell, and a copy of its
-//! buckets and of what was refused and told, so that a host that moves has not spent nothing and is not told of anew.
+//! Both are plain data: they migrate and are replicated as bytes. A flow knows the address for
+//! which it is counted, so its end needs nothing else. The group has the host's address, which a
+//! packet from outside to a translated address does not tell. It has a copy of the host's buckets
+//! and of what was refused and told: a host that moves keeps what it has spent and is not told of
+//! again.
 //!
 //! Not here: the counts themselves, which follow from the flows ([`super::hosts`]).
 
@@ -10,7 +12,7 @@ use super::config::Rate;
 use super::hosts::Entry;
 use nf::{Addr, FlowState, Plain, Side, Time};
 
-/// Who opened a flow, and whether it is counted.
+/// Which side opened a flow, and whether it is counted.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[repr(u8)]
 pub enum Opened {
@@ -21,7 +23,7 @@ pub enum Opened {
     Exempt = 1,
     /// Counted: the host opened it.
     FromInside = 2,
-    /// Counted: somebody outside opened it to the host.
+    /// Counted: an outside host opened it to the host.
     FromOutside = 3,
 }
 
@@ -111,10 +113,12 @@ impl Bucket {
 pub struct Host {
     /// The address, once the host itself has opened a flow; unspecified before.
     pub(super) inside: Addr,
-    /// Whose account the rest is a copy of: the host's, or while nobody knows that, that of whom packets from outside were sent to last.
+    /// The address whose account the rest is a copy of: the host's; until that is known, the last
+    /// destination of packets from outside.
     #[flow_state(lazy)]
     pub(super) account: Addr,
-    /// Its buckets when a flow was last let through, for who has no account of the host yet.
+    /// Its buckets when a flow was last let through, for a runtime without an account of the host
+    /// yet.
     #[flow_state(lazy)]
     pub(super) buckets: [Bucket; WAYS],
     /// Flows refused, and when that was last told, if it was: so that it is not told again wherever the host goes.

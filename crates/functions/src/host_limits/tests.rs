@@ -338,10 +338,10 @@ fn counted_after(before: &str, after: &str) -> (Counted, Option<u16>, u32) {
     }
     // Asked beforehand about a copy, which is to leave no trace.
     let mut copy = flow;
-    new.count_anew(&mut copy);
+    new.recount(&mut copy);
     new.take_over(&old);
     let at_once = count(&new);
-    new.count_anew(&mut flow);
+    new.recount(&mut flow);
     (flow, u16::try_from(at_once).ok(), count(&new))
 }
 
@@ -352,7 +352,7 @@ fn accounts_go_on_through_a_change_of_limits() {
 }
 
 #[test]
-fn flows_are_counted_anew_where_accounts_are_other_ones() {
+fn flows_are_counted_again_where_accounts_are_other_ones() {
     let (flow, at_once, then) = counted_after("prefix_v4 = 32", "prefix_v4 = 24");
     assert_eq!((flow.opened, at_once, then), (Opened::FromInside, Some(0), 1));
 }

@@ -142,17 +142,17 @@ impl HttpParser {
             match piece {
                 Piece::Bytes { bytes, .. } => {
                     if talk.marks & whole::KNOWN == 0 {
-                        // Who speaks first is the client, unless these are an answer.
+                        // The end that speaks first is the client, unless these are an answer.
                         let answers = bytes.starts_with(b"HTTP/") == (half == 0);
                         talk.marks = whole::KNOWN | if answers { whole::REVERSED } else { 0 };
                     }
-                    let who = who(talk, half);
-                    talk.read(who, bytes, time, &mut |talk, event| on_event(talk, event, cx));
+                    let speaker = speaker(talk, half);
+                    talk.read(speaker, bytes, time, &mut |talk, event| on_event(talk, event, cx));
                 }
                 Piece::Gap { length } => {
                     cx.count("gaps");
-                    let who = who(talk, half);
-                    talk.pass_over(who, u64::from(length), &mut |talk, event| {
+                    let speaker = speaker(talk, half);
+                    talk.pass_over(speaker, u64::from(length), &mut |talk, event| {
                         on_event(talk, event, cx)
                     });
                 }
@@ -183,14 +183,14 @@ impl HttpParser {
             }
             Taken::Nothing | Taken::Outside => {}
         }
-        if streams.half(half).has_ended() && who(talk, half) == 1 {
+        if streams.half(half).has_ended() && speaker(talk, half) == 1 {
             talk.server_ended(&mut |talk, event| on_event(talk, event, cx));
         }
     }
 }
 
 /// The client (0) or the server (1) of a direction.
-fn who(talk: &Talk, half: usize) -> usize {
+fn speaker(talk: &Talk, half: usize) -> usize {
     half ^ usize::from(talk.marks & whole::REVERSED != 0)
 }
 

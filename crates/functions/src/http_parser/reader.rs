@@ -49,13 +49,13 @@ impl Talk {
     /// Reads bytes of a direction, the client's (0) or the server's (1).
     pub(super) fn read(
         &mut self,
-        who: usize,
+        speaker: usize,
         mut bytes: &[u8],
         time: Time,
         on: &mut impl FnMut(&mut Talk, Event),
     ) {
         while let Some((&byte, rest)) = bytes.split_first() {
-            let reader = &mut self.readers[who];
+            let reader = &mut self.readers[speaker];
             let room = bytes.len() as u64;
             match reader.at {
                 At::Over => return,
@@ -64,43 +64,43 @@ impl Talk {
                     return;
                 }
                 At::Rest => {
-                    self.count_body(who, room);
+                    self.count_body(speaker, room);
                     return;
                 }
                 At::Body | At::Chunk => {
                     let taken = reader.left.min(room);
                     reader.left -= taken;
                     let left = reader.left;
-                    self.count_body(who, taken);
+                    self.count_body(speaker, taken);
                     bytes = &bytes[taken as usize..];
                     if left == 0 {
-                        self.end_body(who, on);
+                        self.end_body(speaker, on);
                     }
                     continue;
                 }
                 _ => {}
             }
             bytes = rest;
-            match who {
+            match speaker {
                 CLIENT => self.request_byte(byte, time, on),
                 _ => self.response_byte(byte, on),
             }
         }
     }
 
-    /// Bytes that nobody saw.
-    pub(super) fn pass_over(&mut self, who: usize, length: u64, on: &mut impl FnMut(&mut Talk, Event)) {
-        let reader = &mut self.readers[who];
+    /// Bytes that the function did not see.
+    pub(super) fn pass_over(&mut self, speaker: usize, length: u64, on: &mut impl FnMut(&mut Talk, Event)) {
+        let reader = &mut self.readers[speaker];
         match reader.at {
             At::Over => {}
             At::Asked => reader.doubtful = true,
-            At::Rest => self.count_body(who, length),
+            At::Rest => self.count_body(speaker, length),
             At::Body | At::Chunk if reader.left >= length => {
                 reader.left -= length;
                 let left = reader.left;
-                self.count_body(who, length);
+                self.count_body(speaker, length);
                 if left == 0 {
-                    self.end_body(who, on);
+                    self.end_body(speaker, on);
                 }
             }
             _ => self.give_up(on),
@@ -108,10 +108,10 @@ impl Talk {
     }
 
     /// A body of known length, or a chunk, is whole.
-    fn end_body(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
-        match self.readers[who].at {
-            At::Chunk => self.readers[who].at = At::ChunkEnd,
-            _ => self.finish(who, on),
+    fn end_body(&mut self, speaker: usize, on: &mut impl FnMut(&mut Talk, Event)) {
+        match self.readers[speaker].at {
+            At::Chunk => self.readers[speaker].at = At::ChunkEnd,
+            _ => self.finish(speaker, on),
         }
     }
 
@@ -123,10 +123,10 @@ impl Talk {
         }
     }
 
-    fn count_body(&mut self, who: usize, bytes: u64) {
-        let body = &mut self.readers[who].body;
+    fn count_body(&mut self, speaker: usize, bytes: u64) {
+        let body = &mut self.readers[speaker].body;
         *body = body.saturating_add(bytes);
-        if who == CLIENT
+        if speaker == CLIENT
             && let Some(request) = self.newest()
         {
             request.body = request.body.saturating_add(bytes);
@@ -295,12 +295,12 @@ impl Talk {
     }
 
     /// A byte of headers, chunk lengths and trailers, which requests and responses have alike.
-    fn message_byte(&mut self, who: usize, byte: u8, on: &mut impl FnMut(&mut Talk, Event)) {
-        let reader = &mut self.readers[who];
+    fn message_byte(&mut self, speaker: usize, byte: u8, on: &mut impl FnMut(&mut Talk, Event)) {
+        let reader = &mut self.readers[speaker];
         match reader.at {
             At::Line => match byte {
                 b'\r' => {}
-                b'\n' => self.end_headers(who, on),
+                b'\n' => self.end_headers(speaker, on),
                 // A folded line belongs to the header before it, and no header that is asked for is folded.
                 b' ' | b'\t' => (reader.at, reader.header) = (At::Value, Header::Other),
                 _ => {
@@ -314,12 +314,12 @@ impl Talk {
                     reader.header = match () {
                         () if reader.is(b"content-length") => Header::Length,
                         () if reader.is(b"transfer-encoding") => Header::Encoding,
-                        () if reader.is(b"host") && who == CLIENT => Header::Host,
+                        () if reader.is(b"host") && speaker == CLIENT => Header::Host,
                         () => Header::Other,
                     };
                     (reader.at, reader.word_used, reader.left) = (At::Value, 0, 0);
                     if reader.header == Header::Host && self.newest().is_none_or(|request| request.host > 0) {
-                        self.readers[who].header = Header::Other;
+                        self.readers[speaker].header = Header::Other;
                     }
                 }
                 _ => reader.push(byte),
@@ -340,7 +340,7 @@ impl Talk {
             },
             At::ChunkSize => match byte {
                 b'\r' | b' ' => {}
-                b'\n' => self.begin_chunk(who, on),
+                b'\n' => self.begin_chunk(speaker, on),
                 b';' => reader.at = At::ChunkExtension,
                 _ => {
                     reader.word_used = 1;
@@ -349,7 +349,7 @@ impl Talk {
             },
             At::ChunkExtension => {
                 if byte == b'\n' {
-                    self.begin_chunk(who, on);
+                    self.begin_chunk(speaker, on);
                 }
             }
             At::ChunkEnd => match byte {
@@ -359,7 +359,7 @@ impl Talk {
             },
             At::Trailer => match byte {
                 b'\r' => {}
-                b'\n' => self.finish(who, on),
+                b'\n' => self.finish(speaker, on),
                 _ => reader.at = At::TrailerLine,
             },
             At::TrailerLine => {
@@ -372,8 +372,8 @@ impl Talk {
         }
     }
 
-    fn begin_chunk(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
-        let reader = &mut self.readers[who];
+    fn begin_chunk(&mut self, speaker: usize, on: &mut impl FnMut(&mut Talk, Event)) {
+        let reader = &mut self.readers[speaker];
         if reader.doubtful || reader.word_used == 0 {
             self.give_up(on);
         } else {
@@ -382,19 +382,19 @@ impl Talk {
     }
 
     /// Behind the headers: is there a body, and how long?
-    fn end_headers(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
+    fn end_headers(&mut self, speaker: usize, on: &mut impl FnMut(&mut Talk, Event)) {
         let asked = match self.asked() {
             b"HEAD" => b'H',
             b"CONNECT" => b'C',
             _ => 0,
         };
-        let reader = &mut self.readers[who];
+        let reader = &mut self.readers[speaker];
         let status = reader.status;
         if reader.doubtful {
             self.give_up(on);
             return;
         }
-        let without_body = who == SERVER
+        let without_body = speaker == SERVER
             && (asked == b'H'
                 || (asked == b'C' && status / 100 == 2)
                 || status / 100 == 1
@@ -403,10 +403,10 @@ impl Talk {
             (reader.at, reader.left, reader.word_used) = (At::ChunkSize, 0, 0);
         } else if !without_body && reader.length > 1 {
             (reader.at, reader.left) = (At::Body, reader.length - 1);
-        } else if !without_body && reader.length == 0 && who == SERVER {
+        } else if !without_body && reader.length == 0 && speaker == SERVER {
             reader.at = At::Rest;
         } else {
-            self.finish(who, on);
+            self.finish(speaker, on);
         }
     }
 
@@ -417,9 +417,9 @@ impl Talk {
     }
 
     /// A message is whole.
-    fn finish(&mut self, who: usize, on: &mut impl FnMut(&mut Talk, Event)) {
-        self.readers[who].at = At::Start;
-        if who == CLIENT {
+    fn finish(&mut self, speaker: usize, on: &mut impl FnMut(&mut Talk, Event)) {
+        self.readers[speaker].at = At::Start;
+        if speaker == CLIENT {
             if self.newest_method() == b"CONNECT" {
                 (self.readers[CLIENT].at, self.readers[CLIENT].doubtful) = (At::Asked, false);
             }

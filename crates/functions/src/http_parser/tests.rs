@@ -248,7 +248,8 @@ fn missing_bytes_of_a_body_are_passed_over() {
     assert_eq!(told(&outcome), [("GET".into(), "/".into(), 200, 0, 30)]);
 }
 
-/// A response whose last `lost` body bytes nobody saw, and a second request with its response behind that.
+/// A response whose last `lost` body bytes are not seen, and a second request with its response
+/// behind that.
 fn lost_at_the_end(answer: &str, lost: u32) -> Outcome {
     let behind = 5001 + answer.len() as u32 + lost;
     run(opened([
@@ -448,9 +449,9 @@ proptest! {
             }
         }
         let mut exchange = nf::plain::from_bytes::<Exchange>(&numbers).expect("now a state");
-        for who in [0, 1, 0] {
-            exchange.talk.read(who, &said, Time::default(), &mut |talk, _| talk.close());
-            exchange.talk.pass_over(who, 9, &mut |talk, _| talk.close());
+        for speaker in [0, 1, 0] {
+            exchange.talk.read(speaker, &said, Time::default(), &mut |talk, _| talk.close());
+            exchange.talk.pass_over(speaker, 9, &mut |talk, _| talk.close());
         }
         exchange.talk.server_ended(&mut |_, _| {});
     }

@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_a_remedy() {
         for (text, kind, says) in [
-            ("$NOBODY", Kind::Addresses, "there is no variable `$NOBODY`"),
+            ("$MISSING", Kind::Addresses, "there is no variable `$MISSING`"),
             ("$LOOP", Kind::Addresses, "inside each other"),
             ("10.0.0.256", Kind::Addresses, "`10.0.0.256` is no address"),
             ("[10.0.0.1,!10.0.0.0/8]", Kind::Addresses, "leaves nothing"),

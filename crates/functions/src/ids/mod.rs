@@ -16,15 +16,17 @@
 //! hits `passwd`; both contents have hits and one is new; `passwd` begins at or behind 9: the packet is dropped with an
 //! alert, and as this was found in the stream, the flow with it.
 //!
-//! **How far a match reaches.** As in Suricata: a rule that only asks who talks to whom is asked once for each direction of a flow,
-//! and what it says holds for the flow. So does what is found in a stream. Any other match is the packet's. (The runtime forgets a
-//! flow whose very first packet is dropped: its next packet is judged as a first one again.)
+//! **How far a match reaches.** As in Suricata: a rule that only asks which ends talk is asked once
+//! for each direction of a flow, and what it says holds for the flow. So does what is found in a
+//! stream. Any other match is the packet's. (The runtime forgets a flow whose very first packet is
+//! dropped: its next packet is judged as a first one again.)
 //!
 //! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
 //! more hits that matter lie than a flow remembers (`hits_forgotten`, [`memory`]);
 //! across early segments of which too many wait (`segments_beyond`; and `stream_room_full` where those of all flows are too many);
-//! across bytes that nobody saw (`gaps`); across segments that are part of no stream, as behind a reset or without a beginning
-//! (`segments_outside`); behind more hits or tries than a packet may cost (`searches_given_up`).
+//! across bytes that were not seen (`gaps`); across segments that are part of no stream, as behind
+//! a reset or without a beginning (`segments_outside`); behind more hits or tries than a packet may
+//! cost (`searches_given_up`).
 //!
 //! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
 //! they come (`early_segments_are_read_in_their_order`); a flow moved in the middle of a match goes on (`a_copied_state_goes_on`);
@@ -91,7 +93,7 @@ pub struct Ids {
     answers: Budget,
 }
 
-/// What is used anew for each packet, and the thresholds' counts.
+/// What is used again for each packet, and the thresholds' counts.
 struct Work {
     search: Search,
     thresholds: Thresholds,
@@ -185,7 +187,8 @@ impl NetworkFunction for Ids {
             flow.begin(self.rules.hash());
         }
         if self.mode == Mode::Ips && flow.is(mark::DROPPED) {
-            // It is not even followed: else a reset and a SYN that nobody receives would end the drop.
+            // It is not even followed: else a reset and a SYN that no end receives would end the
+            // drop.
             return cx.drop("flow_dropped");
         }
         if self.verify_checksums && !packet.checksums_valid() {
@@ -230,8 +233,8 @@ impl NetworkFunction for Ids {
         }
     }
 
-    /// Flows go on: what they remember of other rules begins anew with their next packet ([`Inspection::begin`]). With the same rules
-    /// the thresholds and counts go on, too.
+    /// Flows go on: what they remember of other rules begins again with their next packet
+    /// ([`Inspection::begin`]). With the same rules the thresholds and counts go on, too.
     fn take_over(&self, before: &Self) {
         if self.rules.hash() == before.rules.hash() {
             let (mut mine, mut old) = (self.work.borrow_mut(), before.work.borrow_mut());

@@ -13,8 +13,9 @@
 //! matter and finds no room is counted (`hits_forgotten`).
 //!
 //! Automaton states, contents and flow bits are numbers that mean something in one rule set only. `rules` is that rule set's
-//! hash; a flow that comes to a worker with other rules begins anew with them ([`Inspection::begin`]), but for the streams'
-//! sequence numbers. Segments that came early are held with the flow, not in its state ([`crate::stream`]).
+//! hash; a flow that comes to a worker with other rules begins again with them
+//! ([`Inspection::begin`]), but for the streams' sequence numbers. Segments that came early are
+//! held with the flow, not in its state ([`crate::stream`]).
 //!
 //! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte by byte goes on as the
 //! original (`a_copied_state_goes_on`).
@@ -110,7 +111,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Begins anew with a rule set, or with a new connection.
+    /// Begins again with a rule set, or with a new connection.
     pub fn begin(&mut self, rules: u64) {
         *self = Inspection {
             rules,

@@ -1,14 +1,14 @@
 //! What an operator writes about services and their servers.
 //!
 //! ```toml
-//! [[load_balancer.services]]
+//! [[function.load_balancer.services]]
 //! name = "web"
 //! addresses = ["203.0.113.10"]
 //! ports = 443                       # or "8000-8099"
 //! protocol = "tcp"
 //! policy = "maglev"
 //!
-//! [[load_balancer.services.backends]]
+//! [[function.load_balancer.services.backends]]
 //! name = "web-1"
 //! endpoint = "10.1.0.11:8443"       # without a port the client's choice of port stays
 //! weight = 2

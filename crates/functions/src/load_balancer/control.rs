@@ -11,7 +11,7 @@ impl LoadBalancer {
             return Err(ConfigError::new(
                 "services",
                 "there is no service, so nothing would be balanced",
-                "add a [[load_balancer.services]] table, or take the function out of the chain",
+                "add a [[function.load_balancer.services]] table, or take the function out of the chain",
             ));
         }
         let (mut targets, mut loads, mut names) = (Vec::new(), Vec::new(), Vec::new());
@@ -132,6 +132,22 @@ impl LoadBalancer {
             1 => Ok(format!("{name} is {}", health.name())),
             n => Ok(format!("{name} is {} in {n} services", health.name())),
         }
+    }
+
+    /// The commands that make another instance's servers what an operator has made of these.
+    pub(super) fn words_said(&self) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        for service in &self.services {
+            for index in service.range() {
+                let (word, name) = (&self.words[index], &self.names[index]);
+                if word.said.get() != word.configured {
+                    let server = format!("{}/{name}", service.name);
+                    let state = word.said.get().name();
+                    all.push(["backend", server.as_str(), state].map(String::from).to_vec());
+                }
+            }
+        }
+        all
     }
 
     /// `check SERVICE BACKEND up|down`: what the process has found. It may say again what is known.

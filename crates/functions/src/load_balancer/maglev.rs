@@ -69,7 +69,8 @@ impl Table {
         }
     }
 
-    /// Deals the entries out anew, after a change of health. Takes some milliseconds for the default size.
+    /// Deals the entries out again, after a change of health. Takes some milliseconds for the
+    /// default size.
     pub fn fill(&self, loads: &[Load]) {
         let size = self.entries.len() as u32;
         self.entries.iter().for_each(|e| e.set(NONE));

@@ -19,7 +19,7 @@
 //!   works through the load balancer (RFC 5508 4). An error that is sent by the server itself shows the service's
 //!   address as its source; one that a router on the way sends keeps the router's.
 //! - *Fragments* follow their first one (the runtime gives them its ports). One whose first was never seen and that is
-//!   meant for a service's address is dropped: nobody could say which server it belongs to.
+//!   meant for a service's address is dropped: its server is not known.
 //! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect with the next packet.
 //! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when a flow departs for
 //!   whatever reason (NFVactor IV-B). A server's connections are therefore counted at one runtime at any time.
@@ -255,6 +255,10 @@ impl NetworkFunction for LoadBalancer {
             ["check", service, backend, state] => self.note_check(service, backend, state),
             _ => Err("the commands are: backends; backend NAME up|down|drain".to_string()),
         }
+    }
+
+    fn said(&self) -> Vec<Vec<String>> {
+        self.words_said()
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! A choice costs a pass over the service's servers (16 bytes each), Maglev's one look-up.
 //!
-//! Not here: who is up ([`super::LoadBalancer`] is told by command).
+//! Not here: which servers are up ([`super::LoadBalancer`] is told by command).
 
 use super::config::Health;
 use super::maglev::Table;
@@ -130,7 +130,8 @@ impl Turn {
     }
 }
 
-/// Smooth weighted round robin: everybody earns their weight, the richest is chosen and pays for all.
+/// Smooth weighted round robin: each server earns its weight, the richest is chosen and pays for
+/// all.
 pub(super) fn by_credit(loads: &[Load]) -> Option<usize> {
     let mut sum = 0;
     let mut richest: Option<(usize, i64)> = None;

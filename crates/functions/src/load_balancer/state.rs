@@ -49,7 +49,7 @@ pub enum Phase {
 #[repr(C)]
 pub struct Balanced {
     /// Which frontend and backend the indices mean, as a hash of both: an index from another worker or another
-    /// configuration is looked up anew when this does not fit it.
+    /// configuration is looked up again when this does not fit it.
     pub identity: u32,
     /// Index into the backends.
     pub backend: u16,
@@ -59,7 +59,7 @@ pub struct Balanced {
     pub port: u16,
     /// How far the flow is.
     pub phase: Phase,
-    /// Who has sent a FIN: 1 the client, 2 the server.
+    /// Which ends have sent a FIN: 1 the client, 2 the server.
     pub fins: u8,
 }
 

@@ -3,7 +3,7 @@
 //! ```toml
 //! [function.nat]
 //! pool = ["203.0.113.0/28"]                  # external addresses
-//! inside = ["10.0.0.0/8"]                    # who is translated; default: everything from inside
+//! inside = ["10.0.0.0/8"]                    # sources to translate; default: all from inside
 //! filtering = "address-dependent"
 //! timeouts = { udp = "5m" }
 //! static = [
@@ -44,18 +44,18 @@ const MSS_MIN: u16 = 536;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MappingBehavior {
-    /// Always, whoever they are for (RFC 4787 REQ-1, RFC 5382 REQ-1).
+    /// Always, for every remote end (RFC 4787 REQ-1, RFC 5382 REQ-1).
     #[default]
     EndpointIndependent,
     /// Only if they are for the same remote address and port. Breaks applications that meet through a third party.
     AddressAndPortDependent,
 }
 
-/// Whom a mapping lets in from outside.
+/// Which remote ends a mapping lets in from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filtering {
-    /// Everybody: most transparent to applications (RFC 4787 REQ-8).
+    /// All: most transparent to applications (RFC 4787 REQ-8).
     EndpointIndependent,
     /// Remote addresses that a flow of the mapping talks with: what RFC 4787 REQ-8 recommends where stringency counts
     /// more, and so what fails closed here.
@@ -94,8 +94,8 @@ pub enum Log {
     /// Each mapping, when it is made and when it goes (RFC 6888 REQ-12 names the fields).
     #[default]
     Mappings,
-    /// Each port block, when a host gets it and gives it back: enough to find who used a port, and far fewer lines (RFC
-    /// 6888 REQ-14).
+    /// Each port block, when a host gets it and gives it back: enough to find the host that used a
+    /// port, and far fewer lines (RFC 6888 REQ-14).
     Blocks,
     /// Nothing.
     None,
@@ -249,8 +249,8 @@ impl Default for Timeouts {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Source prefixes that are translated when they come from inside; and whom nobody outside may address directly.
-    /// Default: all of IPv4. Other sources pass untouched.
+    /// Source prefixes that are translated when they come from inside, and that outside hosts may
+    /// not address directly. Default: all of IPv4. Other sources pass untouched.
     #[serde(deserialize_with = "list")]
     #[schemars(with = "Vec<String>")]
     pub inside: Vec<Prefix>,

@@ -13,18 +13,18 @@
 //!                                    peers: (9, 192.0.2.8) × 1
 //! ```
 //!
-//! The other two filterings need no table: endpoint-independent filtering lets everybody in who meets a mapping, and
-//! with address-and-port-dependent filtering whoever is allowed in *is* the remote end of an existing flow, so a packet
-//! that opens a flow from outside is never allowed.
+//! The other two filterings need no table. Endpoint-independent filtering lets every sender in that
+//! meets a mapping. With address-and-port-dependent filtering an allowed sender *is* the remote end
+//! of an existing flow, so a packet that opens a flow from outside is never allowed.
 //!
 //! New flows come in bursts, and every line of these tables that one touches is a cache miss. So the worker announces
 //! opening packets ahead ([`Mappings::prefetch`]), entries to be used next are fetched when one is taken, and a new mapping
-//! is put into its outside chain a little later, when the chain's head has arrived: until then it is *pending*. Whoever
-//! looks for something by its outside, or takes something out, sees to the pending ones first.
+//! is put into its outside chain a little later, when the chain's head has arrived: until then it
+//! is *pending*. A look-up by an outside endpoint, or a removal, sees to the pending ones first.
 //!
 //! Invariants (checked in `tests` against an oracle): the number of uses is the number of translated flows with that
 //! external endpoint; the peers' counts add up to it; entries are in exactly the chains of their keys. Everything here
-//! can be made anew from the flow states.
+//! can be made again from the flow states.
 //!
 //! Memory is bounded and taken at the start. Source: RFC 4787 4 and 5, RFC 5382 4.
 //!
@@ -46,7 +46,8 @@ pub(super) struct Mapping {
     pub remote: V4Endpoint,
     pub vlan: u16,
     pub protocol: u8,
-    /// Whether it is in the inside chains. One made anew from a flow that opened from outside may not know its key.
+    /// Whether it is in the inside chains. One made again from a flow that opened from outside may
+    /// not know its key.
     pub indexed: bool,
     pub uses: u32,
     next_inside: u32,
@@ -330,8 +331,8 @@ impl Mappings {
         InsideHash(self.inside_hash(m.inside, m.remote, m.protocol, m.vlan))
     }
 
-    /// [`Mappings::index`] for a mapping that nobody has looked for by its inside.
-    pub fn index_anew(&mut self, handle: u32, remote: V4Endpoint) {
+    /// [`Mappings::index`] for a mapping whose inside key has not been hashed by a look-up.
+    pub fn hash_and_index(&mut self, handle: u32, remote: V4Endpoint) {
         let m = self.at(handle);
         let hash = self.inside_hash(m.inside, remote, m.protocol, m.vlan);
         self.index(handle, remote, InsideHash(hash));

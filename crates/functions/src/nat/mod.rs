@@ -1,9 +1,9 @@
 //! NAT44: many inside hosts share few external IPv4 addresses, by address and port (NAPT).
 //!
 //! Theory of operation. The first packet that an inside endpoint sends makes a *mapping* to an external endpoint;
-//! later flows of the endpoint use the same one, whoever they are for (RFC 4787 REQ-1), and the last one's end
-//! releases it. Each flow keeps its translation in its own 24 bytes, so a packet of an established flow is one
-//! compare, one rewrite and no table:
+//! later flows of the endpoint use the same one, for every remote end (RFC 4787 REQ-1), and the
+//! last one's end releases it. Each flow keeps its translation in its own 24 bytes, so a packet of
+//! an established flow is one compare, one rewrite and no table:
 //!
 //! ```text
 //!   10.0.0.1:5000 → 198.51.100.7:53   becomes   203.0.113.1:1733 → 198.51.100.7:53     out, source rewritten
@@ -11,9 +11,10 @@
 //!   10.0.0.1:5000 → 192.0.2.9:123     becomes   203.0.113.1:1733 → 192.0.2.9:123       the same mapping
 //! ```
 //!
-//! Who may open a flow from outside to a mapping is the *filtering*. An inside host that sends to an external
-//! endpoint of ours is *hairpinned*: its source is translated as ever, the packet turns around and comes in again as if
-//! from outside, where it is a flow of the host it is for.
+//! The *filtering* says which remote ends may open a flow from outside to a mapping. An inside host
+//! that sends to an external endpoint of ours is *hairpinned*: its source is translated as ever,
+//! the packet turns around and comes in again as if from outside, where it is a flow of the host it
+//! is for.
 //!
 //! All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]). The host's group state has its
 //! external address and its port blocks; a block is told to the switches before a packet from it leaves, so that what
@@ -29,8 +30,9 @@
 //! exactly while a flow uses it; every block and port taken is given back once; a packet of a translated flow that is not
 //! from where the flow's packets come from is dropped.
 //!
-//! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6 allows it); what nobody inside asked
-//! for is dropped without an answer (RFC 5382 REQ-4 a); the outside VLAN is the inside one's, and VLANs have mappings of their own.
+//! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6
+//! allows it); what no inside host asked for is dropped without an answer (RFC 5382 REQ-4 a); the
+//! outside VLAN is the inside one's, and VLANs have mappings of their own.
 //!
 //! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them in, REQ-14); Fragmentation
 //! Needed (REQ-13, the forwarder's); NAT64.
@@ -44,6 +46,7 @@ extern crate alloc;
 mod alarm;
 mod config;
 mod icmp;
+mod lending;
 mod log;
 mod mappings;
 mod open;
@@ -63,15 +66,16 @@ pub use state::{BLOCKS_MAX, Host, Phase, Translation, V4Endpoint};
 use self::alloc::format;
 use self::alloc::string::String;
 use self::alloc::sync::Arc;
+use self::alloc::vec::Vec;
 use crate::budget::Budget;
 use alarm::Alarm;
 use config::Plan;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
-    Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction, Packet,
-    Prefix, Recall, Side, Verdict, WorkerInfo, network_function,
+    Addr, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction,
+    Packet, PoolState, Prefix, Recall, Side, Verdict, WorkerInfo, network_function,
 };
 use ports::{Ports, space_of};
 use sessions::{Sessions, Why};
@@ -90,6 +94,8 @@ pub struct Nat {
     tables: RefCell<Tables>,
     /// Errors that may still be sent.
     answers: Budget,
+    /// Free blocks at all other runtimes, and how many these have, if that is known.
+    others: Cell<Option<(u32, u32)>>,
 }
 
 /// Errors per second and runtime at most: Linux' `icmp_msgs_per_sec`.
@@ -100,6 +106,8 @@ struct Tables {
     ports: Ports,
     sessions: Sessions,
     alarm: Alarm,
+    /// Flows that have come and do not fit this pool, by their numbers: they are to end.
+    refused: Vec<u32>,
 }
 
 #[cfg(test)]
@@ -166,7 +174,8 @@ impl NetworkFunction for Nat {
             worker.flows_max,
             worker.seed,
         );
-        if ports.free_blocks() == 0 {
+        // One that was not there when the pool was divided borrows.
+        if ports.free_blocks() == 0 && worker.runtime < worker.runtimes {
             return Err(ConfigError::new(
                 "pool",
                 format!(
@@ -185,10 +194,12 @@ impl NetworkFunction for Nat {
                 mappings: Mappings::new(flows_max, peers, seed(worker.seed)),
                 sessions: Sessions::new(flows_max, ports.slots_max()),
                 alarm: Alarm::default(),
+                refused: Vec::new(),
                 ports,
             }),
             plan,
             answers: Budget::new(ANSWERS_PER_SECOND),
+            others: Cell::new(Some((0, 0))),
         })
     }
 
@@ -244,6 +255,8 @@ impl NetworkFunction for Nat {
 
     fn departed(&self, flow: &Translation, why: Departure, cx: &mut Cx<Self>) {
         if !flow.is_translated() {
+            let refused = &mut self.tables.borrow_mut().refused;
+            refused.retain(|number| *number != cx.flow_number());
             return;
         }
         let tables = &mut *self.tables.borrow_mut();
@@ -272,7 +285,7 @@ impl NetworkFunction for Nat {
         // from there. What has no room is given back in the next call.
         let ports = &mut self.tables.borrow_mut().ports;
         while cx.blocks_room() > 0
-            && let Some(block) = ports.end(group)
+            && let Some(block) = ports.shed_strange(group).or_else(|| ports.end(group))
         {
             self.release_block(block, ports.elsewhere(block), group.inside, cx);
         }
@@ -284,6 +297,27 @@ impl NetworkFunction for Nat {
 
     fn block_in_use(&self, block: Block) -> bool {
         self.tables.borrow_mut().ports.lend(block)
+    }
+
+    fn pool(&self) -> Option<PoolState> {
+        Some(self.tables.borrow().ports.state())
+    }
+
+    fn lend_blocks(&self, most: u16, at: Addr, to: u16, lend: &mut dyn FnMut(Block)) {
+        let ports = &mut self.tables.borrow_mut().ports;
+        ports.lend_some(most, at, u32::from(to), lend);
+    }
+
+    fn borrow_block(&self, block: Block, home: u16) -> bool {
+        self.tables.borrow_mut().ports.borrow(block, home)
+    }
+
+    fn forsake_block(&self, block: Block) {
+        self.tables.borrow_mut().ports.forsake(block);
+    }
+
+    fn pools_heard(&self, others: Option<(u32, u32)>) {
+        self.others.set(others);
     }
 
     #[inline]
@@ -330,7 +364,11 @@ impl NetworkFunction for Nat {
     }
 
     fn recall(&self) -> Recall {
-        self.tables.borrow_mut().sessions.recall()
+        let tables = &mut *self.tables.borrow_mut();
+        match tables.refused.pop() {
+            Some(number) => Recall::Flow(number),
+            None => tables.sessions.recall(),
+        }
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {
@@ -445,11 +483,13 @@ impl Nat {
     /// How far the pool is used up, for an operator.
     fn pool(&self) -> String {
         let ports = &self.tables.borrow().ports;
-        let (free, share) = (ports.free_blocks(), ports.share());
-        format!(
-            "{free} of {share} blocks of {} ports are free",
-            self.plan.block_size
-        )
+        let (free, share, borrowed) = (ports.free_blocks(), ports.share(), ports.borrowed);
+        let size = self.plan.block_size;
+        let own = format!("{free} of {share} blocks of {size} ports are free");
+        match borrowed {
+            0 => own,
+            _ => format!("{own}, {borrowed} of them borrowed"),
+        }
     }
 }
 

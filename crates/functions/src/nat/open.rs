@@ -61,7 +61,8 @@ impl Nat {
                 untouched(flow, cx)
             };
         }
-        // Nobody inside may speak as one of our external addresses, even where every address counts as inside.
+        // No inside host may speak as one of our external addresses, even where every address
+        // counts as inside.
         if self.is_ours(source) {
             return cx.drop("spoofed");
         }
@@ -117,11 +118,13 @@ impl Nat {
     /// Says how few blocks are left, if that is to be said; and has idle blocks come back where there are too few.
     #[cold]
     fn see_to_room(&self, tables: &mut Tables, cx: &mut Cx<Self>) {
-        let (free, share) = (tables.ports.free_blocks(), tables.ports.share());
         if tables.ports.is_low() && tables.sessions.want(cx.clock()) {
             cx.recall();
         }
-        if let Some(report) = tables.alarm.note(cx.clock(), free, share) {
+        // While others may have spare blocks, none is to be warned of.
+        if let Some((free, share)) = self.whole(&tables.ports)
+            && let Some(report) = tables.alarm.note(cx.clock(), free, share)
+        {
             cx.count("pool_alarms");
             log_pool(report, cx);
         }
@@ -328,6 +331,12 @@ impl Nat {
         {
             self.release_block(block, tables.ports.elsewhere(block), inside.addr, cx);
         }
+        // Blocks of a host that has come with an address that the pool has not.
+        while cx.blocks_room() > 1
+            && let Some(block) = tables.ports.shed_strange(cx.group())
+        {
+            self.release_block(block, None, inside.addr, cx);
+        }
         let host = cx.group();
         let (outside, claimed) = match tables.ports.take(host, inside, space, wish) {
             Ok(taken) => taken,
@@ -377,7 +386,7 @@ impl Nat {
         let allowed = match self.config.filtering {
             Filtering::EndpointIndependent => true,
             Filtering::AddressDependent => mappings.knows(handle, source.addr),
-            // Whoever is allowed in is the remote end of a flow, and then the packet is that flow's.
+            // An allowed sender is the remote end of a flow, and then the packet is that flow's.
             Filtering::AddressAndPortDependent => false,
         };
         if !allowed && !wire::planted::is("filter_forgotten") {
@@ -404,14 +413,18 @@ impl Nat {
             Err(hash) => adopt_mapping(tables, cx.group(), flow, (protocol, vlan), hash),
         };
         let Some(handle) = handle else {
+            // It ends, and its next packet opens it with an endpoint that the pool has.
             *flow = Translation::default();
             cx.count("arrivals_refused");
+            tables.refused.push(cx.flow_number());
+            cx.recall();
             return;
         };
-        // A flow from outside does not know whom an address-and-port-dependent mapping is for.
+        // A flow from outside does not know for which remote end an address-and-port-dependent
+        // mapping is.
         let from_inside = flow.how & how::FROM_OUTSIDE == 0;
         if from_inside || self.config.mapping == MappingBehavior::EndpointIndependent {
-            tables.mappings.index_anew(handle, self.key_part(flow.remote));
+            tables.mappings.hash_and_index(handle, self.key_part(flow.remote));
         }
         tables.mappings.acquire(handle, flow.remote);
         flow.mapping = handle;

@@ -1,8 +1,9 @@
-//! External ports: blocks of the pool, who may take them, and which ports of them are in use.
+//! External ports: blocks of the pool, which runtime gives them to hosts, and which ports of them
+//! are in use.
 //!
 //! Theory of operation. Each external address's port range is cut into blocks of `block_size` ports. Blocks are
-//! numbered through the pool. Which runtime a block belongs to follows from its address and ports alone, so runtimes never ask each
-//! other, and nothing changes hands when the pool does. A host
+//! numbered through the pool. Which runtime's part a block is of, its home, follows from its address and ports alone, so
+//! nothing changes hands when the pool does. A host
 //! gets an external address once (paired pooling) and blocks on it as it needs them; it gives a block back when it is
 //! empty and another one is empty, too, and the last with its last flow. With a pool of 203.0.113.0/31, ports
 //! 1024–65535 and 256 ports a block, there are 2 × 252 blocks:
@@ -14,14 +15,18 @@
 //!
 //! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Those that the new settings do not have (their
 //! address or ports are gone, or a static mapping has one of them now) are *gone*: they are numbered on, since their ports come back one
-//! by one as their flows end, but nobody gets anything from them, and the last port that comes back releases the block. A host that has
-//! nothing else gets an external address like a new one.
+//! by one as their flows end, but no host gets a port from them, and the last port that comes back
+//! releases the block. A host that has nothing else gets an external address like a new one.
 //!
 //! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
 //!
 //! Invariants (checked in `tests` against an oracle): a block has one owner or is free; what was taken is given back once.
 //!
-//! Not here: who uses a port (`mappings`); telling the switches (`Cx::claim_block`, in `mod`).
+//! Which block is free here at the start follows from its home; blocks of other runtimes' parts that
+//! are lent are free here, too, and go home when a host gives them back (`lending`).
+//!
+//! Not here: which mapping uses a port (`mappings`); telling the switches (`Cx::claim_block`, in
+//! `mod`).
 
 use super::alloc::vec;
 use super::alloc::vec::Vec;
@@ -116,26 +121,32 @@ pub(super) struct Ports {
     pool: Vec<(u32, u32)>,
     /// Of the addresses that are numbered: the pool's, and such as have blocks that are gone.
     stretches: Vec<Stretch>,
-    addresses: u32,
-    blocks_per_address: u32,
+    pub(super) addresses: u32,
+    pub(super) blocks_per_address: u32,
     first_port: u16,
     size: u16,
     host_blocks_max: usize,
-    home: (u32, u32),
+    pub(super) home: (u32, u32),
     flows_max: u32,
     /// Blocks of ours that are free: `free_words` words per address.
-    free: Vec<u64>,
+    pub(super) free: Vec<u64>,
     free_words: usize,
-    free_count: Vec<u16>,
+    pub(super) free_count: Vec<u16>,
     /// Addresses with a free block of ours, a bit each.
-    open: Vec<u64>,
+    pub(super) open: Vec<u64>,
     /// Free blocks of ours, and blocks of ours that there are.
-    free_total: u32,
-    share: u32,
+    pub(super) free_total: u32,
+    pub(super) share: u32,
+    /// Blocks of the whole pool, over the parts that it is divided into at the start.
+    pub(super) fair: u32,
+    /// Free blocks here that are borrowed.
+    pub(super) borrowed: u32,
+    /// The address of a host that has found no port on it since the last loan; 0: none.
+    pub(super) starved: u32,
     /// Slot of each block of the pool, 0 for none.
-    slot_of: Vec<u32>,
+    pub(super) slot_of: Vec<u32>,
     /// Blocks that static mappings keep from being given out, sorted.
-    reserved: Vec<u32>,
+    pub(super) reserved: Vec<u32>,
     /// Blocks that are in use and gone, a bit each; empty where there is none.
     gone: Vec<u64>,
     slots: Slots,
@@ -186,6 +197,9 @@ impl Ports {
             open: vec![0; (addresses as usize).div_ceil(64)],
             free_total: 0,
             share: 0,
+            fair: (blocks as u32).div_ceil(home.1),
+            borrowed: 0,
+            starved: 0,
             slot_of: vec![0; blocks],
             reserved: Vec::new(),
             gone: Vec::new(),
@@ -264,7 +278,8 @@ impl Ports {
         self.is_home(block) && !is_free && !is_kept && (self.is_gone(block) || self.has(address))
     }
 
-    /// A block that is gone is used no more, here or elsewhere: nobody is given it before a plan has it again.
+    /// A block that is gone is used no more, here or elsewhere: no host is given it before a plan
+    /// has it again.
     fn retire(&mut self, block: u32) {
         self.gone[block as usize / 64] &= !(1 << (block % 64));
         if let Err(at) = self.reserved.binary_search(&block) {
@@ -278,7 +293,7 @@ impl Ports {
     }
 
     /// Whether a block is in use and not the pool's any more.
-    fn is_gone(&self, block: u32) -> bool {
+    pub(super) fn is_gone(&self, block: u32) -> bool {
         let word = self.gone.get(block as usize / 64);
         word.is_some_and(|word| word >> (block % 64) & 1 != 0)
     }
@@ -318,7 +333,13 @@ impl Ports {
 
     /// Whether so few blocks are free that idle ones are wanted back: what a burst of new hosts may take before that has an effect.
     pub fn is_low(&self) -> bool {
-        self.free_total <= (self.share / 16).clamp(1, LOW_MAX)
+        self.free_total <= self.low()
+    }
+
+    /// How few are few.
+    pub(super) fn low(&self) -> u32 {
+        let part = if self.share == 0 { self.fair } else { self.share };
+        (part / 16).clamp(1, LOW_MAX)
     }
 
     /// The most blocks that are ever in use at once.
@@ -339,14 +360,14 @@ impl Ports {
         self.pool.get(at).is_some_and(|(first, _)| *first <= addr)
     }
 
-    fn number_of(&self, addr: u32) -> Option<u32> {
+    pub(super) fn number_of(&self, addr: u32) -> Option<u32> {
         let at = self.stretches.partition_point(|s| s.last < addr);
         let stretch = self.stretches.get(at)?;
         (stretch.first <= addr).then(|| stretch.base + (addr - stretch.first))
     }
 
     /// Address and first port of a block.
-    fn place(&self, block: u32) -> (u32, u16) {
+    pub(super) fn place(&self, block: u32) -> (u32, u16) {
         let (number, within) = (block / self.blocks_per_address, block % self.blocks_per_address);
         let at = self.stretches.partition_point(|s| s.base <= number) - 1;
         let stretch = &self.stretches[at];
@@ -365,7 +386,7 @@ impl Ports {
         port & !(self.size - 1)
     }
 
-    fn as_block(&self, addr: [u8; 4], first: u16) -> Block {
+    pub(super) fn as_block(&self, addr: [u8; 4], first: u16) -> Block {
         Block {
             addr: Addr::v4(addr),
             first,
@@ -373,18 +394,18 @@ impl Ports {
         }
     }
 
-    fn is_home(&self, block: u32) -> bool {
+    pub(super) fn is_home(&self, block: u32) -> bool {
         self.home_of(block) == self.home.0
     }
 
     /// Which runtime gives a block out: by its address and port, which stay when the pool changes.
-    fn home_of(&self, block: u32) -> u32 {
+    pub(super) fn home_of(&self, block: u32) -> u32 {
         let (address, first) = self.place(block);
         let place = address.wrapping_add(u32::from(first / self.size));
         place % self.home.1
     }
 
-    fn draw(&mut self) -> u64 {
+    pub(super) fn draw(&mut self) -> u64 {
         // SplitMix64: every seed is a good one.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -392,28 +413,30 @@ impl Ports {
         z ^ (z >> 31)
     }
 
-    fn free_bit(&self, block: u32) -> (usize, u64) {
+    pub(super) fn free_bit(&self, block: u32) -> (usize, u64) {
         let (number, within) = (block / self.blocks_per_address, block % self.blocks_per_address);
         let word = number as usize * self.free_words + (within / 64) as usize;
         (word, 1 << (within % 64))
     }
 
-    fn set_free(&mut self, block: u32) {
+    pub(super) fn set_free(&mut self, block: u32) {
         let (word, bit) = self.free_bit(block);
         let number = (block / self.blocks_per_address) as usize;
         if self.free[word] & bit == 0 {
             self.free[word] |= bit;
+            self.borrowed += u32::from(!self.is_home(block));
             self.free_count[number] += 1;
             self.free_total += 1;
             self.open[number / 64] |= 1 << (number % 64);
         }
     }
 
-    fn set_taken(&mut self, block: u32) {
+    pub(super) fn set_taken(&mut self, block: u32) {
         let (word, bit) = self.free_bit(block);
         let number = (block / self.blocks_per_address) as usize;
         if self.free[word] & bit != 0 {
             self.free[word] &= !bit;
+            self.borrowed -= u32::from(!self.is_home(block));
             self.free_count[number] -= 1;
             self.free_total -= 1;
             if self.free_count[number] == 0 {
@@ -466,7 +489,10 @@ impl Ports {
         let wished = claimed.and_then(|_| self.take_owned(host, number, space, wish));
         match wished.or_else(|| self.take_owned(host, number, space, Wish::default())) {
             Some(port) => Ok((V4Endpoint::new(host.outside, port), claimed)),
-            None if allowed => Err(Refused::Pool),
+            None if allowed => {
+                self.starved = u32::from_be_bytes(host.outside);
+                Err(Refused::Pool)
+            }
             None => Err(Refused::Host),
         }
     }
@@ -652,7 +678,7 @@ impl Ports {
         }
     }
 
-    fn number_of_block(&self, block: Block) -> Option<u32> {
+    pub(super) fn number_of_block(&self, block: Block) -> Option<u32> {
         let number = self.number_of(u32::from_be_bytes(block.addr.as_v4()?))?;
         (block.ports == self.size)
             .then(|| self.block_of(number, block.first))
@@ -734,7 +760,7 @@ impl Ports {
 }
 
 /// The first set bit at or behind `start`, going round, among the first `count`.
-fn next_set(words: &[u64], start: usize, count: usize) -> Option<usize> {
+pub(super) fn next_set(words: &[u64], start: usize, count: usize) -> Option<usize> {
     next_set_among(words, start, count, u64::MAX)
 }
 

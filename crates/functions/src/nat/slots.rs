@@ -1,8 +1,9 @@
 //! The blocks in use: which of their ports are taken, and which comes next.
 //!
 //! A block in use has a *slot*: a bitmap for each of TCP, UDP and ICMP, a cursor into each, and an order drawn at random
-//! when the block is taken, so that outsiders who see some ports cannot guess the next (RFC 6056). The cursor goes round, so a freed
-//! port is the last to be used again. The order is a permutation of the block's ports ([`Order`]):
+//! when the block is taken, so that outsiders that see some ports cannot guess the next (RFC 6056).
+//! The cursor goes round, so a freed port is the last to be used again. The order is a permutation
+//! of the block's ports ([`Order`]):
 //!
 //! ```text
 //!   index   …  │ p        port − first   …  │ p ^ flip
@@ -157,7 +158,7 @@ impl Slots {
 
     /// Room for `max` blocks, if that is more than there was.
     pub fn widen(&mut self, max: usize) {
-        // Whoever has a block keeps it, though there may be fewer from now on.
+        // Blocks in use keep their slots, though fewer may be allowed from now on.
         self.max = self.max.max(max);
         self.slots
             .reserve_exact((self.max + 1).saturating_sub(self.slots.len()));

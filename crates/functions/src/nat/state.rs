@@ -25,8 +25,8 @@
 //! Invariants (checked in `tests`): `mapping` is 0 exactly for a flow that is not translated; `Host::blocks` are
 //! distinct and all on `Host::outside`; at most one of them has no mapping.
 //!
-//! Not here: which ports are free, and who uses a mapping. Both follow from the flow states and live in the instance
-//! (`ports`, `mappings`).
+//! Not here: which ports are free, and which flows use a mapping. Both follow from the flow states
+//! and live in the instance (`ports`, `mappings`).
 
 use core::fmt;
 use nf::{Addr, Direction, Endpoint, FlowState, Plain};
@@ -180,7 +180,8 @@ pub(super) mod how {
 #[flow_state(version = 1)]
 #[repr(C)]
 pub struct Translation {
-    /// Handle of the mapping in this instance; 0 for none, [`STATIC`] for a static one. It is made anew on arrival.
+    /// Handle of the mapping in this instance; 0 for none, [`STATIC`] for a static one. It is made
+    /// again on arrival.
     pub(super) mapping: u32,
     /// The endpoint in the private realm.
     pub(super) inside: V4Endpoint,

@@ -18,9 +18,10 @@
 //! verdict and [`Taken`] say: holds it, or a copy, and lets go of what [`Streams::has_read`]. A segment that the caller drops leaves no trace:
 //! the caller puts the state back as it was.
 //!
-//! **Who wins where segments overlap: the first.** A byte that was handed on or waits is never replaced by what a later segment
-//! says of its place (Suricata's default, BSD, prefers the old as well where the new segment does not begin before it). The
-//! two are not compared: what was handed on is not here any more.
+//! **Where segments overlap the first wins.** A byte that was handed on or waits is never replaced
+//! by what a later segment says of its place (Suricata's default, BSD, prefers the old as well
+//! where the new segment does not begin before it). The two are not compared: what was handed on is
+//! not here any more.
 //!
 //! **What is bounded.** Of one direction of a flow [`Follow::early_max`] segments wait, none of which ends further than [`AHEAD_MAX`] behind
 //! the next byte; of all flows together as many as the runtime holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not

@@ -228,7 +228,7 @@ fn gaps_are_passed_over_when_acknowledged_and_followed() {
     let mut observer = Observer::new();
     observer.open(1000);
     assert_eq!(observer.data(1010, b"kept"), Taken::Kept);
-    // Who acknowledges what was not sent moves nothing.
+    // An end that acknowledges what was not sent moves nothing.
     observer.take(1, 500, 1100, flags::ACK, b"");
     assert_eq!(observer.read[0], b"");
     assert_eq!(observer.data(1000, b"first"), Taken::New);
@@ -254,7 +254,7 @@ fn gaps_are_passed_over_as_far_as_they_are_acknowledged() {
 #[test]
 fn what_is_no_part_of_a_stream() {
     let mut observer = Observer::new();
-    assert_eq!(observer.data(1000, b"nobody knows"), Taken::Outside);
+    assert_eq!(observer.data(1000, b"unknown data"), Taken::Outside);
     observer.take(0, 999, 0, flags::SYN, b"");
     observer.take(1, 499, 1000, flags::SYN | flags::ACK, b"");
     assert_eq!(observer.data(998, b"before the first"), Taken::Outside);
@@ -317,7 +317,7 @@ fn resets_count_if_their_number_is_the_next() {
 }
 
 #[test]
-fn a_connection_begins_anew_only_when_the_old_one_is_closed() {
+fn a_connection_begins_again_only_when_the_old_one_is_closed() {
     let mut observer = Observer::new();
     observer.open(1000);
     assert!(!observer.take(0, 7000, 0, flags::SYN, b"").begins);
@@ -354,7 +354,7 @@ fn a_fin_counts_behind_all_that_was_sent() {
     assert!(!closed(&observer));
     observer.take(1, 501, 1005, flags::ACK, b"");
     assert!(closed(&observer));
-    // Whoever sends more has not meant it, and another FIN may.
+    // An end that sends more has not meant its FIN, and another FIN may come.
     let mut observer = begun();
     observer.take(0, 1000, 501, fin, b"");
     assert!(closed(&observer));

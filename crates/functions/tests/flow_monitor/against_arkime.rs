@@ -38,7 +38,7 @@ fn records_equal_the_sessions_of_every_comparable_capture() {
     assert_eq!(seen, manifest::count(&data, "flow/arkime", "test"));
 }
 
-/// A capture that begins with a SYN,ACK. Arkime takes who it is sent to for the session's source.
+/// A capture that begins with a SYN,ACK. Arkime takes its destination for the session's source.
 #[test]
 fn who_was_answered_began() {
     let Some(data) = data() else { return };

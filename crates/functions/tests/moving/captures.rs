@@ -12,7 +12,7 @@ pub struct Script {
     pub name: String,
     pub begins_at: u64,
     pub steps: Vec<Step>,
-    /// Whom the first TCP or UDP packet from inside goes to.
+    /// The destination of the first TCP or UDP packet from inside.
     pub first_server: Option<Addr>,
 }
 

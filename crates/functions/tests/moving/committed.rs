@@ -1,4 +1,5 @@
-//! A function with all fields of its flow state committed: what an operator has who wants statistics to survive a failure whole.
+//! A function with all fields of its flow state committed, for an operator whose statistics must
+//! survive a failure whole.
 //!
 //! Not here: a group's lazy fields.
 

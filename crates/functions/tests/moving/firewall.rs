@@ -35,7 +35,8 @@ fn conversations_go_on() {
     assert!(survived.left() > 100);
 }
 
-/// A timer that began anew with a move would keep a flow for ever when it moves before each step, or end it early.
+/// A timer that began again with a move would keep a flow for ever when it moves before each step,
+/// or end it early.
 #[test]
 fn timers_go_on() {
     let query = udp("10.0.0.1:5000", "192.0.2.53:53");

@@ -11,7 +11,7 @@ fn addr(text: &str) -> Addr {
     text.parse().expect("an address")
 }
 
-/// A router with a port inside and one outside, and who is a neighbour of it.
+/// A router with a port inside and one outside, and its neighbours.
 pub fn router(neighbours: &[(u32, &str)]) -> Config {
     let config = Config::default();
     let interface = |index: u32, port: u8, address: &str| Interface {
@@ -71,7 +71,7 @@ fn conversations_find_their_way() {
     assert!(survived.left() > 100, "{}", survived.left());
 }
 
-/// Packets that wait for a link address that nobody tells, and hops that are used up.
+/// Packets that wait for a link address that is never told, and hops that are used up.
 pub fn waits() -> Vec<Step> {
     let query = udp("10.0.0.1:5000", "192.0.2.1:53").payload("what?");
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
@@ -79,7 +79,7 @@ pub fn waits() -> Vec<Step> {
         web.syn(),
         query.clone(),
         query.ttl(1),
-        // The inside host's link address is known to nobody: its answers wait.
+        // The inside host's link address is not known: its answers wait.
         query.reply(),
         web.ack(),
         wait(Duration::from_millis(900)),

@@ -23,7 +23,8 @@ fn conversations_are_counted_on() {
 
 pub const RATE: &str = "flows_per_host = \"none\"\nnew_flows_per_second = 1\nburst = 5";
 
-/// More than five new flows at once; then, with every second, three; then, when who is refused is told of again, more than five once more.
+/// More than five new flows at once; then, with every second, three; then, when refusals are told
+/// of again, more than five once more.
 pub fn spending(opens: fn(u16) -> Step) -> Vec<Step> {
     let mut script: Vec<Step> = (0..8).map(opens).collect();
     for second in 0..6 {
@@ -43,8 +44,8 @@ pub fn from_outside(n: u16) -> Step {
     udp(&format!("198.51.100.9:{}", 1000 + n), "10.0.0.1:53").from_outside()
 }
 
-/// What a host has spent it has spent wherever it goes, and nothing is given to it there; also if it has opened nothing itself,
-/// so that all that is known of it is whom packets are sent to.
+/// What a host has spent it has spent wherever it goes, and nothing is given to it there; also if
+/// it has opened nothing itself, so that only the destination of packets to it is known.
 #[test]
 fn buckets_go_along() {
     for opens in [from_inside, from_outside] {
@@ -55,7 +56,7 @@ fn buckets_go_along() {
     }
 }
 
-/// No runtime has a flow of anybody in its account when all are over.
+/// No runtime has a flow in a host's account when all are over.
 #[test]
 fn each_flow_is_given_back_where_it_is() {
     for way in Way::MOVES {

@@ -84,7 +84,7 @@ fn counts_come_back_with_their_flows() {
     }
 }
 
-/// Whatever is chosen, everybody is answered, and no server has a connection at the end.
+/// Whatever is chosen, every client is answered, and no server has a connection at the end.
 #[test]
 fn counts_are_of_the_flows_that_are_there() {
     for policy in ["least_connections", "round_robin"] {

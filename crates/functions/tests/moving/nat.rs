@@ -46,7 +46,7 @@ fn conversations_go_on_through_two_switches() {
     assert!(moved >= 12, "{moved}");
 }
 
-/// Whoever may answer, and whoever has which mapping.
+/// With each filtering, and with each mapping behaviour.
 #[test]
 fn other_behaviours_go_on() {
     for mapping in ["endpoint-independent", "address-and-port-dependent"] {
@@ -110,16 +110,19 @@ fn ports_and_blocks_are_returned_once() {
     );
     assert_eq!(survived.counter("blocks_released"), claimed);
     assert_eq!(survived.counter("mappings_released"), made);
-    assert!(claimed % 3 == 0 && (6..24).contains(&claimed), "{claimed}");
-    assert_eq!(made, 3 * 64 + 2 * (claimed - 3));
+    // Eight blocks, three times; blocks of the other runtime are borrowed while datagrams come.
+    assert!((6..=24).contains(&claimed), "{claimed}");
     assert_eq!(survived.dropped("host_ports_exhausted"), 3);
-    assert_eq!(survived.dropped("ports_exhausted"), 2 * (27 - claimed));
+    let refused = survived.dropped("ports_exhausted");
+    assert_eq!(made + refused, 3 * (64 + 8 * 2));
+    // Of nine hosts at least one has no block in each round.
+    assert!(refused >= 3 * 2, "{refused}");
 }
 
 #[test]
 fn captures_are_translated_alike() {
-    // A mapping that ends and is made anew may keep its port where its host's runtime has the block, and only there; without that, in large
-    // blocks, it hardly gets the same again.
+    // A mapping that ends and is made again may keep its port where its host's runtime has the
+    // block, and only there; without that, in large blocks, it hardly gets the same again.
     let config = format!("{POOL}block_size = 4096\npreserve_ports = false\n");
     over_captures(1, |_| nat(&config).flows_max(512));
     over_captures(7, |_| nat(&config).flows_max(512).switches(2));

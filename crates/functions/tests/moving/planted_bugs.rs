@@ -34,7 +34,7 @@ pub enum Bug {
     Group(Range<usize>),
     /// A flow that moves away is over.
     EndsWithTheMove,
-    /// Nobody says that a flow has arrived.
+    /// The function is not told that a flow has arrived.
     ArrivesUnheard,
 }
 
@@ -146,6 +146,26 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.block_in_use(block)
     }
 
+    fn pool(&self) -> Option<nf::PoolState> {
+        self.function.pool()
+    }
+
+    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block)) {
+        self.function.lend_blocks(most, at, to, lend);
+    }
+
+    fn borrow_block(&self, block: nf::Block, home: u16) -> bool {
+        self.function.borrow_block(block, home)
+    }
+
+    fn forsake_block(&self, block: nf::Block) {
+        self.function.forsake_block(block);
+    }
+
+    fn pools_heard(&self, others: Option<(u32, u32)>) {
+        self.function.pools_heard(others);
+    }
+
     fn timeout(&self, flow: &F::Flow) -> Option<Duration> {
         self.function.timeout(flow)
     }
@@ -245,7 +265,8 @@ fn of_nat() {
     let config = testkit::config::<Nat>(crate::nat::POOL);
     let describe = |migration: Migration| migration.choosing(&["203.0.113.0/29"]).local::<Nat>("mapping");
     let subject = Subject::<Nat>::new(config, describe, conversations());
-    // The inside address is for the log of blocks, which is off; nobody reads how many mappings there are.
+    // The inside address is for the log of blocks, which is off; the number of mappings is not
+    // read.
     subject.parts_are_missed(&[Bug::Group(4..8), Bug::Group(8..12)]);
     assert!(
         subject.is_noticed(&Bug::EndsWithTheMove),
@@ -311,7 +332,7 @@ fn of_the_limits() {
 
 #[test]
 fn of_forward() {
-    // Its state is a copy of what the tables say, and is looked up anew where it is not there.
+    // Its state is a copy of what the tables say, and is looked up again where it is not there.
     let script = crate::forward::waits();
     let subject = Subject::<Forward>::new(
         crate::forward::router(&[(3, "203.0.113.254")]),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 use testkit::{Step, answer, ping, tcp, udp, wait};
 
-/// Who talks with whom: inside hosts, their ports, the servers outside.
+/// The ends that talk: inside hosts, their ports, the servers outside.
 pub fn conversations() -> Vec<Step> {
     script(true)
 }

@@ -47,7 +47,7 @@ pub enum DropReason {
     BrokenMessage,
     /// A message longer than is taken.
     LongMessage,
-    /// A hello of somebody who has other things than both ends must have alike.
+    /// A hello of a peer that has other things than both ends must have alike.
     Disagreement,
 }
 
@@ -139,7 +139,7 @@ pub struct Counters {
     pub refused_full: u64,
     /// Messages refused because they are longer than `message_max`.
     pub refused_too_long: u64,
-    /// Packets refused: nobody met, or no place in the queue.
+    /// Packets refused: no peer is met, or the queue has no place.
     pub refused_packets: u64,
     /// Frames transmitted, of any kind but packets.
     pub frames_sent: u64,

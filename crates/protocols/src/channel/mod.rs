@@ -2,10 +2,11 @@
 //!
 //! # Theory of operation
 //!
-//! Each of two workers has a [`Channel`] to the other. What the worker wants said goes in as [`Input`], what the link
-//! received too; out of [`Channel::poll`] come frames for the link and messages for the worker, each in their order, or by themselves from
-//! [`Channel::poll_link`], [`Channel::poll_message`] and [`Channel::poll_event`]: a worker that cannot take messages still acknowledges. Who drives it brings
-//! the time along, and calls again at [`Channel::next_timeout`].
+//! Each of two workers has a [`Channel`] to the other. What the worker wants said goes in as
+//! [`Input`], what the link received too; out of [`Channel::poll`] come frames for the link and
+//! messages for the worker, each in their order, or by themselves from [`Channel::poll_link`],
+//! [`Channel::poll_message`] and [`Channel::poll_event`]: a worker that cannot take messages still
+//! acknowledges. The driver brings the time along, and calls again at [`Channel::next_timeout`].
 //!
 //! ```text
 //!   A: "a" "b" flush, packet P, "c" flush             B
@@ -29,9 +30,10 @@
 //! *Loss* is found by numbers (`sending.rs`): each transmission has one, so what was sent before others that arrived and
 //! has not arrived itself is lost, however often it was sent. What nothing follows is sent again by a timeout (`timeout.rs`).
 //!
-//! *Sessions.* A worker has a new, greater incarnation each time it starts. A session is a pair of incarnations; a frame
-//! names both and is dropped unless they are this session's. An end that does not know the other says hello; it counts as met
-//! when a frame names the present incarnation of this end, which nobody can have recorded before it began.
+//! *Sessions.* A worker has a new, greater incarnation each time it starts. A session is a pair of
+//! incarnations; a frame names both and is dropped unless they are this session's. An end that does
+//! not know the other says hello; it counts as met when a frame names the present incarnation of
+//! this end, which no frame names that was recorded before it began.
 //!
 //! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from the cluster's key, both incarnations and a
 //! random salt of each end. A hello has its sender's salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
@@ -40,17 +42,19 @@
 //! ```text
 //!                 a good hello of a worker                a frame for this incarnation
 //!   ┌─────────┐  with a greater incarnation  ┌───────┐                               ┌─────┐
-//!   │ nobody  │ ────────────────────────────►│ heard │──────────────────────────────►│ met │ messages flow
+//!   │ unheard │ ────────────────────────────►│ heard │──────────────────────────────►│ met │ messages flow
 //!   └─────────┘                              └───▲───┘           `Met`               └──┬──┘
 //!     hello, hello …            hello to it, … │ └──────── greater incarnation: `Restarted`
 //!                                              └── still greater: hello to that one
 //! ```
 //!
-//! So a restarted peer is recognised by the first frame it sends, a hello, and what was meant for the one before it is given up, counted and
-//! told. Messages queued before anybody was met are for the first that is.
+//! So a restarted peer is recognised by the first frame it sends, a hello, and what was meant for
+//! the one before it is given up, counted and told. Messages queued before a peer was met are for
+//! the first peer that is.
 //!
-//! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). Who says other words is not met, and it is known in
-//! which of them the two differ ([`Channel::differs`]). Both ends come to know it, as both say hello.
+//! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). A
+//! peer that says other words is not met, and it is known in which of them the two differ
+//! ([`Channel::differs`]). Both ends come to know it, as both say hello.
 //!
 //! An end that hears nothing for longer than its worker waits may give the session up: it takes a greater incarnation itself ([`Channel::renew`]), and for
 //! the other end, dead or alive, it has restarted.
@@ -71,7 +75,7 @@
 //! | within a session each message is delivered once and in order | `any_network_delivers_in_order_exactly_once` |
 //! | after the network is whole, everything is delivered in bounded time | the same, its second half |
 //! | memory is bounded by the settings, nothing is allocated after the start | `memory_stays_bounded`, `nothing_is_allocated_after_the_start` |
-//! | who has something else than both must have alike is not met, and both know why | `who_disagrees_is_not_met` |
+//! | an end that has something else than both must have alike is not met, and both know why | `who_disagrees_is_not_met` |
 //! | a frame that is not this session's, or forged, or repeated, changes nothing | `a_frame_is_good_once_and_in_its_session`, `hostile_frames_are_counted`, `tests/sealed.rs` |
 //! | with keys, nothing that is said can be read on the wire | `nothing_that_is_said_can_be_read_on_the_wire` |
 //! | same inputs, same outputs | `the_same_seed_makes_the_same_run` |
@@ -144,8 +148,8 @@ pub enum Refusal {
     Full,
     /// Longer than `message_max`.
     TooLong,
-    /// A packet, and nobody is met to send it to.
-    NobodyMet,
+    /// A packet, and no peer is met to send it to.
+    NotMet,
 }
 
 /// What comes out of a channel, in this order.
@@ -175,12 +179,14 @@ pub enum Output<'a> {
     Restarted {
         /// Of the other end, now.
         incarnation: u64,
-        /// Frames of messages that were not acknowledged: whether the one before had them, nobody knows.
+        /// Frames of messages that were not acknowledged: whether the one before had them is not
+        /// known.
         given_up_frames: u64,
     },
     /// The session is over: this end gave it up ([`Channel::renew`]).
     Over {
-        /// Frames of messages that were not acknowledged: whether the other end had them, nobody knows.
+        /// Frames of messages that were not acknowledged: whether the other end had them is not
+        /// known.
         given_up_frames: u64,
     },
     /// After a refused message: there is room again.
@@ -224,7 +230,7 @@ pub struct Channel {
     met: bool,
     /// What was otherwise in the last hello that was refused for it.
     differs: [u64; AGREED],
-    /// Why the last frame was refused that came while nobody was met.
+    /// Why the last frame was refused that came while no peer was met.
     not_met_for: Option<DropReason>,
     /// A message was refused and `Room` not said since.
     refused: bool,
@@ -253,7 +259,7 @@ enum Bug {
 }
 
 impl Channel {
-    /// A channel that has met nobody. The first hello is due at once.
+    /// A channel that has met no peer. The first hello is due at once.
     pub fn new(settings: Settings, now: u64) -> Result<Channel, BadSettings> {
         settings.check()?;
         let queue_max = usize::from(settings.receive_frames) + settings.packets_max + EVENTS_MAX;
@@ -294,7 +300,7 @@ impl Channel {
             Input::Message(message) => self.on_message(Parts(message, &[])),
             Input::Packet(name) => self.on_packet(name),
             Input::Flush => {
-                // Before anybody is met there is no use in frames that are not full.
+                // Before a peer is met there is no use in frames that are not full.
                 if self.met {
                     self.sending.seal(&mut self.frames);
                     self.sending.watch(now);
@@ -339,7 +345,7 @@ impl Channel {
 
     fn on_packet(&mut self, name: u64) -> Handled {
         let refusal = if !self.met {
-            Refusal::NobodyMet
+            Refusal::NotMet
         } else if self.packets == self.settings.packets_max {
             Refusal::Full
         } else {
@@ -400,7 +406,7 @@ impl Channel {
         }
         self.receiving.replay.note(head.number);
         self.counters.frames_received += 1;
-        // A hello may be of somebody who hears nothing.
+        // A hello may be of a peer that hears nothing.
         self.counters.answers_received += u64::from(head.kind != Kind::Hello);
         if head.to_incarnation == 0 {
             self.answer = true;
@@ -508,8 +514,9 @@ impl Channel {
         taken.map(|_| ())
     }
 
-    /// Holds what a hello says against what both ends must have alike. Who has something else hears none of this end's hellos either,
-    /// so no other frame of it is for this incarnation.
+    /// Holds what a hello says against what both ends must have alike. A peer that has something
+    /// else hears none of this end's hellos either, so no other frame of it is for this
+    /// incarnation.
     fn compare(&mut self, theirs: [u64; AGREED]) -> Result<(), DropReason> {
         let ours = self.settings.agreed;
         if theirs == ours {
@@ -524,7 +531,8 @@ impl Channel {
         self.differs
     }
 
-    /// Why the last frame was refused that came while nobody was met: what may keep the two from meeting.
+    /// Why the last frame was refused that came while no peer was met: what may keep the two from
+    /// meeting.
     pub fn not_met_for(&self) -> Option<DropReason> {
         self.not_met_for.filter(|_| !self.met)
     }
@@ -566,7 +574,7 @@ impl Channel {
         given_up
     }
 
-    /// Nobody is met.
+    /// No peer is met any more.
     fn forget(&mut self) {
         self.receiving.restart(&self.settings);
         self.met = false;
@@ -575,9 +583,11 @@ impl Channel {
         self.acknowledge_at = None;
     }
 
-    /// Gives the session up: from now on this end is of this incarnation, greater than any before, as if it had started again. The other
-    /// end finds it restarted, so both begin anew; what was received in order is still delivered before [`Output::Over`]. For whoever thinks
-    /// the other end dead: it may be alive, and must not go on with a session that this end has given up.
+    /// Gives the session up: from now on this end is of this incarnation, greater than any before,
+    /// as if it had started again. The other end finds it restarted, so both begin again; what was
+    /// received in order is still delivered before [`Output::Over`]. For a worker that thinks the
+    /// other end dead: it may be alive, and must not go on with a session that this end has given
+    /// up.
     #[cold]
     pub fn renew(&mut self, incarnation: u64) {
         assert!(

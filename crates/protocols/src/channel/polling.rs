@@ -35,8 +35,8 @@ impl Channel {
         }
     }
 
-    /// The next message for the worker; `None` where a session begins or ends before it. Who does not take messages lets the other
-    /// end wait, and nothing else.
+    /// The next message for the worker; `None` where a session begins or ends before it. A worker
+    /// that does not take messages lets the other end wait, and nothing else.
     #[inline]
     pub fn poll_message(&mut self) -> Option<&[u8]> {
         match self.next_message()? {
@@ -183,7 +183,8 @@ impl Channel {
         })
     }
 
-    /// A frame without messages, if one is due: a hello while nobody is met, an acknowledgement afterwards.
+    /// A frame without messages, if one is due: a hello while no peer is met, an acknowledgement
+    /// afterwards.
     #[inline]
     fn speak(&mut self) -> Option<Next> {
         let mut head;

@@ -63,7 +63,8 @@ pub(super) struct Transmission {
 /// Why a message is not taken now.
 pub(super) struct Full;
 
-/// A message in two parts, one behind the other, so that whoever puts something in front need not copy what is behind.
+/// A message in two parts, one behind the other, so that a caller that puts something in front need
+/// not copy what is behind.
 #[derive(Clone, Copy)]
 pub(super) struct Parts<'a>(pub(super) &'a [u8], pub(super) &'a [u8]);
 

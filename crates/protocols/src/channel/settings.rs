@@ -38,7 +38,7 @@ pub struct Settings {
     pub timeout_ns_min: u64,
     /// Its ceiling.
     pub timeout_ns_max: u64,
-    /// Between two hellos while nobody answers.
+    /// Between two hellos while no peer answers.
     pub hello_ns: u64,
     /// Sequence of each session's first frame of messages; at both ends the same.
     pub first_sequence: u64,
@@ -48,7 +48,8 @@ pub struct Settings {
     pub protection: Protection,
     /// Random bytes of this channel's own: with keys, no other channel may ever have the same ones. Without keys they may be zeros.
     pub salt: [u8; SALT],
-    /// Words on what both ends must have alike, each on a part of it. Hellos say them, and who says others is not met.
+    /// Words on what both ends must have alike, each on a part of it. Hellos say them, and a peer
+    /// that says others is not met.
     pub agreed: [u64; AGREED],
 }
 

@@ -11,7 +11,7 @@
 //! | 4 | 2 | from | worker that sends |
 //! | 6 | 2 | to | worker that it is for |
 //! | 8 | 8 | from incarnation | of the sender; never 0 |
-//! | 16 | 8 | to incarnation | of the receiver as the sender knows it; 0 in a hello to somebody not met |
+//! | 16 | 8 | to incarnation | of the receiver as the sender knows it; 0 in a hello to a peer not met |
 //! | 24 | 8 | number | of this frame: each transmission has the next one, whatever the kind |
 //! | 32 | 8 | sequence | messages: of this frame; other kinds: the one the next frame of messages will have |
 //! | 40 | 8 | acknowledged | all frames of messages before this sequence are here |
@@ -36,7 +36,7 @@
 //! packet has 0 there, and no words. The payload of a hello is the salt of its sender and the receiver's, 16 bytes each, as
 //! far as its sender knows it; else zeros.
 //!
-//! Not here: who may send what when (the module above).
+//! Not here: what may be sent when (the module above).
 
 use super::seal::SALT;
 use super::settings::{AGREED, IN_HEAD};
@@ -78,7 +78,7 @@ pub mod flag {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Somebody is there and asks who is there.
+    /// The sender is there, and asks for its peer.
     Hello = 1,
     /// Records.
     Messages = 2,

@@ -9,9 +9,10 @@
 //!   │ channel frame …
 //! ```
 //!
-//! The class is of the range for experiments (RFC 8926 7); the option's type has the critical bit, so that nobody takes the
-//! frame for something else, and the header has C set. Workers stand in the option so that whoever receives for
-//! several can hand a frame on without reading into it; the channel holds them against its own head, which the tag covers.
+//! The class is of the range for experiments (RFC 8926 7); the option's type has the critical bit,
+//! so that no receiver takes the frame for something else, and the header has C set. Workers stand
+//! in the option so that a process that receives for several can hand a frame on without reading
+//! into it; the channel holds them against its own head, which the tag covers.
 //!
 //! Options of others are passed over if they are not critical. The network identifier is the cluster's: two clusters on one network have
 //! two.
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(refused(|bytes| bytes[10] = 0x82), NotOurs::Critical);
     }
 
-    /// An option of somebody else before ours is passed over, unless it is critical.
+    /// An option of another class before ours is passed over, unless it is critical.
     #[test]
     fn others_options_are_passed_over() {
         let with = |kind: u8| {

@@ -1,6 +1,7 @@
 //! The coordinator: suspects, withdraws, publishes.
 
 use super::lease::Term;
+use super::unheard::Unheard;
 use super::view::{Incarnation, Member, Role, Standing, View, WorkerId};
 use super::{Bug, has};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,8 +14,11 @@ pub struct Timing {
     pub term: Term,
     /// A member of which nothing was heard for so long is suspected.
     pub suspicion: u64,
-    /// After a start nobody is suspected for so long.
+    /// After a start no member is suspected for so long; nor is a newcomer, after the view that
+    /// brings it in, until it is heard.
     pub settling: u64,
+    /// Of a switch and a runtime that have not heard each other for so long, one is suspected.
+    pub unheard: u64,
 }
 
 /// What is logged before it is acted on.
@@ -54,10 +58,12 @@ pub enum Input {
         /// The number of the list of suspects that the member has.
         list: u64,
     },
+    /// A member, of this life, does not hear these lives of others. Lives that it named before and does not name now it hears again.
+    Unheard(WorkerId, Incarnation, Vec<(WorkerId, Incarnation)>),
     /// The agent of its host has seen a worker's process end.
     Stopped(WorkerId, Incarnation),
-    /// A worker asks to be a member.
-    Join(WorkerId, Incarnation),
+    /// A process asks for all its workers to be members: one view has them all, if no earlier life is in the way.
+    Join(Vec<(WorkerId, Incarnation)>),
     /// A member changes its standing. `None`: it has no flow left and acts no more, so it is no member any more.
     Stand(WorkerId, Option<Standing>),
     /// The log has this entry, by its number.
@@ -73,7 +79,7 @@ pub enum Output {
     Log(u64, Entry),
     /// Say this to a member.
     Say(WorkerId, Word),
-    /// Every member that is not suspected has the view of this number.
+    /// Every member that is not suspected, and has been heard, has the view of this number.
     Reached(u32),
 }
 
@@ -99,6 +105,11 @@ impl Heard {
     fn nothing(at: u64) -> Self {
         Heard { at, view: 0, list: 0 }
     }
+
+    /// Whether nothing has been heard. Views count from 1.
+    fn is_nothing(&self) -> bool {
+        self.view == 0
+    }
 }
 
 /// Views before the newest that are remembered for members that may still have them. No view is made beyond that.
@@ -119,6 +130,7 @@ pub struct Coordinator {
     /// When lives that are members of older views alone were fenced, and the entry by which they were suspected.
     gone: BTreeMap<(WorkerId, Incarnation), (u64, u64)>,
     heard: BTreeMap<WorkerId, Heard>,
+    unheard: Unheard,
     /// Lives whose processes have ended.
     stopped: BTreeSet<(WorkerId, Incarnation)>,
     joining: BTreeMap<WorkerId, Incarnation>,
@@ -164,6 +176,7 @@ impl Coordinator {
             list: 0,
             gone: BTreeMap::new(),
             heard: BTreeMap::new(),
+            unheard: Unheard::default(),
             stopped: BTreeSet::new(),
             joining: BTreeMap::new(),
             standing: BTreeMap::new(),
@@ -214,7 +227,8 @@ impl Coordinator {
         (self.list, suspects.collect())
     }
 
-    /// Suspects nobody for a settling time from now on: the coordinator itself was stopped, and has heard no member meanwhile.
+    /// Suspects no member for a settling time from now on: the coordinator itself was stopped, and
+    /// has heard no member meanwhile.
     pub fn settle(&mut self, now: u64) {
         self.settled_at = self.settled_at.max(now.saturating_add(self.timing.settling));
     }
@@ -246,16 +260,21 @@ impl Coordinator {
                     suspect.withdrawn.insert((by, incarnation));
                 }
             }
+            Input::Unheard(by, incarnation, lives) => {
+                self.unheard.note(now, (by, incarnation), &lives, &self.view);
+            }
             Input::Stopped(id, incarnation) => {
                 if self.view.has(id, incarnation) {
                     self.stopped.insert((id, incarnation));
                     self.suspect(now, id, incarnation, out);
                 }
             }
-            Input::Join(id, incarnation) => {
-                let known = self.view.member(id).map(|member| member.incarnation);
-                if known.is_none_or(|known| known < incarnation) {
-                    self.joining.insert(id, incarnation);
+            Input::Join(lives) => {
+                for (id, incarnation) in lives {
+                    let known = self.view.member(id).map(|member| member.incarnation);
+                    if known.is_none_or(|known| known < incarnation) {
+                        self.joining.insert(id, incarnation);
+                    }
                 }
             }
             Input::Stand(id, standing) => {
@@ -343,6 +362,7 @@ impl Coordinator {
                 self.joining.retain(|id, incarnation| !is_in(id, *incarnation));
                 self.stopped.retain(|(id, incarnation)| is_in(id, *incarnation));
                 self.heard.retain(|id, _| view.member(*id).is_some());
+                self.unheard.adopt(&view);
                 for member in view.members() {
                     if !self.view.has(member.id, member.incarnation) {
                         self.heard.insert(member.id, Heard::nothing(now));
@@ -396,7 +416,7 @@ impl Coordinator {
             .get(&id)
             .is_some_and(|suspect| suspect.fenced_at.is_none());
         let is_back = is_back && !self.stopped.contains(&(id, incarnation));
-        if is_back && !self.is_deciding() {
+        if is_back && !self.is_deciding() && !self.is_to_go(now, (id, incarnation)) {
             self.decide(now, Entry::Restore(id, incarnation), out);
         }
     }
@@ -420,14 +440,41 @@ impl Coordinator {
         if now < self.settled_at {
             return;
         }
+        let Timing {
+            suspicion, settling, ..
+        } = self.timing;
         let silent = |member: &&Member| {
             let heard = self.heard.get(&member.id).map_or(0, |heard| heard.at);
-            now.saturating_sub(heard) >= self.timing.suspicion
+            let longest = match self.is_newcomer(member) {
+                true => suspicion.max(settling),
+                false => suspicion,
+            };
+            now.saturating_sub(heard) >= longest
         };
         let silent: Vec<_> = self.view.members().iter().filter(silent).copied().collect();
         for member in silent {
             self.suspect(now, member.id, member.incarnation, out);
         }
+        for (id, incarnation) in self.are_to_go(now) {
+            self.suspect(now, id, incarnation, out);
+        }
+    }
+
+    /// Whether a member may not have got its first view yet: its process waits for that, and is not heard meanwhile.
+    fn is_newcomer(&self, member: &Member) -> bool {
+        let heard = self.heard.get(&member.id);
+        member.standing == Standing::Joining && heard.is_none_or(Heard::is_nothing)
+    }
+
+    fn is_to_go(&self, now: u64, life: (WorkerId, Incarnation)) -> bool {
+        self.are_to_go(now).contains(&life) && !has(Bug::RestoredUnheard)
+    }
+
+    /// Lives that live, and go since others do not hear them.
+    fn are_to_go(&self, now: u64) -> Vec<(WorkerId, Incarnation)> {
+        let is_suspect = |id| self.suspects.contains_key(&id);
+        self.unheard
+            .to_go(now, self.timing.unheard, &self.view, is_suspect)
     }
 
     fn suspect(&mut self, now: u64, id: WorkerId, incarnation: Incarnation, out: &mut impl FnMut(Output)) {
@@ -439,7 +486,8 @@ impl Coordinator {
         }
     }
 
-    /// Notes who is fenced by now, whether the newest view has reached its members, and makes the next one if there is cause.
+    /// Notes which suspects are fenced by now, whether the newest view has reached its members, and
+    /// makes the next one if there is cause.
     fn go_on(&mut self, now: u64, out: &mut impl FnMut(Output)) {
         for round in [Role::Switch, Role::Runtime] {
             let ids: Vec<_> = self
@@ -460,6 +508,7 @@ impl Coordinator {
         let number = self.view.number;
         let has_it = |member: &Member| {
             self.suspects.contains_key(&member.id)
+                || self.is_newcomer(member)
                 || self
                     .heard
                     .get(&member.id)

@@ -1,7 +1,7 @@
 //! A worker's side of membership: its view, the leases it has and those it grants.
 
 use super::lease::{Grant, Lease, Term};
-use super::view::{Incarnation, Role, View, WorkerId};
+use super::view::{Incarnation, Member, Role, Standing, View, WorkerId};
 use super::{Bug, has};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -32,12 +32,21 @@ pub struct Membership {
     /// Lives that are granted nothing, and the number of the list that says so.
     suspects: Vec<(WorkerId, Incarnation)>,
     list: u64,
+    /// Runtimes that may have had groups when this worker began.
+    first: Vec<(WorkerId, Incarnation)>,
+}
+
+fn may_have_groups(member: &&Member) -> bool {
+    member.id.role == Role::Runtime && member.standing != Standing::Joining
 }
 
 impl Membership {
     /// A worker that begins with this view.
     pub fn new(me: WorkerId, incarnation: Incarnation, term: Term, view: View) -> Self {
+        let first = view.members().iter().filter(may_have_groups);
+        let first = first.map(|member| (member.id, member.incarnation)).collect();
         Membership {
+            first,
             me,
             incarnation,
             term,
@@ -195,6 +204,42 @@ impl Membership {
                 out(Notice::Withdrawn(*id, *incarnation, self.list));
             }
         }
+    }
+
+    /// Lives of runtimes that may have had groups before this worker began, and are members still.
+    pub fn earlier(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
+        let first = self.first.iter().copied();
+        first.filter(|(id, incarnation)| self.view.has(*id, *incarnation))
+    }
+
+    /// To the coordinator, of a switch: lives of runtimes from which it has no lease, so that one of the two does not hear the other. One
+    /// that joins tells of those alone that were there before it.
+    pub fn unheard(&self, now: u64, mut out: impl FnMut(WorkerId, Incarnation)) {
+        if self.me.role != Role::Switch || self.is_fenced {
+            return;
+        }
+        let standing = self.view.member(self.me).map(|member| member.standing);
+        let is_joining = standing == Some(Standing::Joining);
+        for member in self.view.members().iter().filter(may_have_groups) {
+            let life = (member.id, member.incarnation);
+            let is_heard = self
+                .leases
+                .get(&member.id)
+                .is_some_and(|lease| lease.is_valid(now));
+            if !is_heard && (!is_joining || self.first.contains(&life)) {
+                out(life.0, life.1);
+            }
+        }
+    }
+
+    /// Whether all switches that run grant this worker, a runtime, its leases.
+    pub fn has_all_leases(&self, now: u64) -> bool {
+        let mut switches = self.view.switches();
+        let is_heard = |switch: &Member| {
+            let lease = self.leases.get(&switch.id);
+            switch.standing == Standing::Joining || lease.is_some_and(|lease| lease.is_valid(now))
+        };
+        !self.is_fenced && switches.all(is_heard)
     }
 
     /// When [`Membership::poll`] has something new to say, in nanoseconds of this worker's clock.

@@ -35,6 +35,9 @@
 //!                      └──┘                                          fenced ─Log─► view n + 1, without it ◄────┘
 //! ```
 //!
+//! A worker that is heard is suspected all the same where it and another have not heard each other for long (`unheard`): a lease that a
+//! runtime has not granted a switch is how that switch knows. It is suspected until the report of it is taken back.
+//!
 //! | suspect | is fenced when |
 //! |---|---|
 //! | any | its host's agent has seen its process end, or the process that follows it knows so |
@@ -43,7 +46,11 @@
 //!
 //! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have; one that a
 //! view still has is to be fenced by that one too, since its new members may grant it leases. A word that leases are withdrawn is one life's. No view
-//! follows another before each member of that one has it or is suspected.
+//! follows another before each member of that one has it or is suspected, newcomers aside.
+//!
+//! A *newcomer* is joining and has not been heard: its process waits for a view that has it, and speaks then. No view waits for it. It is
+//! suspected when it is not heard within a settling time. It may have any view since the one that brought it in, so all of those count where a
+//! member is to be fenced. A process brings all its workers in at once ([`Input::Join`]).
 //!
 //! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it on [`Input::Logged`]. A coordinator
 //! that restarts replays its log, suspects no member for a settling time, and says again what its log ends with. Entries are numbered,
@@ -53,16 +60,18 @@
 //! each member. `tests::explore` checks the first two in every state of one switch, one runtime and the coordinator within four ticks, within
 //! three with a restart and a log without what is not needed; of two switches and a runtime within two ticks; and in the first 300,000
 //! states of a switch and two runtimes. From states of the smallest cluster, one in 32, all faults stop: then each member has the
-//! newest view in the end, and nobody is suspected. Larger clusters have stories step by step.
+//! newest view in the end, and no member is suspected. Larger clusters have stories step by step.
 //!
-//! Not here: what becomes of a removed member's groups (recovery), who is chosen for new ones, the transport of these messages, the log
-//! itself; rates of clocks are assumed, not measured.
+//! Not here: what becomes of a removed member's groups (recovery), which runtime is chosen for new
+//! ones, the transport of these messages, the log itself; rates of clocks are assumed, not
+//! measured.
 
 mod coordinator;
 mod lease;
 mod member;
 #[cfg(test)]
 mod tests;
+mod unheard;
 mod view;
 
 pub use coordinator::{Coordinator, Entry, Input, Output, Timing, Unreadable, Word};
@@ -100,6 +109,8 @@ enum Bug {
     FencedForGood,
     /// A worker that a view has removed goes on as if it had not.
     RemovedUnaware,
+    /// A suspect that is heard is restored, though another does not hear it.
+    RestoredUnheard,
 }
 
 #[cfg(test)]
@@ -129,6 +140,7 @@ fn has(bug: Bug) -> bool {
         Bug::LaterLifeCounts => "later_life_counts",
         Bug::FencedForGood => "fenced_for_good",
         Bug::RemovedUnaware => "removed_unaware",
+        Bug::RestoredUnheard => "restored_unheard",
     };
     wire::planted::is(name)
 }

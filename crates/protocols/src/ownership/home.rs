@@ -1,4 +1,4 @@
-//! A group's route at its home switch: whom it follows, and what it tells whom.
+//! A group's route at its home switch: which runtimes' words it follows, and what it tells them.
 
 use super::message::{Epoch, RuntimeId, SwitchSays};
 use super::{Bug, has};
@@ -6,7 +6,7 @@ use super::{Bug, has};
 /// The route of a group at one of its homes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Home {
-    /// Who gets its packets; `None` if nobody has it.
+    /// The runtime that gets its packets; `None` if no runtime has the group.
     pub route: Option<RuntimeId>,
     /// The highest epoch that the route has followed.
     pub epoch: Epoch,
@@ -19,18 +19,18 @@ pub struct Home {
 pub enum HomeInput {
     /// [`super::TellSwitch::Reroute`].
     Reroute {
-        /// Who says so.
+        /// The runtime that says so.
         by: RuntimeId,
-        /// Who had it, or was to have it.
+        /// The runtime that had it, or was to have it.
         from: RuntimeId,
-        /// Who gets it.
+        /// The runtime that gets it.
         to: RuntimeId,
         /// The change's epoch.
         epoch: Epoch,
         /// Whether the view knows `to` no more.
         is_removed: bool,
     },
-    /// Nobody has the group.
+    /// No runtime has the group.
     Forget,
 }
 
@@ -84,7 +84,7 @@ impl Home {
         if is_again && has(Bug::AnswersOnce) {
             return;
         }
-        // A group that ended on its way stays ended: the route of its next packet is chosen anew.
+        // A group that ended on its way stays ended: the route of its next packet is chosen again.
         let before = self.route;
         if before.is_some() {
             self.route = Some(to);

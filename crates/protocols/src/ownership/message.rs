@@ -134,9 +134,9 @@ pub enum Says {
 pub enum TellSwitch {
     /// To a home: the group's packets go elsewhere from now on.
     Reroute {
-        /// Who had them, or was to have them.
+        /// The runtime that had them, or was to have them.
         from: RuntimeId,
-        /// Who gets them.
+        /// The runtime that gets them.
         to: RuntimeId,
         /// The change's epoch.
         epoch: Epoch,

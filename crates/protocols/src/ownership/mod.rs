@@ -1,4 +1,5 @@
-//! Who has a group: how it moves from one runtime to another without a packet lost, twice, or out of order (NFVactor V-B, NFActor 5).
+//! Which runtime has a group: how it moves from one runtime to another without a packet lost,
+//! twice, or out of order (NFVactor V-B, NFActor 5).
 //!
 //! # Theory of operation
 //!
@@ -43,25 +44,28 @@
 //!     ◄────────────────────────────────────────────────┘
 //! ```
 //!
-//! *Epochs* grow with each change of hands, abort included; a home follows only its route's runtime, or the source of the move that
-//! made the route, and only to a higher epoch. Anything lower is answered `Fenced`, and who is fenced stops. An epoch announced is not
-//! yet one held: a copy keeps the epoch of its installation until the move is over.
+//! *Epochs* grow with each change of hands, abort included; a home follows only its route's
+//! runtime, or the source of the move that made the route, and only to a higher epoch. Anything
+//! lower is answered `Fenced`, and a runtime that is fenced stops. An epoch announced is not yet
+//! one held: a copy keeps the epoch of its installation until the move is over.
 //!
 //! *Lost and late messages.* Links keep order. What is lost is said again on [`Timer::Retry`], by the source throughout and by the target for
 //! `Done`; everything may come twice. Between `State` and `Done` the source waits however long it takes: it never resumes by
 //! itself. If T is removed then, the copy is *orphaned*, and recovery decides ([`Input::Grant`]).
 //!
-//! *A switch that is gone* has nothing under way to anybody: so it has answered, whatever it was asked ([`Input::SwitchGone`]). The one thing that somebody else
-//! would have heard of it is that the group was called back. S says that itself (`Back`), and T, once it knows, too, that nothing comes from that home any more,
-//! does as with `Moved`.
+//! *A switch that is gone* has nothing under way to any runtime: so it has answered, whatever it
+//! was asked ([`Input::SwitchGone`]). The one thing that another runtime would have heard of it is
+//! that the group was called back. S says that itself (`Back`), and T, once it knows, too, that
+//! nothing comes from that home any more, does as with `Moved`.
 //!
 //! Invariants, each a checker of `tests::model`, which explores this code to the last state at small bounds: at most one runtime is active;
 //! each packet is processed once, in order, on the latest state, or is a counted drop; packets leave in order; while a runtime lives
 //! that has the state, some live one has it; from every state the end can be reached. `Bug` lists rules that were broken to see
 //! the checkers fire.
 //!
-//! Not here: replicas ([`Output::Settle`] is where the source will wait for its replica's word, `Done` where the target will have
-//! sent its base: until then every move ends unprotected); a switch that begins anew (the driver tells it where groups go); packets' bytes.
+//! Not here: replicas ([`Output::Settle`] is where the source will wait for its replica's word,
+//! `Done` where the target will have sent its base: until then every move ends unprotected); a
+//! switch that begins again (the driver tells it where groups go); packets' bytes.
 
 mod home;
 mod message;

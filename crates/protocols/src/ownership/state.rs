@@ -232,7 +232,7 @@ impl Ownership {
             (Says::State(epoch), Phase::Announcing { .. } | Phase::Active) if epoch <= self.epoch => {
                 out(Output::Tell(from, Says::Done(epoch)));
             }
-            // Somebody else was given the group meanwhile, and so was what was kept here.
+            // Another runtime was given the group meanwhile, and so was what was kept here.
             (Says::State(epoch), Phase::Yielding { to, .. }) if to != from && epoch < announced => {
                 out(Output::Tell(from, Says::Fenced(announced)));
             }
@@ -243,7 +243,8 @@ impl Ownership {
                 out(Output::Tell(to, Says::Gone(epoch)));
                 out(Output::Finished(Finished::Moved));
             }
-            // Said again, or the copy was dropped when somebody else was given the group: there is none.
+            // Said again, or the copy was dropped when another runtime was given the group: there
+            // is none.
             (Says::Done(epoch), phase) if !matches!(phase, Phase::Forwarding { to, .. } if to == from) => {
                 out(Output::Tell(from, Says::Gone(epoch)));
             }
@@ -274,7 +275,7 @@ impl Ownership {
                 self.on_returned(out);
             }
             (Says::Fenced(_), Phase::Announcing { from: source }) if from == source => {}
-            // Of somebody else it is a word of before: this source has asked nobody but its target.
+            // From another runtime it is a word of before: this source has asked its target only.
             (Says::Fenced(epoch), phase) if phase.target() == Some(from) => self.on_fenced(epoch, out),
             (Says::Fenced(_), _) => {}
             (Says::Back(epoch, home), Phase::Buffering { from: source, .. }) if from == source => {
@@ -529,7 +530,8 @@ impl Ownership {
                 to,
                 is_removed: false,
             } => self.send_state(to, out),
-            // Who has answered, but of whom nothing was handed over, tells the target again.
+            // A home that has answered, but of which nothing was handed over, tells the target
+            // again.
             Phase::Returning {
                 peer,
                 unanswered,
@@ -583,7 +585,7 @@ impl Ownership {
             Phase::Yielding { to, .. } if to == gone => self.close(out),
             _ => {}
         }
-        // Nobody waits for the word, or for its answer.
+        // No runtime waits for the word, or for its answer.
         if self.phase == (Phase::Announcing { from: gone }) {
             self.phase = Phase::Active;
         }
@@ -674,8 +676,9 @@ impl Ownership {
         }
     }
 
-    /// Of a higher epoch than any known here: somebody else was given the group. The target, which may have a slot, hears of it from
-    /// nobody else; if it has the whole state already, that decides.
+    /// Of a higher epoch than any known here: another runtime was given the group. The target, which
+    /// may have a slot, hears of it from this runtime alone; if it has the whole state already, that
+    /// decides.
     fn on_fenced(&mut self, epoch: Epoch, out: &mut impl FnMut(Output)) {
         if epoch > self.announced && (self.is_active() || matches!(self.phase, Phase::Forwarding { .. })) {
             if let Some(target) = self.phase.target() {

@@ -23,7 +23,7 @@ pub enum Phase {
     Rerouting {
         /// The target.
         to: RuntimeId,
-        /// Who has not answered.
+        /// The switches that have not answered.
         unanswered: Switches,
     },
     /// Source: nothing comes any more; what is here is finished.
@@ -42,7 +42,7 @@ pub enum Phase {
     Returning {
         /// The one that was to have it.
         peer: RuntimeId,
-        /// Who has not answered.
+        /// The switches that have not answered.
         unanswered: Switches,
         /// Homes that are known to have sent the packets elsewhere: what comes from there now is from after their return. (Of the
         /// two answers of a home, the one to the first re-route says so, too, should the other come late.)
@@ -79,7 +79,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Source: who has, or may have, a slot for the group.
+    /// Source: the runtime that has, or may have, a slot for the group.
     pub(super) const fn target(self) -> Option<RuntimeId> {
         match self {
             Phase::Opening { to }
@@ -190,6 +190,6 @@ pub enum Take {
     Keep,
     /// Pass it on to that runtime.
     PassOn(RuntimeId),
-    /// It is nobody's here: as any packet of a group that is not here.
+    /// Its group is not here: as any packet of such a group.
     Stray,
 }

@@ -25,8 +25,8 @@
 //!   free ─────────────► arriving ────────────► active ─────────────► leaving ─────────────► active
 //! ```
 //!
-//! *Arriving* and *leaving* are a move's (`mobility`): an arriving flow is not in the table yet, a leaving one is a copy that
-//! nobody touches; both may end.
+//! *Arriving* and *leaving* are a move's (`mobility`): an arriving flow is not in the table yet, a
+//! leaving one is a copy that no function touches; both may end.
 //!
 //! Invariants: an index is on the free list or active; a free actor's header has phase `Free`, which the timer wheel
 //! relies on; an actor's address does not change while the slab lives.
@@ -298,8 +298,9 @@ impl Slab {
     /// All states of an actor, and of its group if it is by itself, as bytes: they are plain data.
     pub fn state_bytes(&self, index: u32) -> &[u8] {
         let length = self.state_length();
-        // SAFETY: inside the stride; the region began zeroed and states are plain data without padding, so all bytes are there;
-        // whoever has a pointer to a state has given it up when it is moved.
+        // SAFETY: inside the stride; the region began zeroed and states are plain data without
+        // padding, so all bytes are there; a call with a pointer to a state has given it up when
+        // the state is moved.
         unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
     }
 

@@ -86,8 +86,8 @@ impl GroupKey {
             && self.0.words()[0] as u8 != ENDPOINT as u8
     }
 
-    /// The group of a flow between two inside hosts: neither direction says who opened it, so it is the one whose endpoint is the
-    /// smaller, whichever sends.
+    /// The group of a flow between two inside hosts: neither direction says which host opened it,
+    /// so it is the one whose endpoint is the smaller, whichever host sends.
     pub fn between(affinity: Affinity, key: FlowKey) -> Self {
         match affinity {
             Affinity::Flow => GroupKey::of_flow(key),
@@ -107,7 +107,8 @@ impl GroupKey {
         self.0.hash(seed)
     }
 
-    /// The group of a flow that `packet` belongs to or opens. `owner` answers for an outside endpoint of ours who has it.
+    /// The group of a flow that `packet` belongs to or opens. `owner` answers which group has an
+    /// outside endpoint of ours.
     #[inline]
     pub fn of(
         affinity: Affinity,
@@ -263,7 +264,8 @@ impl Groups {
 
     #[inline]
     fn entry(&self, index: u32) -> &Entry {
-        // SAFETY: a place begins with an entry, zeroed or written by `enter`; whoever has a pointer to state has not to it.
+        // SAFETY: a place begins with an entry, zeroed or written by `enter`; a pointer to a state
+        // is none to the entry.
         unsafe { self.place(index).cast::<Entry>().as_ref() }
     }
 
@@ -626,7 +628,7 @@ mod tests {
         wire::parse(&mut packet).unwrap();
         let (key, _) = FlowKey::of(&packet).unwrap();
         let host = GroupKey::of_address("10.0.0.1".parse().unwrap());
-        // Who has the endpoint has it for UDP.
+        // The host has the endpoint for UDP.
         let owner = |end: Endpoint, protocol| {
             (end == "203.0.113.1:8080".parse().unwrap() && protocol == wire::protocol::UDP).then_some(host)
         };

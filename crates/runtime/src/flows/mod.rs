@@ -1,4 +1,5 @@
-//! The flows of one runtime: who they are, where their state lies, when they are over, and which group they belong to.
+//! The flows of one runtime: their keys, where their state lies, when they are over, and which
+//! group they belong to.
 //!
 //! # Theory of operation
 //!
@@ -38,6 +39,7 @@ use core::ptr::NonNull;
 use group::{GroupKey, Groups};
 use nf::Affinity;
 use owners::BlockOwners;
+use protocols::lending::Borrower;
 use resting::Resting;
 use table::{Full, Table};
 use timer::Wheel;
@@ -66,6 +68,8 @@ pub(crate) struct FlowStore {
     groups: Groups,
     /// Blocks of external ports, by their groups.
     pub owners: BlockOwners,
+    /// Blocks that are free here and that other runtimes have lent.
+    pub borrowed: Borrower<nf::Block>,
     affinity: Affinity,
     seed: HashSeed,
     /// Where flows are by themselves: how far behind the flow's states its group's begin.
@@ -120,7 +124,8 @@ impl FlowStore {
                 Resting::new(resting, now),
                 seed,
             ),
-            // Who has a block has a flow in it, rests, or is about to give it back.
+            borrowed: Borrower::default(),
+            // A group with a block has a flow in it, rests, or is about to give the block back.
             owners: BlockOwners::listed(
                 if affinity == Affinity::Flow {
                     0
@@ -542,7 +547,7 @@ impl FlowStore {
         if self.owners.is_noting() {
             self.ended.push(Ended::Rests(group, chain));
         }
-        self.note_end(Ended::InGroup(group));
+        self.note_end(Ended::Rests(group, chain));
     }
 
     /// A group that has come without a flow rests.

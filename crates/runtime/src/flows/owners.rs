@@ -2,21 +2,24 @@
 //!
 //! # Theory of operation
 //!
-//! A packet from outside to a translated address says nothing of the inside host, so whoever routes or groups it looks here. Each block has
-//! a record of one cache line. It is found by where the block begins, and, where groups move, by its group: of that the block that it got last
-//! is found, and each names the one that it followed. Most groups have one.
+//! A packet from outside to a translated address says nothing of the inside host. So the switch
+//! that routes it, and the runtime that groups it, look here. Each block has a record of one cache
+//! line. It is found by where the block begins, and, where groups move, by its group: of that the
+//! block that it got last is found, and each names the one that it followed. Most groups have one.
 //!
 //! ```text
 //!   address, first port ─► places ─► record: owner, block, the group's block before it ─► record ─► …
 //!   group ───────────────► latest ─┘
 //! ```
 //!
-//! Both tables are such as the flows have. So whoever sees a group or a block coming has the lines fetched that will be looked at: tables
-//! of tens of thousands of blocks are in no cache, and a group that moves looks at six of these lines.
+//! Both tables are such as the flows have. So a runtime that sees a group or a block coming fetches
+//! the lines that will be looked at: tables of tens of thousands of blocks are in no cache, and a
+//! group that moves looks at six of these lines.
 //!
 //! Invariants: a block has at most one owner; a record is in use and in `places`, or free; a group's list has its blocks, each once.
 //!
-//! Not here: which ports of a block are in use, and who may have blocks at all (functions).
+//! Not here: which ports of a block are in use, and which groups may have blocks at all
+//! (functions).
 
 use crate::flows::group::GroupKey;
 use crate::flows::table::Table;
@@ -287,7 +290,7 @@ impl BlockOwners {
         }
     }
 
-    /// Forgets an owner, and says who it was.
+    /// Forgets a block's owner, and says which group it was.
     pub fn release(&mut self, block: Block) -> Option<GroupKey> {
         let at = self.find(block.addr, block.first)?;
         let removed = self.places.remove(self.hash(block.addr, block.first), at);
@@ -323,7 +326,7 @@ impl BlockOwners {
         }
     }
 
-    /// Forgets all owners but those; for who asks for no group's blocks (a switch).
+    /// Forgets all owners but those; for a switch, which asks for no group's blocks.
     pub fn retain(&mut self, mut stays: impl FnMut(&GroupKey) -> bool) {
         debug_assert!(self.latest.is_none(), "lists are not kept by this");
         for at in 0..self.records.len() {
@@ -351,7 +354,7 @@ impl BlockOwners {
             .unwrap_or(1)
     }
 
-    /// Who has a block that begins there.
+    /// The group that has the block that begins there.
     #[inline]
     pub fn at(&self, addr: Addr, first: u16) -> Option<GroupKey> {
         let at = self.find(addr, first)?;
@@ -373,7 +376,8 @@ impl BlockOwners {
         core::iter::successors(latest, move |record| at(record.before)).map(Record::block)
     }
 
-    /// Whether a block that comes from elsewhere may be noted: nobody has it, it may be one, and there are not too many.
+    /// Whether a block that comes from elsewhere may be noted: no group has it, it may be a block,
+    /// and there are not too many.
     pub fn may_have(&self, block: &Block) -> bool {
         self.at(block.addr, block.first).is_none() && self.may_note(block)
     }
@@ -438,23 +442,23 @@ mod tests {
         let mut expected: Vec<(u16, u8)> = Vec::new();
         // Claims and releases in some order, the same block again and again.
         for turn in 0..400_u16 {
-            let (n, who) = (turn * 7 % 16, (turn / 3 % 3) as u8);
+            let (n, owner) = (turn * 7 % 16, (turn / 3 % 3) as u8);
             let block = block(64 * n, 64);
             match expected.iter().position(|(has, _)| *has == n) {
                 Some(at) if turn % 5 > 1 => {
                     expected.remove(at);
                     owners.release(block);
                 }
-                Some(at) => assert_eq!(owners.claim(block, group(who)), expected[at].1 == who),
+                Some(at) => assert_eq!(owners.claim(block, group(owner)), expected[at].1 == owner),
                 None => {
-                    assert!(owners.claim(block, group(who)));
-                    expected.push((n, who));
+                    assert!(owners.claim(block, group(owner)));
+                    expected.push((n, owner));
                 }
             }
-            for who in 0..3 {
-                let mut has: Vec<u16> = owners.of(&group(who)).map(|block| block.first / 64).collect();
+            for owner in 0..3 {
+                let mut has: Vec<u16> = owners.of(&group(owner)).map(|block| block.first / 64).collect();
                 has.reverse();
-                let of_it = expected.iter().filter(|(_, of)| *of == who);
+                let of_it = expected.iter().filter(|(_, of)| *of == owner);
                 assert_eq!(has, of_it.map(|(n, _)| *n).collect::<Vec<_>>(), "after {turn}");
             }
         }
@@ -477,13 +481,13 @@ mod tests {
             let owner = owners.at(block.addr, block.first);
             assert_eq!(owner, is_there(at).then_some(*group), "{at}");
         }
-        for who in 0..7 {
-            let mut has: Vec<Block> = owners.of(&group(who)).collect();
+        for owner in 0..7 {
+            let mut has: Vec<Block> = owners.of(&group(owner)).collect();
             has.reverse();
             let of_it = all
                 .iter()
                 .enumerate()
-                .filter(|(at, (_, of))| is_there(*at) && *of == group(who));
+                .filter(|(at, (_, of))| is_there(*at) && *of == group(owner));
             assert_eq!(has, of_it.map(|(_, (block, _))| *block).collect::<Vec<_>>());
         }
         assert_eq!(owners.len(), 400);

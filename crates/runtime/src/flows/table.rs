@@ -7,10 +7,11 @@
 //! of table, which the worker prefetches for a whole burst, and hardly ever fetches an actor in vain (a false tag match has
 //! odds of 8 in 32,768).
 //!
-//! An entry lives in its *home* bucket; if that is full, *displaced* in the one other bucket that its tag names. A home
-//! bucket counts its displaced entries: while the count is zero, which is nearly always, nobody looks further. When both
-//! buckets are full, entries in them are moved to *their* other bucket until there is room; only if that fails as well is
-//! the table full, which at the table's design load (five of eight) is a matter of billions of inserts.
+//! An entry lives in its *home* bucket; if that is full, *displaced* in the one other bucket that
+//! its tag names. A home bucket counts its displaced entries: while the count is zero, which is
+//! nearly always, a look-up goes no further. When both buckets are full, entries in them are moved
+//! to *their* other bucket until there is room; only if that fails as well is the table full, which
+//! at the table's design load (five of eight) is a matter of billions of inserts.
 //!
 //! ```text
 //! hash ──┬─ low bits ──► home bucket ──(full: count it)──► home ^ spread(tag)

@@ -16,9 +16,9 @@
 //! level 2  ▏▏▏▏ 256 × 18 min
 //! ```
 //!
-//! An index is in at most one list. Freeing an actor does not unfile it: if the index is used again for a flow with a
-//! later deadline, the old entry serves as the look that files it anew. Only a deadline that moves *before* the filed tick
-//! unlinks ([`Wheel::file_by`]).
+//! An index is in at most one list. Freeing an actor does not unfile it: if the index is used again
+//! for a flow with a later deadline, the old entry serves as the look that files it again. Only a
+//! deadline that moves *before* the filed tick unlinks ([`Wheel::file_by`]).
 //!
 //! Invariants (checked against an oracle below): an index filed by deadline `d` is offered at or after `d`, and at most
 //! two ticks later if [`Wheel::poll`] is called every tick; no index is offered that is not filed.
@@ -144,8 +144,9 @@ impl Wheel {
         self.filed -= 1;
     }
 
-    /// Offers up to `budget` indices whose look is due at `now` nanoseconds; each is unfiled first, and `look` answers the
-    /// deadline to file it by anew, if any. Answers how many were offered; fewer than `budget` means: done for now.
+    /// Offers up to `budget` indices whose look is due at `now` nanoseconds; each is unfiled first,
+    /// and `look` answers the deadline to file it by again, if any. Answers how many were offered;
+    /// fewer than `budget` means: done for now.
     pub fn poll(&mut self, now: u64, budget: usize, mut look: impl FnMut(u32) -> Option<u64>) -> usize {
         let target = now >> TICK_SHIFT;
         if target.saturating_sub(self.current) > LEAP {
@@ -178,8 +179,8 @@ impl Wheel {
         }
     }
 
-    /// The clock has jumped far ahead (a capture from two decades): going there tick by tick would take minutes, so
-    /// everything is filed anew from just before the target.
+    /// The clock has jumped far ahead (a capture from two decades): going there tick by tick would
+    /// take minutes, so every index is filed again from just before the target.
     #[cold]
     fn leap(&mut self, target: u64) {
         self.heads.fill(NONE);
@@ -248,7 +249,7 @@ mod tests {
     const MOVES: (usize, u64) = if cfg!(miri) { (12, 40) } else { (300, 400) };
 
     proptest! {
-        /// Deadlines that move at random, against a plain map: nobody expires early, nobody late.
+        /// Deadlines that move at random, against a plain map: no index expires early or late.
         #[test]
         fn expires_when_it_should(
             steps in proptest::collection::vec((0u32..40, 0u64..70_000, 0..MOVES.1), 1..MOVES.0),
@@ -261,7 +262,7 @@ mod tests {
                 let deadline = now + timeout * TICK / 3;
                 deadlines.insert(index, deadline);
                 wheel.file_by(index, deadline);
-                // Time passes tick by tick; whoever is due must be offered within two ticks.
+                // Time passes tick by tick; an index that is due must be offered within two ticks.
                 for _ in 0..pass {
                     now += TICK;
                     let mut expired = Vec::new();

@@ -1,10 +1,11 @@
 //! Fragments follow the flow of their first one, in whatever order they come (RFC 4787 REQ-14).
 //!
-//! Only the first fragment of a packet has ports. Whoever computes flow keys looks here: a later fragment gets the ports of
-//! its first one, so both have one key. One that comes before its first is held until that has come.
+//! Only the first fragment of a packet has ports. A worker that computes flow keys looks here: a
+//! later fragment gets the ports of its first one, so both have one key. A fragment that comes
+//! before its first is held until that has come.
 //!
 //! ```text
-//!   10.0.0.1 > 10.0.0.2  id 7  at byte 1480             held: nobody knows whose it is
+//!   10.0.0.1 > 10.0.0.2  id 7  at byte 1480             held: its flow is not known
 //!   10.0.0.1 > 10.0.0.2  id 7  UDP 5000 > 53, first     goes on: ports 5000 > 53; and behind it the one that was held
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       goes on with the same ports; all is there
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       a copy: goes on with the same ports
@@ -80,7 +81,7 @@ pub const HOLD: u64 = 5_000_000_000;
 pub const COPIES: u64 = 1_000_000_000;
 
 const PLACES: usize = 8;
-const NOBODY: u32 = u32::MAX;
+const NO_PLACE: u32 = u32::MAX;
 /// What a first fragment tells of the others, besides ports: that they are an identifier, and that both ends are inside.
 const INHERITED: u16 = flag::ICMP_QUERY | flag::LATERAL;
 
@@ -149,8 +150,8 @@ impl Tracker {
             protocol: 0,
             flags: 0,
             held: PacketList::new(),
-            before: NOBODY,
-            behind: NOBODY,
+            before: NO_PLACE,
+            behind: NO_PLACE,
             pieces: Pieces::NONE,
         };
         let held_max = places / 4;
@@ -159,8 +160,8 @@ impl Tracker {
             seed,
             held: 0,
             held_max,
-            oldest: NOBODY,
-            newest: NOBODY,
+            oldest: NO_PLACE,
+            newest: NO_PLACE,
             released: PacketList::new(),
             // What one call refuses: all that is held, and the packet at hand.
             refused: Vec::with_capacity(held_max + 1),
@@ -250,13 +251,13 @@ impl Tracker {
     /// Gives those up that have waited too long; answers whether there was one.
     #[inline]
     pub fn expire(&mut self, now: u64) -> bool {
-        self.oldest != NOBODY && self.expire_oldest(now)
+        self.oldest != NO_PLACE && self.expire_oldest(now)
     }
 
     #[cold]
     fn expire_oldest(&mut self, now: u64) -> bool {
         let mut any = false;
-        while self.oldest != NOBODY && self.places[self.oldest as usize].until <= now {
+        while self.oldest != NO_PLACE && self.places[self.oldest as usize].until <= now {
             self.give_up(self.oldest as usize, DropReason::FragmentUnknown);
             any = true;
         }
@@ -426,7 +427,7 @@ impl Tracker {
     fn link(&mut self, at: usize) {
         let newest = core::mem::replace(&mut self.newest, at as u32);
         self.places[at].before = newest;
-        self.places[at].behind = NOBODY;
+        self.places[at].behind = NO_PLACE;
         match self.places.get_mut(newest as usize) {
             Some(place) => place.behind = at as u32,
             None => self.oldest = at as u32,

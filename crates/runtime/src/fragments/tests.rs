@@ -362,7 +362,7 @@ fn a_tiny_table_keeps_its_bounds() {
 }
 
 #[test]
-fn a_full_set_loses_first_who_waits_then_its_oldest() {
+fn a_full_set_loses_first_what_waits_then_its_oldest() {
     let mut bench = Bench::new(PLACES);
     for id in 0..PLACES as u16 - 1 {
         bench.see(&v4(1, id, 0, true), u64::from(id));

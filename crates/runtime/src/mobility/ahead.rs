@@ -6,7 +6,8 @@
 //!
 //! Nothing depends on it but time. What comes by a link is looked at here before it is checked: by no more than a line's fetching.
 //!
-//! Not here: flows' lines, which whoever goes through a list of them fetches (`order`, `source`, `target`), and where blocks will be found (`source`, `target`).
+//! Not here: flows' lines, which `order`, `source` and `target` fetch as they go through lists of
+//! flows, and where blocks will be found (`source`, `target`).
 
 use super::Moves;
 use crate::env::Burst;

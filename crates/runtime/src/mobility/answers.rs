@@ -5,9 +5,11 @@
 //!        └────► waits, while a step needs the buffers for what it says by itself ─► looked at again, and told if it is still so
 //! ```
 //!
-//! Invariants: a question is answered once, or needs no answer any more; what a step says by itself has its buffers, however much is asked. How many
-//! answers wait follows from how much there is to ask about ([`Moves::answers_max`]); beyond it a question is refused (`words_refused`), which only
-//! who asks again and again can bring about: the switch asks again with its next packet for the group.
+//! Invariants: a question is answered once, or needs no answer any more; what a step says by itself
+//! has its buffers, however much is asked. How many answers wait follows from how much there is to
+//! ask about ([`Moves::answers_max`]); beyond it a question is refused (`words_refused`). Only a
+//! switch that asks again and again can bring that about; it asks again with its next packet for
+//! the group.
 //!
 //! Not here: words that no switch has asked for (`output.rs`, `telling.rs`).
 
@@ -29,7 +31,7 @@ pub(crate) enum Answer {
     Idle(GroupKey),
     /// Whether the group has the block.
     Block(Block, GroupKey),
-    /// Whoever has the key is to be asked.
+    /// The runtime that has the key is to be asked.
     Doubted(GroupKey),
 }
 
@@ -70,7 +72,7 @@ impl Moves {
             count += 1;
             let link = usize::from(link);
             let message = match answer {
-                // Who came meanwhile is told everything.
+                // A switch that is gone is told everything when it comes.
                 _ if !core.out.is_present(link) => continue,
                 Answer::Idle(key) if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) => {
                     continue;
@@ -124,7 +126,8 @@ impl Moves {
         true
     }
 
-    /// Tells all switches again which blocks a group has here: they may have forgotten them with somebody who is gone.
+    /// Tells all switches again which blocks a group has here: they may have forgotten them with a
+    /// worker that is gone.
     #[cold]
     pub(crate) fn claim_again(&mut self, core: &mut Core, group: GroupKey) {
         let blocks: Vec<_> = core.flows.owners.of(&group).collect();
@@ -199,14 +202,42 @@ impl Moves {
     #[cold]
     pub(crate) fn hear_returned(&mut self, core: &mut Core, block: nf::Block, switch: usize) {
         // Each block that is on its way home has had a flow at another runtime until now.
-        let most = core.flows.owners.most() * usize::from(core.settings.info.runtimes.max(1));
+        let most = core.flows.owners.most() * core.sessions.runtimes.len().max(1);
         if self.returned.len() >= most && !self.returned.contains_key(&block) {
             core.out.reject();
             return;
         }
         let has = self.returned.entry(block).or_insert(Switches::NONE);
         *has = has.with(switch as u8);
-        let has = *has;
+        self.settle_returned(core, block);
+    }
+
+    /// A switch has come, or gone: what it knew of blocks on their way home it knows no more.
+    #[cold]
+    pub(crate) fn returned_without(&mut self, core: &mut Core, switch: u8) {
+        let mut blocks: Vec<nf::Block> = Vec::new();
+        for (block, has) in &mut self.returned {
+            *has = has.with(switch);
+            blocks.push(*block);
+        }
+        blocks.sort_unstable();
+        for block in blocks {
+            self.settle_returned(core, block);
+        }
+    }
+
+    /// The runtime has been told which blocks are in use: what was on its way home meanwhile is free
+    /// already, but for those.
+    #[cold]
+    pub(crate) fn forget_returned(&mut self, core: &Core) {
+        self.returned
+            .retain(|block, _| core.sessions.lent.contains_key(block));
+    }
+
+    fn settle_returned(&mut self, core: &mut Core, block: nf::Block) {
+        let Some(has) = self.returned.get(&block).copied() else {
+            return;
+        };
         // One that is not there knows no block.
         let (sessions, out) = (&core.sessions, &core.out);
         let is_missing = |s| !has.has(s) && out.is_present(usize::from(s)) && sessions.may_know(&block, s);

@@ -104,7 +104,7 @@ impl Moves {
             // Over, or on its way already by another order.
             return self.leave_order(core, order);
         }
-        // Where nobody is there any more to hear of it, another may take it.
+        // Where no runtime is there any more to hear of it, another may take it.
         let other = match self.is_there(core, to) {
             true => Some((to, before)),
             false => {
@@ -231,6 +231,7 @@ impl Moves {
         self.go_on_telling_keys(core)
             + self.go_on_answering(core)
             + self.go_on_selecting(core)
+            + self.go_on_handing(core)
             + self.begin_moves(core)
     }
 

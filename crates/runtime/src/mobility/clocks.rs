@@ -16,7 +16,7 @@
 //! Invariants: whatever a source says of its clock, nothing panics, and no flow has more than [`DEADLINE_MAX`] left; a state is re-based once, after
 //! its bytes were found to be one.
 //!
-//! Not here: who may say *begin* (`target`), packets' times (`peer::head`).
+//! Not here: which runtime may say *begin* (`target`), packets' times (`peer::head`).
 
 use super::Moves;
 use crate::parts::Core;

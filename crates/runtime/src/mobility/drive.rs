@@ -4,7 +4,7 @@
 //!   message, record, timer ─► drive ─► machine ─► outputs ─► carried out: source, target, kept packets, orders
 //! ```
 //!
-//! Not here: who says what (`hearing`), which groups begin to move (`begin`).
+//! Not here: what other workers say (`hearing`), which groups begin to move (`begin`).
 
 use super::Moves;
 use crate::flows::group::GroupKey;
@@ -34,7 +34,7 @@ impl Moves {
         }
         match part {
             Part::Returning { .. } => self.pin(core, id),
-            // The links lose nothing and keep order: nobody will speak of it again.
+            // The links lose nothing and keep order: no worker will speak of it again.
             Part::Absent | Part::Active | Part::Tombstone { .. } => self.end_moving(core, id),
             _ => {}
         }
@@ -47,7 +47,8 @@ impl Moves {
         match output {
             Output::Tell(to, says) => match says {
                 Says::Open(..) => self.open(core, id, to.0, says),
-                Says::Done(_) => self.say_done(core, id, to.0, says),
+                Says::Done(_) => self.say_done_when_stored(core, id, to.0, group, says),
+                Says::Gone(_) => self.say_gone_when_stored(core, to.0, group, says),
                 Says::End(epoch, home) => {
                     self.note_ended((group, to, epoch, home));
                     self.tell_runtime(core, to.0, group, says);
@@ -107,6 +108,7 @@ impl Moves {
         }
         core.reserved -= moving.reserved as usize;
         self.pinned -= u32::from(moving.is_pinned);
+        core.end_coming(&moving.group);
         self.unpin(core, &moving.actors, moving.group);
         match moving.machine.phase() {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.

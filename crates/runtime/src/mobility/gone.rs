@@ -1,15 +1,18 @@
 //! Groups on their way when a switch goes that they have to do with.
 //!
 //! ```text
-//!   a switch goes:  what it had yet to answer it has answered, since nothing comes from it any more
-//!                   (Rerouted at the source; Clear, or Moved, at the target)
-//!   it begins anew: the source says again where the group's packets go, and that nothing of it is behind
+//!   a switch goes:   what it had yet to answer it has answered, since nothing comes from it any more
+//!                    (Rerouted at the source; Clear, or Moved, at the target)
+//!   it begins again: the source says again where the group's packets go, and that nothing of it is behind
 //! ```
 //!
-//! Two links have no common order: such a switch may hear what the source says of the group, its routes and blocks, after all that the target has to say, and
-//! would keep it for ever. So with the end of a move of which a switch was told late, or in which the target has answered in a switch's stead or met one that begins anew
-//! (`Figures::is_unclear`), the source has all switches *doubt* its keys and blocks, and they ask whoever they think has them. By then that one has, or knows
-//! that it has not; if it is moving the group in its turn, it answers when that is over.
+//! Two links have no common order: such a switch may hear what the source says of the group, its
+//! routes and blocks, after all that the target has to say, and would keep it for ever. So the
+//! source has all switches *doubt* the group's keys and blocks at the end of a move of which a
+//! switch was told late. The same where the target has answered in a switch's stead, or met one
+//! that begins again (`Figures::is_unclear`). Each switch then asks the runtime that it thinks has
+//! them. By then that runtime has them, or knows that it has not; if it is moving the group in its
+//! turn, it answers when that is over.
 //!
 //! ```text
 //!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
@@ -18,8 +21,10 @@
 //!
 //! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
 //!
-//! A group may be called back because its home is gone, or go when it is called back: then nobody tells the target, so the source does (`Back`), which the target
-//! acts on when it has seen the end of that switch, too, and so has all its packets. If it has seen another begin there, that one is told by the source, and tells it.
+//! A group may be called back because its home is gone, or its home may go when it is called back:
+//! then no home tells the target, so the source does (`Back`). The target acts on that when it has
+//! seen the end of that switch, too, and so has all its packets. If it has seen another switch
+//! begin there, the source tells that one, which tells the target.
 
 use super::Moves;
 use crate::flows::group::GroupKey;
@@ -56,8 +61,9 @@ impl Moves {
         self.all.len() as u32
     }
 
-    /// Tells a switch that begins anew of a group that is on its way from here, or has just come. That its flows are over nobody has been told: so
-    /// its routes are told whether it has flows or not.
+    /// Tells a switch that begins again of a group that is on its way from here, or has just come.
+    /// No switch has been told that its flows are over: so its routes are told whether it has flows
+    /// or not.
     #[cold]
     pub(crate) fn tell_move(&mut self, core: &mut Core, switch: u8, id: u32) {
         let me = self.me(core);
@@ -110,7 +116,8 @@ impl Moves {
         }
     }
 
-    /// Whether a switch that begins anew is told of this key with the group that is on its way from here.
+    /// Whether a switch that begins again is told of this key with the group that is on its way
+    /// from here.
     pub(crate) fn is_told_with_move(&mut self, core: &mut Core, key: &GroupKey) -> bool {
         let id = self.at(key.hash(&core.settings.seed));
         let moving = id.and_then(|id| self.moving(id));

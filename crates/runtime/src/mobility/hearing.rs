@@ -1,12 +1,13 @@
-//! What other runtimes and switches say of groups that move: who hears it.
+//! What other runtimes and switches say of groups that move, and which machine hears it.
 //!
 //! ```text
-//!   link ─► frame ─► record ─► says: the group's machine, or the answer of somebody who has nothing to do with it
+//!   link ─► frame ─► record ─► says: the group's machine, or the answer for a group that does not move here
 //!        │                └──► a piece of a state: `target`
 //!        └─► packet, handed over: `target`
 //! ```
 //!
-//! Whatever comes may be anything. Invariants: a word that nobody may say changes nothing and is counted; who asks is answered.
+//! What comes may be anything. Invariants: a word that its sender may not say changes nothing and
+//! is counted; each worker that asks is answered.
 //!
 //! Not here: what becomes of it (`drive`), and what is sent (`words`, `source`).
 
@@ -60,6 +61,8 @@ impl Moves {
             }
             Record::Leaving(is_leaving) => core.sessions.note_leaving(peer, is_leaving),
             Record::Incarnation(incarnation) => core.sessions.note_incarnation(peer, incarnation),
+            Record::Wanted(function, count, at) => core.hear_wanted(peer, function, count, at),
+            Record::Pool(function, free, share) => core.hear_pool(peer, function, (free, share)),
             other => self.take_piece(core, peer, other),
         }
         Some(rest)
@@ -107,7 +110,7 @@ impl Moves {
             if found.is_some() && !may {
                 core.out.reject();
             }
-            return self.answer_as_nobody(core, peer, group, says);
+            return self.answer_without_move(core, peer, group, says);
         };
         if let Says::Done(_) = says {
             self.note_done(core, id, figures);
@@ -154,7 +157,8 @@ impl Moves {
         match (found.filter(|_| !is_anothers), says) {
             (Some(id), SwitchSays::Fenced(epoch)) => self.hear_fenced(core, id, switch as u8, epoch),
             (Some(id), _) => self.drive(core, id, Input::HearSwitch(switch as u8, says)),
-            // Nothing was kept. Who has it nevertheless had a source that thought it gone, and took it back.
+            // Nothing was kept. A runtime that has the group nevertheless had a source that thought
+            // it gone, and took the group back.
             (None, SwitchSays::Moved(to, epoch)) => {
                 if to != self.me(core) && !is_anothers && core.has_group(&group) {
                     match self.is_of_closed(&group, to, epoch) {
@@ -183,22 +187,22 @@ impl Moves {
         }
     }
 
-    /// Answers as somebody who has nothing to do with the group: whoever waits for an answer gets one.
-    pub(crate) fn answer_as_nobody(&mut self, core: &mut Core, peer: u16, group: GroupKey, says: Says) {
+    /// Answers for a group that does not move here: a runtime that waits for an answer gets one.
+    pub(crate) fn answer_without_move(&mut self, core: &mut Core, peer: u16, group: GroupKey, says: Says) {
         let answer = match says {
             Says::Open(epoch, _) => Says::Refuse(epoch, Refusal::Busy),
             Says::Cancel(epoch) => Says::Canceled(epoch),
-            // What was reserved for it has gone to somebody else.
+            // No slot waits for it any more.
             Says::State(epoch) => Says::Fenced(epoch.next()),
-            Says::Done(epoch) => Says::Gone(epoch),
+            Says::Done(epoch) => return self.say_gone_when_stored(core, peer, group, Says::Gone(epoch)),
             Says::Back(epoch, home) => Says::End(epoch, home),
             _ => return,
         };
         self.tell_runtime(core, peer, group, answer);
     }
 
-    /// A home that is told of a group that came back has given its route to somebody else: who was thought gone had let go of it, and its
-    /// next packet began it anew.
+    /// A home that is told of a group that came back has given its route to another runtime: the
+    /// target that was thought gone had let go of the group, and its next packet began it again.
     pub(crate) fn hear_fenced(&mut self, core: &mut Core, id: u32, switch: u8, epoch: Epoch) {
         let Some(moving) = self.moving(id) else {
             return;

@@ -1,9 +1,10 @@
-//! Moves whose other end is gone, and copies that are nobody's.
+//! Moves whose other end is gone, and copies that no runtime owns.
 //!
 //! # Theory of operation
 //!
-//! When the session of a link to another runtime ends (`Port::session`), whoever was there is another one now, or nobody: what it was told,
-//! what it said in part, and what it had in hand is over. Each move with it is told so (`Input::Removed`), and goes on by itself:
+//! When the session of a link to another runtime ends (`Port::session`), that runtime is gone, and
+//! another or none is in its place: what it was told, what it said in part, and what it had in hand
+//! is over. Each move with it is told so (`Input::Removed`), and goes on by itself:
 //!
 //! ```text
 //!   source: asked or re-routed ─► the group is called back; what the target kept is lost
@@ -11,11 +12,14 @@
 //!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
 //! ```
 //!
-//! The routes and blocks of a group that came back are said anew: a switch may have forgotten those that led to who is gone. So are the blocks of one that
-//! was installed because its source is gone: a switch that had not read *Behind* has forgotten them with that one.
+//! The routes and blocks of a group that came back are said again: a switch may have forgotten
+//! those that led to the runtime that is gone. So are the blocks of a group that was installed
+//! because its source is gone: a switch that had not read *Behind* has forgotten them with the
+//! source.
 //!
-//! A source may have called the group back before it went, or have lived all the while, and a switch's word of that (`Moved`) come when the slot is closed, its source seen to be
-//! gone and the group begun anew here. That is no copy: it ends, and functions give back what it took.
+//! A source may have called the group back before it went, or have lived all the while. A switch's
+//! word of that (`Moved`) may come when the slot is closed, its source seen to be gone and the
+//! group begun again here. That is no copy: it ends, and functions give back what it took.
 //!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
 //! group as one that has moved away: with no word to its functions that would give back what the group took.
@@ -23,8 +27,9 @@
 //! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had not left is a counted drop
 //! (`peer_gone`); each group is at one runtime when all words have been heard.
 //!
-//! Not here: noticing that a session is over (who reads the links does); switches that are gone; blocks of ports that the one that is
-//! gone had from this runtime's pool, which nobody gives back.
+//! Not here: noticing that a session is over (the worker that reads the links does); switches that
+//! are gone; blocks of ports that the gone runtime had from this one's pool, which no worker gives
+//! back.
 
 use super::Moves;
 use crate::flows::group::GroupKey;
@@ -48,11 +53,9 @@ pub(crate) struct Closed {
     pub(super) back: Epoch,
 }
 
-impl Moves {}
-
 impl Moves {
-    /// The session of the link to a runtime is over: whoever was there is gone. To be called whenever it changes, once what the link brought
-    /// from before has been taken in.
+    /// The session of the link to a runtime is over: that runtime is gone. To be called whenever
+    /// the session changes, once what the link brought from before has been taken in.
     #[cold]
     pub fn peer_gone(&mut self, core: &mut Core, runtime: u16) {
         let peer = usize::from(runtime);
@@ -60,7 +63,8 @@ impl Moves {
             return;
         }
         self.sending.retain(|sending| sending.to != runtime);
-        // Whoever begins there counts its changes of hands anew.
+        self.handing.retain(|handing| handing.to != runtime);
+        // The next runtime there counts its changes of hands from the start.
         self.ended.retain(|(_, to, ..)| *to != RuntimeId(runtime));
         for id in 0..self.all.len() as u32 {
             self.remove_peer(core, id, RuntimeId(runtime));
@@ -85,7 +89,7 @@ impl Moves {
         left
     }
 
-    /// Has a switch say of every group on its way from here that somebody else has it.
+    /// Has a switch say of every group on its way from here that another runtime has it.
     #[cfg(test)]
     pub(crate) fn fence_all(&mut self, core: &mut Core, switch: u8) {
         for id in 0..self.all.len() as u32 {
@@ -135,14 +139,14 @@ impl Moves {
         if is_slot {
             let (from, back) = (gone, epoch.next());
             self.note_closed(Closed { group, from, back });
-            // What comes by the routes that lead here begins anew.
+            // A packet that comes by the routes that lead here begins the group again.
             self.say_installed(core, group, aliases.clone(), epoch);
             self.say_idle(core, group, aliases);
         }
     }
 
     /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's to see to.
-    fn forget_outgoing(&mut self, core: &mut Core, runtime: u16) {
+    pub(crate) fn forget_outgoing(&mut self, core: &mut Core, runtime: u16) {
         for packet in core.out.take_outgoing(runtime).into_packets() {
             match packet.kind() {
                 Kind::Empty => core.out.send_packet(runtime, packet),

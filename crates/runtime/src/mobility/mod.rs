@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! Who may process, and when, is [`protocols::ownership`]'s to say: one machine per group that moves, here for its source and its
-//! target, in the switches (`switch::directory`) for its routes. This module carries out what the machines say, with the group's flows,
-//! its state and its packets. Runtimes share a link each way, which keeps order, as they do with switches.
+//! [`protocols::ownership`] says which runtime may process, and when: one machine per group that
+//! moves, here for its source and its target, in the switches (`switch::directory`) for its routes.
+//! This module carries out what the machines say, with the group's flows, its state and its
+//! packets. Runtimes share a link each way, which keeps order, as they do with switches.
 //!
 //! ```text
 //!   order ─► queue of groups ─► at most `moves_max` on their way
@@ -23,8 +24,9 @@
 //! back: the source then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`] when all homes
 //! have answered and the target has handed over what it kept.
 //!
-//! It is not said that a group is *idle* while it moves ([`crate::parts::Silent`]), the target not before the source has dropped its copy: a route
-//! that ends may begin anew there. Who has the group when the move is over looks whether there is a flow.
+//! It is not said that a group is *idle* while it moves ([`crate::parts::Silent`]), the target not
+//! before the source has dropped its copy: a route that ends may begin again there. The runtime
+//! that has the group when the move is over looks whether there is a flow.
 //!
 //! Where packets carry the time, so many steps stand for the timeout's nanoseconds divided by [`STEP`]: a capture's clock leaps.
 //!
@@ -32,14 +34,18 @@
 //! an established flow that is not moving costs nothing; what was reserved for an accepted Open is there when it comes; no word to a runtime
 //! is lost: without a buffer it waits (`words.rs`).
 //!
-//! What comes from another runtime may be anything, since it may be another process: lengths, counts, keys, chains and blocks are held against
-//! what was announced and what there is here, and a flow's bytes against its functions' schemas, before anybody takes them for a state
-//! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is none is over (`flows_refused`), a word that nobody may say is not heard
-//! (`words_refused`).
+//! What comes from another runtime may be anything, since it may be another process: lengths,
+//! counts, keys, chains and blocks are held against what was announced and what there is here. A
+//! flow's bytes are held against its functions' schemas before a function takes them for a state
+//! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is none is over
+//! (`flows_refused`), a word that its sender may not say is not heard (`words_refused`).
 //!
-//! *Said again.* A link loses nothing while its session lasts, so one word only is repeated: that a group is called back ([`AGAIN`]). A switch that has not yet seen
-//! that a target began anew says *moved* to the one before it, and nobody would tell the new one. A switch that has not answered has it still to read, and
-//! who is slow is told twice as late each time. A target remembers which of these words it has answered: the second one may be late, and the group there by another way.
+//! *Said again.* A link loses nothing while its session lasts, so one word only is repeated: that a
+//! group is called back ([`AGAIN`]). A switch that has not yet seen that a target began again says
+//! *moved* to the target before it, and no switch would tell the new one. A switch that has not
+//! answered has the word still to read, and a slow one is told twice as late each time. A target
+//! remembers which of these words it has answered: the second one may be late, and the group there
+//! by another way.
 //!
 //! Not here: replicas ([`crate::replica`]).
 
@@ -54,6 +60,7 @@ mod kept;
 mod lost;
 mod order;
 mod source;
+mod stored;
 mod target;
 mod telling;
 
@@ -62,6 +69,7 @@ pub use order::{KEPT as ORDERS_MAX, Order, OrderError, Receipt, Selector};
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::{self, Figures, Record};
+use crate::stats::Durations;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
@@ -134,7 +142,7 @@ struct Moving {
     is_settling: bool,
     /// Source: its flows are pinned.
     is_pinned: bool,
-    /// Source: a switch that began anew was told of it when the state was sent.
+    /// Source: a switch that began again was told of it when the state was sent.
     is_told_late: bool,
     /// Source: blocks that it was told of then.
     blocks_told: Vec<nf::Block>,
@@ -194,6 +202,8 @@ pub(crate) struct Moves {
     closed: VecDeque<lost::Closed>,
     /// Words that groups are called back which have been answered, by which switch: of those that come once more nothing follows.
     ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
+    /// Words that wait for the store.
+    handing: VecDeque<stored::Handing>,
     /// Steps, in a replay.
     steps: u64,
     /// In and out.
@@ -204,6 +214,11 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
+    /// How long groups stood still that moved away.
+    pub fn pauses(&self) -> Durations {
+        self.orders.pauses
+    }
+
     /// Of a runtime that has moved nothing.
     pub(crate) fn new() -> Self {
         Moves {
@@ -224,6 +239,7 @@ impl Moves {
             returned: HashMap::new(),
             closed: VecDeque::new(),
             ended: VecDeque::new(),
+            handing: VecDeque::new(),
             steps: 0,
             flows_moved: [0; 2],
             packets_moved: [0; 2],
@@ -239,7 +255,7 @@ impl Moves {
 
     /// Whether nothing waits for buffers to be said.
     pub(crate) fn has_said_all(&self) -> bool {
-        self.telling.is_empty() && self.answers.is_empty()
+        self.telling.is_empty() && self.answers.is_empty() && self.handing.is_empty()
     }
 
     /// How many groups are on their way, to and from here.
@@ -314,6 +330,13 @@ impl Moves {
         self.peers = peers;
     }
 
+    /// Whether the clock of a runtime to which another link was laid is another one.
+    pub(crate) fn set_clock(&mut self, runtime: usize, is_other: bool) {
+        if let Some(known) = self.peers.get_mut(runtime) {
+            *known = Some(is_other);
+        }
+    }
+
     /// Whether there is a link to a runtime.
     fn has_peer(&self, runtime: RuntimeId) -> bool {
         self.peers
@@ -349,7 +372,8 @@ impl Moves {
         !(self.index.is_empty()
             && self.orders.is_idle()
             && self.telling.is_empty()
-            && self.answers.is_empty())
+            && self.answers.is_empty()
+            && self.handing.is_empty())
     }
 
     /// Has a group's keys be silent while it is on its way.

@@ -29,6 +29,7 @@ use super::Moves;
 use crate::flows::actor::Phase;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
+use crate::stats::Durations;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
@@ -134,7 +135,8 @@ pub struct Receipt {
     pub refused: u64,
     /// Flows whose groups did not move to a target, so that they were offered to another; what came of that is in the other figures.
     pub offered_again: u64,
-    /// Flows whose groups were called back, or could not begin to move: nobody was there to take them.
+    /// Flows whose groups were called back, or could not begin to move: no runtime was there to
+    /// take them.
     pub failed: u64,
     /// Groups that had not begun when the order was taken back, and do not.
     pub canceled: u64,
@@ -160,7 +162,7 @@ pub struct Receipt {
     pub is_over: bool,
 }
 
-/// In [`super::Moving::order`]: of nobody's here.
+/// In [`super::Moving::order`]: of no order here.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Runtimes to which a group was offered, a bit each: there are 64 at most.
@@ -174,7 +176,7 @@ pub(super) struct Ordered {
     pub(super) number: u32,
     pub(super) to: Vec<u16>,
     pub(super) next: usize,
-    /// Who else may be offered what one of those refuses.
+    /// Other runtimes that may be offered what one of those refuses.
     pub(super) others: Vec<u16>,
     pub(super) next_other: usize,
     /// Targets to which something did not move.
@@ -239,6 +241,8 @@ pub(crate) struct Orders {
     pub(super) under_way: usize,
     /// Flows of groups that are.
     pub(super) flows: usize,
+    /// Of all orders since the start.
+    pub(super) pauses: Durations,
 }
 
 /// Groups, or flows, that an order looks at in a step.
@@ -287,6 +291,7 @@ impl Orders {
     }
 
     pub fn note_pause(&mut self, number: u32, pause: u64) {
+        self.pauses.note(pause);
         if let Some(ordered) = self.find(number) {
             ordered.pauses.push(pause);
         }
@@ -469,7 +474,7 @@ impl Moves {
         }
     }
 
-    /// Whether somebody is at the other end of the link to a runtime.
+    /// Whether a runtime is at the other end of the link to this number.
     pub(super) fn is_there(&self, core: &Core, runtime: u16) -> bool {
         self.has_peer(RuntimeId(runtime)) && core.sessions.has_runtime(runtime)
     }

@@ -306,6 +306,7 @@ impl Moves {
             moving.actors.clone(),
             core::mem::take(&mut moving.blocks),
         );
+        core.begin_going(&group);
         self.depart_flows(core, &actors);
         core.forget_resting(&group);
         self.flows_moved[1] += actors.len() as u64;
@@ -386,7 +387,8 @@ impl Moves {
         self.note_finished(core, order, flows, how);
     }
 
-    /// A machine was fenced: somebody else has the group. Homes that were told of the move ask whoever they think has its keys and blocks.
+    /// A machine was fenced: another runtime has the group. Homes that were told of the move ask
+    /// the runtimes that they think have its keys and blocks.
     pub(crate) fn stop(&mut self, core: &mut Core, id: u32, group: GroupKey) {
         let blocks: Vec<_> = core.flows.owners.of(&group).collect();
         let Some(moving) = self.moving(id) else {
@@ -423,7 +425,8 @@ impl Moves {
         self.say_idle(core, group, aliases);
     }
 
-    /// Another runtime has the group, or had it and is gone, and what is here began anew when its slot was closed: it ends, at once as far as there is room to say so.
+    /// Another runtime has the group, or had it and is gone, and what is here began again when its
+    /// slot was closed: it ends, at once as far as there is room to say so.
     #[cold]
     pub(crate) fn end_what_began(&mut self, core: &mut Core, group: GroupKey) {
         let flows = core.flows_of(group);

@@ -184,7 +184,13 @@ impl Moves {
                     left: count,
                 };
             }
-            Record::Says { .. } | Record::Leaving(_) | Record::Incarnation(_) | Record::Copy(_) => {}
+            Record::Says { .. }
+            | Record::Leaving(_)
+            | Record::Incarnation(_)
+            | Record::Wanted(..)
+            | Record::Pool(..)
+            | Record::Object(..)
+            | Record::Copy(_) => {}
         }
     }
 
@@ -209,7 +215,7 @@ impl Moves {
     fn stage_flow(&mut self, core: &mut Core, peer: usize, facts: &Facts) -> Option<u32> {
         let (now, timeout) = (core.now, core.settings.timeout_default);
         let Some(moving) = self.staging(peer).filter(|moving| moving.reserved > 0) else {
-            // Nobody's, or more than were announced.
+            // Of no group on its way, or more than were announced.
             self.flows_refused += 1;
             return None;
         };
@@ -305,7 +311,7 @@ impl Moves {
                     _ => core.out.drop_packet(packet, DropReason::MovingFull),
                 }
             }
-            // Nobody said what it is.
+            // No record said what it is.
             _ => core.out.drop_packet(packet, DropReason::MovingFull),
         }
     }
@@ -384,6 +390,7 @@ impl Moves {
         };
         match place {
             Some(place) => {
+                core.begin_coming(group, place);
                 if let Some(until) = until.filter(|_| rests) {
                     core.flows.rest_arrived(place, until);
                     core.copy_resting(place);
@@ -393,7 +400,7 @@ impl Moves {
                     core.flows.owners.claim(block, group);
                 }
                 if is_unclear {
-                    // A switch that is told late may have nobody who tells it, should the source go.
+                    // Should the source go, no runtime tells a switch that is told late.
                     self.claim_again(core, group);
                 }
                 self.flows_moved[0] += actors.len() as u64;

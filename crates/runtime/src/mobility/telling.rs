@@ -5,8 +5,9 @@
 //!                                                          └─► in the order of their being said, when buffers come home
 //! ```
 //!
-//! Late words do no harm: until the last re-route is answered the move waits, and whether a key is idle is looked at when it is said. For what is said again of a group
-//! that is called back nobody waits: who hears it late has answered it (`Moves::ended`).
+//! Late words do no harm: until the last re-route is answered the move waits, and whether a key is
+//! idle is looked at when it is said. No worker waits for what is said again of a group that is
+//! called back: a target that hears of it late has answered it (`Moves::ended`).
 //!
 //! Invariants: what is told of a key is told in order; a step that is under way keeps the buffers for what it may want to say.
 //!

@@ -397,8 +397,8 @@ impl Outbox {
 
     // Links.
 
-    /// Transmits messages, then packets and empty buffers, on the links to switches; then what is for other runtimes.
-    pub fn transmit<P: Port>(&mut self, links: &mut [P], peers: &mut [Option<P>]) {
+    /// Transmits messages, then packets and empty buffers, on the links to switches; then what is for other runtimes, with which `known` are the sessions.
+    pub fn transmit<P: Port>(&mut self, links: &mut [P], peers: &mut [Option<P>], known: &[u64]) {
         if self.unsettled != Switches::NONE {
             self.drop_unsettled();
         }
@@ -423,7 +423,7 @@ impl Outbox {
                 transmit_list(link, &mut lane.more, self.now, &mut self.pool);
             }
         }
-        self.runtimes.transmit(peers, self.now, &mut self.pool);
+        self.runtimes.transmit(peers, known, self.now, &mut self.pool);
     }
 
     /// Drops the packets that wait to be transmitted: the worker has no lease.

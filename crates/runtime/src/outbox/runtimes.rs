@@ -91,14 +91,17 @@ impl Lanes {
         }
     }
 
+    /// `known`: the session with each that the worker goes by. What is for a runtime whose link
+    /// has another by now waits: it is for the life before.
     #[inline]
-    pub fn transmit<P: Port>(&mut self, peers: &mut [Option<P>], now: u64, pool: &mut Pool) {
+    pub fn transmit<P: Port>(&mut self, peers: &mut [Option<P>], known: &[u64], now: u64, pool: &mut Pool) {
         if self.pending > 0 {
             self.write_pending(pool);
         }
-        for (outgoing, peer) in self.all.iter_mut().zip(peers) {
+        for (runtime, (outgoing, peer)) in self.all.iter_mut().zip(peers).enumerate() {
             while !outgoing.frames.is_empty()
                 && let Some(peer) = peer
+                && !is_anothers(known.get(runtime), peer.session())
             {
                 let mut burst = Burst::new();
                 while !burst.is_full()
@@ -159,6 +162,11 @@ impl Lanes {
         outgoing.pending.push_back(Pending::Record(bytes));
         self.pending += 1;
     }
+}
+
+/// Whether a link's session is with another life than the one that the worker goes by.
+fn is_anothers(known: Option<&u64>, session: u64) -> bool {
+    known.is_some_and(|known| session != 0 && session != *known)
 }
 
 /// An empty frame of records, as long as so many buffers are left.

@@ -14,10 +14,10 @@ impl Core {
     /// Whether new groups are for others.
     #[inline]
     pub fn takes_no_groups(&self) -> bool {
-        self.is_leaving || self.sessions.is_beginning()
+        self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining || self.pools.is_without()
     }
 
-    /// Looks whether all switches have told, or the time for it is over.
+    /// Looks whether all switches have told, or the time for it is over. One that runs by the view is waited for until a view is without it.
     #[cold]
     pub fn go_on_beginning(&mut self) {
         let Some(beginning) = &mut self.sessions.beginning else {
@@ -26,8 +26,11 @@ impl Core {
         let waited = self.now - *beginning.since.get_or_insert(self.now);
         let told = beginning.told;
         let mut switches = 0..self.settings.switches;
+        let running = self.sessions.running;
         let is_over = switches.all(|switch| match self.out.is_present(usize::from(switch)) {
-            true => told.has(switch) || waited >= SILENT,
+            _ if told.has(switch) => true,
+            _ if running.has(switch) => false,
+            true => waited >= SILENT,
             false => waited >= ABSENT,
         });
         if is_over {

@@ -12,20 +12,22 @@
 //!
 //! # Reply keys
 //!
-//! A chain that translates gives a flow's replies another key than its opening packets have. The flow is *settled* when the
-//! table knows both. The second key's bucket is a cache miss for each new flow, so nobody waits for it: the bucket is
-//! fetched, the packet put aside, and at the end of the burst, when the lines have come, all second keys go into the table
-//! and the packets go out.
+//! A chain that translates gives a flow's replies another key than its opening packets have. The
+//! flow is *settled* when the table knows both. The second key's bucket is a cache miss for each
+//! new flow, so the runtime does not wait for it: the bucket is fetched, the packet put aside, and
+//! at the end of the burst, when the lines have come, all second keys go into the table and the
+//! packets go out.
 //!
 //! ```text
 //!   launched ──first packet passes, key as before──► settled
-//!       └─────first packet passes, translated──► settling ──burst ends, or somebody looks──► settled, or waits until switches have heard (`unheard`)
+//!       └─────first packet passes, translated──► settling ──burst ends, or it is looked up──► settled, or waits until switches have heard (`unheard`)
 //!                                                    └────another flow has the key──► over, nothing has left
 //! ```
 //!
-//! Two flows cannot have one second key: replies would all be the first one's. Who comes second is refused, as a kernel's
-//! connection tracking refuses it, with its first packet dropped; the client tries again, and gets another server or finds the first
-//! flow over. Where the first is at another runtime, the switch knows ([`Message::Taken`]).
+//! Two flows cannot have one second key: replies would all be the first one's. The second flow is
+//! refused, as a kernel's connection tracking refuses it, with its first packet dropped; the client
+//! tries again, and gets another server or finds the first flow over. Where the first is at another
+//! runtime, the switch knows ([`Message::Taken`]).
 //!
 //! Invariants: packets of one flow leave in the order they came (a second packet of a settling flow settles it first); no
 //! look-up misses a key that is being settled ([`Core::find`]); a flow does not end while it settles; nothing is settling
@@ -34,6 +36,7 @@
 mod hearing;
 mod holding;
 mod life;
+mod pools;
 pub mod presence;
 mod witness;
 
@@ -57,6 +60,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use hashbrown::HashSet;
 use nf::{Affinity, Departure, Direction, Recall, Side};
+use pools::Pools;
 use presence::Sessions;
 use wire::packet::flag as packet_flag;
 use wire::{FlowKey, HashSeed, Orientation, Packet, PacketBox};
@@ -154,6 +158,8 @@ pub(crate) struct Core {
     pub store_gate: Gate,
     pub sender: Sender,
     pub ledger: Ledger,
+    /// Where blocks of ports are short, and whom that was said to.
+    pub pools: Pools,
     /// Whether what packets change is followed: for copies, or for a store.
     pub is_followed: bool,
     /// Actors that accepted moves will need.
@@ -200,6 +206,7 @@ impl Core {
             store_gate: Gate::new(DropReason::StoreFull),
             sender: Sender::new(is_replicated, copying),
             ledger: Ledger::default(),
+            pools: Pools::default(),
             is_followed: false,
             reserved: 0,
             is_leaving: false,
@@ -213,6 +220,7 @@ impl Core {
             finish_cursor: 0,
         };
         core.copy_as_configured();
+        core.begin_pools();
         core
     }
 
@@ -475,9 +483,9 @@ impl Core {
         }
     }
 
-    /// Notes what a flow is known by: packets that waited behind its call are about to be taken up, and where it ends before,
-    /// they begin it anew. The switch counts them as seen long ago, so *idle* in between would have the group begin anew without
-    /// a route.
+    /// Notes what a flow is known by: packets that waited behind its call are about to be taken up,
+    /// and where it ends before, they begin it again. The switch counts them as seen long ago, so
+    /// *idle* in between would have the group begin again without a route.
     pub fn linger(&mut self, actor: u32) {
         self.silent.lingering.push(self.flows.group_key(actor));
         if self.flows.has_flag(actor, flag::ANNOUNCED) {

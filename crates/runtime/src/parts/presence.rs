@@ -1,4 +1,4 @@
-//! Who is at the other ends of a runtime's links, and what they have said.
+//! The workers at the other ends of a runtime's links, and what they have said.
 //!
 //! Not here: what a switch that restarts is told (`worker::sessions`).
 
@@ -28,6 +28,9 @@ pub(crate) struct Sessions {
     pub by_views: bool,
     /// The newest view.
     pub view: u32,
+    /// By that view: whether this runtime is joining, and which switches run.
+    pub is_joining: bool,
+    pub running: Switches,
     /// By runtime, whether it has said that it takes no groups.
     pub leaving: Vec<bool>,
     pub telling: VecDeque<Telling>,

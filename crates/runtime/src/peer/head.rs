@@ -20,11 +20,11 @@
 //!
 //! Flags: bit 0 parsed, 1 both ends inside, 2 turns around, 3 followed, 4 ICMP error, 5 ICMP query, 6 and 7 watched.
 //!
-//! # What is carried, and what is found anew
+//! # What is carried, and what is found again
 //!
 //! | note of a packet | |
 //! |---|---|
-//! | offsets, version, VLAN, protocol, ports, what parsing finds | found anew: nothing of the sender's is believed that bytes can say. A packet that the sender had parsed and that does not parse here is refused |
+//! | offsets, version, VLAN, protocol, ports, what parsing finds | found again: nothing of the sender's is believed that bytes can say. A packet that the sender had parsed and that does not parse here is refused |
 //! | protocol, ports, *ICMP query*, *followed* of a later fragment | carried: the first fragment said them, which went by elsewhere. On what is no fragment they are refused |
 //! | *ICMP error* | carried, and holds only where parsing finds one, too: the configuration may have it be none (`Plan::judge_icmp_error`) |
 //! | *lateral*, *turns around*, turns, side, exit, port, egress | carried: they follow from ports and functions, not from bytes |

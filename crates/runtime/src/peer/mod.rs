@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! To its worker it is a ring. What the worker transmits is copied into messages of a [`Channel`], packets behind their
-//! `head`, messages between workers behind one byte; frames of these go over a [`FrameLink`], are kept until they are acknowledged, and come
-//! out at the other end once each and in order, into buffers of the pool of whoever receives.
+//! To its worker it is a ring. What the worker transmits is copied into messages of a [`Channel`],
+//! packets behind their `head`, messages between workers behind one byte; frames of these go over a
+//! [`FrameLink`], are kept until they are acknowledged, and come out at the other end once each and
+//! in order, into buffers of the receiver's pool.
 //!
 //! ```text
 //!   worker A                                                                    worker B
@@ -12,26 +13,32 @@
 //!      └─► buffer: A's own to its pool, others' home by A's next receive
 //! ```
 //!
-//! *Buffers.* None crosses. What [`Port::transmit`] took is done with once it is in the channel: an own buffer goes to the pool,
-//! somebody else's comes out of [`Port::receive`] as [`Kind::Empty`], as on a ring, and the worker sends it home to its neighbour in the
-//! same process. A buffer on its way home is never transmitted here: its home is this process.
+//! *Buffers.* None crosses. What [`Port::transmit`] took is done with once it is in the channel: an
+//! own buffer goes to the pool. Another pool's buffer comes out of [`Port::receive`] as
+//! [`Kind::Empty`], as on a ring, and the worker sends it home to its neighbour in the same
+//! process. A buffer on its way home is never transmitted here: its home is this process.
 //!
-//! *Back-pressure.* What the channel has no room for stays here, in its buffer, in order; there are no more of these than buffers, so
-//! nothing is refused and nothing allocated, and who sends more than can be sent runs out of buffers.
-//! [`Port::room`] says how many usual packets the channel has room for, so a switch stops before that. What the worker cannot receive, because its
-//! pool has no more than [`Settings::spared`] buffers, stays in the channel, which offers the other end less room; acknowledgements
-//! and what is to be sent go on.
+//! *Back-pressure.* What the channel has no room for stays here, in its buffer, in order; there are
+//! no more of these than buffers, so nothing is refused and nothing allocated, and a worker that
+//! sends more than can be sent runs out of buffers. [`Port::room`] says how many usual packets the
+//! channel has room for, so a switch stops before that. What the worker cannot receive, because its
+//! pool has no more than [`Settings::spared`] buffers, stays in the channel, which offers the other
+//! end less room; acknowledgements and what is to be sent go on.
 //!
-//! Two workers that both have all their buffers waiting here would wait for ever, for neither can receive. So who has packets that are only
-//! passing through (a switch) stops at `room`, and does not fall below it with what it keeps; and a runtime spares more where what it receives
-//! goes on by other such links than where it ends with it: [`Settings::spared`] is the order in which links are read no more.
+//! Two workers that both have all their buffers waiting here would wait for ever, for neither can
+//! receive. So a worker whose packets are only passing through (a switch) stops at `room`, and does
+//! not fall below it with what it keeps; and a runtime spares more where what it receives goes on
+//! by other such links than where it ends with it: [`Settings::spared`] is the order in which links
+//! are read no more.
 //!
 //! *When.* What is transmitted goes out with the next `receive`, which a worker calls on each of its links once a step and at least once more before it
 //! sleeps: so frames are as full as a step fills them, acknowledgements ride on them, and a system call takes many.
 //!
-//! *Sessions.* [`Port::session`] is 0 until the other end is met, and then a number that both ends know and that only grows: the
-//! sum of the two ends' incarnations. It changes in a [`Port::receive`] that appends nothing. From the moment at which the channel
-//! knows that a session is over, until the worker has been told of the next, what it transmits is lost and counted: it is for nobody.
+//! *Sessions.* [`Port::session`] is 0 until the other end is met, and then a number that both ends
+//! know and that only grows: the sum of the two ends' incarnations. It changes in a
+//! [`Port::receive`] that appends nothing. From the moment at which the channel knows that a
+//! session is over, until the worker has been told of the next, what it transmits is lost and
+//! counted: no worker is to have it.
 //!
 //! ```text
 //!                 met                        the other end restarted, or is silent for `dead_after_ns`
@@ -40,23 +47,26 @@
 //!   └──────────┘          └───────────────┘                                                         └──────────┘
 //! ```
 //!
-//! *Silence.* An end from which nothing came for a quarter of `dead_after_ns` is asked to answer, each quarter again; after the
-//! fourth it is dead. Only what it sends as one that has met this end counts, so an end that is heard but hears nothing is dead, too. A
-//! worker that was not stepped for long has asked nothing, so it blames nobody for its own absence.
-//! Where the network says that no process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is dead after
-//! some 20 ms. An end that lives answers, unless it has no processor for as long. On a long way, looks are two round trips apart. Where views
-//! decide who is gone, what the network says changes nothing.
-//! What was sent is given up then, and perhaps the other end lives and has half of it. So this end takes its next incarnation
-//! ([`Channel::renew`]): the other end finds it restarted, and both begin anew. A cut shorter than that ends nothing: what was
-//! lost is sent again.
+//! *Silence.* An end from which nothing came for a quarter of `dead_after_ns` is asked to answer,
+//! each quarter again; after the fourth it is dead. Only what it sends as one that has met this end
+//! counts, so an end that is heard but hears nothing is dead, too. A worker that was not stepped
+//! for long has asked nothing, so it blames no peer for its own absence. Where the network says
+//! that no process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is
+//! dead after some 20 ms. An end that lives answers, unless it has no processor for as long. On a
+//! long way, looks are two round trips apart. Where views decide which workers are gone, what the
+//! network says changes nothing. What was sent is given up then, and perhaps the other end lives
+//! and has half of it. So this end takes its next incarnation ([`Channel::renew`]): the other end
+//! finds it restarted, and both begin again. A cut shorter than that ends nothing: what was lost is
+//! sent again.
 //!
 //! ```text
 //!   A: dead_after … ✂ renew: a' = a + 1, session 0 ── hello from a' ──► B: Restarted, session 0
 //!                              session a' + b ◄───────────────────────── session a' + b
 //! ```
 //!
-//! This is no fencing: B, cut off but alive, sends what it has by other links until it hears of its end. Who may still speak for a group after
-//! that is the coordinator's to say, which there is not yet.
+//! This is no fencing: B, cut off but alive, sends what it has by other links until it hears of its
+//! end. The coordinator's views say which worker may still speak for a group after that, where
+//! there is a coordinator.
 //!
 //! *Time.* Timeouts are looked at in `receive`, which a worker calls in every step, with a clock that goes on by itself: where packets
 //! carry the time (a replay), links between processes have no timeouts, and are not to be used.
@@ -72,7 +82,8 @@
 //! | hostile bytes are counted refusals | `head::tests`, the fuzz target `peer` |
 //! | nothing is allocated after the start | `nothing_is_allocated_after_the_start` (testkit) |
 //!
-//! Not here: sockets (`adapters::udp`, `adapters::ether`), who the members are and which worker is where (`flowkeep`), rings and shared memory.
+//! Not here: sockets (`adapters::udp`, `adapters::ether`), which processes are members and which
+//! worker is where (`flowkeep`), rings and shared memory.
 
 mod head;
 #[cfg(test)]
@@ -109,7 +120,8 @@ pub trait FrameLink {
         None
     }
 
-    /// How often the network said that there is no process where frames go. That is a hint: anybody may say it.
+    /// How often the network said that there is no process where frames go. That is a hint: any
+    /// host may say it.
     fn refusals(&self) -> u64 {
         0
     }
@@ -223,9 +235,9 @@ pub struct Peer<L: FrameLink> {
     own: PeerCounters,
 }
 
-/// Whether anybody answers.
+/// Whether the other end answers.
 struct Silence {
-    /// A quarter of the time after which who is silent is dead.
+    /// A quarter of the time after which a silent end is dead.
     quarter: u64,
     look_at: u64,
     /// Answers that had come at the last look.
@@ -250,7 +262,8 @@ impl Silence {
 
 /// The time between two looks, in nanoseconds, while the network says that there is no process at the other end.
 const REFUSED: u64 = 5_000_000;
-/// Where silence takes longer, in nanoseconds for a quarter of it, another than this link decides who is gone: what the network says changes nothing.
+/// Where a quarter of the silence takes longer, in nanoseconds, views decide which workers are
+/// gone: what the network says changes nothing.
 const TRUSTED: u64 = 60_000_000_000;
 
 /// Looks without an answer after which the other end is dead.
@@ -261,7 +274,7 @@ const FRAMES: usize = 2 * BURST;
 const USUAL: usize = 1600;
 
 impl<L: FrameLink> Peer<L> {
-    /// An end that has met nobody.
+    /// An end that has met no other.
     pub fn new(link: L, settings: Settings, now: u64) -> Result<Peer<L>, BadSettings> {
         let mut channel = settings.channel;
         if channel.frame_max > link.frame_max() {
@@ -308,7 +321,7 @@ impl<L: FrameLink> Peer<L> {
         self.channel.protect(protection);
     }
 
-    /// Other words on what both ends must have alike, for whoever is met from now on.
+    /// Other words on what both ends must have alike, for each end that is met from now on.
     pub fn agree(&mut self, agreed: [u64; channel::AGREED]) {
         self.channel.agree(agreed);
     }
@@ -323,7 +336,7 @@ impl<L: FrameLink> Peer<L> {
         self.channel.differs()
     }
 
-    /// Why the last frame was refused that came while nobody was met.
+    /// Why the last frame was refused that came while no other end was met.
     pub fn not_met_for(&self) -> Option<channel::DropReason> {
         self.channel.not_met_for()
     }
@@ -414,6 +427,20 @@ impl<L: FrameLink> Peer<L> {
         self.send_home(packet, pool);
     }
 
+    /// Empties an end that is taken down: what waits is lost and counted, and others' buffers are
+    /// in `burst`, as many as it takes. Whether nothing is left.
+    pub fn clear(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
+        while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
+            self.lose(packet, pool);
+        }
+        while !burst.is_full()
+            && let Some(buffer) = self.homeward.pop()
+        {
+            burst.push(buffer);
+        }
+        self.homeward.is_empty()
+    }
+
     /// What waited, as far as there is room now; all of it is lost if the session is over.
     fn say_what_waits(&mut self, pool: &mut Pool) {
         while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
@@ -443,7 +470,7 @@ impl<L: FrameLink> Peer<L> {
         }
     }
 
-    /// Asks who is silent, and gives up who does not answer.
+    /// Asks a silent end, and gives it up if it does not answer.
     fn look(&mut self) {
         let answers = self.channel.counters().answers_received;
         let refusals = self.link.refusals();

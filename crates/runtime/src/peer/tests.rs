@@ -334,9 +334,9 @@ impl World {
     }
 
     /// A worker transmits a few packets and messages.
-    fn transmit(&mut self, who: usize) {
+    fn transmit(&mut self, at: usize) {
         let now = self.now();
-        let end = &mut self.ends[who];
+        let end = &mut self.ends[at];
         let mut burst = Burst::new();
         for _ in 0..self.random.below(12) {
             let from = if self.random.once_in(3) {
@@ -370,17 +370,14 @@ impl World {
         let lost = end.peer.own.lost_messages + end.peer.own.lost_packets - lost;
         assert!(lost == 0 || lost == noted.len() as u64);
         if lost == 0 && !noted.is_empty() {
-            self.sent[who]
-                .entry(end.peer.session())
-                .or_default()
-                .extend(noted);
+            self.sent[at].entry(end.peer.session()).or_default().extend(noted);
         }
     }
 
     /// A worker receives, and gives back what it received, now or later.
-    fn receive(&mut self, who: usize) -> Found {
+    fn receive(&mut self, at: usize) -> Found {
         let now = self.now();
-        let end = &mut self.ends[who];
+        let end = &mut self.ends[at];
         let before = end.peer.session();
         let mut burst = Burst::new();
         end.peer.receive(now, &mut end.pool, &mut burst);
@@ -405,7 +402,7 @@ impl World {
                     end.neighbour.give(packet);
                 }
                 _ => {
-                    let sent = self.sent[1 - who].get(&before);
+                    let sent = self.sent[1 - at].get(&before);
                     let expected = sent.and_then(|sent| sent.get(end.received));
                     demand!(
                         expected == Some(&seen(&packet)),
@@ -426,11 +423,11 @@ impl World {
     }
 
     fn step(&mut self) -> Found {
-        let who = self.random.below(2) as usize;
-        self.transmit(who);
-        for who in [0, 1] {
+        let at = self.random.below(2) as usize;
+        self.transmit(at);
+        for at in [0, 1] {
             if !self.random.once_in(3) {
-                self.receive(who)?;
+                self.receive(at)?;
             }
         }
         let now = self.now();
@@ -446,11 +443,11 @@ impl World {
         }
         drop(network);
         if self.random.once_in(faults.restart) {
-            let who = self.random.below(2) as usize;
-            let life = self.ends[who].life + (1 << 20);
-            let total = self.ends[who].total;
-            self.ends[who] = End::new(&self.network, who, life);
-            self.ends[who].total = total;
+            let at = self.random.below(2) as usize;
+            let life = self.ends[at].life + (1 << 20);
+            let total = self.ends[at].total;
+            self.ends[at] = End::new(&self.network, at, life);
+            self.ends[at].total = total;
         }
         Ok(())
     }
@@ -459,9 +456,9 @@ impl World {
         let session = self.ends[0].peer.session();
         session != 0
             && session == self.ends[1].peer.session()
-            && [0, 1].into_iter().all(|who| {
-                let sent = self.sent[1 - who].get(&session).map_or(0, Vec::len);
-                let end = &self.ends[who];
+            && [0, 1].into_iter().all(|at| {
+                let sent = self.sent[1 - at].get(&session).map_or(0, Vec::len);
+                let end = &self.ends[at];
                 end.received == sent && end.is_whole() && end.peer.is_settled()
             })
     }
@@ -480,8 +477,8 @@ impl World {
                 "not everything arrived, or came home: {}",
                 self.state()
             );
-            for who in [0, 1] {
-                self.receive(who)?;
+            for at in [0, 1] {
+                self.receive(at)?;
             }
             self.network.borrow_mut().now += 20_000;
         }
@@ -489,9 +486,9 @@ impl World {
     }
 
     fn state(&self) -> String {
-        let of = |who: usize| {
-            let end = &self.ends[who];
-            let sent = self.sent[1 - who].get(&end.peer.session()).map_or(0, Vec::len);
+        let of = |at: usize| {
+            let end = &self.ends[at];
+            let sent = self.sent[1 - at].get(&end.peer.session()).map_or(0, Vec::len);
             std::format!(
                 "session {}, received {} of {sent}, free {} and {}",
                 end.peer.session(),
@@ -550,9 +547,9 @@ fn met() -> World {
 fn go_on(world: &mut World, duration: u64) {
     let until = world.now() + duration;
     while world.now() < until {
-        for who in [0, 1] {
-            world.transmit(who);
-            world.receive(who).unwrap();
+        for at in [0, 1] {
+            world.transmit(at);
+            world.receive(at).unwrap();
         }
         world.network.borrow_mut().now += 50_000;
     }
@@ -580,7 +577,8 @@ fn a_short_cut_ends_nothing() {
     assert_eq!(world.ends[0].peer.own_counters(), PeerCounters::default());
 }
 
-/// The end that is cut off and the one that hears but is not heard both begin anew, and what was in between is counted as lost.
+/// The end that is cut off and the one that hears but is not heard both begin again, and what was
+/// in between is counted as lost.
 #[test]
 fn a_long_cut_ends_the_session_at_both_ends() {
     for ways in [[true, true], [true, false], [false, true]] {
@@ -621,8 +619,8 @@ fn a_process_that_the_network_says_is_gone_is_given_up_early() {
         let mut ended = None;
         while world.network.borrow().now < began + 100 * MS {
             world.network.borrow_mut().refusals[0] += 1;
-            for who in [0, 1] {
-                world.receive(who).unwrap();
+            for at in [0, 1] {
+                world.receive(at).unwrap();
             }
             world.network.borrow_mut().now += 100_000;
             if world.ends[0].peer.session() == 0 && ended.is_none() {
@@ -642,8 +640,8 @@ fn silence_is_not_death() {
     let mut world = met();
     let before = world.ends[0].peer.session();
     for _ in 0..4000 {
-        for who in [0, 1] {
-            world.receive(who).unwrap();
+        for at in [0, 1] {
+            world.receive(at).unwrap();
         }
         world.network.borrow_mut().now += 100_000;
     }
@@ -652,7 +650,7 @@ fn silence_is_not_death() {
     assert!((20..400).contains(&asked), "{asked}");
 }
 
-/// A worker that was not stepped for long blames nobody.
+/// A worker that was not stepped for long blames no peer.
 #[test]
 fn an_absence_of_ones_own_ends_nothing() {
     let mut world = met();
@@ -662,7 +660,7 @@ fn an_absence_of_ones_own_ends_nothing() {
     assert_eq!(world.ends[0].peer.session(), before);
 }
 
-/// Who does not receive is waited for, at the sender, and acknowledges all the while.
+/// An end that does not receive is waited for, at the sender, and acknowledges all the while.
 #[test]
 fn a_slow_reader_is_seen_by_room_and_not_thought_dead() {
     let mut world = met();
@@ -674,8 +672,8 @@ fn a_slow_reader_is_seen_by_room_and_not_thought_dead() {
     let until = world.now() + 4 * DEAD_AFTER;
     while world.now() < until {
         world.transmit(0);
-        for who in [0, 1] {
-            world.receive(who).unwrap();
+        for at in [0, 1] {
+            world.receive(at).unwrap();
         }
         world.network.borrow_mut().now += 50_000;
     }

@@ -18,7 +18,7 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Copy, DEADLINE_MAX, Facts, Record};
-use crate::stats::RecoveryReceipt;
+use crate::stats::{Durations, RecoveryReceipt};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
@@ -180,6 +180,8 @@ pub(crate) struct Keeper {
     pub(super) groups_recovered: u64,
     /// Of the last recoveries, the oldest first.
     pub(super) receipts: Vec<RecoveryReceipt>,
+    /// Of all recoveries.
+    pub(super) recovery_times: Durations,
 }
 
 impl Keeper {
@@ -188,6 +190,13 @@ impl Keeper {
         self.primaries.resize_with(other_clocks.len(), || None);
         self.lives = alloc::vec![0; other_clocks.len()];
         self.other_clocks = other_clocks;
+    }
+
+    /// Whether the clock of a runtime to which another link was laid is another one.
+    pub fn set_clock(&mut self, runtime: usize, is_other: bool) {
+        if let Some(known) = self.other_clocks.get_mut(runtime) {
+            *known = is_other;
+        }
     }
 
     /// Copies that are kept now.
@@ -212,6 +221,11 @@ impl Keeper {
     /// Of the last recoveries, the oldest first.
     pub fn receipts(&self) -> &[RecoveryReceipt] {
         &self.receipts
+    }
+
+    /// How long recoveries took.
+    pub fn recovery_times(&self) -> Durations {
+        self.recovery_times
     }
 
     /// Takes in a record of copies from another runtime.

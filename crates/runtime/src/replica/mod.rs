@@ -44,9 +44,10 @@
 //! No switch gives a group of F to a runtime while F is suspended. An heir installs nothing before every switch has let F go, so no flow is active
 //! twice as long as switches see the end of F's sessions only when F is gone: that is the lease's business (`protocols::membership`).
 //!
-//! A runtime says to each worker which *life* of it this is, and copies are of one life. So a switch that begins anew while F begins anew knows that what is kept of
-//! F is of a life that it has never met: there is nothing to let go, the heir is told so once all have told what they have, and the new F which blocks are in use once
-//! that is recovered (`switch::recovery`).
+//! A runtime says to each worker which *life* of it this is, and copies are of one life. So a
+//! switch that begins again while F begins again knows that what is kept of F is of a life that it
+//! has never met: there is nothing to let go, the heir is told so once all have told what they
+//! have, and the new F which blocks are in use once that is recovered (`switch::recovery`).
 //!
 //! The heir is the primary of what it recovered: its own replica gets the copies as those of any new flow.
 //!

@@ -92,8 +92,11 @@ impl Core {
         }
     }
 
-    /// Copies a group that has come to rest here, if any chain's flows have copies.
+    /// Copies a group that has come to rest here, if any chain's flows have copies, or are in a store.
     pub fn copy_resting(&mut self, group: u32) {
+        if self.ledger.is_for_any() {
+            self.ledger.note_group(group, true, self.now);
+        }
         let mut policies = self.sender.policies.iter();
         if self.sender.is_on() && policies.any(|policy| *policy != Policy::None) {
             self.send_group(group);

@@ -141,12 +141,13 @@ impl Keeper {
 
     /// Installs all copies that a store had of this runtime's own flows, before its first step.
     pub fn install_all(&mut self, core: &mut Core, copies: Copies) {
-        let count = copies.flows.records.len();
+        let is_empty = copies.flows.records.is_empty() && copies.groups.records.is_empty();
+        let end = slots(core, &copies);
         let mut recovery = Recovery::new(core.settings.info.runtime, copies, core.now);
-        while recovery.next.is_none_or(|next| (next as usize) < count) {
+        while recovery.next.is_none_or(|next| (next as usize) < end) {
             self.install_some(core, &mut recovery);
         }
-        if count > 0 {
+        if !is_empty {
             self.end_recovery(core, &recovery);
         }
     }
@@ -252,6 +253,8 @@ impl Keeper {
                 milliseconds(receipt.installed),
             ),
         );
+        self.recovery_times
+            .note(receipt.waited.saturating_add(receipt.installed));
         if self.receipts.len() == RECEIPTS {
             self.receipts.remove(0);
         }
@@ -263,7 +266,7 @@ impl Keeper {
 fn begin(core: &mut Core, recovery: &mut Recovery) {
     let copies = &recovery.copies;
     for (block, group) in copies.blocks.values() {
-        // A group that is here has its own: it began anew, or came with them.
+        // A group that is here has its own: it began again, or came with them.
         if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
             core.out.announce(Message::BlockClaimed(*block, *group));
         }
@@ -467,8 +470,8 @@ fn flows_by_group(copies: &Copies) -> Vec<u32> {
     left
 }
 
-/// Announces the group of a flow whose turn has come, if it was the last one's: by an earlier route packets of the others would come, and begin
-/// these flows anew.
+/// Announces the group of a flow whose turn has come, if it was the last one's: by an earlier route
+/// packets of the others would come, and begin these flows again.
 fn announce_if_whole(core: &mut Core, recovery: &mut Recovery, slot: u32) {
     let copies = &recovery.copies;
     let Some(place) = copies.flows.get(slot).map(|copy| copy.group) else {

@@ -30,6 +30,8 @@ pub(crate) struct Sender {
     pub(super) is_wanted: bool,
     /// The replica.
     pub(super) to: Option<u16>,
+    /// The one that was ordered.
+    pub(super) ordered: Option<u16>,
     /// How many bases were begun.
     pub(super) number: u32,
     /// Records of this base.
@@ -59,6 +61,17 @@ pub(crate) struct Sender {
     pub(super) began: u64,
     /// How long it took, in nanoseconds, until all flows had copies; 0 as long as they have not.
     pub(super) took: u64,
+}
+
+/// Why a runtime does not become the replica that was ordered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    /// No copies are kept of this runtime's flows.
+    NoCopies,
+    /// It is not there.
+    NotThere,
+    /// It would fail with this one.
+    SameProcess,
 }
 
 /// Flags of a flow that its copy has.
@@ -181,7 +194,9 @@ pub(crate) fn facts(header: &Header, second: wire::FlowKey, now: u64) -> Facts {
 impl Core {
     // The replica.
 
-    /// Chooses a replica if none is in use: of the runtimes that are there one that takes flows, of these the farthest, of these the next.
+    /// Chooses a replica if none is in use: of the runtimes that are there one that takes flows, of
+    /// these the one that was ordered, or the farthest, of
+    /// these the next.
     #[cold]
     pub fn choose_replica(&mut self) {
         if !self.sender.is_wanted {
@@ -192,6 +207,37 @@ impl Core {
             // Another choice would leave flows without a copy for a while.
             return;
         }
+        self.choose_now(has_one);
+    }
+
+    /// This runtime is to keep the copies; `None`: the one that the layout says. Flows go without a
+    /// copy until it has all of them.
+    #[cold]
+    pub fn order_replica(&mut self, replica: Option<u16>) -> Result<(), Unfit> {
+        if !self.sender.is_wanted {
+            return Err(Unfit::NoCopies);
+        }
+        if let Some(replica) = replica {
+            let ranks = &self.settings.replica_ranks;
+            let is_known = usize::from(replica) < self.sessions.runtimes.len();
+            let is_apart = match ranks.is_empty() {
+                true => replica != self.settings.info.runtime,
+                false => ranks.get(usize::from(replica)).is_some_and(Option::is_some),
+            };
+            if !is_known || !self.sessions.has_runtime(replica) && is_apart {
+                return Err(Unfit::NotThere);
+            }
+            if !is_apart || replica == self.settings.info.runtime {
+                return Err(Unfit::SameProcess);
+            }
+        }
+        self.sender.ordered = replica;
+        let has_one = self.sender.to.is_some_and(|to| self.sessions.has_runtime(to));
+        self.choose_now(has_one);
+        Ok(())
+    }
+
+    fn choose_now(&mut self, has_one: bool) {
         let (me, count) = (self.settings.info.runtime, self.sessions.runtimes.len() as u16);
         let others = (1..count).map(|step| (me + step) % count);
         let ranks = &self.settings.replica_ranks;
@@ -200,11 +246,14 @@ impl Core {
             false => ranks.get(usize::from(other)).copied().flatten(),
         };
         let there = others.filter(|other| self.sessions.has_runtime(*other));
-        let ranked =
-            there.filter_map(|other| Some((self.sessions.is_runtime_leaving(other), rank(other)?, other)));
+        let is_other = |other| self.sender.ordered.is_some_and(|ordered| ordered != other);
+        let ranked = there.filter_map(|other| {
+            let is_leaving = self.sessions.is_runtime_leaving(other);
+            Some(((is_leaving, is_other(other), rank(other)?), other))
+        });
         // The first of equals.
-        let chosen = ranked.min_by_key(|(is_leaving, rank, _)| (*is_leaving, *rank));
-        let chosen = chosen.map(|(.., other)| other);
+        let chosen = ranked.min_by_key(|(rank, _)| *rank);
+        let chosen = chosen.map(|(_, other)| other);
         if has_one && chosen == self.sender.to {
             return;
         }

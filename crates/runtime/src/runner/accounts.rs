@@ -65,6 +65,7 @@ fn apply_each_block(cx: &mut RawCx, group: GroupKey, flows: &mut FlowStore, out:
     for change in core::mem::take(&mut cx.blocks) {
         match change {
             BlockEffect::Claimed(block) => {
+                flows.borrowed.spend(block);
                 if !flows.owners.claim(block, group) {
                     // Another runtime has claimed it for its group, and it was free here: the function knows. Switches do the same.
                     out.reject();

@@ -8,7 +8,7 @@
 //!           commit    between two steps: the new instances take over what the old ones hold, plan and instances change places
 //!           sweep     a few flows a step: each is asked once whether it goes on, and ends if it may not
 //!                     a packet that comes for a flow not yet asked has it asked first
-//!           settled   nobody is of the old configuration: its instances go back to the control thread, to be dropped there
+//!           settled   no flow is of the old configuration: its instances go back to the control thread, to be dropped there
 //! ```
 //!
 //! A flow's header has the low bits of the number of the configuration (its *generation*) under which it was judged last, beside
@@ -86,6 +86,8 @@ pub enum ChangeError {
     },
     /// Flows are on their way from or to another runtime.
     Moving,
+    /// A function opens other kinds of shared objects than before.
+    Objects,
 }
 
 impl fmt::Display for ChangeError {
@@ -110,6 +112,9 @@ impl fmt::Display for ChangeError {
             ChangeError::Moving => {
                 f.write_str("flows are moving between runtimes; try again when they have arrived")
             }
+            ChangeError::Objects => f.write_str(
+                "a function opens other kinds of shared objects than before; restart",
+            ),
             ChangeError::Unsettled { flows } => write!(
                 f,
                 "the change before is not over: {flows} flows wait for something; try again in a moment"
@@ -191,9 +196,9 @@ pub struct CutFlow {
     pub runtime: u16,
     /// The key its first packet had.
     pub key: FlowKey,
-    /// Who sent the first packet.
+    /// The endpoint that sent the first packet.
     pub source: Endpoint,
-    /// To whom.
+    /// The endpoint that it was for.
     pub destination: Endpoint,
     /// How the first packet left, if the chain translated it.
     pub translated: Option<(Endpoint, Endpoint)>,
@@ -243,7 +248,7 @@ struct Survey {
     /// A copy of a flow's state, and of its group's.
     flow: Region,
     group: Region,
-    /// Counters and a log that nobody reads.
+    /// Counters and a log that are never read.
     counters: Vec<u64>,
     log: Box<EventLog>,
 }
@@ -346,7 +351,7 @@ fn heirs(plan: &Plan, before: &Plan) -> Vec<Option<u8>> {
     before.chains().iter().map(heir).collect()
 }
 
-/// A flow as it is put to the functions: who it is, and where its states are.
+/// A flow as it is put to the functions: its keys, and where its states are.
 struct Subject {
     side: Side,
     first: (NonNull<FlowKey>, Orientation),
@@ -360,8 +365,9 @@ struct Subject {
 /// state theirs.
 ///
 /// # Safety
-/// `subject.flow` and `subject.group` are states of the functions that `steps` name, laid out as `steps` say, which nobody else
-/// uses; `cx` is filled in but for what follows from the subject, and its counters are set by `counters`.
+/// `subject.flow` and `subject.group` are states of the functions that `steps` name, laid out as
+/// `steps` say, which no other code uses; `cx` is filled in but for what follows from the subject,
+/// and its counters are set by `counters`.
 unsafe fn ask(
     stages: &Stages,
     translates: &[bool],
@@ -379,7 +385,8 @@ unsafe fn ask(
     cx.side = subject.side;
     cx.direction = Direction::Opening;
     for (at, step) in steps.iter().enumerate() {
-        // Between two functions that translate, nobody knows what the packet looked like: as it came, then.
+        // Between two functions that translate, what the packet looked like is not known: as it
+        // came, then.
         let is_behind = last.is_some_and(|last| at > last) && first.is_some();
         (cx.key, cx.opening) = if is_behind { subject.last } else { subject.first };
         cx.counters = counters(step);
@@ -410,6 +417,9 @@ impl Runner {
         }
         if let Err(error) = fits(&prepared.plan, &self.plan) {
             return Err((error, prepared));
+        }
+        if prepared.stages.objects.kinds() != self.stages.objects.kinds() {
+            return Err((ChangeError::Objects, prepared));
         }
         if prepared.stages.flow_size > self.stages.flow_size {
             let chains = prepared.plan.chains().iter().enumerate();
@@ -654,7 +664,8 @@ impl Runner {
         }
     }
 
-    /// Makes a flow's states those of the instances in force. Answers who would end it, and its chain from now on.
+    /// Makes a flow's states those of the instances in force. Answers which function would end it,
+    /// and its chain from now on.
     pub fn adapt(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) -> (Cut, Option<u8>) {
         flows.header_mut(actor).outdate_copy();
         let Some(before) = self.before.as_deref() else {

@@ -19,7 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use core::ptr::NonNull;
 use nf::cx::{EFFECTS_MAX, RawCx};
-use nf::{Affinity, Arrival, Block, Departure, Direction, Side};
+use nf::{Addr, Affinity, Arrival, Block, Departure, Direction, PoolState, Side};
 use wire::planted;
 
 /// Calls of a function for the end of one group, at most: enough for all ports of an address, one by one.
@@ -189,6 +189,47 @@ impl Runner {
         // All are to hear of it: each knows its own.
         let functions = self.stages.functions.iter();
         functions.filter(|function| function.block_in_use(block)).count() > 0
+    }
+
+    /// How a function's pool stands; `None` if it has none, or is not there.
+    pub fn pool(&self, function: usize) -> Option<PoolState> {
+        self.stages.functions.get(function)?.pool()
+    }
+
+    /// How many functions there are.
+    pub fn functions(&self) -> usize {
+        self.stages.functions.len()
+    }
+
+    /// A function's blocks that it lends.
+    pub fn lend_blocks(&self, function: usize, most: u16, at: Addr, to: u16, lend: &mut dyn FnMut(Block)) {
+        if let Some(stage) = self.stages.functions.get(function) {
+            stage.lend_blocks(most, at, to, lend);
+        }
+    }
+
+    /// A borrowed block is free here; whether some function's pool has it.
+    pub fn borrow_block(&self, block: Block, home: u16) -> bool {
+        let functions = self.stages.functions.iter();
+        functions
+            .filter(|function| function.borrow_block(block, home))
+            .count()
+            > 0
+    }
+
+    /// A borrowed block goes home.
+    pub fn forsake_block(&self, block: Block) {
+        self.stages
+            .functions
+            .iter()
+            .for_each(|function| function.forsake_block(block));
+    }
+
+    /// What is known of a function's pool at other runtimes.
+    pub fn pools_heard(&self, function: usize, others: Option<(u32, u32)>) {
+        if let Some(stage) = self.stages.functions.get(function) {
+            stage.pools_heard(others);
+        }
     }
 
     /// A block of ports is back in its pool.

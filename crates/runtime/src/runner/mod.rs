@@ -30,7 +30,8 @@
 //! Invariants: between two packets nothing is left to be worked off; a waiting actor is not touched but by its own call; every packet
 //! given to the runner is handed back, held, dropped and counted, or waits.
 //!
-//! Not here: which flow a packet is of, where it leaves, who is told that a flow ends ([`crate::worker`]).
+//! Not here: which flow a packet is of, where it leaves, which workers are told that a flow ends
+//! ([`crate::worker`]).
 
 mod accounts;
 pub mod change;

@@ -33,6 +33,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use nf::Direction;
 use nf::cx::RawCx;
+use nf::objects::Desk;
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList};
 
@@ -390,6 +391,13 @@ impl Runner {
         let generations = generations.fold(0, u64::wrapping_add);
         self.frames
             .hasten(generations, self.now, |parked| parked.waits_for != 0);
+    }
+
+    /// Has calls go on whose answers of shared objects are on the desk.
+    #[cold]
+    pub fn hasten_answered(&mut self, desk: &Desk) {
+        self.frames
+            .hasten_those(self.now, |parked| desk.is_answered(parked.waits_for));
     }
 
     /// Goes on with the oldest call whose time has come.

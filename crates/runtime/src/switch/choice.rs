@@ -6,7 +6,8 @@ use wire::planted;
 /// How a runtime is chosen for a new group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// The one with the fewest groups (NFVactor III-C: the smallest workload).
+    /// The one with the smallest workload (NFVactor III-C): the fewest groups, and what
+    /// [`super::placing`] adds to them.
     #[default]
     LeastLoaded,
     /// One after the other (NFActor 3.2).
@@ -21,6 +22,10 @@ pub(super) struct Choice {
     available: Vec<u16>,
     next: usize,
     maglev: Vec<u16>,
+    /// By runtime: for how many groups it counts besides those that it has here. None: for no more.
+    handicaps: Vec<u32>,
+    /// The same of those that are available, in their order.
+    added: Vec<u64>,
 }
 
 impl Choice {
@@ -30,7 +35,23 @@ impl Choice {
             available: Vec::new(),
             next: 0,
             maglev: Vec::new(),
+            handicaps: Vec::new(),
+            added: Vec::new(),
         }
+    }
+
+    /// From now on runtimes count for so many groups more than they have here.
+    pub fn set_handicaps(&mut self, handicaps: Vec<u32>) {
+        self.handicaps = handicaps;
+        self.add_handicaps();
+    }
+
+    fn add_handicaps(&mut self) {
+        let handicap = |index: &u16| self.handicaps.get(usize::from(*index));
+        let added = self.available.iter().map(handicap);
+        self.added = added
+            .map(|groups| groups.map_or(0, |groups| u64::from(*groups)))
+            .collect();
     }
 
     /// From now on new groups may go to these.
@@ -39,6 +60,7 @@ impl Choice {
             return;
         }
         self.available = available;
+        self.add_handicaps();
         if self.policy == Policy::Maglev {
             self.maglev = maglev_table(&self.available);
         }
@@ -53,8 +75,9 @@ impl Choice {
     pub fn choose(&mut self, hash: u64, groups: impl Fn(usize) -> u64) -> Option<usize> {
         let chosen = match self.policy {
             Policy::LeastLoaded => {
-                let available = self.available.iter();
-                available.min_by_key(|index| groups(usize::from(**index)))
+                let both = self.available.iter().zip(&self.added);
+                let least = both.min_by_key(|(index, added)| groups(usize::from(**index)) + **added);
+                least.map(|(index, _)| index)
             }
             Policy::RoundRobin => {
                 if planted::is("choice_by_history") {

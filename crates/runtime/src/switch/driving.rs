@@ -60,6 +60,18 @@ impl<P: Port, L: Port> Switch<P, L> {
             && !self.outbox.has_messages()
     }
 
+    /// Its groups, by runtime.
+    pub fn groups(&self) -> Vec<u64> {
+        let all = 0..self.outbox.runtimes();
+        all.map(|runtime| self.directory.groups(runtime)).collect()
+    }
+
+    /// For a switch whose policy is the least load: runtimes count for so many groups more than
+    /// they have here ([`super::Placing`]).
+    pub fn set_handicaps(&mut self, handicaps: Vec<u32>) {
+        self.choice.set_handicaps(handicaps);
+    }
+
     /// Whether flows of a runtime that has failed are to go on elsewhere, as far as this switch knows.
     pub fn is_recovering(&self) -> bool {
         self.recovery.is_active()
@@ -129,13 +141,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             routes: self.directory.len() as u64,
             second_keys: self.directory.reply_keys() as u64,
             blocks: self.directory.blocks.len() as u64,
-            groups: (0..self.outbox.runtimes())
-                .map(|runtime| self.directory.groups(runtime))
-                .collect(),
+            groups: self.groups(),
             sent_to: self.directory.sent_totals(),
             stalls,
             handed_over: self.handed_over,
             words_refused: self.outbox.rejected(),
+            delays: self.ports.delays(),
         }
     }
 

@@ -31,8 +31,26 @@ impl<P: Port, L: Port> Switch<P, L> {
             let standing = leases.standing(id, self.outbox.life(runtime));
             let is_member = matches!(standing, Some(Standing::Running | Standing::Leaving));
             self.presence.set_member(runtime, is_member);
+            if runtime >= self.listed {
+                let is_expected = leases.machine.view().member(id).is_some();
+                self.presence.set_expected(runtime, is_expected);
+            }
         }
         self.offer_runtimes();
+    }
+
+    /// Whether a runtime that may have had groups before this switch began has not told it which. No time that passes decides that.
+    #[cold]
+    pub(super) fn is_member_untold(&self) -> bool {
+        let Some(leases) = &self.leases else {
+            return false;
+        };
+        let mut earlier = leases.machine.earlier();
+        earlier.any(|(id, incarnation)| {
+            let runtime = usize::from(id.number);
+            let is_known = runtime < self.outbox.runtimes();
+            is_known && (self.outbox.life(runtime) != incarnation.0 || !self.presence.has_told(runtime))
+        })
     }
 
     #[cold]

@@ -19,10 +19,20 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.presence.set_member(runtime, false);
         }
         self.refresh_leases();
-        self.offer_runtimes();
+        self.note_members();
     }
 
-    /// Its membership, for who hears the coordinator. What has changed in it is in force with [`Switch::members`].
+    /// Of its runtimes so many are listed by the configuration. It waits for the others only where a
+    /// view has them. To be called before [`Switch::begin_membership`].
+    pub fn expect_listed(&mut self, listed: usize) {
+        self.listed = listed;
+        for runtime in listed..self.outbox.runtimes() {
+            self.presence.set_expected(runtime, false);
+        }
+    }
+
+    /// Its membership, for the caller that hears the coordinator. What has changed in it is in
+    /// force with [`Switch::members`].
     pub fn membership_mut(&mut self) -> Option<&mut Membership> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }

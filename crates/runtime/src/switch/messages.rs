@@ -43,13 +43,13 @@ use protocols::ownership::RuntimeId;
 /// that its target be told *clear* (once more of a switch that restarts). That is 11. That it is called back is said again, to two runtimes, each time after twice as
 /// long: twelve times in the first hour in which a runtime reads nothing. What is rejected after that is said once more.
 const MESSAGES_OF_A_MOVE: usize = 11 + 2 * 12;
-/// Messages that a block may have a switch owe: told, doubted, returned.
-const MESSAGES_OF_A_BLOCK: usize = 3;
+/// Messages that a block may have a switch owe: told, doubted, returned, lent.
+const MESSAGES_OF_A_BLOCK: usize = 4;
 
 /// How many messages may wait for one runtime: what all groups on their way from all runtimes and all blocks want said at once, if all of it is to this one;
-/// and *all told*.
+/// *all told*; and, for each runtime, that no more that it has lent is coming.
 pub(super) fn messages_max(runtimes: usize, blocks: usize) -> usize {
-    runtimes * MOVES_MAX as usize * MESSAGES_OF_A_MOVE + blocks * MESSAGES_OF_A_BLOCK + 1
+    runtimes * MOVES_MAX as usize * MESSAGES_OF_A_MOVE + blocks * MESSAGES_OF_A_BLOCK + 1 + runtimes
 }
 
 /// Whether one of so many runtimes may say that: what it names is there, and its number is not more than can be.
@@ -64,9 +64,16 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         }
         Message::Behind(_, to, _) => is_there(*to) && !is_its(*to),
         Message::BlockReturned(_, home) => is_there(*home),
+        Message::BlockLent(block, home, to) => {
+            is_its(*home) && is_there(*to) && home != to && blocks.may_note(block)
+        }
         Message::Keeps(failed, ..) | Message::Recovered(failed) => is_there(*failed) && !is_its(*failed),
         // Only switches say so.
-        Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(..) => false,
+        Message::Taken(_)
+        | Message::Switch(..)
+        | Message::Heard(_)
+        | Message::Heir(..)
+        | Message::LendsOver(_) => false,
         Message::BlockReleased(_)
         | Message::BlockDoubted(..)
         | Message::Routed(_)

@@ -37,6 +37,7 @@
 //! | `recovery` | runtimes that have failed and whose flows go on elsewhere |
 //! | `outbox` | packets, messages and empty buffers to other workers |
 //! | `choice` | how a runtime is chosen |
+//! | `placing` | by what runtimes do, how many groups each counts for besides those that it has |
 //! | `leases` | the lease by which it acts, those it grants, which runtimes are members |
 //! | `messages` | which messages of runtimes are handled, and what is bounded |
 //! | `driving` | for the thread that runs the switch: links, figures, taps |
@@ -56,12 +57,14 @@ mod leases;
 mod members;
 mod messages;
 mod outbox;
+mod placing;
 mod ports;
 mod presence;
 mod recovery;
 mod routing;
 
 pub use choice::Policy;
+pub use placing::{Load, Placing};
 
 use crate::chain::Plan;
 use crate::env::{BURST, Burst, Port};
@@ -79,7 +82,7 @@ use directory::Directory;
 use nf::{Affinity, Prefix, Side};
 use outbox::Outbox;
 use ports::Ports;
-use presence::Presence;
+use presence::{Presence, Waits};
 use protocols::membership::WorkerId;
 use protocols::ownership::{RuntimeId, SwitchSays};
 use recovery::{Decision, Recovery, Report};
@@ -153,7 +156,7 @@ struct Local {
     now: u64,
     pool: Pool,
     drops: Drops,
-    /// Open while somebody watches.
+    /// Open while there is a watch.
     tap: MaybeEye,
 }
 
@@ -198,6 +201,8 @@ pub struct Switch<P: Port, L: Port> {
     has_stepped: bool,
     /// The newest view.
     view: u32,
+    /// Runtimes that the configuration lists; views have the others.
+    listed: usize,
 }
 
 /// The home switch of a group: by the upper half of its hash, since the lower chooses buckets.
@@ -246,6 +251,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             },
             ports: Ports::new(ports, &settings),
             recovery: Recovery::new(outbox.runtimes(), settings.recovery_max),
+            listed: outbox.runtimes(),
             presence: Presence::new(&outbox, settings.packet_clock.then_some(settings.now)),
             outbox,
             directory,
@@ -300,6 +306,11 @@ impl<P: Port, L: Port> Switch<P, L> {
         if self.recovery.is_active() {
             work += self.go_on_recovering();
         }
+        if self.directory.blocks.is_in_quarantine() {
+            self.directory
+                .blocks
+                .end_quarantine(self.local.now, &mut self.outbox);
+        }
         let is_too_early = self.presence.is_waiting() && self.is_too_early();
         if is_too_early && self.leases.is_none() {
             self.flush_all();
@@ -330,8 +341,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         let may_act = self.is_leased() && self.has_stepped;
         self.has_stepped = true;
         let (now, is_recovering) = (self.local.now, self.recovery.is_active());
+        let is_untold = self.is_member_untold();
         let available = self.choice.available();
-        self.presence.wait_on(now, available, is_recovering, may_act)
+        let waits = Waits {
+            may_act,
+            is_untold,
+            is_recovering,
+        };
+        self.presence.wait_on(now, available, waits)
     }
 
     fn read_runtime(&mut self, runtime: usize) -> usize {
@@ -460,8 +477,13 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::BlockDoubted(block, group) => {
                     directory.blocks.doubted(runtime, block, group, outbox)
                 }
-                Message::BlockReleased(block) => directory.blocks.release(block),
+                Message::BlockReleased(block) => {
+                    directory.blocks.lend_no_more(block);
+                    directory.blocks.release(block);
+                }
+                Message::BlockLent(block, home, to) => directory.blocks.lend(block, home, to, outbox),
                 Message::BlockReturned(block, home) => {
+                    directory.blocks.lend_no_more(block);
                     directory.blocks.release(block);
                     directory.blocks.give_back(home, block, outbox);
                 }
@@ -501,7 +523,11 @@ impl<P: Port, L: Port> Switch<P, L> {
                     let _ = leases_heard.try_push(lease);
                 }
                 // No runtime may say so.
-                Message::Taken(_) | Message::Switch(..) | Message::Heard(_) | Message::Heir(..) => {}
+                Message::Taken(_)
+                | Message::Switch(..)
+                | Message::Heard(_)
+                | Message::Heir(..)
+                | Message::LendsOver(_) => {}
             }
         }
         if !bytes.is_empty() {
@@ -545,18 +571,14 @@ impl<P: Port, L: Port> Switch<P, L> {
                     self.directory.blocks.give_back(home, block, &mut self.outbox);
                 }
             }
-            self.recovery.forget_reports_of(runtime);
-            if self.recovery.is_suspended(runtime) {
-                // It has failed again.
-                self.end_suspension(runtime, false);
+            match self.recovery.has_said_nothing(runtime) {
+                // Nothing has been heard in this session: what waits for the life before goes on to wait.
+                true => self.directory.part(runtime),
+                false => self.life_over(runtime),
             }
-            self.directory.leave(runtime);
-            if self.recovery.is_wanted() {
-                self.recovery.suspend(runtime, self.local.now);
-                self.directory.suspend(runtime, true);
-            } else {
-                self.end_suspension(runtime, false);
-            }
+        }
+        if self.affinity != Affinity::Flow {
+            self.say_lends_over(runtime);
         }
         if is_there {
             self.directory.came(runtime);
@@ -565,6 +587,32 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.outbox.begin_session(runtime);
         }
         self.offer_runtimes();
+    }
+
+    /// What a runtime had lent until now was said.
+    fn say_lends_over(&mut self, runtime: usize) {
+        let over = Message::LendsOver(RuntimeId(runtime as u16));
+        for other in 0..self.outbox.runtimes() {
+            if other != runtime && self.outbox.is_there(other) {
+                self.outbox.push_message(other, over);
+            }
+        }
+    }
+
+    /// A runtime that was there and was heard has failed.
+    fn life_over(&mut self, runtime: usize) {
+        self.recovery.forget_reports_of(runtime);
+        if self.recovery.is_suspended(runtime) {
+            // It has failed again.
+            self.end_suspension(runtime, false);
+        }
+        self.directory.leave(runtime);
+        if self.recovery.is_wanted() {
+            self.recovery.suspend(runtime, self.local.now);
+            self.directory.suspend(runtime, true);
+        } else {
+            self.end_suspension(runtime, false);
+        }
     }
 
     /// Decides for runtimes that have failed where their flows go on; answers how much was done.
@@ -607,6 +655,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 false => self.directory.gone(runtime, &mut self.outbox),
             }
         }
+        self.directory.blocks.let_lent_go(runtime, self.local.now);
         let mut packets = self.recovery.end(runtime);
         while !packets.is_empty() {
             let mut burst = Burst::new();

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! *A switch that restarts* knows no routes, and its runtimes tell it theirs ([`Message::AllTold`](crate::message::Message) comes last). Until all
-//! have, or the time for it is over ([`Presence::wait_to_be_told`]), it reads neither ports nor peers. A runtime that tells later what another has been chosen for
+//! have, or the time for it is over ([`Presence::wait_to_be_told`]), it reads neither ports nor peers. *Where workers go by views* no time decides: it waits for
+//! each runtime that may have had groups when it began, until that one has told or a view is without it ([`Waits::is_untold`]). A runtime that tells later what another has been chosen for
 //! meanwhile, is told that it is [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
 //!
 //! *A runtime that restarts* knows nothing of blocks of its pool that it had leased with groups that moved. When it has told what it has (a runtime that lives tells
@@ -42,6 +43,26 @@ struct Runtime {
     has_told: bool,
     /// Has not been told yet which blocks are in use, and gets no new groups before.
     is_new: bool,
+    /// A switch that begins waits for it to tell what it has.
+    is_expected: bool,
+}
+
+impl Runtime {
+    /// Whether it is waited for.
+    fn is_missed(&self) -> bool {
+        self.is_expected && !self.has_told
+    }
+}
+
+/// What a switch that restarts waits for besides its time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// It has its lease. As long as it has not, no time passes: to join may take longer than all runtimes to tell what they have.
+    pub may_act: bool,
+    /// A runtime that may have had groups before has not told which, and is a member by the view.
+    pub is_untold: bool,
+    /// Flows of a runtime that has failed are to go on elsewhere.
+    pub is_recovering: bool,
 }
 
 /// See the module's page.
@@ -69,6 +90,7 @@ impl Presence {
             is_member: true,
             has_told: outbox.is_there(index),
             is_new: false,
+            is_expected: true,
         });
         Presence {
             runtimes: runtimes.collect(),
@@ -113,6 +135,12 @@ impl Presence {
         self.runtimes[runtime].is_member = is_member;
     }
 
+    /// Whether a switch that begins waits for a runtime to tell what it has: no configuration lists
+    /// those that are not waited for, and no view has them.
+    pub fn set_expected(&mut self, runtime: usize, is_expected: bool) {
+        self.runtimes[runtime].is_expected = is_expected;
+    }
+
     /// A runtime has told what it has.
     pub fn all_told(&mut self, runtime: usize) {
         self.runtimes[runtime].has_told = true;
@@ -131,6 +159,7 @@ impl Presence {
             is_member: known.is_member,
             has_told: false,
             is_new: is_there,
+            is_expected: known.is_expected,
         };
         self.telling.retain(|(to, _)| *to != runtime);
         if is_there {
@@ -155,6 +184,10 @@ impl Presence {
     /// What it waits for has all of the time yet, from now on.
     fn put_off(&mut self, now: u64) {
         self.told_by = self.told_by.map(|_| now.saturating_add(self.at_most));
+        self.put_off_ready(now);
+    }
+
+    fn put_off_ready(&mut self, now: u64) {
         let at_most = self.at_most.saturating_mul(2);
         self.ready_by = self.ready_by.map(|_| now.saturating_add(at_most));
     }
@@ -182,23 +215,26 @@ impl Presence {
         !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
     }
 
-    /// Whether it is too early to read ports and peers, as it has been so far. `is_recovering`: flows of a runtime that has failed are to go on elsewhere. As
-    /// long as it may not act, no time passes: to join may take longer than all runtimes to tell what they have.
+    /// Whether it is too early to read ports and peers, as it has been so far.
     #[cold]
-    pub fn wait_on(&mut self, now: u64, available: &[u16], is_recovering: bool, may_act: bool) -> bool {
+    pub fn wait_on(&mut self, now: u64, available: &[u16], waits: Waits) -> bool {
         self.waited += STEP;
         let now = self.began.map_or(now, |began| began + self.waited);
-        if !may_act {
+        if !waits.may_act {
             self.put_off(now);
         }
         if let Some(until) = self.told_by {
-            if until > now && !self.runtimes.iter().all(|runtime| runtime.has_told) {
+            if waits.is_untold {
+                self.put_off_ready(now);
+                return true;
+            }
+            if until > now && self.runtimes.iter().any(Runtime::is_missed) {
                 return true;
             }
             self.told_by = None;
         }
         let has_ready = available.iter().any(|index| !self.is_leaving(*index));
-        if (!has_ready || is_recovering || !self.telling.is_empty())
+        if (!has_ready || waits.is_recovering || !self.telling.is_empty())
             && self.ready_by.is_some_and(|until| until > now)
         {
             return true;
@@ -239,6 +275,7 @@ impl Presence {
                 blocks.tell(runtime, place, outbox);
             }
             if places.is_empty() {
+                blocks.tell_lent(runtime, outbox);
                 outbox.push_message(runtime, Message::AllTold);
                 self.runtimes[runtime].is_new = false;
             } else {

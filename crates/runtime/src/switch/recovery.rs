@@ -15,8 +15,10 @@
 //! end of the session that it is about, and is kept until then. The runtime may be there again meanwhile: routes know
 //! their incarnation, and it is told which blocks are in use, and gets new groups, only when the suspension is over.
 //!
-//! *A life that was never met.* A switch that begins anew may hear of copies of a life that was over before. It has no routes of it, and lets it go as if it had: the heir
-//! is told once all runtimes have told what they have, the next life hears which blocks are in use behind that, and no port is read before (`presence`).
+//! *A life that was never met.* A switch that begins again may hear of copies of a life that was
+//! over before. It has no routes of it, and lets it go as if it had: the heir is told once all
+//! runtimes have told what they have, the next life hears which blocks are in use behind that, and
+//! no port is read before (`presence`).
 //!
 //! ```text
 //!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
@@ -205,6 +207,15 @@ impl Recovery {
                 suspension.heir = None;
             }
         }
+    }
+
+    /// Whether a runtime that is suspended has been met again in a session in which it has not said which life it is: it says that before all else. An end that was
+    /// cut off sees late that its session is over, and then the next one is, too, before anything was heard in it.
+    pub fn has_said_nothing(&self, runtime: usize) -> bool {
+        let is_silent = self.lives[runtime] == 0 && self.has_copies;
+        is_silent
+            && self.is_suspended(runtime)
+            && !crate::replica::is_broken("sessions without a word say nothing")
     }
 
     /// Suspends a life of which there are copies and which this switch has not met, or has let go, if there is one. `is_there`: whether the runtime is at the link.

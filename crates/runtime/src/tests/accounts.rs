@@ -133,7 +133,7 @@ fn what_a_call_has_changed_that_waited_is_copied() {
     assert_eq!(told_behind(&[(1, "x"), (2, "sp"), (1, "x")]), [2, 1, 0, 1, 3]);
 }
 
-/// Else its group would know of a flow for ever whose end nobody tells.
+/// Else its group would know for ever of a flow whose end no runtime tells.
 #[test]
 fn a_flow_whose_first_packet_waits_is_copied_with_its_group() {
     let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Ledger>()]));

@@ -295,7 +295,7 @@ fn run(steps: Vec<Step>) {
     assert_eq!(stats.flows_opened, stats.flows_ended);
 }
 
-/// Until nobody is of the configuration before.
+/// Until no flow is of the configuration before.
 fn settle(rig: &mut Rig) {
     for _ in 0..10 {
         rig.step();
@@ -355,7 +355,7 @@ fn a_call_that_waits_ends_where_it_began_and_its_flow_is_asked_then() {
         let sent: Vec<u8> = rig.runtime.links_mut()[0].output.iter().map(number).collect();
         assert_eq!(sent.len(), if passes { 2 } else { 0 });
         assert_eq!(rig.dropped("configuration_changed"), u64::from(!passes));
-        // What was behind it opens a flow anew, which the new gate does not let in.
+        // What was behind it opens a flow again, which the new gate does not let in.
         assert_eq!(rig.dropped("shut"), u64::from(!passes));
         assert_conserved(&rig.runtime);
         while !rig.runtime.finish(64) {}
@@ -395,7 +395,7 @@ fn flows_go_on_with_a_chain_of_the_same_functions_or_end() {
     let cut = rig.runtime.change().cut;
     assert_eq!((cut[0].name, cut[0].count), (CHAIN_GONE, 1));
     rig.commit();
-    // Not yet swept: it is shown as it was, and its next packet begins it anew.
+    // Not yet swept: it is shown as it was, and its next packet begins it again.
     let (views, _) = rig.runtime.flows(0, 10);
     assert_eq!(views[0].chain, "renamed");
     rig.send(1, 7, 0);

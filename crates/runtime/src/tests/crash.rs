@@ -1,4 +1,5 @@
-//! Who crashes while groups with blocks of ports move: the blocks are with their groups afterwards, at every switch, and given to nobody else.
+//! A worker crashes while groups with blocks of ports move: the blocks are with their groups
+//! afterwards, at every switch, and given to no other group.
 
 use super::flows::{Masquerade, Meter};
 use super::groups::{frame, inside, outside, packet_of};
@@ -37,9 +38,9 @@ fn on_their_way(order: &[usize], steps: usize) -> Members {
     members
 }
 
-/// Whether who crashed begins anew.
+/// When the runtime that crashed begins again.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Anew {
+enum Again {
     AtOnce,
     Later,
     /// Behind new flows at the other one.
@@ -47,28 +48,28 @@ enum Anew {
 }
 
 /// `lost`: to which switches what it had just sent is lost with it.
-fn crash_after(order: &[usize], steps: usize, who: usize, lost: &[usize], anew: Anew) {
-    let what = format!("{who} after {steps} steps of {order:?}, lost {lost:?}, {anew:?}");
+fn crash_after(order: &[usize], steps: usize, worker: usize, lost: &[usize], again: Again) {
+    let what = format!("{worker} after {steps} steps of {order:?}, lost {lost:?}, {again:?}");
     let mut members = on_their_way(order, steps);
-    members.stop(who);
+    members.stop(worker);
     for switch in lost {
-        members.lose(who, *switch);
+        members.lose(worker, *switch);
     }
-    if anew == Anew::AtOnce {
-        members.start(who);
+    if again == Again::AtOnce {
+        members.start(worker);
     }
     members.settle();
     members.assert_one_home();
     members.assert_blocks_are_known(&what);
-    if anew == Anew::MuchLater {
+    if again == Again::MuchLater {
         fill(&mut members, 1, 20..23);
         members.assert_blocks_are_known(&what);
     }
-    if anew != Anew::AtOnce {
-        members.start(who);
+    if again != Again::AtOnce {
+        members.start(worker);
         members.settle();
     }
-    // Who begins anew has blocks to give, but those that are in use.
+    // The runtime that begins again has blocks to give, but those that are in use.
     fill(&mut members, 1, 10..15);
     members.assert_one_home();
     members.assert_blocks_are_known(&what);
@@ -85,10 +86,10 @@ fn crash_after(order: &[usize], steps: usize, who: usize, lost: &[usize], anew: 
 fn blocks_stay_with_their_groups_when_a_runtime_crashes() {
     for order in ORDERS {
         for steps in (0..40).step_by(if cfg!(miri) { 9 } else { 1 }) {
-            for anew in [Anew::AtOnce, Anew::Later, Anew::MuchLater] {
-                for who in [SOURCE, TARGET] {
+            for again in [Again::AtOnce, Again::Later, Again::MuchLater] {
+                for worker in [SOURCE, TARGET] {
                     for lost in [&[][..], &[0], &[1], &[0, 1]] {
-                        crash_after(order, steps, who, lost, anew);
+                        crash_after(order, steps, worker, lost, again);
                     }
                 }
             }
@@ -112,7 +113,7 @@ fn a_group_that_begins_anew_before_a_switch_knows_leaves_no_block_there() {
     }
     assert!(
         members.flows()[0] > 3,
-        "some have begun anew: {:?}",
+        "some have begun again: {:?}",
         members.flows()
     );
     members.settle();
@@ -221,7 +222,7 @@ fn a_target_that_has_not_heard_of_a_call_back_is_told_again() {
     members.assert_nothing_stays();
 }
 
-/// A switch begins anew: flows are where they were, and take packets.
+/// A switch begins again: flows are where they were, and take packets.
 fn back_with_a_switch(mut members: Members) {
     let there = members.flows();
     members.start(0);
@@ -324,7 +325,7 @@ fn a_late_word_of_a_slot_leaves_no_block_of_what_began_when_it_was_closed() {
     members.assert_blocks_are_known("with the source gone");
     fill(&mut members, 0, 1..7);
     assert_eq!(members.flows(), [0, 6]);
-    members.assert_blocks_are_known("anew");
+    members.assert_blocks_are_known("again");
     members.start(FROM);
     members.settle();
     members.check();
@@ -352,7 +353,7 @@ fn a_flow_that_begins_with_a_reply_while_its_group_moves_is_at_one_runtime() {
 }
 
 #[test]
-fn a_call_back_that_is_heard_twice_takes_nothing_that_began_anew_meanwhile() {
+fn a_call_back_that_is_heard_twice_takes_nothing_that_began_again_meanwhile() {
     let mut members = Members::all(
         2,
         2,
@@ -391,7 +392,7 @@ fn a_call_back_that_is_heard_twice_takes_nothing_that_began_anew_meanwhile() {
     }
     assert_eq!(members.runtime(0).moves_left(), [] as [std::string::String; 0]);
     assert_eq!(members.flows(), [0, 0]);
-    // They begin anew, each at the other runtime.
+    // They begin again, each at the other runtime.
     members
         .switch(0)
         .port_mut(0)
@@ -407,5 +408,9 @@ fn a_call_back_that_is_heard_twice_takes_nothing_that_began_anew_meanwhile() {
     members.settle();
     members.check();
     let moved = [0, 1].map(|runtime| members.runtime(runtime).stats().flows_moved);
-    assert_eq!(moved, [[0, 0]; 2], "nobody has taken them, and nobody has them");
+    assert_eq!(
+        moved,
+        [[0, 0]; 2],
+        "no runtime has taken them, and no runtime has them"
+    );
 }

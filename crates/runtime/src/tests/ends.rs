@@ -427,7 +427,7 @@ fn flows_wait_with_their_end_till_their_records_have_room() {
 }
 
 #[test]
-fn who_has_lost_groups_is_the_least_loaded() {
+fn a_runtime_that_has_lost_groups_is_the_least_loaded() {
     let plan = plan(vec![factory::<Recorder>()]);
     let mut cluster = cluster(1, 2, Policy::LeastLoaded, &plan, 512);
     let flow = |n: u16| udp(1, 1000 + n, 1, 443, false, b"x");
@@ -446,5 +446,9 @@ fn who_has_lost_groups_is_the_least_loaded() {
     left.sort_unstable();
     assert_eq!(left, [0, 10]);
     cluster.feed(0, (100..110).map(flow));
-    assert_eq!(loads(&cluster), [10, 10], "new groups are for who has none");
+    assert_eq!(
+        loads(&cluster),
+        [10, 10],
+        "new groups are for the runtime that has none"
+    );
 }

@@ -23,7 +23,7 @@ const SECOND: u64 = 1_000_000_000;
 type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
 /// One end of a link within a process, as `adapters::ring` has it: a session is seen behind all that was sent before.
-struct Ring {
+pub(super) struct Ring {
     incoming: Queue,
     outgoing: Queue,
     here: Rc<Cell<u64>>,
@@ -71,20 +71,20 @@ impl Port for Ring {
 }
 
 /// A cluster of one process.
-struct Process {
+pub(super) struct Process {
     plan: Plan,
     is_replicated: bool,
-    switches: Vec<Switch<QueuePort, Ring>>,
-    runtimes: Vec<Option<Runtime<Ring>>>,
+    pub switches: Vec<Switch<QueuePort, Ring>>,
+    pub runtimes: Vec<Option<Runtime<Ring>>>,
     wrecks: Vec<Option<Wreck<Ring>>>,
     /// Packets lost, and made, by those that have been followed.
     before: [u64; 2],
     begun: u64,
-    now: u64,
+    pub now: u64,
 }
 
 impl Process {
-    fn new(switches: usize, runtimes: usize, is_replicated: bool, plan: Plan) -> Self {
+    pub fn new(switches: usize, runtimes: usize, is_replicated: bool, plan: Plan) -> Self {
         let mut to_runtimes: Vec<Vec<Ring>> = (0..switches).map(|_| Vec::new()).collect();
         let mut between: Vec<Vec<Option<Ring>>> = grid(runtimes);
         for (a, b) in pairs(runtimes) {
@@ -170,14 +170,14 @@ impl Process {
     }
 
     /// A runtime fails between two steps.
-    fn fail(&mut self, number: usize) {
+    pub fn fail(&mut self, number: usize) {
         let mut runtime = self.runtimes[number].take().unwrap();
         runtime.each_link(|_, end| end.here.set(0));
         self.wrecks[number] = Some(runtime.fail());
     }
 
     /// Another begins in its place.
-    fn follow(&mut self, number: usize) {
+    pub fn follow(&mut self, number: usize) {
         let mut wreck = self.wrecks[number].take().unwrap();
         wreck.clear();
         let lost: u64 = wreck.stats.dropped.iter().map(|named| named.count).sum();
@@ -192,7 +192,7 @@ impl Process {
     }
 
     /// Whether all others have seen that a runtime is gone.
-    fn is_forgotten(&mut self, number: usize) -> bool {
+    pub fn is_forgotten(&mut self, number: usize) -> bool {
         let mut sees = false;
         for runtime in self.runtimes.iter_mut().flatten() {
             runtime.each_link(|to, end| sees |= to == LinkTo::Runtime(number as u16) && end.session() != 0);
@@ -201,7 +201,7 @@ impl Process {
         !sees && !self.switches.iter().any(by_switch)
     }
 
-    fn step(&mut self, worker: usize) -> usize {
+    pub fn step(&mut self, worker: usize) -> usize {
         match worker.checked_sub(self.switches.len()) {
             None => self.switches[worker].step(self.now),
             Some(number) => match (&mut self.runtimes[number], &mut self.wrecks[number]) {
@@ -218,7 +218,7 @@ impl Process {
         }
     }
 
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
             rounds += 1;
@@ -230,12 +230,12 @@ impl Process {
         }
     }
 
-    fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = super::Sent>) {
+    pub fn feed(&mut self, switch: usize, packets: impl IntoIterator<Item = super::Sent>) {
         self.switches[switch].port_mut(0).input.extend(packets);
         self.settle();
     }
 
-    fn sent(&mut self) -> Vec<super::Sent> {
+    pub fn sent(&mut self) -> Vec<super::Sent> {
         let ports = self.switches.iter_mut().map(|switch| switch.port_mut(0));
         ports.flat_map(|port| port.output.clone()).collect()
     }
@@ -246,7 +246,7 @@ impl Process {
     }
 
     /// Every packet that came in or was made has left, is held, or is a counted drop.
-    fn assert_conserved(&mut self, what: &str) {
+    pub fn assert_conserved(&mut self, what: &str) {
         let sent = self.sent().len() as u64;
         let (mut there, mut accounted) = (self.before[1], sent + self.before[0]);
         for switch in &self.switches {
@@ -264,7 +264,7 @@ impl Process {
     }
 
     /// When all flows are over, every buffer is in its pool, and no route is left.
-    fn assert_all_is_home(&mut self, what: &str) {
+    pub fn assert_all_is_home(&mut self, what: &str) {
         // Packets behind a call wait twice each.
         while self.runtimes.iter().flatten().any(Runtime::has_waiting) {
             self.now += SECOND / 100;
@@ -441,9 +441,10 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
     }
 }
 
-/// An heir installs some flows a step: no packet of a flow whose turn has not come begins it anew there.
+/// An heir installs some flows a step: no packet of a flow whose turn has not come begins it again
+/// there.
 #[test]
-fn flows_of_a_group_that_is_half_recovered_do_not_begin_anew() {
+fn flows_of_a_group_that_is_half_recovered_do_not_begin_again() {
     let flows = |host: u8| (0..600).map(move |n| frame((inside(host), 1000 + n), (outside(1), 53)));
     for rounds in 0..24 {
         let mut process = Process::new(1, 2, true, plan(vec![factory::<Lender>()]));

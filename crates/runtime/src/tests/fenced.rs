@@ -1,4 +1,5 @@
-//! A source that is fenced, since somebody else was given its group: whoever was to have it hears of that, and nothing of the move stays.
+//! A source that is fenced, since another runtime was given its group: the target of the move hears
+//! of that, and nothing of the move stays.
 
 use super::flows::{Hosts, Masquerade, Meter};
 use super::spread::{Cluster, cluster};
@@ -36,7 +37,8 @@ fn packets(ports: core::ops::Range<u16>) -> impl Iterator<Item = (Side, Vec<u8>)
     ports.map(|port| udp((port % 10) as u8, port, 1, 80, false, b"x"))
 }
 
-/// Nobody has the groups, as nobody was given them here: their packets begin them anew, and they can move.
+/// No runtime has the groups, as none was given them here: their packets begin them again, and they
+/// can move.
 fn go_on(cluster: &mut Cluster, what: &str) {
     let before = cluster.sent().len();
     cluster.feed(0, packets(1000..1020));
@@ -57,7 +59,8 @@ fn go_on(cluster: &mut Cluster, what: &str) {
     }
 }
 
-/// All of the source moves, and so many single steps later a home says of each group that is on its way that somebody else has it.
+/// All of the source moves, and so many single steps later a home says of each group that is on its
+/// way that another runtime has it.
 fn fence_after(steps: usize, called_back: CalledBack, goes_on: bool, plan: &Plan) {
     let what = format!("after {steps}, called back {called_back:?}, goes on {goes_on}");
     let mut cluster = cluster(2, 2, Policy::RoundRobin, plan, 64);

@@ -1,4 +1,5 @@
-//! Groups of several flows over several runtimes: each at one, and every route ends, whoever sends what to whom.
+//! Groups of several flows over several runtimes: each at one, and every route ends, whichever host
+//! sends what to which.
 
 use super::flows::{Hosts, Meter};
 use super::spread::{Cluster, cluster, cluster_with_buffers};
@@ -57,7 +58,8 @@ fn a_route_that_no_flow_uses_ends() {
     let plan = plan(vec![factory::<Hosts>()]);
     let mut cluster = cluster(1, 1, Policy::RoundRobin, &plan, 64);
     let (one, other) = ((outside(1), 1000), (outside(2), 2000));
-    // Neither end is inside: the group is the destination's, so the answer has another, whose route nobody needs.
+    // Neither end is inside: the group is the destination's, so the answer has another, whose route
+    // no flow needs.
     cluster.feed(0, [frame(one, other), frame(other, one)]);
     assert_eq!(cluster.runtimes[0].stats().flows, 1);
     assert_eq!(cluster.routes(), 1);
@@ -152,7 +154,8 @@ impl NetworkFunction for OfHosts {
     }
 }
 
-/// Leases each inside host that sends out a block of ports, each runtime of its own; and refuses what comes for nobody's.
+/// Leases each inside host that sends out a block of ports, each runtime of its own; and refuses
+/// what comes for a port that its host has not leased.
 pub(super) struct Leaser(u16);
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -250,7 +253,7 @@ impl NetworkFunction for Service {
 }
 
 /// One of eight hosts, half of them inside.
-fn anybody(number: u8) -> V4 {
+fn any_host(number: u8) -> V4 {
     let host = number / 2;
     if number.is_multiple_of(2) {
         inside(host)
@@ -260,11 +263,11 @@ fn anybody(number: u8) -> V4 {
 }
 
 #[test]
-fn an_inside_servers_answers_find_their_flow_whoever_asked() {
+fn an_inside_servers_answers_find_their_flow_whichever_host_asked() {
     let plan = plan(vec![factory::<Leaser>(), factory::<Service>()]);
-    for client in (0..8).filter(|client| anybody(*client) != inside(SERVER)) {
+    for client in (0..8).filter(|client| any_host(*client) != inside(SERVER)) {
         let mut cluster = cluster(2, 3, Policy::RoundRobin, &plan, 64);
-        let client = (anybody(client), 1000);
+        let client = (any_host(client), 1000);
         cluster.feed(0, [frame(client, SERVICE)]);
         cluster.feed(1, [frame((inside(SERVER), 8080), client)]);
         let flows: u64 = cluster.runtimes.iter().map(|r| r.stats().flows).sum();
@@ -280,26 +283,27 @@ fn an_inside_servers_answers_find_their_flow_whoever_asked() {
     }
 }
 
-/// Somebody sends something to somebody.
+/// One host sends something to another.
 pub(super) fn packets() -> impl Strategy<Value = (Side, Vec<u8>)> {
     let port = || prop_oneof![Just(1000_u16), Just(1001)];
     prop_oneof![
-        // Out; to a leased block, from anybody; between inside hosts; neither from inside nor for it.
+        // Out; to a leased block, from any host; between inside hosts; neither from inside nor for
+        // it.
         (1..4_u8, port(), 1..3_u8).prop_map(|(a, p, b)| frame((inside(a), p), (outside(b), 53))),
         (1..4_u8, 0..3_u16, 1..3_u8)
             .prop_map(|(a, r, b)| frame((outside(b), 53), (OURS, lease_of(a, r) + 5))),
         (1..4_u8, 1..4_u8, port()).prop_map(|(a, b, p)| frame((inside(a), p), (inside(b), p))),
         (1..4_u8, 1..4_u8, port()).prop_map(|(a, b, p)| frame((outside(a), p), (outside(b), p))),
-        // For the service, and what the server says; who pretends to be us.
-        (0..8_u8, port()).prop_map(|(a, p)| frame((anybody(a), p), SERVICE)),
-        (0..8_u8, port()).prop_map(|(a, p)| frame((inside(SERVER), 8080), (anybody(a), p))),
+        // For the service, and what the server says; a host that pretends to have our address.
+        (0..8_u8, port()).prop_map(|(a, p)| frame((any_host(a), p), SERVICE)),
+        (0..8_u8, port()).prop_map(|(a, p)| frame((inside(SERVER), 8080), (any_host(a), p))),
         (1..4_u8, 0..3_u16, 1..3_u8)
             .prop_map(|(a, r, b)| frame((OURS, lease_of(a, r) + 5), (outside(b), 53))),
     ]
 }
 
-/// A flow that begins in one group whichever end sends, as long as nobody leases or gives back a block: not so what neither
-/// comes from inside nor is for it.
+/// A flow that begins in one group whichever end sends, as long as no host leases or gives back a
+/// block: not so what neither comes from inside nor is for it.
 pub(super) fn has_an_inside_end(key: &wire::FlowKey) -> bool {
     [key.first(), key.second()]
         .iter()

@@ -1,6 +1,7 @@
 //! What is waited for until it is heard, word by word: workers among others that are played by hand, and moves that wait.
 //!
-//! Whoever is played says what the test has it say, no more: so each condition of `worker::unheard` has a test that fails without it.
+//! A worker that is played says what the test has it say, no more: so each condition of
+//! `worker::unheard` has a test that fails without it.
 //!
 //! Not here: whole clusters in which first packets wait (`unheard`).
 
@@ -217,7 +218,7 @@ fn a_block_that_is_claimed_again_for_a_switch_is_waited_for() {
     // Later flows of the host use the block, of which all have heard.
     assert!(!rig.waits(PORT + 1, 2));
     assert_eq!(rig.left(), [2]);
-    // One has forgotten it with somebody who is gone.
+    // One switch has forgotten it with a worker that is gone.
     rig.says(1, &[Message::BlockDoubted(block, group)]);
     rig.step();
     assert!(rig.waits(PORT + 2, 3), "replies that come in there would miss");
@@ -250,7 +251,7 @@ fn a_flow_waits_for_its_round_and_its_packets_with_it() {
     assert_eq!((rig.left(), rig.held()), (vec![2, 12], 1));
     rig.hears(0, round + 2);
     assert_eq!((rig.left(), rig.held()), (vec![3], 0));
-    // All are over, and others have their places, who wait anew.
+    // All are over, and other flows have their places, and wait in their turn.
     rig.members.now += 400 * SECOND;
     rig.steps(4);
     assert_eq!(rig.members.flows()[1], 0);
@@ -329,7 +330,7 @@ fn a_switch_that_was_never_met_is_waited_for_two_seconds() {
 }
 
 #[test]
-fn a_switch_that_begins_anew_has_heard_nothing() {
+fn a_switch_that_begins_again_has_heard_nothing() {
     let mut rig = rig(masquerade());
     let ([one], [two]) = (ports_at::<1>(0), ports_at::<1>(1));
     rig.feed(1, (one, 80), 1);
@@ -342,12 +343,12 @@ fn a_switch_that_begins_anew_has_heard_nothing() {
     rig.members.play(0, true);
     rig.step();
     rig.step();
-    let anew = rig.asked()[0].expect("it is told all, and asked");
+    let next = rig.asked()[0].expect("it is told all, and asked");
     rig.hears(1, round);
     assert_eq!((rig.held(), rig.left()), (2, vec![]), "the first is another now");
-    rig.hears(0, anew);
+    rig.hears(0, next);
     assert_eq!((rig.held(), rig.left()), (0, vec![1, 2]));
-    // Who was there is not waited for when it is gone.
+    // A switch that was there is not waited for when it is gone.
     rig.members.play(1, false);
     rig.step();
     assert!(!rig.waits(port_at(1, two + 1), 3));
@@ -402,7 +403,7 @@ fn a_group_does_not_move_before_what_waits_of_it_has_left() {
     members.runtime(0).order(everywhere(0, 2)).unwrap();
     step_others(&mut members, 20);
     assert_eq!(members.runtime(0).stats().held, waiting);
-    assert!(members.flows()[1] - there[1] <= early, "who waits stays");
+    assert!(members.flows()[1] - there[1] <= early, "a flow that waits stays");
     feed_others(&mut members, packets(2, FLOWS));
     assert!(
         left(&mut members).iter().all(|n| *n >= 100),

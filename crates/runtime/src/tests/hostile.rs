@@ -70,7 +70,7 @@ impl Tampering {
                 packet.frame_mut().copy_from_slice(&self.bytes);
                 packet.frame_mut()[0] = self.bytes[0] % 11;
             }
-            // A packet that nobody has said anything about, and nobody has parsed.
+            // A packet of which no record has said anything, and that no worker has parsed.
             (5, Kind::Empty) => {
                 packet.reset(self.bytes.len(), LinkType::Raw);
                 packet.frame_mut().copy_from_slice(&self.bytes);
@@ -203,7 +203,7 @@ fn a_state_that_is_none_is_refused_and_the_others_go_on() {
             "{stats:?}"
         );
         check_flows(&cluster);
-        // They begin anew.
+        // They begin again.
         feed(&mut cluster);
         assert_eq!(cluster.sent().len(), 16);
         cluster.now += 400 * SECOND;
@@ -230,8 +230,8 @@ proptest! {
         // Of two hosts, with the last.
         let ahead = if chain == 4 { 10 * HOUR } else { 0 };
         let mut cluster = cluster_of_clocks(2, &plan, 64, &[0, ahead]);
-        for (who, packet, order, tampering) in events {
-            // Port 5: held until somebody says 1.
+        for (worker, packet, order, tampering) in events {
+            // Port 5: held until a packet says 1.
             let port = if packet == 7 { 5 } else { 80 };
             let (flow, payload) = (1000 + u16::from(packet), [packet % 3]);
             let frame = udp(packet % 2 + 1, flow, 1, port, false, &payload);
@@ -241,7 +241,7 @@ proptest! {
                 cluster.runtimes[usize::from(order)].order(Order { selector: Selector::All, to }).unwrap();
             }
             cluster.now += 1000;
-            match who {
+            match worker {
                 0 => { cluster.switches[0].step(cluster.now); }
                 1 => { cluster.switches[1].step(cluster.now); }
                 other => {

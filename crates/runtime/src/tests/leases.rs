@@ -159,7 +159,7 @@ fn a_link_that_ends_suspends_and_a_view_removes() {
     members.settle();
     let before = sent(&mut members);
     members.feed(0, packets(1..9));
-    // Its flows are nobody's meanwhile.
+    // No runtime has its flows meanwhile.
     assert_eq!(members.flows(), vec![0, 4]);
     assert_eq!(
         (sent(&mut members) - before, members.dropped("runtime_busy")),
@@ -285,6 +285,122 @@ fn a_switch_that_joins_late_waits_from_then_on_to_be_told() {
     }
     assert_eq!(members.flows(), vec![4, 4]);
     members.check();
+}
+
+#[test]
+fn a_switch_that_begins_again_waits_for_each_runtime_of_its_view_and_no_time_decides() {
+    for is_removed in [false, true] {
+        let mut members = with_leases();
+        members.feed(0, packets(1..9));
+        assert_eq!(members.flows(), vec![4, 4]);
+        members.stop(0);
+        members.settle();
+        members.start(0);
+        members.switch(0).wait_to_be_told(LEASE / 2);
+        let second = view(2, &[(ALL[0], 2), (ALL[1], 1), (ALL[2], 1)]);
+        begin(&mut members, 0, 2, second.clone());
+        hear(&mut members, 1, &second);
+        hear(&mut members, 2, &second);
+        members.switch(0).port_mut(0).input.extend(packets(1..9));
+        // It does not hear one of them, for many times as long as it waits at most.
+        for _ in 0..100 {
+            members.now += LEASE / 4;
+            for _ in 0..4 {
+                members.now += 1000;
+                members.step(0);
+                members.step(2);
+            }
+        }
+        assert_eq!(members.flows(), vec![4, 4]);
+        assert_eq!(members.switch(0).port_mut(0).input.len(), 8);
+        assert!(!members.switch(0).is_linked());
+        let mut unheard = vec![];
+        let now = members.now;
+        let machine = members.switch(0).membership_mut().unwrap();
+        machine.unheard(now, |id, _| unheard.push(id));
+        assert_eq!(unheard, vec![ALL[1]]);
+        if is_removed {
+            let third = view(3, &[(ALL[0], 2), (ALL[2], 1)]);
+            hear(&mut members, 0, &third);
+            hear(&mut members, 2, &third);
+            for _ in 0..12 {
+                members.now += LEASE / 4;
+                for _ in 0..4 {
+                    members.now += 1000;
+                    members.step(0);
+                    members.step(2);
+                }
+            }
+            assert_eq!(members.runtime(1).stats().flows, 8, "the rest begins there");
+            hear(&mut members, 1, &third);
+        }
+        for _ in 0..12 {
+            members.now += LEASE / 4;
+            members.settle();
+        }
+        if !is_removed {
+            assert_eq!(members.flows(), vec![4, 4]);
+        }
+        assert!(members.switch(0).port_mut(0).input.is_empty());
+    }
+}
+
+#[test]
+fn a_runtime_joins_when_all_switches_that_run_hear_it_and_takes_no_groups_before() {
+    let (switches, runtimes) = (WorkerId::switch, WorkerId::runtime);
+    let ids = [switches(0), switches(1), runtimes(0), runtimes(1)];
+    let stands = |number, standing| {
+        let member = |id| Member {
+            id,
+            incarnation: Incarnation(1),
+            standing: if id == ids[2] { standing } else { Standing::Running },
+        };
+        View::new(number, ids.map(member).to_vec())
+    };
+    let first = stands(1, Standing::Joining);
+    let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    for (worker, id) in ids.into_iter().enumerate() {
+        members.start(worker);
+        let machine = Membership::new(id, Incarnation(1), TERM, first.clone());
+        match worker {
+            0 | 1 => members.switch(worker).begin_membership(machine),
+            _ => members.runtime(worker - 2).begin_membership(machine),
+        }
+    }
+    // The second switch does not hear it.
+    for _ in 0..40 {
+        members.now += LEASE / 4;
+        for _ in 0..4 {
+            members.now += 1000;
+            for worker in [0, 2, 3] {
+                members.step(worker);
+            }
+        }
+    }
+    let now = members.now;
+    let machine = members.runtime(0).membership_mut().unwrap();
+    assert!(machine.may_act(now), "the first one does");
+    assert!(!members.runtime(0).is_linked());
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    assert!(members.runtime(0).is_linked());
+    assert!(members.runtime(1).has_heard_leaving(0));
+    let second = stands(2, Standing::Running);
+    for worker in 0..4 {
+        let machine = match worker {
+            0 | 1 => members.switch(worker).membership_mut(),
+            _ => members.runtime(worker - 2).membership_mut(),
+        };
+        machine.unwrap().adopt(second.clone(), |_| ());
+        match worker {
+            0 | 1 => members.switch(worker).members(2, &[]),
+            _ => members.runtime(worker - 2).members(2, &[]),
+        }
+    }
+    members.settle();
+    assert!(!members.runtime(1).has_heard_leaving(0));
 }
 
 #[test]

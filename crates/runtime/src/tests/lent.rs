@@ -1,4 +1,5 @@
-//! Blocks that a runtime had lent with groups that moved, when it begins anew: nobody else gets them before they have come home.
+//! Blocks that a runtime had lent with groups that moved, when it begins again: no other group gets
+//! them before they have come home.
 
 use super::groups::{OURS, packet_of};
 use super::sessions::{Members, SECOND, WAIT, everywhere};
@@ -135,10 +136,10 @@ fn assert_all_blocks_come_home(mut members: Members) {
 
 #[test]
 fn what_a_runtime_that_begins_anew_had_lent_is_given_to_nobody_else() {
-    // Who begins anew with it: nobody, either switch, or both.
-    for anew in [&[][..], &[0], &[1], &[0, 1]] {
+    // The switches that begin again with it: none, either, or both.
+    for switches in [&[][..], &[0], &[1], &[0, 1]] {
         let mut members = after_a_move();
-        for switch in anew {
+        for switch in switches {
             members.start(*switch);
             members.switch(*switch).wait_to_be_told(WAIT);
         }
@@ -146,8 +147,8 @@ fn what_a_runtime_that_begins_anew_had_lent_is_given_to_nobody_else() {
         members.settle();
         // It takes hosts again, with other blocks.
         fill(&mut members, 1, 10..14);
-        assert_eq!(members.flows(), [4, 6], "{anew:?}");
-        assert_eq!(blocks(&mut members, 2), [10, 10], "{anew:?}");
+        assert_eq!(members.flows(), [4, 6], "{switches:?}");
+        assert_eq!(blocks(&mut members, 2), [10, 10], "{switches:?}");
         assert_eq!(
             (members.dropped("too_early"), members.dropped("no_runtime")),
             (0, 0)
@@ -204,7 +205,7 @@ fn a_block_comes_home_by_the_switches_that_knew_it() {
     let mut members = after_a_move();
     members.start(2);
     members.settle();
-    // The second switch begins anew, is told of the blocks, and says so.
+    // The second switch begins again, is told of the blocks, and says so.
     members.start(1);
     members.settle();
     assert_eq!(blocks(&mut members, 2), [6, 6]);

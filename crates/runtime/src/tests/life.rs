@@ -25,8 +25,8 @@ pub(super) struct Sent {
 }
 
 /// How long a host's group lives without a flow, and a flow (as long as [`Leaser`] has it), in seconds.
-const REST: u64 = 20;
-const FLOW: u64 = 10;
+pub(super) const REST: u64 = 20;
+pub(super) const FLOW: u64 = 10;
 const EARLY: u32 = 2;
 
 #[network_function]
@@ -67,12 +67,12 @@ impl NetworkFunction for Shy {
     }
 }
 
-fn of(host: u8, port: u16) -> (Side, Vec<u8>) {
+pub(super) fn of(host: u8, port: u16) -> (Side, Vec<u8>) {
     udp(host, port, 1, 80, false, &[0; 8])
 }
 
 /// By host, in order: how many packets it had sent with each that left.
-fn stamps(sent: &[super::Sent]) -> HashMap<u8, Vec<u32>> {
+pub(super) fn stamps(sent: &[super::Sent]) -> HashMap<u8, Vec<u32>> {
     let mut stamps: HashMap<u8, Vec<u32>> = HashMap::new();
     for (_, frame) in sent {
         let stamp = u32::from_be_bytes(frame[28..32].try_into().unwrap());
@@ -86,7 +86,7 @@ fn shy() -> Plan {
 }
 
 /// By runtime: groups, and those of them that rest.
-fn groups(cluster: &Cluster) -> Vec<(u64, u64)> {
+pub(super) fn groups(cluster: &Cluster) -> Vec<(u64, u64)> {
     let stats = cluster.runtimes.iter().map(|runtime| runtime.stats());
     stats.map(|stats| (stats.groups, stats.groups_resting)).collect()
 }
@@ -96,7 +96,7 @@ fn sum(cluster: &Cluster) -> (u64, u64) {
     all.fold((0, 0), |sum, groups| (sum.0 + groups.0, sum.1 + groups.1))
 }
 
-fn ended(cluster: &Cluster) -> u64 {
+pub(super) fn ended(cluster: &Cluster) -> u64 {
     counted(cluster, "ended")
 }
 
@@ -107,7 +107,7 @@ fn counted(cluster: &Cluster, name: &str) -> u64 {
     of_name.map(|named| named.count).sum()
 }
 
-fn pass(cluster: &mut Cluster, seconds: u64) {
+pub(super) fn pass(cluster: &mut Cluster, seconds: u64) {
     // Tick by tick, as far as that matters: a look finds what was due long ago, too.
     for _ in 0..seconds {
         cluster.now += SECOND;
@@ -116,7 +116,7 @@ fn pass(cluster: &mut Cluster, seconds: u64) {
 }
 
 impl Cluster {
-    fn assert_no_group_stays(&mut self) {
+    pub(super) fn assert_no_group_stays(&mut self) {
         pass(self, 2 * (REST + FLOW));
         self.check();
         for (number, runtime) in self.runtimes.iter().enumerate() {
@@ -132,7 +132,7 @@ impl Cluster {
         assert!(self.switches.iter().all(|switch| switch.stats().blocks == 0));
     }
 
-    fn move_everything(&mut self, from: usize, to: u16) {
+    pub(super) fn move_everything(&mut self, from: usize, to: u16) {
         let order = Order {
             selector: Selector::All,
             to: vec![to],
@@ -165,7 +165,7 @@ fn a_group_lives_on_without_flows_as_long_as_its_function_says() {
     let all: HashSet<_> = stamps(&cluster.sent()).into_iter().collect();
     let expected = [(1, vec![3, 4]), (2, vec![3, 4]), (3, vec![3]), (4, vec![3])];
     assert_eq!(all, expected.into_iter().collect());
-    // Of the others the time is over: they begin anew.
+    // Of the others the time is over: they begin again.
     pass(&mut cluster, 2);
     assert_eq!((ended(&cluster), cluster.routes()), (2, 2));
     cluster.feed(0, (1..5).map(|host| of(host, 1004)));
@@ -401,7 +401,7 @@ fn an_order_by_address_names_groups_without_flows_too() {
 }
 
 #[test]
-fn a_switch_that_begins_anew_is_told_of_it() {
+fn a_switch_that_begins_again_is_told_of_it() {
     let mut members = Members::all(2, 2, Policy::RoundRobin, shy());
     for _ in 0..2 {
         members.feed(0, (1..20).map(|host| of(host, 1000)));

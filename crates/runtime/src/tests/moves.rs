@@ -344,12 +344,13 @@ fn a_word_about_another_group_does_not_end_a_state() {
     assert_nothing_stays(&mut cluster);
 }
 
-/// Who dies while its groups are on their way; or both live, and have lost sight of each other.
+/// The end that dies while its groups are on their way; or both live, and have lost sight of each
+/// other.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Dead {
     Source,
     Target,
-    Nobody,
+    Neither,
 }
 
 /// A move that loses its other end behind so many single steps.
@@ -396,9 +397,9 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
             }
         }
     }
-    cluster.lose_sessions(if dead == Dead::Nobody { 2 } else { 0 });
+    cluster.lose_sessions(if dead == Dead::Neither { 2 } else { 0 });
     let flows_at = |cluster: &Cluster, runtime: usize| cluster.runtimes[runtime].flows(0, 100).0;
-    if dead == Dead::Nobody {
+    if dead == Dead::Neither {
         cluster.runtimes[source].peer_gone(target as u16);
         cluster.runtimes[target].peer_gone(source as u16);
         cluster.settle();
@@ -461,7 +462,8 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
             );
         }
     }
-    // Who comes back from the dead has flows that others have begun anew meanwhile; when those are over, nothing of that is left.
+    // A runtime that comes back from the dead has flows that others have begun again meanwhile;
+    // when those are over, nothing of that is left.
     for is_over in [false, true] {
         let before = cluster.sent().len();
         packets(&mut cluster);
@@ -490,7 +492,7 @@ fn a_move_whose_other_end_is_gone_ends() {
         plan(vec![factory::<Hosts>(), factory::<Meter>()]),
     ];
     for plan in &plans {
-        for dead in [Dead::Source, Dead::Target, Dead::Nobody] {
+        for dead in [Dead::Source, Dead::Target, Dead::Neither] {
             let each = if cfg!(miri) { 7 } else { 1 };
             for steps in (0..60).step_by(each) {
                 lose_after(steps, dead, plan);

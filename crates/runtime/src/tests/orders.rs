@@ -121,7 +121,7 @@ fn what_a_runtime_drained_meanwhile_refuses_is_offered_to_another() {
         "{receipt:?}"
     );
     assert_eq!(flows(&cluster), [0, 20, 40]);
-    // Who is named alone is the one that it is about.
+    // The order names one target: its groups are offered to no other.
     let number = cluster.runtimes[2].order(all(&[1])).unwrap();
     cluster.settle();
     let receipt = cluster.runtimes[2].receipt(number).unwrap();
@@ -132,7 +132,7 @@ fn what_a_runtime_drained_meanwhile_refuses_is_offered_to_another() {
 #[test]
 fn what_a_full_runtime_refuses_is_offered_once_to_one_that_takes_flows() {
     let mut cluster = of_three(6, 8);
-    // 1 has room for two more; 2, which nobody has named, for as many.
+    // 1 has room for two more; 2, which the order does not name, for as many.
     let number = cluster.runtimes[0].order_with(all(&[1]), &[2]).unwrap();
     let receipt = seen_through(&mut cluster, number);
     assert_eq!(
@@ -231,7 +231,8 @@ fn what_is_taken_back_is_not_offered_again() {
     all_go_on(cluster, 60);
 }
 
-/// Each hears of the others, also who comes later, and forgets with whoever goes.
+/// Each runtime hears of the others, also one that comes later, and forgets with each runtime that
+/// goes.
 #[test]
 fn runtimes_hear_who_takes_no_groups() {
     let mut cluster = of_three(2, 64);

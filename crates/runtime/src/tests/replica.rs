@@ -81,7 +81,7 @@ pub(super) fn reply(port: u16) -> (Side, Vec<u8>) {
 }
 
 /// By inside port: the stamps that left, in order.
-fn stamps(members: &mut Members) -> HashMap<u16, Vec<u32>> {
+pub(super) fn stamps(members: &mut Members) -> HashMap<u16, Vec<u32>> {
     stamps_of(members.sent())
 }
 
@@ -99,7 +99,7 @@ pub(super) fn stamps_of(sent: Vec<super::Sent>) -> HashMap<u16, Vec<u32>> {
     stamps
 }
 
-/// No flow has begun anew or gone back, and each packet left once.
+/// No flow has begun again or gone back, and each packet left once.
 fn assert_stamps_grow(members: &mut Members, what: &str) {
     for (port, mut stamps) in stamps(members) {
         let count = stamps.len();
@@ -110,7 +110,7 @@ fn assert_stamps_grow(members: &mut Members, what: &str) {
     }
 }
 
-fn stamped(switches: usize, runtimes: usize, policy: Policy) -> Members {
+pub(super) fn stamped(switches: usize, runtimes: usize, policy: Policy) -> Members {
     Members::copied(switches, runtimes, policy, plan(vec![factory::<Stamp>()]))
 }
 
@@ -283,7 +283,7 @@ fn a_replica_that_begins_anew_is_sent_all_again() {
     let mut members = stamped(1, 2, Policy::LeastLoaded);
     members.feed(0, (0..20).map(|n| out(3000 + n)));
     let before = members.flows()[0];
-    // At once: no step of the primary sees that nobody is there.
+    // At once: no step of the primary sees that the replica is gone.
     members.start(2);
     members.settle();
     assert_eq!(members.runtime(0).stats().protected_by, Some(1));
@@ -312,7 +312,8 @@ fn groups_and_their_blocks_go_on() {
     members.assert_nothing_stays();
 }
 
-/// A runtime fails with a switch, and both begin anew: the switch, which has never met the one that failed, hears of the copies. With another life in between, too.
+/// A runtime fails with a switch, and both begin again: the switch, which has never met the one
+/// that failed, hears of the copies. With another life in between, too.
 fn fail_with_a_switch(switches: usize, lives: usize, settles: bool) {
     let what = std::format!("{switches} switches, {lives} lives, {settles}");
     let mut members = Members::copied(switches, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
@@ -635,6 +636,47 @@ fn a_policy_that_changes_reorders_nothing() {
     members.settle();
     for (port, stamps) in stamps(&mut members) {
         assert_eq!(stamps, [1, 2, 3, 4, 5], "{port}");
+    }
+}
+
+#[test]
+fn a_session_in_which_nothing_was_heard_ends_no_flow() {
+    for is_broken in [false, true] {
+        let plan = plan(vec![factory::<Stamp>()]);
+        let mut members = Members::copying(Copying::default(), 1, 2, Policy::RoundRobin, plan);
+        members.feed(0, (0..60).map(|n| out(2000 + n)));
+        let before = members.flows();
+        let opened = |members: &mut Members| members.runtime(0).stats().flows_opened;
+        let elsewhere = opened(&mut members);
+        if is_broken {
+            crate::replica::BROKEN.set("sessions without a word say nothing");
+        }
+        // The second runtime is cut off; the heir does not know it yet, so it reports nothing.
+        let life = members.set_seen(2, 0);
+        members.now += 1000;
+        members.step(0);
+        members
+            .switch(0)
+            .port_mut(0)
+            .input
+            .extend((0..60).map(|n| out(2000 + n)));
+        members.now += 1000;
+        members.step(0);
+        // It is met, and its end of the link sees that the session before is over: so this one is, too.
+        for life in [life, 0] {
+            members.set_seen(2, life);
+            members.now += 1000;
+            members.step(0);
+        }
+        let switch = members.set_seen(0, 0);
+        members.now += 1000;
+        members.step(2);
+        members.set_seen(0, switch);
+        members.set_seen(2, life);
+        members.settle();
+        crate::replica::BROKEN.set("");
+        let is_as_before = (members.flows(), opened(&mut members)) == (before, elsewhere);
+        assert_eq!(is_as_before, !is_broken);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Workers that come and go: links as between processes, which copy, and whose sessions end when somebody does.
+//! Workers that come and go: links as between processes, which copy, and whose sessions end when a
+//! worker does.
 
 use super::flows::{Masquerade, Meter};
 use super::groups::{Leaser, Service, packets};
@@ -19,7 +20,7 @@ mod checks;
 mod random;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// How long switches that begin anew wait to be told, where not to be told is not what is tested.
+/// How long switches that begin again wait to be told, where not to be told is not what is tested.
 pub(super) const WAIT: u64 = 100_000 * SECOND;
 
 /// What is on its way from one worker to another: from which life of the one, to which of the other.
@@ -55,7 +56,7 @@ pub(super) struct Wire {
     ether: Rc<Ether>,
     incoming: Queue,
     outgoing: Queue,
-    /// Who this end is, who is at the other, and who that was when last looked.
+    /// The life of this end's worker, of the other end's, and the other one's when last looked.
     here: u64,
     there: Life,
     session: u64,
@@ -140,7 +141,7 @@ pub(super) struct Members {
     ether: Rc<Ether>,
     lives: Vec<Life>,
     begun: u64,
-    /// By who sends and who receives.
+    /// By sender and receiver.
     queues: HashMap<(usize, usize), Queue>,
     switches: Vec<Option<Switch<QueuePort, Wire>>>,
     runtimes: Vec<Option<Runtime<Wire>>>,
@@ -159,7 +160,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Nobody is there yet.
+    /// No worker is there yet.
     pub(super) fn none(switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let ether = Ether {
             pool: RefCell::new(pool(8192, 200)),
@@ -206,7 +207,7 @@ impl Members {
         }
     }
 
-    /// A worker begins, anew if it was there before.
+    /// A worker begins, again if it was there before.
     pub(super) fn start(&mut self, worker: usize) {
         self.stop(worker);
         self.begun += 1;
@@ -290,6 +291,11 @@ impl Members {
         }
     }
 
+    /// Others see a worker's sessions end (0), or begin as they were; it lives all the while. Answers what they saw.
+    pub(super) fn set_seen(&mut self, worker: usize, life: u64) -> u64 {
+        self.lives[worker].replace(life)
+    }
+
     /// A worker is gone, with all it had in hand.
     pub(super) fn stop(&mut self, worker: usize) {
         self.lives[worker].set(0);
@@ -332,7 +338,8 @@ impl Members {
         }
     }
 
-    /// Whether somebody is in a worker's place who is played by hand: takes no steps, and says what is given to [`Members::say`].
+    /// Whether a worker is played by hand, in the place of one that takes no steps: it says what is
+    /// given to [`Members::say`].
     pub(super) fn play(&mut self, worker: usize, is_there: bool) {
         self.begun += u64::from(is_there);
         self.lives[worker].set(if is_there { self.begun } else { 0 });
@@ -364,7 +371,7 @@ impl Members {
         }
     }
 
-    /// Nobody sees a worker while something is done; it lives.
+    /// No other worker sees this one while something is done; it lives.
     pub(super) fn cut_off(&mut self, worker: usize, meanwhile: impl FnOnce(&mut Self)) {
         let life = self.lives[worker].replace(0);
         meanwhile(self);
@@ -387,7 +394,7 @@ impl Members {
         }
     }
 
-    /// Steps everybody until nothing moves.
+    /// Steps every worker until nothing moves.
     pub(super) fn settle(&mut self) {
         let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
@@ -495,7 +502,7 @@ fn who_is_leaving_says_so_itself_and_is_chosen_when_nobody_else_is_there() {
         members.feed(0, (0..50).map(|n| out(1000 + n, 0)));
         assert_eq!(members.flows(), [0, 50], "{policy:?}");
         assert!(members.runtime(1).has_heard_leaving(0), "{policy:?}");
-        // A switch that begins anew hears it, too.
+        // A switch that begins again hears it, too.
         members.start(0);
         members.settle();
         members.feed(0, (0..50).map(|n| out(2000 + n, 0)));
@@ -533,7 +540,7 @@ fn flows_of_a_runtime_that_goes_begin_anew_at_once() {
         assert!(there > 300, "{policy:?}: {there}");
         assert_eq!(members.routes(), 2 * u64::from(flows));
         members.stop(2);
-        // In one step the switch notices, and routes packets of which some lead to nobody.
+        // In one step the switch notices, and routes packets of which some lead to no runtime.
         members
             .switch(0)
             .port_mut(0)
@@ -559,7 +566,7 @@ fn flows_of_a_runtime_that_goes_begin_anew_at_once() {
             "{policy:?}"
         );
         members.check();
-        // It comes again, and gets nothing that was the one's before; what both count begins anew.
+        // It comes again, and gets nothing that was the one's before; both count from 0 again.
         members.start(2);
         members.settle();
         assert_eq!(members.flows()[1], 0);

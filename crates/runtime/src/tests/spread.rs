@@ -15,7 +15,7 @@ use wire::packet::Kind;
 
 pub(super) type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
-/// Who is at the other end of a link.
+/// The session with the worker at the other end of a link.
 type Session = Rc<Cell<u64>>;
 
 /// One end of a link.
@@ -297,7 +297,7 @@ fn make(
 }
 
 impl Cluster {
-    /// Steps everybody until nothing moves.
+    /// Steps every worker until nothing moves.
     pub(super) fn settle(&mut self) {
         let mut idle = 0;
         let mut rounds = 0;
@@ -323,7 +323,7 @@ impl Cluster {
             session.set(now);
             for mut packet in queues.iter().flat_map(|queue| queue.take()) {
                 packet.set_kind(Kind::Empty);
-                // Whoever gets it first sends it home.
+                // The worker that gets it first sends it home.
                 queues[0].borrow_mut().push_back(packet);
             }
         }
@@ -504,7 +504,7 @@ fn blocks_lead_packets_from_outside_to_their_group() {
     cluster.feed(0, (1..20).map(|n| udp(n, 1000, 1, 80, false, b"")));
     let before: Vec<u64> = cluster.runtimes.iter().map(|r| r.stats().groups).collect();
     assert_eq!(before.iter().sum::<u64>(), 19);
-    // To each host's block, from somebody new.
+    // To each host's block, from a new host.
     let inbound = |n: u8| {
         let mut frame = Vec::new();
         etherparse::PacketBuilder::ipv4([198, 51, 100, 1], [203, 0, 113, 1], 64)

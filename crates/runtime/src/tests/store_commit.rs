@@ -1,7 +1,9 @@
 //! Packets that wait until a store has their flows: whatever leaves is there after all workers
 //! were killed, at any instant.
 
+use super::groups::Leaser;
 use super::lent::Lender;
+use super::life::{Shy, of};
 use super::replica::{Stamp, out, reply, stamps_of};
 use super::sessions::SECOND;
 use super::spread::Cluster;
@@ -14,17 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
 
 /// A number that follows from the last.
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    fn below(&mut self, most: usize) -> usize {
+    pub(super) fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) as usize % most
     }
 }
 
 /// A step of one worker.
-fn step_one(cluster: &mut Cluster, which: usize) {
+pub(super) fn step_one(cluster: &mut Cluster, which: usize) {
     cluster.now += 1000;
     let switches = cluster.switches.len();
     match which.checked_sub(switches) {
@@ -36,11 +38,15 @@ fn step_one(cluster: &mut Cluster, which: usize) {
     }
 }
 
-fn workers(cluster: &Cluster) -> usize {
+pub(super) fn workers(cluster: &Cluster) -> usize {
     cluster.switches.len() + cluster.runtimes.len()
 }
 
-fn inject(cluster: &mut Cluster, switch: usize, packets: impl IntoIterator<Item = (Side, Vec<u8>)>) {
+pub(super) fn inject(
+    cluster: &mut Cluster,
+    switch: usize,
+    packets: impl IntoIterator<Item = (Side, Vec<u8>)>,
+) {
     cluster.switches[switch].port_mut(0).input.extend(packets);
 }
 
@@ -207,9 +213,7 @@ fn lives(policy: Copied, seeds: u64, moves: bool) -> usize {
             wall += SECOND;
             let mut cluster = begin(switches, runtimes, &plan, draws.below(9) as u64 * SECOND, wall);
             let steps = 40 + draws.below(400);
-            let has_replies = policy == Copied::StoreCommit
-                && !moves
-                && !crate::replica::is_broken("the store is waited for");
+            let has_replies = policy == Copied::StoreCommit && BROKEN.get().is_empty();
             let known = wire.stamps.keys().copied().filter(|_| has_replies).collect();
             live(&mut cluster, &mut draws, steps, moves && runtimes > 1, &known);
             wire.see(&mut cluster);
@@ -249,10 +253,16 @@ fn what_has_left_is_there_after_any_instant_of_death() {
 
 #[test]
 fn a_flow_that_moves_is_at_one_runtime_after_any_instant_of_death() {
-    // A flow on its way may go back: docs/replication.md.
-    let twice = lives(Copied::StoreCommit, 60, true);
-    std::println!("with moves, {twice} stamps were given twice");
+    assert_eq!(lives(Copied::StoreCommit, 120, true), 0);
     lives(Copied::Store, 30, true);
+    for rule in [
+        "the target's records are waited for",
+        "the source's records are waited for",
+    ] {
+        BROKEN.set(rule);
+        assert_ne!(lives(Copied::StoreCommit, 120, true), 0, "{rule}");
+        BROKEN.set("");
+    }
 }
 
 /// By group, its block; of those whose packets have left.
@@ -308,7 +318,7 @@ fn blocks_given(switches: u8, runtimes: u16, seed: u64, moves: bool) {
             }
             let before = given.insert(host, (block, life));
             assert!(
-                moves || before.is_none_or(|(before, _)| before == block),
+                before.is_none_or(|(before, _)| before == block),
                 "seed {seed}, life {life}: host {host} has another block"
             );
         }
@@ -337,4 +347,55 @@ fn a_flow_that_nothing_waits_for_is_written_within_the_interval() {
     cluster.settle();
     // Deadlines and lazy bytes.
     assert_eq!(shop.with(|shelves| shelves.changes), changes + 20);
+}
+
+/// All die behind any change of a group's move: answers how many of its flows were lost.
+fn lost_by_moving(policy: Copied) -> u64 {
+    let mut lost = 0;
+    for left in 0..120 {
+        let shop = Shop::default();
+        let plan = stored_as(policy, vec![factory::<Leaser>(), factory::<Shy>()], &shop);
+        let mut cluster = begin(1, 2, &plan, 0, WALL);
+        cluster.feed(0, (1000..1014).map(|port| of(1, port)));
+        pass_interval(&mut cluster);
+        assert_eq!((flows(&cluster), shop.entries()), (12, 13));
+        let from = usize::from(cluster.runtimes[0].stats().flows == 0);
+        let (from, to) = match left % 2 {
+            0 => (from, 1 - from),
+            _ => (1 - from, from),
+        };
+        if left % 2 == 1 {
+            cluster.move_everything(to, from as u16);
+            pass_interval(&mut cluster);
+        }
+        shop.with(|shelves| shelves.left = Some(left / 2));
+        cluster.move_everything(from, to as u16);
+        pass_interval(&mut cluster);
+        drop(cluster);
+        shop.with(|shelves| shelves.left = None);
+        let mut cluster = begin(1, 2, &plan, 0, WALL + SECOND);
+        lost += 12 - flows(&cluster);
+        cluster.check();
+        pass_interval(&mut cluster);
+        if BROKEN.get().is_empty() {
+            assert_eq!(shop.entries(), 13, "behind {} changes", left / 2);
+        }
+    }
+    lost
+}
+
+#[test]
+fn a_group_is_whole_whenever_all_die_while_it_moves() {
+    for policy in [Copied::Store, Copied::StoreCommit] {
+        assert_eq!(lost_by_moving(policy), 0);
+        for rule in [
+            "what is coming is not read",
+            "a group's record goes first",
+            "the target's records are waited for",
+        ] {
+            BROKEN.set(rule);
+            assert_ne!(lost_by_moving(policy), 0, "{rule}");
+            BROKEN.set("");
+        }
+    }
 }

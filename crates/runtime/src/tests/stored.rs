@@ -38,7 +38,7 @@ pub(super) struct Shelves {
     /// Steps of the worker until a batch is there, and until it is told so.
     pub delay: [u32; 2],
     /// How many changes it takes before it dies; none: all.
-    left: Option<usize>,
+    pub left: Option<usize>,
     pub changes: usize,
 }
 
@@ -424,7 +424,7 @@ fn times_in_states_are_re_based() {
     assert!((9_990..10_010).contains(&age), "{age}");
 }
 
-/// By group: who has which block.
+/// A cluster whose groups lease blocks, on such a store.
 fn leased(switches: u8, runtimes: u16, shop: &Shop, ahead: u64, wall: u64) -> Cluster {
     let plan = stored(vec![factory::<Lender>()], shop);
     begin(switches, runtimes, &plan, ahead, wall)

@@ -31,7 +31,7 @@ fn packets(first: u8) -> impl Iterator<Item = (Side, Vec<u8>)> {
     (0..FLOWS).map(move |flow| udp(1, 1000 + u16::from(flow), 1, 80, false, &[first + flow]))
 }
 
-/// Everybody but the slow switch takes some turns.
+/// Every worker but the slow switch takes some turns.
 fn step_others(members: &mut Members) {
     for _ in 0..20 {
         members.now += 1000;
@@ -121,7 +121,7 @@ fn who_is_gone_is_not_waited_for_and_who_comes_is_told() {
     members.settle();
     let waited = left(&mut members).len();
     assert!(waited > 0 && members.runtime(0).stats().held == 0);
-    // One that begins anew is waited for until it has heard all there is.
+    // A switch that begins again is waited for until it has heard all there is.
     members.start(SLOW);
     step_others(&mut members);
     members.step(SLOW);

@@ -157,7 +157,7 @@ fn a_drop_behind_a_wait_and_a_flow_that_was_over_are_told() {
         second[4..],
         [format!("0 {odd:?} resumed"), format!("{dropped:?}")]
     );
-    // Long after its time, and before anybody has looked.
+    // Long after its time, and before the runtime has looked.
     runtime.links_mut()[0]
         .input
         .push_back(udp(1, 1, 1, 9, false, &[0, 1]));
@@ -170,7 +170,8 @@ fn a_drop_behind_a_wait_and_a_flow_that_was_over_are_told() {
             format!("{:?}", Meeting::Launched)
         ]
     );
-    // Nobody watches any more, and nobody may: as many traces as there may be.
+    // There are as many traces as there may be: a third is refused; and a watch that is taken back
+    // is not there.
     watch(&mut runtime, (2, 1), (1, 9));
     let budget = Arc::new(Budget::default());
     let third = What::Flow(Box::new(Trace::new(1, &[], budget, 1)));

@@ -1,8 +1,9 @@
 //! Words from workers of other processes may be anything: a switch among runtimes, and a runtime among switches, that say whatever they like.
 //!
-//! Whoever is at the other ends is made up here: words of every kind that name what is there and what is not, bytes that are none, packets that come back
-//! changed or not at all, sessions that end. Nobody panics, whatever is kept has its bound, every packet is accounted for, and when the others are gone
-//! nothing of theirs is left.
+//! The other ends are made up here: words of every kind that name what is there and what is not,
+//! bytes that are none, packets that come back changed or not at all, sessions that end. No worker
+//! panics, everything that is kept has its bound, every packet is accounted for, and when the
+//! others are gone nothing of theirs is left.
 //!
 //! Not here: what runtimes tell each other (`hostile`), where real moves are tampered with.
 
@@ -92,6 +93,8 @@ fn word() -> impl Strategy<Value = Message> {
         group().prop_map(Message::Taken),
         (block(), group()).prop_map(|(block, group)| Message::BlockDoubted(block, group)),
         (block(), runtime()).prop_map(|(block, runtime)| Message::BlockReturned(block, runtime)),
+        (block(), runtime(), runtime()).prop_map(|(block, home, to)| Message::BlockLent(block, home, to)),
+        runtime().prop_map(Message::LendsOver),
         (group(), says).prop_map(|(group, says)| Message::Switch(group, says)),
         Just(Message::AllTold),
     ];
@@ -113,7 +116,7 @@ enum Event {
     Sends(u8, u8, u16, Vec<u8>),
     /// It gives back some of what it got: as packets, with such notes, or as empty buffers.
     Returns(u8, u8, bool, u8),
-    /// It begins anew, or is gone.
+    /// It begins again, or is gone.
     Session(u8, bool),
     /// Everything moves, as far as it may.
     Order(u8),
@@ -138,7 +141,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(event, 1..100)
 }
 
-/// Somebody at the other end of a link, who has buffers of its own.
+/// A made-up worker at the other end of a link, with buffers of its own.
 struct Stranger {
     link: Link,
     pool: Pool,
@@ -267,7 +270,7 @@ impl Stranger {
         }
     }
 
-    /// What it said and nobody has read is lost with its session.
+    /// What it said and its peer has not read is lost with its session.
     fn renew(&mut self, is_there: bool) {
         for packet in self.link.outgoing.borrow_mut().iter_mut() {
             self.lost += u64::from(packet.kind() == Kind::Data);
@@ -389,13 +392,14 @@ proptest! {
             switch.step(now);
             let stats = switch.stats();
             prop_assert!(stats.routes <= u64::from(ROUTES) && stats.blocks <= 1 << 16, "{stats:?}");
-            // A frame of questions goes to each besides, and what is in its burst; words wait here, whoever does not read.
+            // A frame of questions goes to each besides, and what is in its burst; words wait here
+            // for a stranger that does not read.
             for stranger in &strangers[..3] {
                 let words = stranger.link.incoming.borrow().iter().filter(|p| p.kind() == Kind::Message).count();
-                prop_assert!(words <= DEPTH + 1, "{words} words for somebody who does not read");
+                prop_assert!(words <= DEPTH + 1, "{words} words for a stranger that does not read");
             }
         }
-        // Everybody is gone, and gives back what it had.
+        // Every stranger is gone, and gives back what it had.
         for (end, stranger) in strangers.iter_mut().enumerate() {
             if end < 3 {
                 stranger.renew(false);

@@ -2,9 +2,11 @@
 //!
 //! # Theory of operation
 //!
-//! Each worker has an eye, closed as a rule: no memory, and one look per burst whether it is open. A *watch* is handed to all
-//! workers of the cluster; it brings the memory for what it will see, and who asked for it fetches that now and then by handing over
-//! empty memory for full ([`Eye::swap`]). So a worker neither allocates nor waits for anybody, and what does not fit is counted.
+//! Each worker has an eye, closed as a rule: no memory, and one look per burst whether it is open.
+//! A *watch* is handed to all workers of the cluster; it brings the memory for what it will see,
+//! and the control thread fetches that now and then by handing over empty memory for full
+//! ([`Eye::swap`]). So a worker neither allocates nor waits for another thread, and what does not
+//! fit is counted.
 //!
 //! ```text
 //!   control thread ──watch(memory)──► worker: Eye ── sees ──► memory ──┐
@@ -29,7 +31,8 @@
 //! Invariants: a watch holds no packet and changes none but for its mark; memory does not grow; a closed eye costs a look per
 //! burst and nothing else (`established_flows_allocate_nothing_*`).
 //!
-//! Not here: who asks, and when a watch ends (`flowkeep`: control); what is printed of it.
+//! Not here: which watches there are, and when a watch ends (`flowkeep`: control); what is printed
+//! of it.
 
 pub mod bpf;
 pub mod capture;
@@ -54,7 +57,7 @@ pub const KEYS_MAX: usize = 8;
 
 const _: () = assert!(WATCHED.count_ones() as usize == TRACES_MAX);
 
-/// Who sees.
+/// The worker that sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
     /// A switch, by its number.
@@ -94,7 +97,7 @@ pub struct Seen {
     pub frames: Frames,
 }
 
-/// What a worker sees. There is one while anybody watches.
+/// What a worker sees. There is one while there are watches.
 #[derive(Debug)]
 pub struct Eye {
     worker: Worker,
@@ -239,7 +242,7 @@ impl Eye {
         }
     }
 
-    /// A port has brought packets. Nobody has looked at them.
+    /// A port has brought packets. No worker has looked at them.
     pub(crate) fn came(&mut self, packets: &[wire::PacketBox], port: u8) {
         for capture in self.captures() {
             packets.iter().for_each(|packet| capture.come(packet, port));

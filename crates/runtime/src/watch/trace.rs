@@ -1,7 +1,8 @@
 //! One flow's packets, step by step.
 //!
-//! A trace begins with the key somebody asked for and learns the flow's others: from the actor that has it, from the second key when the
-//! flow is settled, and at a switch from the flow's packets as they leave, so that replies are known before they come.
+//! A trace begins with the key that the operator asked for and learns the flow's others: from the
+//! actor that has it, from the second key when the flow is settled, and at a switch from the flow's
+//! packets as they leave, so that replies are known before they come.
 //!
 //! Bounds: so many packets ([`Budget`]), so many steps between two visits, [`KEYS_MAX`] keys.
 
@@ -56,7 +57,7 @@ pub enum Meeting {
     Launched,
     /// It was there, and a call of it waits: the packet queues behind.
     Queued,
-    /// It was there and its time was over: it ends, and the packet opens the flow anew.
+    /// It was there and its time was over: it ends, and the packet opens the flow again.
     Expired,
 }
 

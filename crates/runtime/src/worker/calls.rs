@@ -7,6 +7,7 @@ use crate::chain::COPIED_MAX;
 use crate::env::Port;
 use crate::flows::actor::Phase;
 use crate::replica::policy::{Policy, STORED_MAX};
+use crate::replica::sender::Unfit;
 use crate::runner::change::{ASKED, Before, ChangeError, ChangeState, CutFlow, LOOKS, Prepared};
 use crate::runner::{Call, Job, Woken, middle};
 use alloc::boxed::Box;
@@ -121,6 +122,24 @@ impl<P: Port> Runtime<P> {
         let is_committed = self.core.runner.commit_change(&self.core.flows);
         self.core.copy_as_configured();
         is_committed
+    }
+
+    /// Which runtime is to keep the copies of this one's flows; `None`: the one that the layout
+    /// says.
+    ///
+    /// # Errors
+    /// It cannot; the text says why, and nothing has changed.
+    pub fn set_replica(&mut self, replica: Option<u16>) -> Result<(), String> {
+        let number = replica.unwrap_or_default();
+        self.core.order_replica(replica).map_err(|why| match why {
+            Unfit::NoCopies => "no copies are kept here; write `policy = \"commit\"` below `[replication]` into the configuration, \
+                                and start it again"
+                .into(),
+            Unfit::NotThere => format!("runtime {number} is not there, or is not met; `flowkeep status` shows its links"),
+            Unfit::SameProcess => {
+                format!("runtime {number} would fail with the flows that it is to protect: name one of another process")
+            }
+        })
     }
 
     /// What is copied of a chain's flows from now on; `None`: what the settings say. Until the next change of configuration.

@@ -29,7 +29,7 @@ impl Lane {
         Lane {
             key: FlowKey::default(),
             hash: 0,
-            candidate: NOBODY,
+            candidate: NOT_FOUND,
             way: Orientation::Along,
             refused: Some(reason),
         }
@@ -37,7 +37,7 @@ impl Lane {
 }
 
 /// In [`Lane::candidate`]: the table has nothing like it.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NOT_FOUND: u32 = u32::MAX;
 
 impl<P: Port> Runtime<P> {
     #[cold]
@@ -124,7 +124,7 @@ impl<P: Port> Runtime<P> {
             packets
                 .iter()
                 .zip(lanes)
-                .filter(|(_, lane)| lane.candidate == NOBODY && lane.refused.is_none())
+                .filter(|(_, lane)| lane.candidate == NOT_FOUND && lane.refused.is_none())
         };
         self.core.flows.prefetch_free(unknown);
         let mut groups = ArrayVec::<u64, BURST>::new();
@@ -166,7 +166,7 @@ impl<P: Port> Runtime<P> {
             key,
             hash,
             way,
-            candidate: NOBODY,
+            candidate: NOT_FOUND,
             refused: None,
         })
     }
@@ -174,7 +174,7 @@ impl<P: Port> Runtime<P> {
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
     fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
-        if lane.candidate != NOBODY && self.core.flows.has_key(lane.candidate, &lane.key) {
+        if lane.candidate != NOT_FOUND && self.core.flows.has_key(lane.candidate, &lane.key) {
             let header = self.core.flows.header(lane.candidate >> 1);
             let is_second = lane.candidate & 1 != 0;
             if header.is_active_under(self.core.runner.young())
@@ -228,7 +228,8 @@ impl<P: Port> Runtime<P> {
         self.core.begin_seen(actor, packet, direction);
     }
 
-    /// A flow whose time was over before this packet came, though nobody had looked: the packet opens it anew.
+    /// A flow whose time was over before this packet came, though the runtime had not looked: the
+    /// packet opens it again.
     #[cold]
     fn renew(&mut self, packet: PacketBox, actor: u32, lane: &Lane, link: usize) {
         // What ends here has not seen this packet.
@@ -269,7 +270,7 @@ impl<P: Port> Runtime<P> {
                     key,
                     hash,
                     way,
-                    candidate: NOBODY,
+                    candidate: NOT_FOUND,
                     refused: None,
                 },
                 link,
@@ -336,15 +337,21 @@ impl<P: Port> Runtime<P> {
             let lane = self.identify(&mut packet);
             self.core.out.count_consumed(link);
             match lane {
-                Ok(lane) if self.moves.is_idle() && self.core.find(lane.hash, &lane.key).is_none() => {
-                    self.decline(packet, &lane, reason);
-                }
+                Ok(lane) if !self.is_known(&packet, &lane) => self.decline(packet, &lane, reason),
                 _ => self.core.out.drop_packet(packet, reason),
             }
         }
     }
 
-    /// Refuses a packet that would open a flow. The switch made a route for it, which nobody else would end.
+    /// Whether a flow is there, or its group is on its way: the end of either ends the route.
+    fn is_known(&mut self, packet: &PacketBox, lane: &Lane) -> bool {
+        let group = self.core.group_of(packet, lane.key);
+        self.moves.is_moving(&group, &self.core.settings.seed)
+            || self.core.find(lane.hash, &lane.key).is_some()
+    }
+
+    /// Refuses a packet that would open a flow. The switch made a route for it, which no other word
+    /// would end.
     #[cold]
     fn decline(&mut self, packet: PacketBox, lane: &Lane, reason: DropReason) {
         let group = self.core.group_of(&packet, lane.key);

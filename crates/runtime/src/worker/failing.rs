@@ -25,7 +25,8 @@
 //!
 //! Invariants: each buffer has one owner; each packet that the runtime had is counted as lost, once.
 //!
-//! Not here: who has it fail, and sees that the others have noticed (the process that it runs in); what they do then (`switch::recovery`, `replica`).
+//! Not here: the process that it runs in has it fail, and sees that the others have noticed; what
+//! they do then (`switch::recovery`, `replica`).
 
 use super::Runtime;
 use crate::env::{Burst, Port, give_or_keep};

@@ -85,6 +85,10 @@ impl<P: Port> Runtime<P> {
                 Message::BlockReturned(block, home) if home.0 == self.core.settings.info.runtime => {
                     self.moves.hear_returned(&mut self.core, block, link);
                 }
+                Message::BlockLent(block, home, to) if to.0 == self.core.settings.info.runtime => {
+                    self.core.hear_lent(link, block, home);
+                }
+                Message::LendsOver(home) => self.core.hear_lends_over(link, home),
                 Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
                 Message::AllTold => self.core.hear_all_told(link),
                 Message::Heir(failed, life) => self.keeper.note_heir(link, failed, life),

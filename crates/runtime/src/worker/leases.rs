@@ -148,6 +148,7 @@ impl<P: Port> Runtime<P> {
         if self.core.now >= self.lease_any && !planted::is("runtime_without_lease") {
             self.core.out.drop_unleased();
         }
-        self.core.out.transmit(&mut self.links, &mut self.peers);
+        let known = &self.core.sessions.runtimes;
+        self.core.out.transmit(&mut self.links, &mut self.peers, known);
     }
 }

@@ -1,4 +1,4 @@
-//! A runtime's links, for whoever drives it: keys that change, figures, descriptors.
+//! A runtime's links, for its caller: keys that change, figures, descriptors.
 //!
 //! Not here: sessions (`sessions`), what goes over a link.
 

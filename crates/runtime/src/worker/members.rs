@@ -7,6 +7,7 @@ use crate::env::Port;
 use crate::members::{Leases, WorkerGone};
 use crate::record::Record;
 use protocols::membership::{Membership, Role, Standing};
+use protocols::ownership::Switches;
 
 impl<P: Port> Runtime<P> {
     /// Begins to act by leases and views. To be called before the first step, behind [`Runtime::join`].
@@ -17,6 +18,7 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.view = leases.machine.view().number;
         self.leases = Some(leases);
         self.refresh_leases();
+        self.note_standings();
         for runtime in 0..self.peers.len() {
             if self.core.sessions.runtimes[runtime] != 0 {
                 self.core
@@ -26,7 +28,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Its membership, for who hears the coordinator. What has changed in it is in force with [`Runtime::members`].
+    /// Its membership, for the caller that hears the coordinator. What has changed in it is in
+    /// force with [`Runtime::members`].
     pub fn membership_mut(&mut self) -> Option<&mut Membership> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }
@@ -61,6 +64,7 @@ impl<P: Port> Runtime<P> {
             }
         }
         self.refresh_leases();
+        self.note_standings();
         if let Some(leases) = &self.leases
             && leases.standing(leases.machine.me(), leases.life()) == Some(Standing::Leaving)
         {
@@ -68,13 +72,31 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// How this runtime stands, and which switches run.
+    fn note_standings(&mut self) {
+        let Some(leases) = &self.leases else {
+            return;
+        };
+        let own = leases.standing(leases.machine.me(), leases.life());
+        self.core.sessions.is_joining = own == Some(Standing::Joining);
+        let running = leases.machine.view().switches();
+        let running = running.filter(|switch| switch.standing != Standing::Joining);
+        self.core.sessions.running = running.fold(Switches::NONE, |all, switch| {
+            u8::try_from(switch.id.number).map_or(all, |number| all.with(number))
+        });
+    }
+
     /// The newest view that it has been told of; 0 before the first.
     pub fn view_number(&self) -> u32 {
         self.core.sessions.view
     }
 
-    /// Whether it may act, and knows what it must before groups may begin here.
+    /// Whether it may act, all switches that run hear it, and it knows what it must before groups may begin here.
     pub fn is_linked(&self) -> bool {
-        self.core.now < self.lease_any && !self.core.sessions.is_beginning()
+        let now = self.core.now;
+        let leases = self.leases.as_ref();
+        now < self.lease_any
+            && leases.is_none_or(|leases| leases.machine.has_all_leases(now))
+            && !self.core.sessions.is_beginning()
     }
 }

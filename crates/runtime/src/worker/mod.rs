@@ -32,6 +32,7 @@ mod leases;
 mod links;
 mod members;
 mod moving;
+mod objects;
 pub mod parking;
 mod sessions;
 mod view;
@@ -43,6 +44,7 @@ use crate::flows::{FlowStore, Room};
 use crate::fragments::Tracker;
 use crate::members::Leases;
 use crate::mobility::Moves;
+use crate::objects::SharedObjects;
 use crate::outbox::{Outbox, Shape};
 use crate::parts::Core;
 use crate::parts::presence::Sessions;
@@ -77,6 +79,8 @@ pub struct Runtime<P: Port> {
     core: Core,
     moves: Moves,
     keeper: Keeper,
+    /// Where some function shares objects, once their view is known.
+    objects: Option<Box<SharedObjects>>,
     received: u64,
     stalls: u64,
     /// Of a runtime that acts by leases and views.
@@ -87,8 +91,9 @@ pub struct Runtime<P: Port> {
     lease_due: u64,
 }
 
-/// What the frame in hand has for packets to come goes home: the memory of a pool that misses buffers is left to whoever has them, for ever ([`Pool`]), and tests
-/// and simulations make thousands of runtimes.
+/// What the frame in hand has for packets to come goes home: a pool that misses buffers leaves its
+/// memory to their holders, for ever ([`Pool`]), and tests and simulations make thousands of
+/// runtimes.
 impl<P: Port> Drop for Runtime<P> {
     fn drop(&mut self) {
         let spares = self.core.runner.take_spares();
@@ -192,6 +197,7 @@ impl<P: Port> Runtime<P> {
             core: Core::new(settings, flows, runner, out, sessions),
             moves: Moves::new(),
             keeper: Keeper::default(),
+            objects: None,
             peers: Vec::new(),
             leases: None,
             lease_until: links.iter().map(|_| u64::MAX).collect(),
@@ -203,6 +209,9 @@ impl<P: Port> Runtime<P> {
         };
         if runtime.core.open_ledger() {
             runtime.restore();
+        }
+        if runtime.core.settings.switches == 0 {
+            runtime.share_alone();
         }
         runtime
     }
@@ -248,6 +257,9 @@ impl<P: Port> Runtime<P> {
                 self.take_up(0, &mut burst);
             }
             self.core.runner.look_for_changes();
+            if self.objects.is_some() {
+                work.other += self.share();
+            }
             work.other += self.wake(BURST_WAKES);
             if self.fragments.expire(self.core.now) {
                 work.other += self.drop_fragments();
@@ -258,6 +270,7 @@ impl<P: Port> Runtime<P> {
             work.other += self.walk();
             work.other += self.go_on_moving();
             work.other += self.go_on_telling();
+            work.other += self.core.see_to_pools();
             work.other += self.core.release_held();
             if self.keeper.has_work() {
                 work.other += self.keeper.go_on(&mut self.core);
@@ -268,6 +281,9 @@ impl<P: Port> Runtime<P> {
             // Buffers come home from other runtimes, too.
             work.other += self.hear_runtimes();
             self.stalls += 1;
+        }
+        if self.objects.is_some() {
+            work.other += self.share();
         }
         self.keeper.acknowledge(&mut self.core);
         self.core.runner.variables_mut().step(self.core.now);
@@ -370,7 +386,8 @@ impl<P: Port> Runtime<P> {
             .chain(self.links.iter().filter_map(Port::next_at))
             .chain(self.core.runner.variables().next_at())
             .chain(self.core.ledger.next_at())
-            .chain(self.core.look_at_store_at())
+            .chain(self.core.look_at_store_at(self.moves.waits_for_store()))
+            .chain(self.objects.as_ref().and_then(|objects| objects.next_at()))
             .min()
     }
 
@@ -429,6 +446,20 @@ impl<P: Port> Runtime<P> {
         }
     }
 
+    /// What operators have said to functions that another runtime is to hear, too: the function's
+    /// name, and words for [`Runtime::command`].
+    pub fn said(&self) -> Vec<(String, Vec<String>)> {
+        let stages = self.core.runner.stages();
+        let each = stages.names.iter().zip(&stages.functions);
+        each.flat_map(|(name, function)| function.said().into_iter().map(|words| (name.clone(), words)))
+            .collect()
+    }
+
+    /// Packets received so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
     /// The numbers so far.
     pub fn stats(&self) -> RuntimeStats {
         let mut dropped = Vec::new();
@@ -480,10 +511,13 @@ impl<P: Port> Runtime<P> {
                 + self.fragments.held() as u64,
             dropped,
             counters,
+            pools: self.core.pool_stats(),
             protected_by: self.core.protected_by(),
             protected_flows: self.core.sender.flows(),
             protection_took: self.core.sender.took(),
             recoveries: self.keeper.receipts().to_vec(),
+            move_pauses: self.moves.pauses(),
+            recovery_times: self.keeper.recovery_times(),
             unprotected: self.core.sender.unprotected(),
             copies: self.keeper.copies(),
             recovered: self.keeper.recovered(),

@@ -23,6 +23,22 @@ impl<P: Port> Runtime<P> {
         self.core.choose_replica();
     }
 
+    /// Another link was laid to a runtime that was not there. `rank`: how good a place it is for
+    /// copies, as in [`Settings::replica_ranks`](crate::Settings).
+    pub fn relaid(&mut self, runtime: u16, rank: Option<u8>) {
+        let place = usize::from(runtime);
+        let Some(Some(link)) = self.peers.get(place) else {
+            return;
+        };
+        let has_other_clock = link.has_other_clock();
+        self.keeper.set_clock(place, has_other_clock);
+        self.moves.set_clock(place, has_other_clock);
+        if let Some(known) = self.core.settings.replica_ranks.get_mut(place) {
+            *known = rank;
+        }
+        self.core.choose_replica();
+    }
+
     /// Reads what other runtimes say and hand over.
     #[inline]
     pub(super) fn hear_runtimes(&mut self) -> usize {
@@ -70,6 +86,11 @@ impl<P: Port> Runtime<P> {
                         if let Some((copy, rest)) = Record::read_copy(bytes) {
                             bytes = rest;
                             self.keeper.take(&mut self.core, peer, copy);
+                            continue;
+                        }
+                        if let Some((is_last, piece, rest)) = Record::read_object(bytes) {
+                            bytes = rest;
+                            self.take_object(peer, is_last, piece);
                             continue;
                         }
                         let Some(rest) = self.moves.read_record(&mut self.core, peer, bytes) else {

@@ -1,7 +1,7 @@
 //! A runtime that ends while its cluster goes on, and one that begins in its place.
 //!
 //! ```text
-//!   leaving ─► its groups move away ─► nobody chooses it ─► empty: no flow, packet, word, nor buffer away ─► taken apart
+//!   leaving ─► its groups move away ─► no switch chooses it ─► empty: no flow, packet, word, nor buffer away ─► taken apart
 //!                                     its links' ends, its functions and what it has counted ─► the next of its number
 //! ```
 //!
@@ -9,7 +9,8 @@
 //! back to the pool it is of. What they and the runtime have counted goes on, so that figures never go back. Memory for flows, groups and
 //! packets goes with the runtime.
 //!
-//! Not here: who sees to that it becomes empty, and that nobody sends to it any more (the process that it runs in).
+//! Not here: that it becomes empty, and that no worker sends to it any more (the process that it
+//! runs in sees to both).
 
 use super::Runtime;
 use super::change::Prepared;

@@ -1,4 +1,5 @@
-//! Who is at the other ends of a runtime's links: switches that begin anew, and runtimes that go.
+//! The workers at the other ends of a runtime's links: switches that begin again, and runtimes that
+//! go.
 //!
 //! # Theory of operation
 //!
@@ -8,15 +9,18 @@
 //!   a runtime's session ends ─► moves from and to it are settled (`migrate`)
 //! ```
 //!
-//! A switch that begins anew knows no routes, and waits for *all told* before it reads its ports. What is told is what is true when it is
-//! told: a flow that ends later says so as ever, one that begins later was routed by the switch itself, and a second key or block that is new is
-//! told as ever. Groups do not begin to move meanwhile; those on their way are told of as their source knows them, route first and then where to.
+//! A switch that begins again knows no routes, and waits for *all told* before it reads its ports.
+//! What is told is what is true when it is told: a flow that ends later says so as ever, one that
+//! begins later was routed by the switch itself, and a second key or block that is new is told as
+//! ever. Groups do not begin to move meanwhile; those on their way are told of as their source
+//! knows them, route first and then where to.
 //!
-//! A switch that is gone cannot be waited for: what was on the way from it has come, and nothing of anybody is left in it. So to a group that
-//! moves it has answered (`Moves::switch_gone`).
+//! A switch that is gone cannot be waited for: what was on the way from it has come, and it holds
+//! nothing more of any group. So to a group that moves it has answered (`Moves::switch_gone`).
 //!
-//! *Leaving* is said to the other runtimes, too: who gives an order at one process knows by that who takes flows at others. It is a hint: who is asked
-//! answers for itself.
+//! *Leaving* is said to the other runtimes, too: a process that gives an order knows by that which
+//! runtimes of other processes take flows. It is a hint: a runtime that is asked answers for
+//! itself.
 //!
 //! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's, and ends here; flow by flow, some a step, those that
 //! wait when their call is over.
@@ -24,12 +28,15 @@
 //! *A switch that is met again* may have let this runtime go, and flows that are here may have gone on elsewhere. So no packet leaves by it, and what
 //! waited for it is dropped, until it, and all others that are met again, have said which groups are another's (their *all told* is behind that), and those have ended here.
 //!
-//! *A runtime that begins anew among others* does not know which blocks of its pool its forerunner had lent with groups that have moved. It waits until every switch has told it (those
-//! that are not there: for a time), says meanwhile that it is leaving, takes no groups and begins none (`too_early`): what it would hand out may be in use. A block that it was
-//! told of comes home by way of those switches that told of it.
+//! *A runtime that begins again among others* does not know which blocks of its pool its forerunner
+//! had lent with groups that have moved. It waits until every switch has told it (those that are
+//! not there: for a time), says meanwhile that it is leaving, takes no groups and begins none
+//! (`too_early`): what it would hand out may be in use. A block that it was told of comes home by
+//! way of those switches that told of it.
 //!
-//! *Blocks that switches ask about*, or may have forgotten with somebody who is gone, are told as they are then: here (`BlockClaimed`) or not (`BlockDoubted`), or, while their
-//! group is on its way, when that is over. No group begins to move before that is told.
+//! *Blocks that switches ask about*, or may have forgotten with a worker that is gone, are told as
+//! they are then: here (`BlockClaimed`) or not (`BlockDoubted`), or, while their group is on its
+//! way, when that is over. No group begins to move before that is told.
 //!
 //! A ring's other end was there from the beginning, and of one that begins with this runtime there is nothing to tell: it costs nothing.
 //!
@@ -87,6 +94,8 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.telling.retain(|telling| telling.link != link);
         self.core.sessions.settling = self.core.sessions.settling.without(link as u8);
         self.core.out.session_over(link, session != 0);
+        self.core.switch_over(link as u8);
+        self.moves.returned_without(&mut self.core, link as u8);
         if let Some(beginning) = &mut self.core.sessions.beginning {
             beginning.told = beginning.told.without(link as u8);
         }
@@ -136,7 +145,12 @@ impl<P: Port> Runtime<P> {
         let before = core::mem::replace(&mut self.core.sessions.runtimes[runtime], session);
         if before != 0 {
             self.peer_gone(runtime as u16);
+            if let Some(objects) = &mut self.objects {
+                objects.peer_gone(runtime);
+            }
         }
+        // What was not sent was for the life before.
+        self.moves.forget_outgoing(&mut self.core, runtime as u16);
         self.core.sessions.note_leaving(runtime, false);
         if session != 0 {
             self.greet_runtime(runtime);
@@ -160,6 +174,9 @@ impl<P: Port> Runtime<P> {
     pub(super) fn go_on_telling(&mut self) -> usize {
         if self.core.sessions.is_beginning() {
             self.core.go_on_beginning();
+            if !self.core.sessions.is_beginning() {
+                self.moves.forget_returned(&self.core);
+            }
         }
         if self.core.sessions.has_said_leaving != self.core.takes_no_groups() {
             self.say_leaving();
@@ -338,7 +355,7 @@ impl<P: Port> Runtime<P> {
                         let blocks: Vec<Block> = self.core.flows.owners.of(&group).collect();
                         self.moves.drop_copy(&mut self.core, group);
                         for block in blocks {
-                            // The other may have begun anew, with others.
+                            // The other may have begun again, with other blocks.
                             self.core.out.announce(Message::BlockDoubted(block, group));
                         }
                     }

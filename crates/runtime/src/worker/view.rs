@@ -15,9 +15,9 @@ pub struct FlowView {
     pub runtime: u16,
     /// The key its first packet had.
     pub key: FlowKey,
-    /// Who sent the first packet.
+    /// The endpoint that sent the first packet.
     pub source: Endpoint,
-    /// To whom.
+    /// The endpoint that it was for.
     pub destination: Endpoint,
     /// How the first packet left, if the chain translated it: source and destination.
     pub translated: Option<(Endpoint, Endpoint)>,
@@ -55,7 +55,7 @@ pub struct FlowEnds {
     pub is_from_outside: bool,
     /// Whether the first packet's call waits, so that it is not known yet if this is a flow at all.
     pub is_undecided: bool,
-    /// Who sent the first packet, and to whom.
+    /// Source and destination of the first packet.
     pub ends: (Endpoint, Endpoint),
     /// The same as the first packet left, if the chain translated it.
     pub translated: Option<(Endpoint, Endpoint)>,

@@ -3,7 +3,7 @@
 //! Not here: what is seen in a chain ([`crate::runner`]), what is kept of it ([`crate::watch`]).
 
 use super::Runtime;
-use super::data::{Lane, NOBODY};
+use super::data::{Lane, NOT_FOUND};
 use crate::env::{Burst, Port};
 use crate::watch::flows::{FlowEvent, Follower};
 use crate::watch::trace::Event;
@@ -81,12 +81,12 @@ impl<P: Port> Runtime<P> {
         names.collect()
     }
 
-    /// Marks packets of a burst that somebody watches, and sends them the rare way.
+    /// Marks packets of a burst that are watched, and sends them the rare way.
     #[cold]
     pub(super) fn look_out(&mut self, burst: &mut Burst, lanes: &mut [Lane]) {
         for (packet, lane) in burst.iter_mut().zip(lanes) {
             if self.is_watched(packet, &lane.key) {
-                lane.candidate = NOBODY;
+                lane.candidate = NOT_FOUND;
             }
         }
     }

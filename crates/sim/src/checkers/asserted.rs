@@ -1,6 +1,7 @@
 //! What the code asserts of itself: a panic is found like anything else, with its seed, and is made small.
 //!
-//! The text of the assertion is the finding. Nobody else hears of it: threads that simulate say nothing on their own.
+//! The text of the assertion is the finding. It is told nowhere else: threads that simulate say
+//! nothing on their own.
 
 use super::Violation;
 use std::cell::Cell;

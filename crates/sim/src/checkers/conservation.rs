@@ -34,7 +34,7 @@ pub(crate) struct Figures {
     pub past_runtimes: Vec<RuntimeStats>,
     /// Packets that may be lost with them, and with sessions that ended.
     pub losses: u64,
-    /// Packets that links lost, and counted: they were for nobody.
+    /// Packets that links lost, and counted: they were for no worker.
     pub unsent: u64,
     /// What was seen from outside: frames taken in and sent.
     pub entered: u64,

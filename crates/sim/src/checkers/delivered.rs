@@ -1,10 +1,13 @@
-//! What users see of 1, 2 and 6: a packet leaves with the bytes it came with, for whom it is meant; answers reach who asked, and
-//! nobody else's packets come in.
+//! What users see of 1, 2 and 6: a packet leaves with the bytes it came with, for the host that it
+//! is meant for; answers reach the host that asked, and no other host's packets come in.
 //!
-//! An answer goes where its external endpoint leads *now*. If the mapping it was for is over and the endpoint is another host's since (which showed when that host sent
-//! by it, or shows in the runtimes' tables: what it sent may still be within the cluster), the answer is late, and goes there, as with every NAT. Likewise an error from inside
-//! about what came for a mapping that is over quotes the one that its flow has now. Both happen when flows end or a runtime begins anew; nothing else that goes to somebody else
-//! is let pass: the endpoint has to be that one's, and nobody else's, at that time.
+//! An answer goes where its external endpoint leads *now*. The mapping that it was for may be over,
+//! and the endpoint another host's since. (That showed when that host sent by it, or shows in the
+//! runtimes' tables: what it sent may still be within the cluster.) Then the answer is late, and
+//! goes there, as with every NAT. Likewise an error from inside about what came for a mapping that
+//! is over quotes the one that its flow has now. Both happen when flows end or a runtime begins
+//! again; nothing else that goes to another host is let pass: the endpoint has to be that host's
+//! alone at that time.
 
 use super::{Sighting, Violation, endpoints};
 use crate::frame::{End, Head, Transport};
@@ -16,7 +19,7 @@ use wire::Endpoint;
 
 const NAME: &str = "delivered";
 
-/// Who was last seen with which external endpoint, by protocol.
+/// By protocol and external endpoint: the inside endpoint that was last seen with it.
 #[derive(Default)]
 pub(crate) struct Delivered {
     holders: BTreeMap<(u8, End), End>,
@@ -25,7 +28,8 @@ pub(crate) struct Delivered {
 }
 
 impl Delivered {
-    /// Takes from the runtimes' tables who has which external endpoint now, and with which ends talks' requests leave.
+    /// Takes from the runtimes' tables which inside endpoint has which external one now, and with
+    /// which ends talks' requests leave.
     pub fn learn(&mut self, script: &Script, flows: &[Sighting]) {
         let end = |endpoint: &Endpoint| Some(End::new(endpoint.addr.as_v4()?, endpoint.port));
         let mut now: BTreeMap<(u8, End), Option<End>> = BTreeMap::new();
@@ -36,7 +40,7 @@ impl Delivered {
             let (Some(external), Some(inside)) = (end(&external), end(&inside)) else {
                 continue;
             };
-            // One that is two hosts' is nobody's.
+            // An external endpoint of two hosts counts for neither.
             let holder = now.entry((protocol, external)).or_insert(Some(inside));
             *holder = holder.filter(|holder| *holder == inside);
             let ends = flow.translated.as_ref();
@@ -57,7 +61,8 @@ impl Delivered {
         }
     }
 
-    /// What a stranger sends to an external endpoint goes to one that somebody has, if anybody has one.
+    /// What a stranger sends to an external endpoint goes to one that a host has, if any host has
+    /// one.
     pub fn tempt(&self, head: &mut Head) {
         let protocol = head.transport.protocol();
         let held = self.holders.range((protocol, End::default())..);
@@ -119,12 +124,12 @@ impl Delivered {
                 return Ok(());
             }
             if now.destination != talk.client {
-                return wrong("for somebody who has not asked");
+                return wrong("for a host that has not asked");
             }
             // A stranger tries whichever external endpoint there is.
             let is_tried = is_external(asked) && is_external(now.source);
             if now.source != asked && !is_tried {
-                return wrong("from somebody who was not asked");
+                return wrong("from a host that was not asked");
             }
             return Ok(());
         }
@@ -133,7 +138,7 @@ impl Delivered {
         self.outward.insert(packet.talk, (now.source, now.destination));
         let is_turned = talk.to == HAIRPIN && now.destination == HAIRPIN_SERVER;
         if !same(now.destination, talk.to) && !is_balanced && !is_turned && !is_external(talk.to) {
-            return wrong("for somebody else");
+            return wrong("for another host");
         }
         let is_translated = script.scenario.has_nat() && is_external(now.source) && !now.is_v6;
         if is_translated {
@@ -141,14 +146,15 @@ impl Delivered {
         } else if now.source != talk.client
             || script.scenario.has_nat() && !now.is_v6 && talk.client.addr[0] == 10
         {
-            return wrong("as somebody else's");
+            return wrong("as another host's");
         }
         Ok(())
     }
 }
 
 impl Delivered {
-    /// An ICMP error has left: it goes to who sent the packet that it is about, and quotes that as it was sent.
+    /// An ICMP error has left: it goes to the host that sent the packet that it is about, and
+    /// quotes that as it was sent.
     pub fn error_left(
         &self,
         script: &Script,
@@ -177,20 +183,20 @@ impl Delivered {
         if (now.is_v6, kind, code) != (packet.head.is_v6, k, c) {
             return wrong("as another error");
         }
-        // Who has begun anew since, with other ends outside, is the same inside.
+        // A talk whose flow has begun again since, with other ends outside, is the same inside.
         let ends = (quote.destination, quote.source);
-        let is_anew = about.is_answer
+        let is_again = about.is_answer
             && self.outward.get(&packet.talk) == Some(&ends)
             && now.destination.addr == quote.source.addr;
-        if is_anew {
+        if is_again {
             return Ok(());
         }
         if now.destination.addr != about.head.source.addr {
-            // Who has the external endpoint now is told, as with answers.
+            // The host that has the external endpoint now is told, as with answers.
             let holder = self.holders.get(&(quote.protocol, sent.source));
             return match holder.is_some_and(|holder| holder.addr == now.destination.addr) {
                 true => Ok(()),
-                false => wrong("for somebody who has not sent what it is about"),
+                false => wrong("for a host that has not sent what it is about"),
             };
         }
         let holder = self.holders.get(&(quote.protocol, sent.source));
@@ -215,7 +221,7 @@ impl Delivered {
         let is_private = script.scenario.has_nat() && !now.is_v6 && packet.head.source.addr[0] == 10;
         let is_own = now.source.addr == packet.head.source.addr && !is_private;
         if !is_own && now.source.addr != about.head.destination.addr {
-            return wrong("from somebody else");
+            return wrong("from another host");
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Invariants 4 and 5: no packet has left whose state is not at the replica, so no flow goes back when its runtime fails; and none is forgotten or reset.
 //!
-//! Looked at is what a function saw that stands first in the chain ([`crate::witness`]). Where runtimes keep copies no flow may go on from a state before that of a packet that
-//! has left. A flow that began anew is forgotten, if a packet of it had left and it had not ended: not where one runtime fails at a time, with all copied, and
-//! nothing is full ([`Script::keeps_flows`]).
+//! Looked at is what a function saw that stands first in the chain ([`crate::witness`]). Where
+//! runtimes keep copies no flow may go on from a state before that of a packet that has left. A
+//! flow that began again is forgotten, if a packet of it had left and it had not ended: not where
+//! one runtime fails at a time, with all copied, and nothing is full ([`Script::keeps_flows`]).
 
 use super::Violation;
 use crate::script::Script;
@@ -22,7 +23,7 @@ pub(crate) fn check(script: &Script) -> Result<(), Violation> {
     }
     match forgotten.filter(|_| script.keeps_flows()) {
         Some((flow, left)) => {
-            let what = format!("{left} packets of flow {flow} had left, and it began anew");
+            let what = format!("{left} packets of flow {flow} had left, and it began again");
             Err(Violation::new(NAME, what))
         }
         None => Ok(()),

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `one_actor` | at most one actor is active for a key | after turns of runtimes |
 //! | `order` | packets of a flow leave in the order in which they entered | when one leaves |
-//! | `delivered` | what leaves is unaltered, goes to whom it is for, and answers reach who asked | when one leaves |
+//! | `delivered` | what leaves is unaltered, goes to the host that it is for, and answers reach the host that asked | when one leaves |
 //! | `enforced` | what is not allowed never leaves, however full everything is | when one leaves |
 //! | `endpoints` | no two inside endpoints have one external endpoint; a mapping is one, and stays | after turns of runtimes |
 //! | `kept` | no flow goes back to a state before that of a packet that has left, none is forgotten or reset, where copies are kept | after turns of runtimes |
@@ -22,8 +22,8 @@
 //! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each but
 //! `moved` is shown to fire in `tests/planted.rs`, on a bug in production code.
 //!
-//! Not here: that no new owner is announced before it holds the state (11). It shows in `one_actor`, `order` and `moved`: a route that led there too early would begin flows
-//! anew.
+//! Not here: that no new owner is announced before it holds the state (11). It shows in
+//! `one_actor`, `order` and `moved`: a route that led there too early would begin flows again.
 
 pub(crate) mod asserted;
 pub(crate) mod conservation;

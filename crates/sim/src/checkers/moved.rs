@@ -49,8 +49,9 @@ pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
     Ok(())
 }
 
-/// At rest, where no fault takes anything away from a flow: what came in of talks that must be answered has left, but for what was for the home of its group and that
-/// switch had not been met (`home_absent`): processes begin one after another. Fragments whose packet's first is dropped so, or did not come, wait, and then go nowhere.
+/// At rest, where no fault takes anything away from a flow: what came in of talks that must be
+/// answered has left. Excused are packets for a home switch that had not been met (`home_absent`):
+/// processes begin one after another. Fragments without their first one wait, and go nowhere.
 pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figures) -> Result<(), Violation> {
     let drops = figures.switches.iter().flat_map(|stats| &stats.dropped);
     let absent = drops.filter(|named| named.name == "home_absent");

@@ -4,11 +4,15 @@
 //! comes to be. At two, the switch refuses it as soon as it hears of it, and for so long there are two; nothing of the second leaves by that switch. So there a second key may be
 //! another's while something is on its way, and must not be at rest.
 //!
-//! A packet from outside for a mapping that is over is nobody's: NAT refuses it. Where a call waits before NAT has seen it, it is an actor for so long, and its key may be the second
-//! of a flow that NAT gives the same endpoint meanwhile, at a runtime that has begun anew. Nothing of it can leave.
+//! A packet from outside for a mapping that is over has no flow: NAT refuses it. Where a call waits
+//! before NAT has seen it, it is an actor for so long, and its key may be the second of a flow that
+//! NAT gives the same endpoint meanwhile, at a runtime that has begun again. Nothing of it can
+//! leave.
 //!
-//! Where members act by leases, a flow of a runtime without any lease is no actor: it has no effect, and is not among those that are looked at. A switch may have begun
-//! anew meanwhile and put the flow elsewhere. In the step in which the runtime has a lease again it must have been told so, and is looked at.
+//! Where members act by leases, a flow of a runtime without any lease is no actor: it has no
+//! effect, and is not among those that are looked at. A switch may have begun again meanwhile and
+//! put the flow elsewhere. In the step in which the runtime has a lease again it must have been
+//! told so, and is looked at.
 
 use super::{Sighting, Violation};
 

@@ -1,11 +1,14 @@
 //! Invariant 2: packets of a flow, in one direction and by one port, leave in the order in which they entered.
 //!
-//! What leaves of a lane must be a subsequence of what entered. A packet that the network doubled enters twice and may leave twice. When a clock jumps or the cluster
-//! begins anew, flows end with packets on their way, and what comes then is another flow's: order is asked for among what entered since the last such
-//! moment, and among what entered before. A load balancer's flow that begins anew then may be refused, and begin anew again, elsewhere, since its server still answers what
-//! came before (`one_actor`): of its packets no order is asked for any more.
+//! What leaves of a lane must be a subsequence of what entered. A packet that the network doubled
+//! enters twice and may leave twice. When a clock jumps or the cluster begins again, flows end with
+//! packets on their way, and what comes then is another flow's: order is asked for among what
+//! entered since the last such moment, and among what entered before. A load balancer's flow that
+//! begins again then may be refused, and begin once more, elsewhere, since its server still answers
+//! what came before (`one_actor`): of its packets no order is asked for any more.
 //!
-//! Who talks from outside to a port of NAT's pool that was given to another host meanwhile is answered by that one: packets with other ends are another flow's.
+//! A host outside that talks to a port of NAT's pool is answered by the host that has the port now:
+//! packets with other ends are another flow's.
 //!
 //! Fragments. One that comes before its packet's first waits for it, so of those nothing is asked, nor of what the network doubled. Where there are several switches, a packet's fragments take a way of their own, over a
 //! switch that is chosen by packet: there, and where they come in by several ports, they are in order among themselves, port by port. Nor is anything asked of ICMP errors.

@@ -1,9 +1,11 @@
 //! Invariant 5, of what functions know: state that is read from streams and counted in records continues wherever the flow goes, neither lost nor doubled.
 //!
-//! Looked at is the event log. A packet is in one record of the flow monitor; a request makes one record of the HTTP parser; a needle in a stream, its two halves in two segments,
-//! makes one alert, whoever read the first half. All is exact where no fault takes anything away from a flow ([`Script::loses_nothing`]); at most so where nothing is altered on
-//! its way, nobody crashes and no clock jumps. Of packets, records have at least those that left, if no worker crashes or may be
-//! removed.
+//! Looked at is the event log. A packet is in one record of the flow monitor; a request makes one
+//! record of the HTTP parser; a needle in a stream, its two halves in two segments, makes one
+//! alert, whichever runtime read the first half. All is exact where no fault takes anything away
+//! from a flow ([`Script::loses_nothing`]); at most so where nothing is altered on its way, no
+//! worker crashes and no clock jumps. Of packets, records have at least those that left, if no
+//! worker crashes or may be removed.
 
 use super::Violation;
 use super::conservation::Figures;

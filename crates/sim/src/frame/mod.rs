@@ -1,8 +1,10 @@
 //! What hosts send and read: IPv4 and IPv6 with TCP, UDP, ICMP echo or an ICMP error, whole or in fragments, written and judged without the code under test.
 //!
-//! Each frame carries an identifier, unique in its run, as its IPv4 identification or IPv6 flow label: by that it is known again where it leaves the cluster. What the
-//! cluster makes itself (a reset) has the identifier 0. A host's IPv6 address is its IPv4 address behind [`PREFIX`], so whoever talks is an [`End`] in both. The payload says whose it is and the how-manieth, and the rest of it follows from that, so
-//! that any other byte shows:
+//! Each frame carries an identifier, unique in its run, as its IPv4 identification or IPv6 flow
+//! label: by that it is known again where it leaves the cluster. What the cluster makes itself (a
+//! reset) has the identifier 0. A host's IPv6 address is its IPv4 address behind [`PREFIX`], so
+//! each end of a talk is an [`End`] in both. The payload says whose it is and the how-manieth, and
+//! the rest of it follows from that, so that any other byte shows:
 //!
 //! ```text
 //!   "FKsm" 4 │ talk 2 │ number 2 │ request 0 or answer 1 │ filler by all of these …
@@ -223,7 +225,8 @@ fn seal(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What an IP header says: whether it is IPv6's, its protocol, who sends to whom, and what is behind it as far as it is there, with the length that it should have.
+/// What an IP header says: whether it is IPv6's, its protocol, source and destination, and what is
+/// behind it as far as it is there, with the length that it should have.
 struct Ip<'b> {
     is_v6: bool,
     id: u16,
@@ -371,7 +374,7 @@ pub(crate) fn damage(link: LinkType, frame: &mut [u8], bit: u64, id: u16) {
         frame[ip + 10..ip + 12].copy_from_slice(&(!sum).to_be_bytes());
     }
     frame[at..at + 2].copy_from_slice(&id.to_be_bytes());
-    // Who takes it for one of the other version finds the identifier there.
+    // A host that takes it for one of the other version finds the identifier there.
     let now = id_at(link, frame);
     frame[now..now + 2].copy_from_slice(&id.to_be_bytes());
 }

@@ -4,7 +4,8 @@
 //!   IP │ type, code, checksum, 4 bytes │ the packet as it came: IP │ first 8 bytes of its transport │ perhaps the rest
 //! ```
 //!
-//! Whoever gets an error looks up by the quoted identifier which packet it was, and whether it is told of it as it was sent.
+//! A host that gets an error looks up by the quoted identifier which packet it was, and whether it
+//! is told of it as it was sent.
 
 use super::{End, Frame, Head, ICMP6, Transport, long, read_ip, transport_sum, word};
 use wire::LinkType;

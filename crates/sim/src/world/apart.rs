@@ -3,7 +3,7 @@
 //! A process that crashes is replaced at once by one that knows nothing, has a greater incarnation, and takes no turn and hears no frame until it is there again. Frames that the one
 //! before has sent may still arrive. What it had in hand is lost; of packets so lost there may be as many as were within the cluster when it crashed, or a session ended.
 //!
-//! Not here: what frames are, and who notices that somebody is gone (`runtime::peer`).
+//! Not here: what frames are, and how a worker's end is noticed (`runtime::peer`).
 
 use super::cluster::Dead;
 use super::{Due, World};
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Past {
     pub switches: Vec<SwitchStats>,
     pub runtimes: Vec<RuntimeStats>,
-    /// Packets that may be lost since somebody was gone.
+    /// Packets that may be lost since a worker was gone.
     pub losses: u64,
     /// Packets that links of those that crashed lost.
     pub unsent: u64,
@@ -156,7 +156,7 @@ impl World<'_> {
         self.past.losses = self.past.losses.max(within.max(0) as u64);
     }
 
-    /// The process of one worker crashes, and begins anew after `time`.
+    /// The process of one worker crashes, and begins again after `time`.
     pub(super) fn crash_one(&mut self, worker: u8, time: u64) {
         let now = self.now();
         let index = usize::from(worker);
@@ -169,7 +169,7 @@ impl World<'_> {
         self.note_losses(held);
         let local = self.turns[index].now(now);
         let before = self.cluster.unsent();
-        let Ok(dead) = self.cluster.begin_anew(self.script, &self.plan, index, local) else {
+        let Ok(dead) = self.cluster.begin_again(self.script, &self.plan, index, local) else {
             return;
         };
         self.past.unsent += before - self.cluster.unsent();

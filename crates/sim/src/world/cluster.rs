@@ -1,7 +1,7 @@
 //! The production workers of a run, wired as `flowkeep run` wires them: every switch with every runtime and every other switch.
 //!
 //! Workers are numbered: switches first, then runtimes. For each the cluster knows which queues lead to it and from it, so that the world can
-//! see who has something to do.
+//! see which workers have something to do.
 
 use crate::apart::{DEAD_AFTER, Far, Link, SUSPENDED, SharedEnd, Spared};
 use crate::checkers::Sighting;
@@ -155,8 +155,9 @@ impl Cluster {
         Link::Far(Box::new(far))
     }
 
-    /// A worker that is a process of its own begins anew, with nothing; what it was is handed back, to be scrapped.
-    pub fn begin_anew(
+    /// A worker that is a process of its own begins again, with nothing; what it was is handed
+    /// back, to be scrapped.
+    pub fn begin_again(
         &mut self,
         script: &Script,
         plan: &Plan,
@@ -227,7 +228,7 @@ impl Cluster {
         self.inputs[one].push(near.incoming());
     }
 
-    /// Whether links between processes have nothing to do, and everybody has met everybody.
+    /// Whether links between processes have nothing to do, and all workers have met each other.
     fn ends_are_at_rest(&self) -> bool {
         self.ends
             .values()
@@ -235,7 +236,7 @@ impl Cluster {
             .all(|end| end.session != 0 && end.is_settled())
     }
 
-    /// Packets that links between processes lost, since they were for nobody.
+    /// Packets that links between processes lost, since they were for no worker.
     pub fn unsent(&self) -> u64 {
         self.ends.values().map(|end| end.borrow().lost).sum()
     }
@@ -272,7 +273,7 @@ impl Cluster {
         self.runtimes.iter().all(Runtime::finished)
     }
 
-    /// What is where, for whoever looks for what does not move.
+    /// What is where, to find what does not move.
     pub fn in_words(&self) -> String {
         let waiting: Vec<usize> = self
             .inputs
@@ -311,7 +312,8 @@ impl Cluster {
             .collect()
     }
 
-    /// Gives memory back after a crash: a pool whose buffers are out would leave it to them. Nothing of this is seen by anybody.
+    /// Gives memory back after a crash: a pool whose buffers are out would leave it to them. The
+    /// world sees nothing of this.
     pub fn scrap(mut self, clock: &Clock) {
         let now = clock.get();
         for interface in &self.interfaces {
@@ -342,7 +344,7 @@ pub(crate) enum Dead {
 }
 
 impl Dead {
-    /// Gives memory back, as far as what is on links lets it; nothing of this is seen by anybody.
+    /// Gives memory back, as far as what is on links lets it; the world sees nothing of this.
     pub fn scrap(self) {
         match self {
             Dead::Switch(mut switch) => {
@@ -448,7 +450,7 @@ fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runti
             runtime: index as u16,
             runtimes: shape.runtimes,
             flows_max: shape.flows_max,
-            // Who begins anew draws anew, as with `flowkeep node`.
+            // A runtime that begins again draws again, as with `flowkeep node`.
             seed: script.seed.wrapping_add(life << 32),
         },
         seed: HashSeed::FIXED,

@@ -102,7 +102,7 @@ impl World<'_> {
                 } else {
                     let assembly = self.leaving.entry(id).or_default();
                     match assembly.take(link, part, bytes) {
-                        // Its flow may have ended and begun anew in between.
+                        // Its flow may have ended and begun again in between.
                         Ok(_) | Err(_) if self.order.is_cut() => return Ok(()),
                         Ok(Some(whole)) => Some(whole),
                         Ok(None) => return Ok(()),

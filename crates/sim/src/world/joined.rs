@@ -21,7 +21,7 @@ use crate::script::{MILLI, Script};
 use crate::timeline::Event;
 use protocols::membership::{Incarnation, Membership, View, WorkerId};
 
-/// How often the coordinator looks at who is silent.
+/// How often the coordinator looks at which members are silent.
 const LOOK: u64 = 10 * MILLI;
 /// The longest that a record takes until it is in the log.
 const WRITING: u64 = 5 * MILLI;
@@ -333,7 +333,7 @@ impl World<'_> {
         self.rouse(worker, now);
     }
 
-    /// The coordinator looks at who is silent.
+    /// The coordinator looks at which members are silent.
     pub(super) fn look_at_silence(&mut self) {
         let now = self.now();
         let Some(members) = &mut self.members else {
@@ -534,7 +534,7 @@ impl World<'_> {
             && cluster.runtimes.iter().all(|runtime| runtime.is_linked())
     }
 
-    /// What members are at, for whoever looks for what does not rest.
+    /// What members are at, to find what does not rest.
     pub(super) fn members_in_words(&self) -> String {
         let Some(members) = &self.members else {
             return String::new();

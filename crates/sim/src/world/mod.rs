@@ -7,9 +7,11 @@
 //!                       └──────── turns, each at its time ────┘
 //! ```
 //!
-//! Whatever happens, happens at a time: a frame arrives, a timer runs out, a worker takes its turn, a fault begins. Events of one time come in the order in
-//! which they were made. A worker takes a turn soon after something has come for it, and now and then without; how soon is drawn anew each time, within its
-//! pace, so workers take turns in any order. Each has a clock of its own, which starts elsewhere, runs faster or slower, and may jump.
+//! Whatever happens, happens at a time: a frame arrives, a timer runs out, a worker takes its turn,
+//! a fault begins. Events of one time come in the order in which they were made. A worker takes a
+//! turn soon after something has come for it, and now and then without; how soon is drawn again
+//! each time, within its pace, so workers take turns in any order. Each has a clock of its own,
+//! which starts elsewhere, runs faster or slower, and may jump.
 //!
 //! Checkers look at what enters and leaves, and, every few turns, at all flows. The first violation ends the run.
 //!
@@ -81,7 +83,7 @@ pub(crate) struct Passages {
     pub left: u16,
 }
 
-/// Those who put fragments together, by packet.
+/// Fragments that are being put together, by packet.
 type Assemblies = BTreeMap<u16, Assembly>;
 
 /// Something that is to happen.
@@ -95,7 +97,7 @@ enum Due {
     Order(u16),
     /// A frame from one process to another.
     Carried(u8, u8, Vec<u8>),
-    /// A process that crashed begins anew.
+    /// A process that crashed begins again.
     Return(u8),
     /// A member's agent says what there is.
     Beat(u8),
@@ -103,7 +105,7 @@ enum Due {
     Told(u8, Box<Told>),
     /// What the coordinator says has come to a life of a worker.
     Said(u8, Incarnation, Box<Said>),
-    /// The coordinator looks at who is silent.
+    /// The coordinator looks at which members are silent.
     Look,
     /// A record of a run of the coordinator is in its log.
     Written(u32),
@@ -166,7 +168,7 @@ const IDLE: u64 = 10_000_000;
 const SEATED: u64 = 4_000_000;
 /// How often a runtime takes one while groups are on their way to or from it: one that is at work asks again and again.
 const BUSY: u64 = 20_000;
-/// Clocks start here: before it lies what nobody asks for.
+/// Clocks start here: no run needs a time before.
 const EPOCH: u64 = 1_000_000_000;
 /// Where each worker is a process, its clock counts from its own machine's start: some are moments old, some years.
 const UPTIME_MAX: u64 = 30 * 365 * 24 * 3600 * 1_000_000_000;
@@ -185,7 +187,7 @@ pub(crate) struct World<'s> {
     turns: Vec<Turns>,
     hosts: Vec<Host>,
     clients: Vec<Client>,
-    /// Between processes, by who sends and who receives.
+    /// Between processes, by sender and receiver.
     ways: BTreeMap<(usize, usize), Path>,
     sessions: BTreeMap<(usize, usize), u64>,
     /// Where workers have joined a coordinator.
@@ -256,8 +258,8 @@ impl<'s> World<'s> {
                 assemblies: Assemblies::new(),
             }
         });
-        // Nobody sends the identifier 0: that is what the cluster makes.
-        let nobody = Packet {
+        // No host sends the identifier 0: that is what the cluster makes.
+        let own = Packet {
             talk: 0,
             head: Head {
                 id: 0,
@@ -289,7 +291,7 @@ impl<'s> World<'s> {
             past: Past::default(),
             flying: 0,
             open_talks: 0,
-            packets: vec![nobody],
+            packets: vec![own],
             leaving: Assemblies::new(),
             timeline: Timeline::new(records),
             order: Order::default(),
@@ -463,7 +465,8 @@ impl<'s> World<'s> {
         }
         let turns = &mut self.turns[usize::from(worker)];
         turns.vain = if work > 0 { 0 } else { turns.vain + 1 };
-        // Who can do nothing with what there is waits for others, and tries less and less often.
+        // A worker that can do nothing with what there is waits for others, and tries less and less
+        // often.
         let patience = if work > 0 {
             0
         } else {

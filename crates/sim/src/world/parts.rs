@@ -272,9 +272,9 @@ impl World<'_> {
         let given = self.cluster.runtimes[usize::from(order.from)].order(Order { selector, to });
         match given {
             Ok(number) => self.orders.push((order.from, number)),
-            // Somebody of another process may not be there.
+            // A runtime of another process may not be there.
             Err(OrderError::NoSuchRuntime(_)) if self.script.shape.apart.is_some() => {}
-            // As many as may be are under way: whoever orders is told so.
+            // As many as may be are under way: the caller is told so.
             Err(OrderError::TooMany) => {}
             Err(error) => self.fail(Err(moved::not_taken(&error))),
         }
@@ -446,16 +446,16 @@ impl World<'_> {
         let now = self.now();
         let clocks: Vec<u64> = self.turns.iter().map(|turns| turns.now(now)).collect();
         let lives = self.cluster.lives.iter().map(|life| life + 1).collect();
-        let Ok(anew) = Cluster::new(self.script, &self.plan, &self.clock, &clocks, lives) else {
+        let Ok(next) = Cluster::new(self.script, &self.plan, &self.clock, &clocks, lives) else {
             return;
         };
         self.order.cut();
         self.orders.clear();
         self.past = Past::default();
         self.sessions.clear();
-        let before = std::mem::replace(&mut self.cluster, anew);
+        let before = std::mem::replace(&mut self.cluster, next);
         Account::unseen(|| before.scrap(&self.clock));
-        // Nobody has a copy.
+        // No runtime has a copy.
         Account::clear();
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].next = crate::Time::MAX;

@@ -9,13 +9,18 @@
 //! | `elements` | variable, 0, field | value |
 //! | `records` | name | value |
 //!
+//! After an error of the disk the library refuses all further calls. So a failure closes the file, and the next call opens it again, from its last whole
+//! transaction. Whether the one that failed is in it is not known: the agent repeats its batches, and their versions tell. Another process that had
+//! the file in between has claimed its partitions, so the earlier writer is fenced.
+//!
 //! A key of a variable has no byte 0, so an element's key has one reading, and a variable's elements are side by side.
 
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
 use crate::name::{PartitionName, VariableName};
 use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 const VERSIONS: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("versions");
 const ELEMENTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("elements");
@@ -23,7 +28,9 @@ const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records"
 
 /// A store in a file.
 pub struct Redb {
-    database: Database,
+    /// None after a failure: the next call opens the file again.
+    database: Option<Database>,
+    path: PathBuf,
     name: String,
 }
 
@@ -31,57 +38,90 @@ impl Redb {
     /// Opens the file, or makes it.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let name = format!("redb:{}", path.display());
-        let database = Database::create(path).map_err(|error| {
-            let remedy = match &error {
-                redb::DatabaseError::DatabaseAlreadyOpen => {
-                    "another process has the file: give each process a file of its own"
-                }
-                redb::DatabaseError::Storage(redb::StorageError::Io(_)) => {
-                    "see that its folder is there and may be written to"
-                }
-                _ => "name another file, or move this one away",
-            };
-            Failure::new(&name, error.to_string(), remedy)
-        })?;
-        let store = Redb { database, name };
-        // A table that is not there cannot be read.
-        store.transact(|transaction| {
-            transaction.open_table(VERSIONS)?;
-            transaction.open_table(ELEMENTS)?;
-            transaction.open_table(RECORDS)?;
-            Ok(())
-        })?;
-        Ok(store)
+        let database = Some(open(path, &name)?);
+        let path = path.to_owned();
+        Ok(Redb { database, path, name })
     }
 
-    fn failed(&self, error: &redb::Error) -> Failure {
-        Failure::new(
-            &self.name,
-            error.to_string(),
-            "see that its disk has room and works",
-        )
+    /// Does something with the file, which is opened where it is not, and closed where that fails.
+    fn with<R>(&mut self, work: impl FnOnce(&Database) -> Result<R, redb::Error>) -> Result<R, Failure> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => open(&self.path, &self.name)?,
+        };
+        match work(&database) {
+            Ok(done) => {
+                self.database = Some(database);
+                Ok(done)
+            }
+            Err(error) => Err(failed(&self.name, &error)),
+        }
     }
 
     fn transact<R>(
-        &self,
+        &mut self,
         work: impl FnOnce(&WriteTransaction) -> Result<R, redb::Error>,
     ) -> Result<R, Failure> {
-        let done = || -> Result<R, redb::Error> {
-            let transaction = self.database.begin_write()?;
-            let done = work(&transaction)?;
-            transaction.commit()?;
-            Ok(done)
-        };
-        done().map_err(|error| self.failed(&error))
+        self.with(|database| transact(database, work))
     }
 
     fn read<R>(
-        &self,
+        &mut self,
         work: impl FnOnce(&redb::ReadTransaction) -> Result<R, redb::Error>,
     ) -> Result<R, Failure> {
-        let done = || work(&self.database.begin_read()?);
-        done().map_err(|error| self.failed(&error))
+        self.with(|database| work(&database.begin_read()?))
     }
+}
+
+/// Opens the file, or makes it, and its tables: a table that is not there cannot be read.
+fn open(path: &Path, name: &str) -> Result<Database, Failure> {
+    let database = Database::create(path).map_err(|error| failed(name, &error.into()))?;
+    let done = transact(&database, |transaction| {
+        let (versions, elements) = (
+            transaction.open_table(VERSIONS)?,
+            transaction.open_table(ELEMENTS)?,
+        );
+        let records = transaction.open_table(RECORDS)?;
+        drop((versions, elements, records));
+        Ok(())
+    });
+    done.map_err(|error| failed(name, &error)).map(|()| database)
+}
+
+fn transact<R>(
+    database: &Database,
+    work: impl FnOnce(&WriteTransaction) -> Result<R, redb::Error>,
+) -> Result<R, redb::Error> {
+    let transaction = database.begin_write()?;
+    let done = work(&transaction)?;
+    transaction.commit()?;
+    Ok(done)
+}
+
+/// The file's error, and what a person may do.
+fn failed(name: &str, error: &redb::Error) -> Failure {
+    let remedy = match error {
+        redb::Error::DatabaseAlreadyOpen => {
+            "another process has the file: give each process a file of its own"
+        }
+        redb::Error::Io(error) => match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                "make room for it: on its disk, in its user's quota and limits; changes wait meanwhile"
+            }
+            ErrorKind::NotFound
+            | ErrorKind::PermissionDenied
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::ReadOnlyFilesystem => "see that its folder is there and may be written to",
+            ErrorKind::InvalidData => "name another file, or move this one away",
+            _ => "see that its disk works; changes wait meanwhile, and the file is opened again",
+        },
+        redb::Error::Corrupted(_) | redb::Error::UpgradeRequired(_) => {
+            "name another file, or move this one away"
+        }
+        _ => "the file is opened again; see that its disk works",
+    };
+    Failure::new(name, error.to_string(), remedy)
 }
 
 fn version_of(

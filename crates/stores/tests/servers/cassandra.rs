@@ -5,8 +5,10 @@
 //!                ── end of file, however the process ended ──► keeper kills it and removes its folder
 //! ```
 //!
-//! Tests that only use the node hold it for reading, those that harm it for writing.
+//! Tests that only use the node hold it for reading, those that harm it for writing. One with other settings
+//! is its test's own ([`Node::start_with`]). The shared one takes clients with and without TLS.
 
+use crate::authority::Authority;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -26,10 +28,17 @@ done
 kill -9 "$pid"; wait; rm -rf "$2"
 "#;
 
+/// TLS for clients that want it, as `cassandra.yaml` has it.
+const OPTIONAL_TLS: &str = "client_encryption_options:\n  enabled: true\n  optional: true\n  \
+                            ssl_context_factory:\n    class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n  \
+                            keystore: FOLDER/node.pem\n  truststore: FOLDER/ca.crt\n";
+
 pub struct Node {
     keeper: Child,
     said: BufReader<std::process::ChildStdout>,
-    folder: PathBuf,
+    pub folder: PathBuf,
+    /// What signed the node's certificate, `ca.crt` in the folder.
+    pub authority: Authority,
     pub port: u16,
     pub pid: i32,
 }
@@ -41,6 +50,12 @@ fn script() -> PathBuf {
 impl Node {
     /// The error says why it cannot be had here; one that is had and does not start ends the test.
     fn start() -> Result<Self, String> {
+        Self::start_with(OPTIONAL_TLS)
+    }
+
+    /// A node with further settings, as `cassandra.yaml` has them. `FOLDER` in them is the node's, which has its certificate, for
+    /// `localhost`.
+    pub fn start_with(settings: &str) -> Result<Self, String> {
         let installed = Command::new("sh").arg(script()).arg("install").output();
         let installed = installed.map_err(|error| error.to_string())?;
         if installed.status.code() == Some(77) {
@@ -52,9 +67,16 @@ impl Node {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let folder = tempfile::tempdir().unwrap().keep();
+        let authority = Authority::new(&folder.join("ca.crt"));
+        authority.sign(&folder, "node", "localhost");
+        join_pem(&folder);
         let mut keeper = Command::new("sh")
             .args(["-c", KEEPER, "keeper"])
             .args([&script(), &folder, Path::new(&port.to_string())])
+            .env(
+                "FLOWKEEP_CASSANDRA_YAML",
+                settings.replace("FOLDER", &folder.display().to_string()),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -65,6 +87,7 @@ impl Node {
             keeper,
             said,
             folder,
+            authority,
             port,
             pid: 0,
         };
@@ -114,6 +137,19 @@ impl Node {
             self.port
         )
     }
+    /// The same over TLS.
+    pub fn uri_over_tls(&self) -> String {
+        let uri = self
+            .uri()
+            .replace("cassandra://127.0.0.1", "cassandras://localhost");
+        format!("{uri}&ca={}", self.folder.join("ca.crt").display())
+    }
+}
+
+/// Writes the node's key and certificate as one file, which Cassandra reads when it starts.
+pub fn join_pem(folder: &Path) {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    std::fs::write(folder.join("node.pem"), read("node.key") + &read("node.crt")).unwrap();
 }
 
 fn node() -> Result<&'static RwLock<Node>, String> {

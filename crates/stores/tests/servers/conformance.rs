@@ -5,6 +5,7 @@
 
 use crate::cassandra;
 use crate::redis::Server;
+use crate::redis_cluster::Cluster;
 use flowkeep_stores::batch::KeptBatch;
 use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
@@ -35,10 +36,18 @@ fn everywhere(check: impl Fn(&str, Open<'_>)) {
             Err(why) => println!("not run: {why}"),
         }
     }
+    match Cluster::start(&[]) {
+        Ok(cluster) => check("cluster", &|| flowkeep_stores::driver_of(&cluster.uri()).unwrap()),
+        Err(why) => println!("not run: {why}"),
+    }
     match cassandra::shared() {
         Ok(node) => {
             let uri = node.uri();
             check("cassandra", &|| flowkeep_stores::driver_of(&uri).unwrap());
+            let over_tls = node.uri_over_tls();
+            check("cassandra over TLS", &|| {
+                flowkeep_stores::driver_of(&over_tls).unwrap()
+            });
         }
         Err(why) => println!("not run: cassandra: {why}"),
     }
@@ -426,6 +435,10 @@ fn a_version_that_is_restored_goes_on_from_there() {
             Some(version(first + 1, 7)),
             "{driver}"
         );
+        // A store that has lost everything has the partition again, for merges too.
+        let lost = name("lost", 3);
+        assert_eq!(store.restore(&lost, version(5, 9)).unwrap(), Outcome::Stored);
+        assert_eq!(store.partitions("lost").unwrap(), [lost], "{driver}");
     });
 }
 

@@ -34,16 +34,21 @@ pub fn name(runtime: u32) -> PartitionName {
 
 pub type Reports = Arc<Mutex<Vec<Report>>>;
 
+pub fn driver(uri: &str) -> Box<dyn Driver> {
+    // Handshakes, disks and collectors of garbage take longer now and then.
+    let long = Duration::from_secs(2);
+    match uri.split(':').next() {
+        Some("redis") => Box::new(Redis::new(uri, ANSWER).unwrap()),
+        Some("rediss") => Box::new(Redis::new(uri, long).unwrap()),
+        Some("cassandra" | "cassandras") => Box::new(Cassandra::new(uri, long).unwrap()),
+        _ => flowkeep_stores::driver_of(uri).unwrap(),
+    }
+}
+
 pub fn open(uri: &str) -> (Store, flowkeep_stores::Agency, Reports) {
     let reports = Reports::default();
     let told = Arc::clone(&reports);
-    // Handshakes, disks and collectors of garbage take longer now and then.
-    let long = Duration::from_secs(2);
-    let driver: Box<dyn Driver> = match uri.split(':').next() {
-        Some("redis") => Box::new(Redis::new(uri, ANSWER).unwrap()),
-        Some("rediss") => Box::new(Redis::new(uri, long).unwrap()),
-        _ => Box::new(Cassandra::new(uri, long).unwrap()),
-    };
+    let driver = driver(uri);
     let report = move |report| told.lock().unwrap().push(report);
     let (store, agency) = Store::start(driver, PATIENCE, report).unwrap();
     (store, agency, reports)
@@ -54,6 +59,8 @@ pub struct Seen {
     pub packets: u64,
     pub was_late: bool,
     pub rewritten: u64,
+    /// What was left in a map of keys that come and go.
+    left: Vec<(u64, u64)>,
 }
 
 /// Runs two workers that count, while `disturb` does its harm; then all is stored, and what the server at `at` has is exact.
@@ -62,7 +69,16 @@ pub fn under_load(
     at: &str,
     disturb: impl FnOnce(&Store, &AtomicU64),
 ) -> (Vec<Seen>, Health, Vec<Report>) {
-    let (store, agency, reports) = open(uri);
+    let (seen, health, reports) = under_load_of(open(uri), disturb);
+    verify(at, &seen);
+    (seen, health, reports)
+}
+
+/// As [`under_load`], with a store that is open; what it has is still to be looked at.
+pub fn under_load_of(
+    (store, agency, reports): (Store, flowkeep_stores::Agency, Reports),
+    disturb: impl FnOnce(&Store, &AtomicU64),
+) -> (Vec<Seen>, Health, Vec<Report>) {
     let over = AtomicBool::new(false);
     let packets = AtomicU64::new(0);
     let work = |runtime| {
@@ -77,6 +93,7 @@ pub fn under_load(
                 packets: 0,
                 was_late: false,
                 rewritten: 0,
+                left: Vec::new(),
             },
         );
         while !over.load(Ordering::Relaxed) {
@@ -99,7 +116,8 @@ pub fn under_load(
         let mut left = Vec::new();
         passing.for_each(|key, value| left.push((*key, *value)));
         left.sort_unstable();
-        (seen, left)
+        seen.left = left;
+        seen
     };
     let seen = std::thread::scope(|scope| {
         let work = &work;
@@ -113,10 +131,14 @@ pub fn under_load(
     });
     let health = store.health();
     assert_eq!(agency.end(), 0);
-    // Another instance that takes over the identity finds every count.
+    let reports = reports.lock().unwrap().clone();
+    (seen, health, reports)
+}
+
+/// Another instance that takes over the identities at this server finds every count.
+pub fn verify(at: &str, seen: &[Seen]) {
     let (store, _agency, _) = open(at);
-    let mut all = Vec::new();
-    for (runtime, (seen, left)) in (0..).zip(seen) {
+    for (runtime, seen) in (0..).zip(seen) {
         let mut partition = Partition::open(&store, name(runtime)).unwrap();
         assert_eq!(
             partition.counter("total", options()).unwrap().get() as u64,
@@ -132,11 +154,8 @@ pub fn under_load(
         let passing = partition.map::<u64, u64>("passing", options()).unwrap();
         passing.for_each(|key, value| found.push((*key, *value)));
         found.sort_unstable();
-        assert_eq!(found, left);
-        all.push(seen);
+        assert_eq!(found, seen.left);
     }
-    let reports = reports.lock().unwrap().clone();
-    (all, health, reports)
 }
 
 /// Packets go on: workers count on while this lasts.
@@ -261,7 +280,7 @@ fn a_server_that_stalls_holds_no_packet_up_and_nothing_counts_twice() {
     let uri = server.uri();
     let (seen, health, _) = under_load(&uri, &uri, |store, packets| {
         server.signal(Signal::STOP);
-        goes_on(packets, Duration::from_secs(2));
+        goes_on(packets, Duration::from_secs(10));
         await_failure(store);
         server.signal(Signal::CONT);
         await_recovery(store);
@@ -317,6 +336,61 @@ pub fn cutting_proxy(
         }
     });
     port
+}
+
+/// Hands bytes on between a client and the server; what the server answers is late, by a time of its own each time.
+fn slow_proxy(to: u16, late: std::ops::Range<u64>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to))) else {
+                return;
+            };
+            for (from, into, late) in [(&client, &server, 0..1), (&server, &client, late.clone())] {
+                let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let (mut buffer, mut answers) = ([0; 65536], 0);
+                    while let Ok(length @ 1..) = from.read(&mut buffer) {
+                        answers += 37;
+                        let time = late.start + answers % (late.end - late.start);
+                        std::thread::sleep(Duration::from_millis(time));
+                        if into.write_all(&buffer[..length]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn a_slow_server_stretches_the_interval_and_holds_no_packet_up() {
+    let Some(server) = server(&[]) else { return };
+    let port = slow_proxy(server.port, 50..200);
+    let uri = format!("redis://127.0.0.1:{port}");
+    let time = Duration::from_secs(5);
+    let mut calm = 0;
+    let (seen, health, reports) = under_load(&uri, &server.uri(), |store, packets| {
+        let [batches, before] = [store.health().batches, packets.load(Ordering::Relaxed)];
+        goes_on(packets, time);
+        calm = packets.load(Ordering::Relaxed) - before;
+        // Two buffers of each of two workers are on their way at most, and each go takes 50 ms: the interval of 1 ms has become
+        // 25 ms and more.
+        let written = store.health().batches - batches;
+        let most = u64::try_from(4 * time.as_millis() / 50).unwrap();
+        assert!((10..=most).contains(&written), "{written}, {most} at most");
+    });
+    // Steps that waited for the server would be a hundred in this time, of 64 packets together.
+    assert!(calm > 20_000, "{calm}");
+    assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
+    assert!(
+        health.failures == 0 && reports.is_empty(),
+        "{health:?} {reports:?}"
+    );
 }
 
 #[test]
@@ -418,7 +492,7 @@ fn users_and_passwords_are_those_of_the_server() {
         assert!(partition.finish(PATIENCE), "{:?}", store.health());
         Ok::<_, OpenError>(total.get())
     };
-    for wrong in ["mine:wrong", ":wrong", "nobody:right"] {
+    for wrong in ["mine:wrong", ":wrong", "unknown:right"] {
         let said = opened(wrong).unwrap_err().to_string();
         assert!(
             said.contains("redis://USER:PASSWORD@HOST") && !said.contains(wrong),

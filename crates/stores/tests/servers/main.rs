@@ -1,9 +1,15 @@
 //! Everything that needs a server: one process, so that all of it shares one Cassandra, which takes seconds to start.
 
+mod authority;
 mod cassandra;
 mod cassandra_faults;
+mod cassandra_tls;
+mod cassandra_users;
 mod conformance;
 mod faults;
+mod mirror;
+mod redb_faults;
 mod redis;
+mod redis_cluster;
 mod redis_tls;
 mod whole;

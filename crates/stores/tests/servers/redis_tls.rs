@@ -1,43 +1,14 @@
-//! A real redis-server behind TLS: who is believed, what is said of the rest, and its faults.
+//! A real redis-server behind TLS: which server is believed, what is said of the rest, and its
+//! faults.
 
+use crate::authority::Authority;
 use crate::faults::{await_failure, await_recovery, goes_on, name, options, under_load};
 use crate::redis::Server;
 use flowkeep_stores::drivers::redis::Redis;
 use flowkeep_stores::{Driver, Partition, Store};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::Signal;
 use std::net::TcpListener;
-use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// An authority and what it signs, as files in a folder.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(at: &Path) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "authority of a test");
-        let key = KeyPair::generate().unwrap();
-        std::fs::write(at, params.self_signed(&key).unwrap().pem()).unwrap();
-        Authority {
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    /// Writes `NAME.crt` and `NAME.key`.
-    fn sign(&self, folder: &Path, file: &str, host: &str) {
-        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let signed = params.signed_by(&key, &self.issuer).unwrap();
-        std::fs::write(folder.join(format!("{file}.crt")), signed.pem()).unwrap();
-        std::fs::write(folder.join(format!("{file}.key")), key.serialize_pem()).unwrap();
-    }
-}
 
 struct Site {
     folder: tempfile::TempDir,

@@ -154,7 +154,7 @@ fn of_many_that_want_a_lock_one_has_it() {
 }
 
 #[test]
-fn timers_fire_once_in_order_at_whoever_takes_over() {
+fn timers_fire_once_in_order_at_the_successor() {
     everywhere(|driver| {
         let (store, _agency) = start(driver());
         let mut first = open(&store, "t", "a", 0);

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 /// See the module's page.
 pub struct Cables {
     switches: usize,
-    /// Other ends of rings, by who has them and who is at the other.
+    /// Other ends of rings, by the worker that has one and the worker at the other end.
     rings: HashMap<(usize, usize), Link>,
-    /// Of links between processes: what is on its way, by who sends and who receives.
+    /// Of links between processes: what is on its way, by sender and receiver.
     queues: HashMap<(usize, usize), Queue>,
     /// By worker; none where all are of one process.
     lives: Vec<Life>,

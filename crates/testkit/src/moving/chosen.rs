@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //! A packet that leaves from a chosen endpoint is compared as if it left from the one that it came in from, together with how often the endpoint of
-//! its conversation has changed so far, and whether it is the one that was used last for whoever it came from. So the endpoint itself may be another
-//! one, but a conversation keeps it, and conversations that have one in common have:
+//! its conversation has changed so far, and whether it is the one that was used last for its
+//! sender. So the endpoint itself may be another one, but a conversation keeps it, and
+//! conversations that have one in common have:
 //!
 //! ```text
 //!   flows stay   10.0.0.1:5 > 9.9.9.9:1   leaves from 203.0.113.1:4711      first choice
@@ -44,7 +45,7 @@ pub struct Chosen(pub Vec<Prefix>);
 struct Used {
     /// By protocol and both ends of the conversation: the endpoint, and how often it has changed.
     by_conversation: HashMap<(u8, Endpoint, Endpoint), (Endpoint, u32)>,
-    /// By protocol and who it is for.
+    /// By protocol and the sender that it is for.
     last: HashMap<(u8, Endpoint), Endpoint>,
 }
 

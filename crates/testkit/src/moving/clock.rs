@@ -11,7 +11,7 @@
 //!   told:       {"time":1000.000000004,"runtime":1,…"timestamp":"1970-01-01T00:16:40…
 //! ```
 //!
-//! Not here: who has which clock (`rig`).
+//! Not here: which runtime has which clock (`rig`).
 
 use runtime::worker::FlowView;
 

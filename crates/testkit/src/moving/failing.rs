@@ -108,7 +108,7 @@ impl Rig {
         self.cables.queue(from, to).lose();
     }
 
-    /// What a runtime has said and nobody has heard is lost.
+    /// What a runtime has said and no worker has heard is lost.
     fn lose_what_is_said(&mut self, number: usize) {
         for other in 0..self.worker(self.runtimes.len()) {
             let queue = self.cables.queue(self.worker(number), other);

@@ -203,11 +203,22 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The chain's next function.
-    pub fn function<F: NetworkFunction>(mut self, config: F::Config) -> Self {
+    /// The chain's next function. All plays share its settings: where these are compiled as they
+    /// are first used, or changed, take [`Migration::function_each`].
+    pub fn function<F: NetworkFunction>(self, config: F::Config) -> Self {
         let config = Arc::new(config);
+        self.made::<F>(move || Arc::clone(&config))
+    }
+
+    /// The chain's next function, with settings that are made for each play, so that none sees
+    /// what another play did to them.
+    pub fn function_each<F: NetworkFunction>(self, config: impl Fn() -> F::Config + 'static) -> Self {
+        self.made::<F>(move || Arc::new(config()))
+    }
+
+    fn made<F: NetworkFunction>(mut self, config: impl Fn() -> Arc<F::Config> + 'static) -> Self {
         let make = move |notes| -> Box<dyn Factory> {
-            let config = Arc::clone(&config);
+            let config = config();
             Box::new(Configured::<Watched<F>>::new(
                 F::NAME,
                 WatchedConfig { config, notes },
@@ -254,7 +265,8 @@ impl Migration {
         self
     }
 
-    /// It is no failure if no flow moves: whoever plays many scripts looks at the sum ([`Survived::moved`]).
+    /// It is no failure if no flow moves: a test that plays many scripts looks at the sum
+    /// ([`Survived::moved`]).
     pub fn may_stay(mut self) -> Self {
         self.may_stay = true;
         self
@@ -290,7 +302,8 @@ impl Migration {
         self
     }
 
-    /// The functions choose external endpoints with these addresses at random: which they are may differ, but whoever has one keeps it.
+    /// The functions choose external endpoints with these addresses at random: which they are may
+    /// differ, but a conversation keeps its own.
     ///
     /// # Panics
     /// If one is no prefix.
@@ -305,8 +318,8 @@ impl Migration {
         self
     }
 
-    /// A field of the function's flow state that means something at one instance only, and is made anew on arrival: it is not
-    /// compared.
+    /// A field of the function's flow state that means something at one instance only, and is made
+    /// again on arrival: it is not compared.
     pub fn local<F: NetworkFunction>(mut self, field: &str) -> Self {
         self.local.insert(format!("{}.{field}", F::NAME));
         self

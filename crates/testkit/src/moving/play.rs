@@ -45,7 +45,7 @@ pub enum Failure {
 /// The script's beginning, as where no flow moves: not zero, so that a time that was never set shows.
 pub const BEGINNING: u64 = 1_000_000_000_000;
 const FRAME_MAX: usize = 2048;
-/// Long after the last flow: nobody waits for anything longer.
+/// Long after the last flow: no call and no timer waits longer.
 const LONG: u64 = 400_000_000_000;
 
 struct Player {

@@ -32,6 +32,7 @@ use nf::cx::EFFECTS_MAX;
 use nf::{Endpoint, Side, WorkerInfo};
 use runtime::chain::Plan;
 use runtime::mobility::{Order, Receipt, Selector};
+use runtime::objects::Members;
 use runtime::stats::{Named, RuntimeStats};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::{Burst, Port, PortCounters, Runtime, Settings};
@@ -169,6 +170,15 @@ impl Shape {
         let peers = (switches..switches + usize::from(RUNTIMES))
             .map(|peer| (peer != worker).then(|| cables.end(worker, peer)));
         runtime.join(peers.collect());
+        if self.is_apart
+            && let [kind, ..] = runtime.object_kinds()
+        {
+            return Err(format!(
+                "`{}` shares objects, which the kit does not follow when runtimes fail; leave `survives_failure` out for it",
+                kind.function
+            ));
+        }
+        runtime.share_objects(1, Members((1 << RUNTIMES) - 1), 1);
         Ok(runtime)
     }
 
@@ -389,7 +399,7 @@ impl Rig {
         left
     }
 
-    /// Of what left since this was last asked the last packet, as whoever answers sees it.
+    /// Of what left since this was last asked the last packet, as the end that answers sees it.
     pub fn take_last(&mut self, known_as: impl Fn(u64) -> Option<(Endpoint, Endpoint)>) -> Option<Last> {
         let ports = [Side::Inside, Side::Outside].map(|side| self.port(side).last.take());
         let last = ports.into_iter().flatten().last()?;

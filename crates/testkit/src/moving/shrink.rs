@@ -191,7 +191,7 @@ impl Case {
         if shown > 0 {
             let _ = writeln!(text, "         ({shown} steps before)");
         }
-        // The frames are known to who plays it.
+        // Playing the script tells its frames.
         let story = play(migration, &self.script, &BTreeSet::new(), self.way).unwrap_or_default();
         for (at, step) in self.script.iter().enumerate().skip(shown) {
             let mark = if self.difference.chapter == Some(at) {

@@ -5,10 +5,11 @@
 //! end: the flows with their states, the lines of the event log, what functions answer when all is over. [`difference`] holds
 //! one against another.
 //!
-//! Two things may differ without anybody having lost anything: the time of a line in the event log (a flow's end is noticed up
-//! to 34 ms late, and when exactly depends on when it was last looked at) and the runtime that wrote it. And while a call waits,
-//! its group cannot move: packets that would open a flow of the group then wait, too. So where calls waited, what left is compared by conversation, and drops and
-//! counters in sum.
+//! Two things may differ although nothing was lost: the time of a line in the event log (a flow's
+//! end is noticed up to 34 ms late, and when exactly depends on when it was last looked at) and the
+//! runtime that wrote it. And while a call waits, its group cannot move: packets that would open a
+//! flow of the group then wait, too. So where calls waited, what left is compared by conversation,
+//! and drops and counters in sum.
 //!
 //! Not here: what may be left over (`rig`).
 
@@ -284,7 +285,8 @@ fn bare(line: &str) -> String {
     }
 }
 
-/// Of `{"time":1.5,"runtime":0,"function":"a","event":"b",…` what of it says who wrote which.
+/// Of `{"time":1.5,"runtime":0,"function":"a","event":"b",…` the part that says which function
+/// wrote which event.
 fn named(line: &str) -> String {
     let line = bare(line);
     let words: Vec<&str> = line.splitn(9, '"').take(8).collect();

@@ -433,3 +433,51 @@ fn packets_that_wait_in_calls_come_again_when_their_runtime_fails() {
         ledger.check(of_host(&packets));
     }
 }
+
+/// Settings that change as they are used, as a table that is compiled at its first use does.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Used(#[serde(skip)] std::sync::atomic::AtomicBool);
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct First {
+    was: u64,
+}
+
+/// Lets the first flow pass that any instance with its settings sees.
+struct OnceIn(Arc<Used>);
+
+#[network_function]
+impl NetworkFunction for OnceIn {
+    const NAME: &'static str = "once";
+    type Config = Used;
+    type Flow = First;
+    type Group = ();
+
+    fn new(config: &Arc<Used>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(OnceIn(config.clone()))
+    }
+
+    fn process(&self, _: &mut Packet, flow: &mut First, cx: &mut Cx<Self>) -> Verdict {
+        let was_used = self.0.0.swap(true, std::sync::atomic::Ordering::Relaxed);
+        if was_used && flow.was == 0 {
+            return cx.drop("used");
+        }
+        flow.was = 1;
+        Verdict::Forward
+    }
+}
+
+#[test]
+fn each_play_has_settings_of_its_own() {
+    let flow = udp("10.0.0.1:1000", "192.0.2.1:80");
+    let script = || [flow.clone(), flow.clone(), flow.clone()];
+    // Shared, what a play leaves in them is the next one's.
+    let shared = catch_unwind(AssertUnwindSafe(|| {
+        migration().function::<OnceIn>(Used::default()).check(script())
+    }));
+    assert!(shared.is_err());
+    let survived = migration().function_each::<OnceIn>(Used::default).check(script());
+    assert!(survived.moved() > 0);
+}

@@ -57,7 +57,7 @@ impl Queue {
 pub struct Wire {
     pub incoming: Queue,
     pub outgoing: Queue,
-    /// The life of this end, and who is at the other.
+    /// The life of this end, and that of the other.
     pub here: u64,
     pub there: Life,
     /// By how much this end's clock is ahead of the other's, in nanoseconds.

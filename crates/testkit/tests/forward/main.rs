@@ -355,7 +355,7 @@ fn what_lies_under_labels_is_dropped() {
 }
 
 #[test]
-fn nobody_is_told_about_errors_fragments_or_groups() {
+fn no_sender_is_told_about_errors_fragments_or_groups() {
     let mut router = Router::new(false);
     let about = udp("192.0.2.9", "10.0.0.5", 64, b"x");
     let mut last = error("10.0.0.5", "192.0.2.9", (3, 3), [0; 4], &about);

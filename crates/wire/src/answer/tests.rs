@@ -43,7 +43,7 @@ fn assert_turned(answer: &Packet, asked: &Packet) {
     );
     assert_eq!((answer.ttl(), answer.timestamp()), (64, asked.timestamp()));
     etherparse_agrees(answer.network());
-    // Whoever parses it afresh finds the same.
+    // A fresh parse finds the same.
     let again = parsed(answer.link(), answer.frame());
     assert_eq!(FlowKey::of(&again), FlowKey::of(answer));
 }
@@ -198,7 +198,7 @@ fn what_must_not_be_answered_is_not() {
     let mut unspecified = v6(6, &tcp(SYN, &[], &[]));
     unspecified[8..24].fill(0);
     unanswered(LinkType::Raw, &unspecified);
-    // To everybody on the link.
+    // To all hosts on the link.
     let mut broadcast = ethernet(0x0800, &v4(6, &[], 0, &tcp(SYN, &[], &[])));
     broadcast[..6].fill(0xff);
     unanswered(LinkType::Ethernet, &broadcast);
@@ -215,7 +215,7 @@ fn what_must_not_be_answered_is_not() {
 }
 
 #[test]
-fn too_big_goes_even_to_who_sent_to_a_group() {
+fn too_big_goes_even_to_a_sender_to_a_group() {
     let mut ip = v6(17, &udp(b"abc"));
     ip[24] = 0xff;
     let mut packet = parsed(LinkType::Raw, &ip);

@@ -38,7 +38,7 @@ impl Ends {
         &self.bytes[..if self.six { 32 } else { 8 }]
     }
 
-    /// As of a packet from whoever heard this one.
+    /// As of a packet from this one's receiver.
     fn reversed(mut self) -> Self {
         self.bytes[..if self.six { 32 } else { 8 }].rotate_left(if self.six { 16 } else { 4 });
         self

@@ -11,7 +11,8 @@ use crate::LinkType;
 impl Packet {
     /// Replaces whatever stands before the IP header of a parsed packet by an Ethernet header, with an 802.1Q tag if `vlan` is
     /// not 0. All that is known of the packet stays known. `false`, and no change, if there is no room, or if the packet lies
-    /// under labels: whoever takes them off says where they lead (RFC 3031 3.18), and here nothing does.
+    /// under labels: the router that takes them off says where they lead (RFC 3031 3.18), and here
+    /// nothing does.
     #[inline]
     pub fn set_ethernet(&mut self, to: [u8; 6], from: [u8; 6], vlan: u16) -> bool {
         let length = if vlan == 0 { 14 } else { 18 };

@@ -1,4 +1,4 @@
-//! Who has a buffer: boxes, lists of them, and the pool they come from and go home to.
+//! Where a buffer is: boxes, lists of them, and the pool they come from and go home to.
 //!
 //! ```text
 //!   Pool ── take ─► PacketBox ── ports, rings, lists … ─► PacketBox ── give ─► Pool
@@ -9,7 +9,7 @@
 //! its own: a buffer's notes have a place for the next one.
 //!
 //! Invariants: a box is the only handle to its buffer (so `&mut` is exclusive, and a box may change threads); `capacity` is
-//! what the pool wrote, whoever has the buffer; the region outlives every box
+//! what the pool wrote, wherever the buffer is; the region outlives every box
 //! (`tests::a_pool_that_goes_before_its_buffers_leaves_them_usable`).
 //!
 //! Not here: what is in a buffer ([`Packet`]).
@@ -188,7 +188,7 @@ impl Pool {
     }
 
     /// Lays `count` buffers for frames of up to `frame_max` bytes out in `region`. `origin` numbers the pool: a
-    /// worker that ends up with a buffer of somebody else's sends it home by that number.
+    /// worker that ends up with a buffer of another one's sends it home by that number.
     ///
     /// # Panics
     /// If the region is smaller than [`Pool::region_length`].
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_written_anew_keeps_its_way_and_a_fresh_buffer_has_none() {
+    fn a_packet_written_again_keeps_its_way_and_a_fresh_buffer_has_none() {
         let mut pool = pool(1);
         let mut a = pool.take().unwrap();
         a.add_turn();

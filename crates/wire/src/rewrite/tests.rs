@@ -129,7 +129,8 @@ proptest! {
         tail in proptest::collection::vec(any::<u8>(), 0..9),
         keep in 8usize..120,
     ) {
-        // A quotation that ends amid TCP's checksum has half of it, which nobody can mend nor check.
+        // A quotation that ends amid TCP's checksum has half of it, which cannot be mended or
+        // checked.
         prop_assume!(keep != 17);
         let version = quoted_packet.version();
         let quote = quoted_packet.network();

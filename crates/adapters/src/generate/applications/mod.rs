@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! Each template (a capture of one connection, [`template`]) begins anew at its rate; each beginning takes a client,
-//! a client's port and a server from the profile's prefixes, and then its packets follow at their recorded times, with these
-//! addresses in place of the recorded ones and the checksums mended.
+//! Each template (a capture of one connection, [`template`]) begins again at its rate; each
+//! beginning takes a client, a client's port and a server from the profile's prefixes, and then its
+//! packets follow at their recorded times, with these addresses in place of the recorded ones and
+//! the checksums mended.
 //!
 //! ```text
 //!   DNS, 498 a second:   16.0.0.1:1024 ▶ 48.0.0.1:53 query, 10 ms later the answer

@@ -10,7 +10,8 @@
 //!        cps : 498.0
 //! ```
 //!
-//! A capture's client is who sent its first packet; whatever comes from another address is a server's.
+//! A capture's client is the sender of its first packet; a packet from another address is a
+//! server's.
 //!
 //! Not here: playing ([`super`]).
 

@@ -119,7 +119,7 @@ fn a_flow_is_a_conversation() {
     assert_eq!(gaps, [20_000_000, 80_000_000].repeat(4));
 }
 
-/// Follows all TCP flows: numbers are without gaps, and nobody acknowledges what was not sent.
+/// Follows all TCP flows: numbers are without gaps, and no end acknowledges what was not sent.
 #[derive(Default)]
 struct Follower {
     next: HashMap<(FlowKey, bool), u32>,

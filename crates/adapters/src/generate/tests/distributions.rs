@@ -192,7 +192,7 @@ fn the_campus_network_is_reproduced() {
             }
         }
         // The study's mixtures are themselves up to 1.5 points away from its summary (which also counts the 3 % of flows
-        // that are neither TCP nor UDP): nobody who draws from them can be nearer.
+        // that are neither TCP nor UDP): draws from them cannot be nearer.
         let expected: Vec<f64> = points.iter().map(|p| p.1).collect();
         assert_within(&all, &expected, 1.6, quantity);
     }

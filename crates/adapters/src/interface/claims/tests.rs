@@ -85,12 +85,12 @@ fn a_solicitation_for_a_claimed_address_is_answered() {
     let (header, message) = reply[14..].split_at(40);
     assert_eq!(header[..8], [0x60, 0, 0, 0, 0, 32, 58, 255]);
     assert_eq!(header[8..24], asked[62..78], "from the target");
-    assert_eq!(header[24..], asked[22..38], "to who asked");
+    assert_eq!(header[24..], asked[22..38], "to the asker");
     assert_eq!((message[0], message[1], message[4]), (136, 0, 0x60));
     assert_eq!(message[24..], [&[2, 1][..], &LINK].concat());
     let (from, to) = (field(header, 8), field(header, 24));
     assert_eq!(fold(sum(message, pseudo_sum(from, to, 32))), 0xffff);
-    // By somebody who has no address yet: everybody is told.
+    // The sender has no address yet: all nodes are told.
     let reply = answered(&solicitation("::", "ff02::1:ff00:80", "2001:db8::80")).unwrap();
     assert_eq!(reply[..6], ALL_NODES_LINK);
     assert_eq!(reply[38..54], ALL_NODES);

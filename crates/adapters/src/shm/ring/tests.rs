@@ -93,7 +93,7 @@ proptest! {
     /// The other end writes what it likes where it likes: what is handed out lies inside (the copy would fail under miri, and the
     /// bounds are asserted here), nothing goes on for ever, nothing panics.
     #[test]
-    fn a_mad_writer_harms_nobody(
+    fn a_mad_writer_harms_no_reader(
         begin in 0..40_u64,
         scribbles in prop::collection::vec((prop_oneof![Just(0_usize), 0..LENGTH / 8], scribble()), 1..STEPS / 10),
     ) {
@@ -119,7 +119,7 @@ proptest! {
 
     /// The same of a reader.
     #[test]
-    fn a_mad_reader_harms_nobody(
+    fn a_mad_reader_harms_no_writer(
         scribbles in prop::collection::vec((prop_oneof![Just(16_usize), Just(17), 0..LENGTH / 8], scribble(), 0..300_usize), 1..STEPS / 2),
     ) {
         let (_region, start) = memory(LENGTH);

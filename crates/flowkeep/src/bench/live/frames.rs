@@ -10,7 +10,7 @@ use wire::checksum::checksum;
 
 /// Where an inside host's frames go to.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
-/// The same with a load balancer, and who is behind it.
+/// The same with a load balancer, and the servers behind it.
 pub const VIRTUAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
 /// See [`VIRTUAL`].
 pub const SERVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(203, 0, 113, 11), Ipv4Addr::new(203, 0, 113, 12)];
@@ -25,7 +25,8 @@ const IP: usize = 14;
 const UDP: usize = 34;
 const PAYLOAD: usize = 42;
 
-/// Link addresses: nobody's at the ends, so that who receives there drops frames at once, and the gateway's two.
+/// Link addresses: at the ends no interface's, so that the receiving interface drops frames at
+/// once; and the gateway's two.
 pub mod link {
     pub const INSIDE: [u8; 6] = [2, 0, 0, 0, 1, 1];
     pub const OUTSIDE: [u8; 6] = [2, 0, 0, 0, 2, 1];

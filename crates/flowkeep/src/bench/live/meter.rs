@@ -1,10 +1,11 @@
-//! Who has worked how long: both processors' time, the threads' that take part, and what has arrived.
+//! The time that work took, both processors' and the threads' that take part, and what has arrived.
 //!
-//! Two accounts, of which neither trusts the other. *The machine's* (`/proc/stat`): wall time of all processors less what was idle or
-//! stolen, and less the time that was burnt to keep others off ([`Burner`], and the sender's waiting), whoever worked. *The threads'*
-//! (nanoseconds): the sender's in its calls that send, by its own clock; Flowkeep's, and the kernel's that take softirqs over, by
-//! `schedstat`. A softirq that runs in the course of a thread's system call is in that thread's time. They say the same as far as
-//! nobody else works.
+//! Two accounts, of which neither trusts the other. *The machine's* (`/proc/stat`): wall time of
+//! all processors less what was idle or stolen, and less the time that was burnt to keep others off
+//! ([`Burner`], and the sender's waiting), whichever process worked. *The threads'* (nanoseconds):
+//! the sender's in its calls that send, by its own clock; Flowkeep's, and the kernel's that take
+//! softirqs over, by `schedstat`. A softirq that runs in the course of a thread's system call is in
+//! that thread's time. They say the same as far as no other process works.
 
 use adapters::clock::{pin_to, thread_ns};
 use adapters::machine::CpuTimes;
@@ -40,7 +41,7 @@ pub struct Moment {
 pub struct Passed {
     /// Wall time.
     pub seconds: f64,
-    /// Core seconds of the machine, whoever worked; stolen time is not in it.
+    /// Core seconds of the machine, whichever process worked; stolen time is not in it.
     pub machine: f64,
     /// Core seconds that the calling thread, which sends, has spent in its calls.
     pub sender: f64,

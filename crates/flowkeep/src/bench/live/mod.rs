@@ -13,14 +13,16 @@
 //! of 64 in each direction, by the clock, whether they are lost or not (an open loop). What counts is what the far ends' interfaces have received. A
 //! load is kept up for a moment, then the next; runs of the two alternate, first one first and then the other.
 //!
-//! *The placement*: who sends is on one processor, Flowkeep's threads are on another. The gateway's ends of the wires are polled
-//! where a veth pair does it by itself, in the softirq of who sends: so the kernel's forwarding is done there, as is the part that the kernel
-//! does for AF_XDP. (Threads of the kernel that poll would make frames outlive the call that sends them, which makes those calls dear,
-//! so they are not measured.)
+//! *The placement*: the sender is on one processor, Flowkeep's threads are on another. The
+//! gateway's ends of the wires are polled where a veth pair does it by itself, in the sender's
+//! softirq: so the kernel's forwarding is done there, as is the part that the kernel does for
+//! AF_XDP. (Threads of the kernel that poll would make frames outlive the call that sends them,
+//! which makes those calls dear, so they are not measured.)
 //!
-//! Both go before everything else on the machine (real-time priority), and while a load is kept up the two processors do nothing
-//! else: the sender waits for its time without sleeping, and a thread burns what Flowkeep leaves of its processor. What is burnt is
-//! counted as nobody's. So neither finds its caches full of others' work; it is for tenths of seconds at a time.
+//! Both go before everything else on the machine (real-time priority), and while a load is kept up
+//! the two processors do nothing else: the sender waits for its time without sleeping, and a thread
+//! burns what Flowkeep leaves of its processor. What is burnt is in no account. So neither finds
+//! its caches full of others' work; it is for tenths of seconds at a time.
 //!
 //! *The figure* is packets that arrived per core second, whosever they were ([`meter`]): `machine` is the time of all processors that
 //! was not idle or stolen; `threads` the time of the threads that take part, which is the same on a quiet machine; `net` is `threads` less
@@ -287,7 +289,7 @@ fn send(
             std::hint::spin_loop();
             continue;
         }
-        // Whoever was kept from sending for long does not make up for it in one burst.
+        // A sender that was kept from sending for long does not make up for it in one burst.
         skipped += behind.saturating_sub(TURN * 8);
         let called = thread_ns();
         offers[(sent / TURN % 2) as usize]
@@ -301,8 +303,8 @@ fn send(
     burner.burn(false);
     // What was on its way is in it, the pause for it is not.
     passed.seconds = moment.as_secs_f64();
-    // The kernel keeps a part of each second from who goes before all others; this leaves more than that of itself, and others have
-    // their time.
+    // The kernel keeps a part of each second from threads that go before all others. This pause
+    // leaves more than that, and other threads have their time.
     std::thread::sleep(moment * 2);
     Ok((sent, passed))
 }
@@ -418,7 +420,7 @@ fn replies(outside: u32, parked: u32, seen: &Outside) -> Result<Offer, Failure> 
     Offer::new(outside, Some(parked), &frames).map_err(said)
 }
 
-/// Every reply comes to its host, and nothing that nobody asked for.
+/// Every reply comes to its host, and nothing that no host asked for.
 fn heard_inside(
     back: &Offer,
     outside: u32,
@@ -458,7 +460,7 @@ fn heard_inside(
         .collect();
     let unasked = Offer::new(outside, None, &unasked).map_err(said)?;
     once(&unasked, REFUSALS, || match ear.heard()?.first() {
-        Some(text) => Err(format!("{text:?}: nobody asked for it")),
+        Some(text) => Err(format!("{text:?}: no host asked for it")),
         None => Ok(()),
     })
 }

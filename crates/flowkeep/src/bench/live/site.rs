@@ -1,15 +1,17 @@
-//! The wires of `bench live` and who may be between them: the kernel's own forwarding, or Flowkeep.
+//! The wires of `bench live` and what may be between them: the kernel's own forwarding, or
+//! Flowkeep.
 //!
 //! ```text
 //!   tester: client ═══ left  gateway  right ═══ server :tester      probe ═══ sink, both tester's: frames are lost at once
 //!           10.0.0.0/16 behind 10.1.0.1         203.0.113.0/24, all else behind 203.0.113.1
 //! ```
 //!
-//! The tester's ends have no addresses, and their link addresses are not those that the gateway sends to: what arrives is counted by
-//! the interface and dropped as somebody else's. That is done in a softirq of who sends the frame, the gateway; it is
-//! the cheapest end there is, and the same for both. The gateway's ends poll (`gro on`), without which veth takes no
-//! frames from a driver, for the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel forwards only
-//! while its rules are in place, and Flowkeep only while its process lives.
+//! The tester's ends have no addresses, and their link addresses are not those that the gateway
+//! sends to: what arrives is counted by the interface and dropped as another host's. That is done
+//! in a softirq of the frame's sender, the gateway; it is the cheapest end there is, and the same
+//! for both. The gateway's ends poll (`gro on`), without which veth takes no frames from a driver,
+//! for the kernel's forwarding as for Flowkeep's. One of the two is there at a time: the kernel
+//! forwards only while its rules are in place, and Flowkeep only while its process lives.
 //!
 //! Invariant: both have the same addresses, routes, neighbours and rules: what inside hosts send to the service's port may pass and is
 //! translated, and so may replies; nothing else.
@@ -33,7 +35,7 @@ pub const ENDS: [&str; 2] = ["client", "server"];
 /// Interfaces that nothing is sent to or from.
 pub const PARKS: [&str; 2] = ["park", "yard"];
 
-/// Who stands between the wires.
+/// The system between the wires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
     /// nftables: filter with conntrack, masquerade.
@@ -64,7 +66,7 @@ impl System {
 /// Where softirqs run, and Flowkeep.
 #[derive(Clone, Copy, Debug)]
 pub struct Processors {
-    /// Who sends.
+    /// The sender.
     pub sender: usize,
     /// Flowkeep's threads.
     pub device: usize,

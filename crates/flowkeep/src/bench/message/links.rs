@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   this process   starts itself again ── meets it ── hears and checks, or asks ── until all is heard
-//!   the other one                      ── meets it ── says so many, or answers  ── until nobody is there
+//!   the other one                      ── meets it ── says so many, or answers  ── until its peer is gone
 //! ```
 //!
 //! The other process is told by its environment what it is ([`PEER`]): `flowkeep bench message` with that variable set is one.
@@ -53,7 +53,7 @@ impl End {
                 Box::new(ShmLink::open(settings, reports).expect("a link through shared memory"))
             }
             Over::Geneve => {
-                // Nobody else's addresses: another bench may run beside this one.
+                // Addresses of this bench alone: another one may run beside it.
                 let parent = match near {
                     0 => std::process::id(),
                     _ => std::os::unix::process::parent_id(),
@@ -122,7 +122,7 @@ impl End {
         while self.link.session() == 0 {
             let now = self.now();
             self.receive(now, |_| {});
-            // At a real-time priority, whoever spins here may keep the other process from starting.
+            // At a real-time priority, a process that spins here may keep the other from starting.
             std::thread::sleep(Duration::from_micros(50));
         }
     }

@@ -6,6 +6,7 @@ use crate::cluster::fake::{self, Fake};
 use crate::cluster::{Cluster, Cursor, Snapshot};
 use crate::control::server::Server;
 use runtime::worker::FlowView;
+use serde_json::json;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -228,10 +229,10 @@ fn draining_that_fails_says_that_it_is_drained_and_what_to_do() {
 
 #[test]
 fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
-    let nobody = "no other runtime takes the flows of runtime 1 (0 is drained); none has moved. Say `flowkeep runtime resume N`";
+    let refusal = "no other runtime takes the flows of runtime 1 (0 is drained); none has moved. Say `flowkeep runtime resume N`";
     for (left, json) in [(1, false), (7, true), (0, false)] {
         let site = Site::new("last", Vec::new(), &[left]);
-        *site.cluster.refusal.lock().unwrap() = Some(nobody.to_owned());
+        *site.cluster.refusal.lock().unwrap() = Some(refusal.to_owned());
         let mut out = Vec::new();
         let done = drain(1, true, &site.asking(json), &mut out);
         let shown = String::from_utf8(out).unwrap();
@@ -257,7 +258,7 @@ fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
             flows(left)
         );
         for part in [
-            nobody,
+            refusal,
             "\nruntime 1 is drained all the same",
             &keeps,
             NEW_FLOWS,
@@ -270,19 +271,20 @@ fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
             assert!(!failure.message.contains(part), "{part}: {}", failure.message);
         }
     }
-    // Resumed by somebody in between: it is not said to be drained.
+    // Resumed by another operator in between: it is not said to be drained.
     let site = Site::new("last-resumed", Vec::new(), &[7]);
-    *site.cluster.refusal.lock().unwrap() = Some(nobody.to_owned());
+    *site.cluster.refusal.lock().unwrap() = Some(refusal.to_owned());
     site.cluster.is_resumed.store(true, Relaxed);
     let failure = drain(1, true, &site.asking(false), &mut Vec::new()).unwrap_err();
     assert!(
-        failure.message.starts_with(nobody) && !failure.message.contains("all the same"),
+        failure.message.starts_with(refusal) && !failure.message.contains("all the same"),
         "{}",
         failure.message
     );
-    // Who does not insist has been refused before; somebody else has drained the others since.
+    // Without `--last` the last runtime is refused before its flows are ordered away. Here another
+    // operator has drained the other runtimes since.
     let site = Site::new("not-last", Vec::new(), &[7]);
-    *site.cluster.refusal.lock().unwrap() = Some(nobody.to_owned());
+    *site.cluster.refusal.lock().unwrap() = Some(refusal.to_owned());
     let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
     assert!(!failure.message.contains("--last"), "{}", failure.message);
 }

@@ -6,9 +6,10 @@
 //!                                         └─► IPFIX    mappings and blocks of ports are records (RFC 7011, RFC 8158)
 //! ```
 //!
-//! What the file has taken goes to the collectors, a line once. Datagrams are sent without waiting: those that the socket refuses
-//! are counted, the first is reported at once, and their number at the end. Nobody confirms a datagram, so the file is
-//! what a log that must be complete is kept in.
+//! What the file has taken goes to the collectors, a line once. Datagrams are sent without waiting:
+//! those that the socket refuses are counted, the first is reported at once, and their number at
+//! the end. No collector confirms a datagram, so the file is what a log that must be complete is
+//! kept in.
 //!
 //! Invariant: no line goes to a collector before the file has all of it.
 //!

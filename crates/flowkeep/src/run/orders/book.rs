@@ -30,13 +30,13 @@ pub struct Noted {
     pub parts: Option<Vec<Part>>,
     /// It empties a runtime that is drained.
     drains: bool,
-    /// Somebody took it back while the runtimes were asked.
+    /// A caller took it back while the runtimes were asked.
     pub is_unwanted: bool,
-    /// Somebody resumed the runtime that gives while the runtimes were asked.
+    /// A caller resumed the runtime that gives while the runtimes were asked.
     is_resumed: bool,
 }
 
-/// Somebody is having a runtime take no flows, or take them again.
+/// A caller is having a runtime take no flows, or take them again.
 #[derive(Clone, Copy)]
 pub struct Word {
     /// Its place among all words.
@@ -65,7 +65,8 @@ impl Book {
 
     /// Notes what has been given of an order; whether that is to be taken back.
     pub fn note(&mut self, number: u32, parts: &[Part], drains: bool) -> bool {
-        // A runtime that has come anew counts its parts from 0 again: who had this one before is over.
+        // A runtime that has come again counts its parts from 0: an order that had this part before
+        // is over.
         for noted in self.orders.values_mut() {
             if let Some(had) = &mut noted.parts {
                 had.retain(|part| !parts.contains(part));

@@ -27,12 +27,12 @@ struct Script {
 impl Script {
     fn answer(&mut self, question: Question) -> Answer {
         match question {
-            Question::Stats => Answer::Runtime(RuntimeStats {
+            Question::Stats => Answer::Runtime(Box::new(RuntimeStats {
                 flows: 5,
                 flows_max: 10,
                 leaving: self.is_leaving,
                 ..RuntimeStats::default()
-            }),
+            })),
             Question::Order(..) => {
                 self.orders += 1;
                 Answer::Ordered(Ok(self.orders - 1))
@@ -119,6 +119,7 @@ impl Site {
             orders: Mutex::default(),
             has_inputs: false,
             stores: Vec::new(),
+            neighbours: None,
         });
         Site { shared, scripts }
     }
@@ -361,7 +362,7 @@ fn a_part_is_of_one_order() {
     let [one, two, three] = [0, 0, 1].map(|runtime| book.reserve(&from(runtime)).unwrap());
     book.note(one, &[(0, 0)], false);
     book.note(three, &[(1, 0)], false);
-    // Runtime 0 has come anew, and counts from 0.
+    // Runtime 0 has come again, and counts from 0.
     book.note(two, &[(0, 0)], false);
     let numbers: Vec<u32> = book.orders.keys().copied().collect();
     assert_eq!(numbers, [two, three]);

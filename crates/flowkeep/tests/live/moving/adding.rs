@@ -10,8 +10,9 @@
 //! it may hold a datagram up on each way. A round trip that is too long is looked at again in a cluster
 //! of its own, a few times.
 //!
-//! What it is for: the room for a million flows is some 600 MB a runtime. Where the kernel has to find and clear it when the first flows use it, or somebody
-//! who is as important as the workers does it, flows stand still meanwhile.
+//! What it is for: the room for a million flows is some 600 MB a runtime. Flows stand still where
+//! the kernel finds and clears it when the first flows use it, or a thread of the workers' priority
+//! does.
 
 use super::probe::{self, Seen};
 use crate::machine;
@@ -20,7 +21,7 @@ use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// As long as nobody would notice.
+/// A pause that no client would notice.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Times the longest round trip without a new runtime: on a machine that is busy with more than this test, that is longer.
 const WORSE: u32 = 4;

@@ -1,4 +1,5 @@
-//! All flows are moved, back and forth, while real clients talk through the chain: nobody notices.
+//! All flows are moved, back and forth, while real clients talk through the chain: no client
+//! notices.
 //!
 //! ```text
 //!   client 10.0.1.1 … 10.0.1.8 ═══ gateway: firewall → NAT → load balancer → forward, three runtimes ═══ servers
@@ -12,9 +13,10 @@
 //!
 //! The clients have several addresses, since NAT keeps the flows of one inside host together: groups are hosts here, and those of IPv6 too.
 //!
-//! What counts as lost is what nobody had to lose. On a machine that is busy with other things sockets overflow and queues are full, which is
-//! counted where it happens ([`Site::overload`]); of datagrams as many may be missing, over all clients, as were lost that way, and nothing may
-//! come twice or in another order in any case. Nothing is tried again.
+//! A loss counts unless an overload explains it. On a machine that is busy with other things
+//! sockets overflow and queues are full, which is counted where it happens ([`Site::overload`]); of
+//! datagrams as many may be missing, over all clients, as were lost that way, and nothing may come
+//! twice or in another order in any case. Nothing is tried again.
 
 mod adding;
 mod failing;
@@ -67,7 +69,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy)]
 enum Processes {
     One,
-    /// A switch and two nodes with a runtime each, and what is between them; who gives flows away is told so.
+    /// A switch and two nodes with a runtime each, and what is between them. An order goes to the
+    /// process that gives flows away.
     Three(Links),
 }
 

@@ -1,4 +1,5 @@
-//! A thousand numbered datagrams a second, each echoed: who is there, twice, late or missing, on the way there and on the way back.
+//! A thousand numbered datagrams a second, each echoed: which are there, twice, late or missing, on
+//! the way there and on the way back.
 //!
 //! ```text
 //!   client ── number, time ──► server: [`Track`] of the way there

@@ -1,4 +1,4 @@
-//! Who was taken for failed, and that nothing is that has only to wait for a processor.
+//! Processes that were taken for failed. No process may be that only waits for a processor.
 //!
 //! ```text
 //!   front ── channel ── left: runtime 0          each end counts how often it has met the other: 1, and one more
@@ -18,7 +18,8 @@ use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often who should have met whom, by their places among the processes, and recovered whose flows.
+/// By places among the processes: how often each should have met each other, and how often each
+/// recovered another's flows.
 pub struct Suspicions {
     met: [[u64; 3]; 3],
     recoveries: [u64; 3],

@@ -22,13 +22,13 @@ fn nat_5508_req1_queries_and_answers_pass() {
         let seen = rig.arrived(&query(answer, R, POOL, identifier));
         assert_eq!((seen.ends(), seen.icmp().0), (((R, 700), (X, 700)), answer));
     }
-    // REQ-1 a: whoever is asked.
+    // REQ-1 a: for every remote host.
     let identifier = rig.sent(&query(ECHO, X, R, 700)).ends().0.1;
     for remote in [S, T] {
         assert_eq!(rig.sent(&query(ECHO, X, remote, 700)).ends().0.1, identifier);
     }
     assert_ne!(rig.sent(&query(ECHO, Y, R, 700)).ends().0.1, identifier);
-    // An answer that nobody asked for, either way, and a query from outside.
+    // An answer that no inside host asked for, either way, and a query from outside.
     rig.refused(&query(0, S, POOL, identifier ^ 1));
     rig.refused(&query(ECHO, S, POOL, identifier ^ 1));
     rig.end(&[("nat/icmp_unrelated", 1), ("nat/no_mapping", 1)]);
@@ -246,7 +246,7 @@ fn nat_5508_req10_messages_that_a_router_sends_and_passes() {
 #[test]
 fn nat_5508_req11_other_messages_are_dropped() {
     let Some(mut rig) = rig("") else { return };
-    // Router solicitation and advertisement, and types that are nobody's.
+    // Router solicitation and advertisement, and types that NAT does not know.
     for kind in [10, 9, 44, 253] {
         rig.inside.send(&query(kind, X, R, 0));
     }

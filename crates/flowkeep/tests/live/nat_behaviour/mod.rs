@@ -1,5 +1,5 @@
-//! NAT as somebody on either side of it sees it: the requirements of RFC 4787, 5382, 5508 and 7857, one by one, of a running
-//! `flowkeep run` with `nat` and `forward`.
+//! NAT as a host on either side of it sees it: the requirements of RFC 4787, 5382, 5508 and 7857,
+//! one by one, of a running `flowkeep run` with `nat` and `forward`.
 //!
 //! ```text
 //!   inside wire ═══ left   gateway   right ═══ outside wire

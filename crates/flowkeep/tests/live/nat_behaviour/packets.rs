@@ -171,7 +171,7 @@ impl Ip {
         none || checksum(self.pseudo() + sum(&self.payload)) == 0
     }
 
-    /// Writes the transport's checksum anew.
+    /// Writes the transport's checksum again.
     pub fn mended(mut self) -> Self {
         let at = self.check_at();
         self.payload[at..at + 2].fill(0);

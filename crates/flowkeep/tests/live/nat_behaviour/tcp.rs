@@ -114,7 +114,8 @@ fn nat_5382_req3_filtering_is_as_set() {
 fn nat_5382_req4_unsolicited_syns_are_met_with_silence() {
     let Some(mut rig) = rig("") else { return };
     let outside = opens(&mut rig, X1, R1);
-    // To a mapping of somebody else's, and to none. Not within six seconds, and not after them: REQ-4 a.
+    // To a mapping that is not for this sender, and to none. Not within six seconds, and not after
+    // them: REQ-4 a.
     rig.outside.send(&syn(S1, outside));
     rig.outside.send(&syn(S1, (POOL, 1)));
     rig.outside.silent_for(Duration::from_secs(7));

@@ -154,8 +154,8 @@ fn nat_4787_req8_filtering_is_as_set() {
                 filtered += 1;
             }
         }
-        // Nobody at all at a port that is nobody's.
-        rig.refused(&udp(R1, (POOL, outside.1 ^ 1), b"nobody"));
+        // A port that no mapping has lets no packet in.
+        rig.refused(&udp(R1, (POOL, outside.1 ^ 1), b"absent"));
         let drops = [("nat/filtered", filtered), ("nat/no_mapping", 1)];
         rig.end(&drops[usize::from(filtered == 0)..]);
     }
@@ -225,7 +225,7 @@ fn nat_4787_req12_icmp_ends_no_mapping() {
     let router = [192, 0, 2, 201];
     let kinds = [(3, 0), (3, 1), (3, 3), (3, 10), (3, 13), (4, 0), (11, 0), (12, 0)];
     for kind in kinds {
-        // REQ-12 a: whoever sends it. REQ-12 b: Destination Unreachable reaches who it is for.
+        // REQ-12 a: from any sender. REQ-12 b: Destination Unreachable reaches its receiver.
         for from in [R, router] {
             let seen = rig.arrived(&error(from, POOL, kind, 0, &sent));
             assert_eq!((seen.source, seen.destination, seen.icmp()), (from, X, kind));

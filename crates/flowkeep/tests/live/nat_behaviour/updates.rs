@@ -27,13 +27,13 @@ fn nat_7857_4_a_host_whose_address_is_used_up_gets_no_other() {
 fn nat_7857_5_6_each_protocol_has_mappings_and_filters_of_its_own() {
     let Some(mut rig) = rig(OPEN) else { return };
     let outside = rig.out(X1, R1);
-    // To the same external port by another protocol: nobody.
+    // To the same external port by another protocol: no mapping.
     rig.refused(&tcp((S, 1), outside, SYN, (1, 0), b""));
     rig.refused(&query(8, S, POOL, outside.1));
     assert_eq!(rig.back((S, 1), outside), X1);
     // And the port is free for another host's TCP.
     let seen = rig.sent(&tcp((Y, outside.1), R1, SYN, (1, 0), b""));
-    rig.refused(&udp(R1, (POOL, seen.ends().0.1 ^ 3), b"nobody"));
+    rig.refused(&udp(R1, (POOL, seen.ends().0.1 ^ 3), b"absent"));
     rig.end(&[("nat/no_mapping", 3)]);
 }
 

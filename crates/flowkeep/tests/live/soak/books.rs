@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct Interface {
     /// Frames that the filter has handed to a socket.
     redirected: u64,
-    /// Frames that the driver lost, because nobody had room for them or by order.
+    /// Frames that the driver lost, because no queue had room for them or by order.
     lost: u64,
     /// Frames sent, the kernel's own among them.
     sent: u64,

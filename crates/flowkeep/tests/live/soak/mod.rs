@@ -1,9 +1,10 @@
-//! The chain on live ports for as long as is wanted: nothing grows, nothing is lost sight of, and who behaves is not harmed by who does not.
+//! The chain on live ports for as long as is wanted: nothing grows, nothing is lost sight of, and
+//! clients that behave are not harmed by senders that do not.
 //!
 //! ```text
 //!   client ═════ left  gateway  right ═════ server: nginx, dnsmasq
 //!     │ one download for all of the time, others again and again, names, new flows without end ([`traffic`])
-//!     └ floods from both sides: SYNs of sources that are nobody's, fragments, garbage
+//!     └ floods from both sides: SYNs of sources that no host has, fragments, garbage
 //! ```
 //!
 //! `FLOWKEEP_SOAK_SECONDS` says how long: 20 s where it is not said, an hour every night (`./x nightly`). Meanwhile the process is looked at
@@ -38,7 +39,7 @@ const SERVER: &str = "203.0.113.1";
 /// Behind the load balancer.
 const VIRTUAL: &str = "192.0.2.80";
 
-/// How long it is where nobody says, in seconds.
+/// How long it is by default, in seconds.
 const SHORT: u64 = 20;
 /// Reloads.
 const RELOAD: Duration = Duration::from_secs(7);
@@ -129,7 +130,7 @@ fn addresses(network: &Network) {
     }
     client.ip("route add default via 10.0.1.254").unwrap();
     gateway.ip("route add default via 203.0.113.1").unwrap();
-    // What floods are for has a neighbour that takes it, and who answers them none.
+    // What floods are for has a neighbour that takes it, and a host that answers them has none.
     gateway.ip("route add 10.0.0.0/16 via 10.0.1.1").unwrap();
     server.ip("route add 10.0.1.0/24 via 203.0.113.254").unwrap();
 }

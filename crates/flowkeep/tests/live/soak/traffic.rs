@@ -1,4 +1,4 @@
-//! Who talks through the chain: those that behave, each of which says what went wrong, and those that do not.
+//! Senders through the chain: clients that behave, each of which says what went wrong, and floods.
 //!
 //! Frames are prepared and put on the wire as a driver forwards them ([`adapters::interface::offer`]), so that a flood costs its sender
 //! little. Kinds of floods take turns, a second each, with a pause behind all of them; one round is [`ROUND`].
@@ -168,8 +168,9 @@ impl Maker {
         all.map(|make| (0..KINDS).map(|_| make(self)).collect())
     }
 
-    /// Ends that are nobody's: inside ones of the inside network, outside ones that ask the addresses of NAT. There are fewer inside ones than
-    /// NAT has blocks of ports: whoever can send from more addresses than that has all of them, and keeps others from new flows.
+    /// Ends that no host has: inside ones of the inside network, outside ones that ask the
+    /// addresses of NAT. There are fewer inside ones than NAT has blocks of ports: a sender with
+    /// more addresses than that has all of them, and keeps others from new flows.
     fn ends(&mut self) -> ([u8; 4], [u8; 4]) {
         let (a, b): (u8, u8) = (self.random.random(), self.random.random());
         match self.inside {

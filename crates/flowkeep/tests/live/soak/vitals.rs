@@ -13,8 +13,9 @@
 //! The rest is judged by what is resident. A leak raises what is there at the *least*, so that it is the least of a stretch of time that is compared
 //! with the least of another: what a reload or a question takes for a while is no leak.
 //!
-//! All kinds of traffic come round in [`ROUND`]. Warm is who has had two of them, or a third of the time if that is less. The first third
-//! of the time from then on is compared with the last.
+//! All kinds of traffic come round in [`ROUND`]. A process is warm after two such rounds, or a
+//! third of the time if that is less. The first third of the time from then on is compared with the
+//! last.
 //!
 //! Not here: entries of tables that are never given back. They make no memory grow; NAT's tests hold its tables empty behind the last flow.
 
@@ -50,8 +51,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// From `/proc/…/smaps`: of each mapping, lines with its figures and at the end one with its flags; `hg` is who wants large pages, `ht`
-    /// who has reserved ones.
+    /// From `/proc/…/smaps`: of each mapping, lines with its figures and at the end one with its
+    /// flags; a mapping with `hg` wants large pages, one with `ht` has reserved ones.
     fn of(smaps: &str) -> Memory {
         let (mut memory, mut size, mut resident) = (Memory::default(), 0, 0);
         for line in smaps.lines() {

@@ -32,8 +32,8 @@ fn errors_point_at_the_setting() {
         ),
         ("source = []", "rules[1].source: the list is empty"),
         (
-            "source = \"@nobody\"",
-            "rules[1].source: there is no set `nobody`; the sets there are: lan, web",
+            "source = \"@missing\"",
+            "rules[1].source: there is no set `missing`; the sets there are: lan, web",
         ),
         (
             "source = \"@web\"",

@@ -206,7 +206,7 @@ fn opening_and_closing() {
         .step(1, "A", 501, 112, 0, Phase::TcpCloseWait)
         .step(1, "FA", 501, 112, 0, Phase::TcpLastAck)
         .step(0, "A", 112, 502, 0, Phase::TcpTimeWait)
-        // The same ends begin anew.
+        // The same ends begin again.
         .step(0, "S", 70_000, 0, 0, Phase::TcpSynSent)
         .step(1, "SA", 900, 70_001, 0, Phase::TcpSynReceived);
 }
@@ -361,7 +361,8 @@ fn a_restarted_opener_may_be_refused() {
 
 #[test]
 fn a_reset_without_numbers_is_judged_by_the_window_alone() {
-    // In a connection picked up and not yet assured, number 0 may answer a SYN that nobody here saw.
+    // In a connection picked up and not yet assured, number 0 may answer a SYN that the firewall
+    // did not see.
     let mut script = Script::new();
     script
         .step(0, "A", 1000, 2000, 10, Phase::TcpEstablished)

@@ -1,5 +1,5 @@
-//! Random lives of flows on two runtimes, by a plain list of who is where: from inside, from outside, between inside hosts;
-//! expired, moved, lost and recovered, or under a new configuration.
+//! Random lives of flows on two runtimes, by a plain list of where each flow is: from inside, from
+//! outside, between inside hosts; expired, moved, lost and recovered, or under a new configuration.
 
 use super::*;
 use etherparse::PacketBuilder;
@@ -22,7 +22,7 @@ enum Step {
     /// A host, to another one.
     Lateral(u8, u8),
     Expire(usize),
-    /// A host's flows go to the other runtime, or were lost and are made anew there.
+    /// A host's flows go to the other runtime, or were lost and are made again there.
     Move(u8, bool),
     Configure(u8),
     Wait(u64),
@@ -48,7 +48,7 @@ struct Flow {
     state: Counted,
     /// Whose group it is in.
     group: u8,
-    /// For whom it must be counted.
+    /// The host for which it must be counted.
     host: u8,
     way: usize,
 }
@@ -97,7 +97,7 @@ impl World {
         self.flows.values().filter(same).count() as u32
     }
 
-    /// A flow's first packet; `seen` is whom it is sent to where the function stands.
+    /// A flow's first packet; `seen` is its destination where the function stands.
     fn open(&mut self, group: u8, host: u8, side: Side, from: [u8; 4], seen: [u8; 4], lateral: bool) {
         let id = self.next;
         self.next += 1;
@@ -224,20 +224,20 @@ impl World {
                     self.flows.get_mut(&id).unwrap().state = flow;
                 }
                 if failed {
-                    self.anew(from);
+                    self.rebuild(from);
                 }
             }
-            Step::Configure(at) => self.anew(usize::from(at)),
+            Step::Configure(at) => self.rebuild(usize::from(at)),
             Step::Wait(seconds) => self.now += seconds * 1_000_000_000,
         }
     }
 
     /// An instance made from the configuration, which is told of the flows there are.
-    fn anew(&mut self, at: usize) {
+    fn rebuild(&mut self, at: usize) {
         self.runtimes[at] = by_hand(&self.text);
         for flow in self.flows.values_mut() {
             if self.groups[usize::from(flow.group)].0 == at {
-                self.runtimes[at].function.count_anew(&mut flow.state);
+                self.runtimes[at].function.recount(&mut flow.state);
             }
         }
     }

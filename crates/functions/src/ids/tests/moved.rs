@@ -82,7 +82,7 @@ fn a_copied_state_goes_on() {
 }
 
 #[test]
-fn a_state_of_other_rules_begins_anew() {
+fn a_state_of_other_rules_begins_again() {
     let other = r#"drop tcp any any -> any 80 (content:"xxroot"; sid:9;)"#;
     let mut packets = Packets::new();
     let (mut first, mut second) = (worker(RULES), worker(other));

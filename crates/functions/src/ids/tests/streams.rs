@@ -315,7 +315,7 @@ fn a_dropped_packet_is_read_again() {
 }
 
 #[test]
-fn a_new_connection_on_old_ports_begins_anew() {
+fn a_new_connection_on_old_ports_starts_over() {
     let rules = r#"alert tcp any any -> any 80 (content:"one"; sid:1;)
         alert tcp any any -> any 80 (content:"two"; sid:2;)"#;
     let again = web().sequence(90_000);
@@ -335,8 +335,9 @@ fn a_new_connection_on_old_ports_begins_anew() {
 }
 
 #[test]
-fn a_dropped_flow_is_not_begun_anew() {
-    // Nobody has received the reset and the SYN, so what comes behind them would be the old connection's.
+fn a_dropped_flow_is_not_begun_again() {
+    // No end has received the reset and the SYN, so what comes behind them would be the old
+    // connection's.
     let rules = r#"drop tcp any any -> any 80 (content:"one"; sid:1;)"#;
     let script = opened([
         at(0, "one"),

@@ -33,7 +33,7 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
 
 proptest! {
 
-    /// Two runtimes and random lives of flows; the oracle is a plain list of who is where.
+    /// Two runtimes and random lives of flows; the oracle is a plain list of where each flow is.
     #[test]
     fn counts_follow_the_flows(policy in policies(), drop_down in any::<bool>(), steps in proptest::collection::vec(step(), 1..120)) {
         let mut settings = three(policy);

@@ -30,6 +30,23 @@ fn draining_keeps_and_down_goes_by_its_setting() {
     }
 }
 
+/// What an operator has said of servers is in words that another instance takes.
+#[test]
+fn an_instance_that_begins_later_hears_what_was_said() {
+    let bench = Bench::new(three(PolicyConfig::RoundRobin));
+    assert_eq!(bench.balancer.said(), Vec::<Vec<String>>::new());
+    bench.command("backend a down").unwrap();
+    bench.command("backend b drain").unwrap();
+    bench.command("backend c down").unwrap();
+    bench.command("backend c up").unwrap();
+    let mut later = Bench::new(three(PolicyConfig::RoundRobin));
+    for words in bench.balancer.said() {
+        later.command(&words.join(" ")).unwrap();
+    }
+    assert_eq!(later.balancer.said(), bench.balancer.said());
+    assert_eq!(later.shares(30, false), [0, 0, 30]);
+}
+
 #[test]
 fn a_port_used_again_leaves_a_draining_server() {
     let mut bench = Bench::new(three(PolicyConfig::RoundRobin));

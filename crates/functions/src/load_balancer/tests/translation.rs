@@ -223,7 +223,7 @@ fn icmp_errors_are_translated_with_what_they_quote() {
         let there = bench.run(&mut flow, Direction::Opening, &error).unwrap();
         assert_eq!(there, error_about(client.addr, server.addr, &answer));
     }
-    // Errors about flows nobody knows: a service's are dropped, others pass.
+    // Errors about unknown flows: a service's are dropped, others pass.
     let stranger = end("198.51.100.9:9");
     for (about, result) in [
         ("203.0.113.10:80", Some("unrelated_icmp_error")),

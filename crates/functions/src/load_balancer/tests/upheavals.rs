@@ -76,7 +76,7 @@ fn hostile_state_does_no_harm() {
         let mut unchecked = flow.clone();
         bench.arrive(&mut flow, Arrival::Recovered);
         assert_eq!(flow.state, Balanced::default());
-        // And even where nobody asked for a check, a bad index is a drop or a translation.
+        // Even without the arrival's check, a bad index is a drop or a translation.
         let _ = bench.open(&mut unchecked, ACK);
         let frame = datagram(end("10.1.0.1:8080"), unchecked.client, protocol::TCP, ACK);
         let _ = bench.run(&mut unchecked, Direction::Reply, &frame);

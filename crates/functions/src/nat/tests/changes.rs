@@ -1,5 +1,5 @@
-//! Other settings while flows live, in random order with what flows do: mappings stay one to one, nobody has what the new settings have
-//! not, and every port and block comes back once.
+//! Other settings while flows live, in random order with what flows do: mappings stay one to one,
+//! no host has what the new settings have not, and every port and block comes back once.
 
 extern crate std;
 
@@ -175,7 +175,8 @@ fn run(first: &Settings, steps: Vec<Step>) {
                     .values()
                     .filter(|actor| actor.flow.mapping != 0)
                     .map(|actor| (actor.flow.remote.pair(), actor.flow.outside.pair()))
-                    // What is a static mapping's now is for its host, as soon as nobody has the block.
+                    // What is a static mapping's now is for its host, as soon as no other host has
+                    // the block.
                     .filter(|(_, to)| !settings.has_static || *to != ([203, 0, 113, 1], 1290))
                     .collect();
                 if !all.is_empty() {
@@ -274,7 +275,7 @@ fn of_ports(first: u16, last: u16) -> Plan {
 }
 
 #[test]
-fn a_block_that_is_lent_out_is_nobody_elses_through_changes() {
+fn a_block_that_is_lent_out_is_not_given_again_through_changes() {
     let space = space_of(wire::protocol::UDP).unwrap();
     let all = of_ports(FIRST, LAST);
     let mut homes: Vec<Ports> = (0..2)

@@ -1,4 +1,4 @@
-//! Frames that nobody should send: each is counted, and nothing comes of it.
+//! Frames that no worker should send: each is counted, and nothing comes of it.
 
 use super::*;
 use crate::channel::wire::{self, TAG};
@@ -67,7 +67,8 @@ fn hostile_frames_are_counted() {
             (1, 1),
             "{reason:?}"
         );
-        // What it was made from is as good as ever, unless its number is used up by one who has the key.
+        // What it was made from is as good as ever, unless its number is used up by a sender that
+        // has the key.
         if !matches!(reason, DropReason::BeyondWindow | DropReason::Records) {
             deliver(&mut b, 12, &[good], &mut |message| heard.push(message));
             assert_eq!(heard, ["hello there"], "{reason:?}");
@@ -94,7 +95,8 @@ fn a_frame_is_good_once_and_in_its_session() {
     deliver(&mut b, 12, &recorded, &mut |message| heard.push(message));
     assert_eq!(heard.len(), 2);
     assert_eq!(b.counters().dropped(DropReason::Replayed), 3);
-    // To the next incarnation of the one they were for: the hello makes it look for somebody, no more than that.
+    // To the next incarnation of the one they were for: the hello makes it look for a peer, no more
+    // than that.
     let mut next = Channel::new(
         Settings {
             incarnation: 50,
@@ -107,7 +109,7 @@ fn a_frame_is_good_once_and_in_its_session() {
     deliver(&mut next, 20, &recorded, &mut |message| heard.push(message));
     assert!(!next.is_met() && heard.len() == 2);
     assert_eq!(next.counters().dropped(DropReason::OldSession), 2);
-    // After the one who sent them has restarted.
+    // After their sender has restarted.
     let mut other = Channel::new(
         Settings {
             incarnation: 60,
@@ -123,7 +125,7 @@ fn a_frame_is_good_once_and_in_its_session() {
     assert_eq!(next.counters().dropped(DropReason::OldSession), 5);
 }
 
-/// One who has the key and says anything at all takes no more memory than there is.
+/// A sender that has the key and says anything at all takes no more memory than there is.
 #[test]
 fn memory_stays_bounded() {
     let settings = Settings {
@@ -197,7 +199,8 @@ fn memory_stays_bounded() {
 }
 
 proptest! {
-    /// Any bytes, with a good head before them or not: no panic, no message from somebody without the key.
+    /// Any bytes, with a good head before them or not: no panic, no message from a sender without
+    /// the key.
     #[test]
     fn any_bytes_end_somewhere(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),

@@ -290,7 +290,8 @@ fn meet(a: &mut Channel, b: &mut Channel, now: u64) {
     assert!(a.is_met() && b.is_met());
 }
 
-/// Who has something else than both must have alike is nobody; both know in what, and when one of them has come to its senses they meet.
+/// An end that has something else than both must have alike is not met; both know in what they
+/// differ, and when one of them has come to its senses they meet.
 #[test]
 fn who_disagrees_is_not_met() {
     let of = |worker, incarnation, agreed| {
@@ -325,7 +326,8 @@ fn who_disagrees_is_not_met() {
     meet(&mut a, &mut b, settings().hello_ns);
     assert_eq!((a.differs(), b.differs()), ([0; AGREED], [0; AGREED]));
     assert_eq!((a.not_met_for(), b.not_met_for()), (None, None));
-    // One that begins anew with something else does not end what the other believes to be a session, and is in none.
+    // A peer that begins again with something else does not end what the other believes to be a
+    // session, and is in none.
     let mut other = words(1, 8);
     other[AGREED - 1] ^= 6;
     let mut b = of(1, 13, other);

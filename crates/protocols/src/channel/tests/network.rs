@@ -198,8 +198,8 @@ impl World {
     }
 
     /// Has a worker say something, if it is taken.
-    pub fn say(&mut self, who: usize, length: usize) -> bool {
-        let end = &mut self.ends[who];
+    pub fn say(&mut self, side: usize, length: usize) -> bool {
+        let end = &mut self.ends[side];
         let message = body(end.life, end.epoch, end.said, end.packets_said, length.max(32));
         let taken = end.channel.handle(self.now, Input::Message(&message)) == Handled::Done;
         end.said += u64::from(taken);
@@ -207,18 +207,18 @@ impl World {
     }
 
     /// Has a worker send a packet.
-    pub fn send_packet(&mut self, who: usize) -> bool {
-        let end = &mut self.ends[who];
+    pub fn send_packet(&mut self, side: usize) -> bool {
+        let end = &mut self.ends[side];
         let taken = end.channel.handle(self.now, Input::Packet(end.packets_said)) == Handled::Done;
         end.packets_said += u64::from(taken);
         taken
     }
 
     /// Takes all outputs of an end.
-    pub fn settle(&mut self, who: usize, arrived: &[u8]) -> Found {
+    pub fn settle(&mut self, side: usize, arrived: &[u8]) -> Found {
         let keeps_order = self.faults.disorder_ns == 0 && self.faults.replay == 0;
         let mut out: Vec<Vec<u8>> = Vec::new();
-        let end = &mut self.ends[who];
+        let end = &mut self.ends[side];
         let mut events = Vec::new();
         loop {
             match end.channel.poll() {
@@ -267,7 +267,7 @@ impl World {
         demand!(
             sending <= usize::from(self.settings.send_frames)
                 && receiving <= usize::from(self.settings.receive_frames)
-                && end.channel.queue.capacity() == self.capacities[who],
+                && end.channel.queue.capacity() == self.capacities[side],
             "memory grew: {sending} frames to send, {receiving} received"
         );
         let no_replays = self.faults.replay == 0 && self.faults.restart == 0;
@@ -277,35 +277,35 @@ impl World {
         );
         self.note(&events);
         for frame in out {
-            self.transmit(who, &frame);
+            self.transmit(side, &frame);
         }
         Ok(())
     }
 
     /// Restarts an end: it forgets everything and has a greater incarnation.
-    pub fn restart(&mut self, who: usize) {
-        let life = self.ends[who].life + 1 + self.random.below(3);
-        let heard = self.ends[who].messages_heard;
-        self.used.append(&mut self.ends[who].channel.seals.used);
-        self.ends[who] = End::new(&self.settings, who as u16, life, self.now, self.planted);
-        self.ends[who].messages_heard = heard;
+    pub fn restart(&mut self, side: usize) {
+        let life = self.ends[side].life + 1 + self.random.below(3);
+        let heard = self.ends[side].messages_heard;
+        self.used.append(&mut self.ends[side].channel.seals.used);
+        self.ends[side] = End::new(&self.settings, side as u16, life, self.now, self.planted);
+        self.ends[side].messages_heard = heard;
     }
 
     /// Has an end give the session up, and take a greater incarnation; the other one need not know.
-    pub fn renew(&mut self, who: usize) -> Found {
-        let end = &mut self.ends[who];
-        // What was said before anybody was met is for the first that is.
+    pub fn renew(&mut self, side: usize) -> Found {
+        let end = &mut self.ends[side];
+        // What was said before a peer was met is for the first that is.
         if end.met.is_none() && end.said > 0 {
             return Ok(());
         }
         end.life += 1 + self.random.below(3);
         end.channel.renew(end.life);
-        self.settle(who, &[])
+        self.settle(side, &[])
     }
 
     /// Has an end send with the other key.
-    fn rotate(&mut self, who: usize) {
-        let channel = &mut self.ends[who].channel;
+    fn rotate(&mut self, side: usize) {
+        let channel = &mut self.ends[side].channel;
         if let (flags, number @ 1..) = channel.settings.protection.marks()
             && flags & flag::KEYED != 0
         {
@@ -314,9 +314,9 @@ impl World {
     }
 
     /// Lets an end's channel know the time.
-    fn tick(&mut self, who: usize) -> Found {
-        let _ = self.ends[who].channel.handle(self.now, Input::Timeout);
-        self.settle(who, &[])
+    fn tick(&mut self, side: usize) -> Found {
+        let _ = self.ends[side].channel.handle(self.now, Input::Timeout);
+        self.settle(side, &[])
     }
 
     /// Goes on to whatever is next, at most to `until`.
@@ -343,13 +343,13 @@ impl World {
                 self.settle(1 - from, &frame)?;
             }
         }
-        for who in [0, 1] {
-            if self.ends[who]
+        for side in [0, 1] {
+            if self.ends[side]
                 .channel
                 .next_timeout()
                 .is_some_and(|at| at <= self.now)
             {
-                self.tick(who)?;
+                self.tick(side)?;
             }
         }
         Ok(())
@@ -357,7 +357,7 @@ impl World {
 
     /// Something a worker or the world may do at any step.
     pub fn act(&mut self) -> Found {
-        let who = self.random.below(2) as usize;
+        let side = self.random.below(2) as usize;
         match self.random.below(20) {
             0..=9 => {
                 let length = match self.random.below(20) {
@@ -365,27 +365,27 @@ impl World {
                     1..=3 => self.random.below(3000).min(self.settings.message_max as u64),
                     _ => 32 + self.random.below(64),
                 };
-                self.say(who, length as usize);
+                self.say(side, length as usize);
             }
             10..=12 => {
-                self.send_packet(who);
+                self.send_packet(side);
             }
             _ => {
-                let _ = self.ends[who].channel.handle(self.now, Input::Flush);
+                let _ = self.ends[side].channel.handle(self.now, Input::Flush);
             }
         }
-        self.settle(who, &[])?;
+        self.settle(side, &[])?;
         if self.random.once_in(self.faults.restart) {
-            let who = self.random.below(2) as usize;
-            self.restart(who);
+            let side = self.random.below(2) as usize;
+            self.restart(side);
         }
         if self.random.once_in(self.faults.renew) {
-            let who = self.random.below(2) as usize;
-            self.renew(who)?;
+            let side = self.random.below(2) as usize;
+            self.renew(side)?;
         }
         if self.random.once_in(self.faults.rotate) {
-            let who = self.random.below(2) as usize;
-            self.rotate(who);
+            let side = self.random.below(2) as usize;
+            self.rotate(side);
         }
         if self.random.once_in(self.faults.replay) && !self.recorded.is_empty() {
             let which = self.random.below(self.recorded.len() as u64) as usize;
@@ -406,8 +406,8 @@ impl World {
     }
 
     fn is_settled(&self) -> bool {
-        [0, 1].into_iter().all(|who| {
-            let (here, there) = (&self.ends[who], &self.ends[1 - who]);
+        [0, 1].into_iter().all(|side| {
+            let (here, there) = (&self.ends[side], &self.ends[1 - side]);
             let heard = there
                 .hears
                 .filter(|(life, epoch, _)| (*life, *epoch) == (here.life, here.epoch));
@@ -419,9 +419,9 @@ impl World {
     pub fn converge(&mut self) -> Found {
         self.heal();
         let until = self.now + HEALED_NS;
-        for who in [0, 1] {
-            let _ = self.ends[who].channel.handle(self.now, Input::Flush);
-            self.settle(who, &[])?;
+        for side in [0, 1] {
+            let _ = self.ends[side].channel.handle(self.now, Input::Flush);
+            self.settle(side, &[])?;
         }
         while !self.is_settled() {
             demand!(

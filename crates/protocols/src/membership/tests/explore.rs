@@ -22,6 +22,7 @@ const TIMING: Timing = Timing {
     term: TERM,
     suspicion: 1,
     settling: 0,
+    unheard: 1000,
 };
 const ONE: Incarnation = Incarnation(1);
 const S: WorkerId = WorkerId::switch(0);
@@ -33,6 +34,8 @@ const Q: WorkerId = WorkerId::runtime(1);
 #[derive(Clone)]
 struct Bounds {
     members: Vec<WorkerId>,
+    /// Those of them that are joining.
+    newcomers: Vec<WorkerId>,
     /// Members that hold leases, that are heard by the coordinator without end, and that hear it.
     holders: Vec<WorkerId>,
     faithful: Vec<WorkerId>,
@@ -103,7 +106,10 @@ impl World {
         let all = bounds.members.iter().map(|id| Member {
             id: *id,
             incarnation: ONE,
-            standing: Standing::Running,
+            standing: match bounds.newcomers.contains(id) {
+                true => Standing::Joining,
+                false => Standing::Running,
+            },
         });
         let view = View::new(1, all.collect());
         let first = (0, Entry::View(view.clone()));
@@ -218,7 +224,7 @@ impl World {
             }
             Action::Tick => {
                 self.now += 1;
-                // Those that are never late are heard before anybody looks.
+                // Those that are never late are heard before the coordinator looks.
                 for member in 0..self.members.len() {
                     if bounds.faithful.contains(&bounds.members[member]) {
                         self.beat(member, bounds)?;
@@ -289,8 +295,8 @@ impl World {
     }
 }
 
-/// Faults stop: whatever is on its way arrives, all are heard and hear. Each member must have the newest view in the end, and nobody be
-/// suspected; who was removed must know it.
+/// Faults stop: whatever is on its way arrives, all are heard and hear. Each member must have the
+/// newest view in the end, and none be suspected; a member that was removed must know it.
 fn heal(world: &World, bounds: &Bounds) -> Result<(), String> {
     // What is said at a time is heard at the next; a suspect that is fenced needs the log twice, with promises in between.
     const ROUNDS: u64 = 4 * TERM.promise() + 8;
@@ -380,6 +386,7 @@ fn explore(bounds: &Bounds) -> Result<(usize, u32), String> {
 fn one_runtime() -> Bounds {
     Bounds {
         members: vec![S, R],
+        newcomers: vec![],
         holders: vec![R],
         faithful: vec![S],
         ticks: 4,
@@ -411,7 +418,7 @@ fn a_runtime_that_is_removed_does_not_act() {
 }
 
 #[test]
-fn a_coordinator_that_restarts_with_a_short_log_removes_nobody_who_acts() {
+fn a_coordinator_that_restarts_with_a_short_log_removes_no_member_that_acts() {
     let restarts = Bounds {
         restarts: 1,
         forgets: true,
@@ -445,6 +452,30 @@ fn of_a_switch_and_two_runtimes_none_acts_that_is_removed() {
         ..one_runtime()
     };
     hold("one switch, two runtimes", &bounds);
+}
+
+/// No view waits for a switch that joins; it may grant leases by the view that it has.
+#[test]
+fn of_a_switch_that_joins_and_a_runtime_none_acts_that_is_removed() {
+    let bounds = Bounds {
+        members: vec![S, T, R],
+        newcomers: vec![T],
+        holders: vec![R, T],
+        faithful: vec![S],
+        ticks: 2,
+        states: LARGE,
+        ..one_runtime()
+    };
+    hold("two switches, of which one joins, one runtime", &bounds);
+}
+
+#[test]
+fn a_runtime_that_joins_and_is_removed_does_not_act() {
+    let bounds = Bounds {
+        newcomers: vec![R],
+        ..one_runtime()
+    };
+    hold("one switch, one runtime that joins", &bounds);
 }
 
 #[test]

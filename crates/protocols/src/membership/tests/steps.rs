@@ -9,6 +9,7 @@ const TIMING: Timing = Timing {
     term: TERM,
     suspicion: 50,
     settling: 100,
+    unheard: 1000,
 };
 const S: WorkerId = WorkerId::switch(0);
 const R: WorkerId = WorkerId::runtime(0);
@@ -164,7 +165,7 @@ fn a_silent_runtime_goes_when_every_switch_has_withdrawn() {
     rig.beat(10, &[S, R, Q]);
     assert_eq!(rig.reached, vec![1]);
     rig.beat(60, &[S, Q]);
-    // Nobody is suspected before the coordinator has settled.
+    // No member is suspected before the coordinator has settled.
     rig.handle(99, Input::Tick);
     assert_eq!(rig.log.len(), 1);
     rig.beat(100, &[S, Q]);
@@ -231,7 +232,7 @@ fn a_runtime_behind_a_dead_switch_waits_for_that_ones_promises() {
 fn a_later_life_joins_when_the_one_before_is_fenced() {
     let mut rig = Rig::new(&[S, R]);
     rig.beat(10, &[S, R]);
-    rig.handle(20, Input::Join(R, Incarnation(2)));
+    rig.handle(20, Input::Join(vec![(R, Incarnation(2))]));
     rig.beat(30, &[S, R]);
     assert_eq!(rig.coordinator.view().number, 1);
     rig.handle(40, Input::Stopped(R, ONE));
@@ -312,7 +313,7 @@ fn the_word_of_a_switchs_later_life_says_nothing_of_what_the_earlier_one_granted
     rig.beat(100, &[S, later, Q]);
     rig.beat(111, &[S, later, Q]);
     rig.withdrawn(111, S, R);
-    rig.handle(120, Input::Join(later, Incarnation(2)));
+    rig.handle(120, Input::Join(vec![(later, Incarnation(2))]));
     rig.handle(120, Input::Stopped(later, ONE));
     assert_eq!(rig.coordinator.view().number, 2);
     let word = Input::Withdrawn {
@@ -330,10 +331,143 @@ fn the_word_of_a_switchs_later_life_says_nothing_of_what_the_earlier_one_granted
     assert_eq!(rig.coordinator.view().number, 3);
 }
 
+const T: WorkerId = WorkerId::switch(1);
+
+/// All live for a while, and switches say whom they do not hear.
+fn live(rig: &mut Rig, times: core::ops::Range<u64>, members: &[WorkerId], misses: &[(WorkerId, WorkerId)]) {
+    for now in times.step_by(40) {
+        rig.beat(now, members);
+        for by in members.iter().filter(|id| id.role == Role::Switch) {
+            let its = misses.iter().filter(|(switch, _)| switch == by);
+            let lives = its.map(|(_, of)| (*of, ONE)).collect();
+            rig.handle(now, Input::Unheard(*by, ONE, lives));
+        }
+    }
+}
+
+fn standing(rig: &mut Rig, id: WorkerId, standing: Standing) {
+    let (number, members) = (rig.coordinator.view().number, rig.coordinator.view().members());
+    let change = |member: &Member| match member.id == id {
+        true => Member { standing, ..*member },
+        false => *member,
+    };
+    let first = Entry::View(View::new(number, members.iter().map(change).collect()));
+    rig.coordinator = replay(0, core::slice::from_ref(&first));
+    rig.log = vec![first];
+}
+
+#[test]
+fn a_runtime_that_one_switch_does_not_hear_goes() {
+    let all = [S, T, R, Q];
+    let mut rig = Rig::new(&all);
+    live(&mut rig, 0..1000, &all, &[(T, R)]);
+    assert_eq!(rig.log.len(), 1, "not before its time");
+    live(&mut rig, 1000..1200, &all, &[(T, R)]);
+    assert_eq!(
+        rig.log[1..],
+        [Entry::Withdraw(R, ONE)],
+        "and not restored, though it is heard"
+    );
+    // The cut is over in time.
+    live(&mut rig, 1200..1300, &all, &[]);
+    assert_eq!(rig.log[2..], [Entry::Restore(R, ONE)]);
+    live(&mut rig, 1300..2300, &all, &[(T, R)]);
+    assert_eq!(rig.log.len(), 3, "its time begins again");
+    live(&mut rig, 2300..2400, &all, &[(T, R)]);
+    assert_eq!(rig.log[3..], [Entry::Withdraw(R, ONE)]);
+    rig.withdrawn(2400, S, R);
+    assert!(rig.coordinator.view().has(R, ONE));
+    rig.withdrawn(2401, T, R);
+    assert_eq!(rig.coordinator.view(), &view(2, &[S, T, Q]));
+}
+
+#[test]
+fn a_switch_that_hears_few_is_the_one_that_goes() {
+    let (all, misses) = ([S, T, R, Q], [(T, R), (T, Q)]);
+    let mut rig = Rig::new(&all);
+    live(&mut rig, 0..1200, &all, &misses);
+    assert_eq!(rig.log[1..], [Entry::Withdraw(T, ONE)]);
+    // One that joins waits; it reads no port.
+    let mut rig = Rig::new(&all);
+    standing(&mut rig, T, Standing::Joining);
+    live(&mut rig, 0..1200, &all, &misses);
+    assert_eq!(rig.log.len(), 1);
+    // Where one runtime is joining, the other is all there are, and the same where no other switch hears more.
+    let mut rig = Rig::new(&all);
+    standing(&mut rig, Q, Standing::Joining);
+    live(&mut rig, 0..1200, &all, &[(T, R), (T, Q), (S, R)]);
+    assert_eq!(rig.log.len(), 1);
+    // One that joins and hears half has the other half removed.
+    let mut rig = Rig::new(&all);
+    standing(&mut rig, T, Standing::Joining);
+    live(&mut rig, 0..1200, &all, &[(T, Q)]);
+    assert_eq!(rig.log[1..], [Entry::Withdraw(Q, ONE)]);
+}
+
+#[test]
+fn what_no_switch_of_the_view_says_counts_for_nothing() {
+    let all = [S, T, R, Q];
+    let mut rig = Rig::new(&all);
+    for now in (0..1200).step_by(40) {
+        live(&mut rig, now..now + 1, &all, &[]);
+        let lives = vec![
+            (Q, ONE),
+            (R, Incarnation(2)),
+            (S, ONE),
+            (WorkerId::runtime(7), ONE),
+        ];
+        rig.handle(now, Input::Unheard(T, Incarnation(2), lives.clone()));
+        rig.handle(now, Input::Unheard(R, ONE, lives.clone()));
+        rig.handle(now, Input::Unheard(T, ONE, lives[1..].to_vec()));
+    }
+    assert_eq!(rig.log.len(), 1);
+}
+
+#[test]
+fn a_switch_says_from_which_runtimes_it_has_no_lease() {
+    let unheard = |machine: &Membership, now| {
+        let mut lives = Vec::new();
+        machine.unheard(now, |id, _| lives.push(id));
+        lives
+    };
+    let all = view(1, &[S, T, R, Q]);
+    let mut switch = Membership::new(T, ONE, TERM, all.clone());
+    switch.renew(10, R, ONE, 5);
+    assert_eq!(
+        (unheard(&switch, 164), unheard(&switch, 165)),
+        (vec![Q], vec![R, Q])
+    );
+    let mut runtime = Membership::new(R, ONE, TERM, all.clone());
+    assert_eq!(unheard(&runtime, 10), vec![]);
+    runtime.renew(10, S, ONE, 5);
+    assert!(!runtime.has_all_leases(10));
+    runtime.renew(10, T, ONE, 6);
+    assert!(runtime.has_all_leases(164) && !runtime.has_all_leases(165));
+    // One that joins: of those alone that were there before it.
+    let stands = |number, standings: [Standing; 3]| {
+        let members = [T, R, Q].into_iter().zip(standings);
+        let members = members.map(|(id, standing)| Member {
+            standing,
+            ..member(id, 1)
+        });
+        View::new(number, members.collect())
+    };
+    let (joining, running) = (Standing::Joining, Standing::Running);
+    let mut switch = Membership::new(T, ONE, TERM, stands(1, [joining, running, joining]));
+    assert_eq!(switch.earlier().collect::<Vec<_>>(), vec![(R, ONE)]);
+    switch.adopt(stands(2, [joining, running, running]), |_| ());
+    assert_eq!(unheard(&switch, 10), vec![R]);
+    switch.adopt(stands(3, [running, running, running]), |_| ());
+    assert_eq!(unheard(&switch, 10), vec![R, Q]);
+    switch.adopt(view(4, &[T, Q]), |_| ());
+    assert_eq!((switch.earlier().count(), unheard(&switch, 10)), (0, vec![Q]));
+}
+
 /// Rules whose breaking shows in one of the stories above.
 #[test]
 fn every_other_rule_that_is_broken_is_noticed() {
-    let planted: [(Bug, fn()); 4] = [
+    let planted: [(Bug, fn()); 5] = [
+        (Bug::RestoredUnheard, a_runtime_that_one_switch_does_not_hear_goes),
         (
             Bug::GrantsWithoutRight,
             a_runtime_acts_by_each_switchs_lease_and_a_switch_by_a_majority,
@@ -379,7 +513,7 @@ fn a_suspect_that_one_view_fences_is_not_fenced_in_the_next() {
     // R is suspected. S ends, and its promises last.
     rig.handle(101, Input::Stopped(S, ONE));
     assert_eq!(rig.coordinator.view(), &view(2, &[R, Q]));
-    rig.handle(102, Input::Join(S, Incarnation(2)));
+    rig.handle(102, Input::Join(vec![(S, Incarnation(2))]));
     let beat = Input::Heartbeat(Q, ONE, 2, u64::MAX);
     let third = unlogged(&mut rig.coordinator, 103, beat);
     assert_eq!(
@@ -408,7 +542,7 @@ fn what_one_life_of_a_switch_has_withdrawn_another_may_grant() {
     rig.withdrawn(110, S, R);
     // The next life of S knows of no suspect when it begins.
     rig.handle(111, Input::Stopped(S, ONE));
-    rig.handle(112, Input::Join(S, Incarnation(2)));
+    rig.handle(112, Input::Join(vec![(S, Incarnation(2))]));
     rig.beat(113, &[other, Q]);
     assert!(rig.coordinator.view().has(S, Incarnation(2)) && rig.coordinator.view().has(R, ONE));
     rig.beat(114, &[S, other, Q]);
@@ -425,5 +559,63 @@ fn what_one_life_of_a_switch_has_withdrawn_another_may_grant() {
             list,
         },
     );
+    assert!(!rig.coordinator.view().has(R, ONE));
+}
+
+fn joins(workers: &[WorkerId]) -> Input {
+    Input::Join(workers.iter().map(|id| (*id, ONE)).collect())
+}
+
+/// Of a process with three workers nothing is heard before all of them are in a view.
+#[test]
+fn all_workers_of_a_process_come_in_one_view_and_are_not_suspected_before_they_can_be_heard() {
+    let others = [Q, WorkerId::runtime(2)];
+    let mut rig = Rig::new(&[]);
+    rig.handle(200, joins(&[R, others[0], others[1]]));
+    assert_eq!(rig.coordinator.view().number, 2);
+    assert_eq!(rig.coordinator.view().members().len(), 3);
+    rig.handle(200 + 99, Input::Tick);
+    assert_eq!(rig.coordinator.suspects().1, vec![]);
+    // Each is suspected as any other from when it was heard.
+    rig.beat(299, &[R]);
+    rig.handle(300, Input::Tick);
+    rig.beat(301, &[R]);
+    assert_eq!(
+        rig.coordinator.view().members().len(),
+        1,
+        "no switch has granted the others a lease"
+    );
+    rig.handle(350, Input::Tick);
+    assert!(rig.coordinator.view().has(R, ONE));
+    rig.handle(351, Input::Tick);
+    assert!(!rig.coordinator.view().has(R, ONE));
+}
+
+#[test]
+fn a_newcomer_that_is_not_heard_yet_delays_no_view() {
+    let mut rig = Rig::new(&[S, R]);
+    rig.beat(200, &[S, R]);
+    rig.handle(201, joins(&[Q]));
+    rig.beat(202, &[S, R]);
+    assert_eq!(rig.coordinator.view().number, 2);
+    rig.handle(203, joins(&[WorkerId::runtime(2)]));
+    assert_eq!(rig.coordinator.view().number, 3, "a second one joins");
+    assert!(rig.reached.contains(&2));
+    rig.beat(204, &[S, R]);
+    rig.handle(205, Input::Stopped(R, ONE));
+    assert!(!rig.coordinator.view().has(R, ONE), "one that failed goes");
+    // A switch that joins may grant a lease as soon as it has a view, so its word is waited for.
+    let other = WorkerId::switch(1);
+    let mut rig = Rig::new(&[S, R]);
+    rig.beat(200, &[S, R]);
+    rig.handle(201, joins(&[other]));
+    for now in (210..=290).step_by(20) {
+        rig.beat(now, &[S]);
+    }
+    assert_eq!(rig.log.last(), Some(&Entry::Withdraw(R, ONE)));
+    rig.withdrawn(295, S, R);
+    assert!(rig.coordinator.view().has(R, ONE));
+    rig.beat(296, &[S, other]);
+    rig.withdrawn(297, other, R);
     assert!(!rig.coordinator.view().has(R, ONE));
 }

@@ -30,7 +30,7 @@ fn explore(bounds: &Bounds) -> Result<Explored, String> {
     let mut frontier = VecDeque::from([(0_u32, first)]);
     while let Some((number, world)) = frontier.pop_front() {
         if world.is_end(bounds) {
-            // A route that nobody has is yet to be forgotten.
+            // A route of a group that no runtime has is yet to be forgotten.
             if !world.actions(bounds).contains(&Action::Forget) {
                 world
                     .check_end(bounds)

@@ -14,7 +14,7 @@
 //!
 //! Checkers: [`World::process`] (each packet once, in order, on the latest state), [`World::leave`] (order at the exits),
 //! [`World::check`] (one active, an active one holds the state, the state survives), [`World::check_end`] (all is out or accounted for, and
-//! everybody agrees), and `explore` (the end can be reached).
+//! all agree), and `explore` (the end can be reached).
 
 use super::super::*;
 use std::format;
@@ -77,7 +77,7 @@ pub(super) struct World {
     losses: u8,
     hasty: u8,
     is_published: bool,
-    /// Who has heard of the removal: the runtimes, then the switches.
+    /// Which workers have heard of the removal: the runtimes, then the switches.
     told: [bool; RUNTIMES + HOMES_MAX],
     must_survive: bool,
     /// The switch that is gone, and which runtimes know.
@@ -233,8 +233,8 @@ impl World {
         if self.crashed().is_some() && !self.is_published {
             all.push(Action::Publish);
         }
-        let nobody = self.copies.iter().all(Option::is_none);
-        if self.all_told(bounds) && nobody && self.homes[..bounds.homes].iter().any(|h| h.route.is_some()) {
+        let is_lost = self.copies.iter().all(Option::is_none);
+        if self.all_told(bounds) && is_lost && self.homes[..bounds.homes].iter().any(|h| h.route.is_some()) {
             all.push(Action::Forget);
         }
         all
@@ -327,7 +327,7 @@ impl World {
             .iter()
             .any(|item| matches!(item, Item::Says(Says::Done(_))));
         self.must_survive = self.copies[1 - r].is_some() && !has_said;
-        // What it had seen and told nobody may be seen no more.
+        // What it had seen and told no worker may be seen no more.
         if let (Some(was), Some(other)) = (was, self.copies[1 - r]) {
             for h in 0..HOMES_MAX {
                 (other[h]..was[h]).for_each(|n| self.dropped[h] |= 1 << n);
@@ -581,7 +581,7 @@ impl World {
         Ok(())
     }
 
-    /// Checkers: one active runtime at most, which has the state; and somebody has it.
+    /// Checkers: one active runtime at most, which has the state; and a runtime has it.
     fn check(&self) -> Check {
         let live = || (0..RUNTIMES).filter_map(|r| Some((r, self.runtimes[r].as_ref()?)));
         if live().filter(|(_, machine)| machine.is_active()).count() > 1 {
@@ -609,13 +609,14 @@ impl World {
             && self.back.iter().all(Vec::is_empty)
     }
 
-    /// Checkers of an end: everything is out or accounted for, and all agree on who has the group.
+    /// Checkers of an end: everything is out or accounted for, and all agree on which runtime has
+    /// the group.
     pub(super) fn check_end(&self, bounds: &Bounds) -> Check {
         let active = (0..RUNTIMES).find(|r| self.runtimes[*r].is_some_and(|machine| machine.is_active()));
         for h in 0..bounds.homes {
-            let nobody = self.crashed().is_none() && self.gone.is_none();
-            if nobody && (self.dropped[h] != 0 || self.left[h] != bounds.packets) {
-                return Err(format!("of home {h} a packet is lost, and nobody has crashed"));
+            let is_calm = self.crashed().is_none() && self.gone.is_none();
+            if is_calm && (self.dropped[h] != 0 || self.left[h] != bounds.packets) {
+                return Err(format!("of home {h} a packet is lost, and no worker has crashed"));
             }
             let copy = active.and_then(|r| self.copies[r]);
             if copy.is_some_and(|copy| (copy[h]..bounds.packets).any(|n| self.dropped[h] & 1 << n == 0)) {
@@ -629,7 +630,7 @@ impl World {
             }
         }
         if self.must_survive && active.is_none() {
-            return Err("nobody is active".into());
+            return Err("no runtime is active".into());
         }
         Ok(())
     }

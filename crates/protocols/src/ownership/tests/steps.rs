@@ -59,7 +59,7 @@ fn a_refusal_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn a_lower_epoch_is_fenced_and_who_is_fenced_stops() {
+fn a_lower_epoch_is_fenced_and_a_fenced_runtime_stops() {
     let mut home = Home::chosen(S);
     let reroute = |by, to, count| HomeInput::Reroute {
         by,
@@ -94,7 +94,7 @@ fn a_lower_epoch_is_fenced_and_who_is_fenced_stops() {
 }
 
 #[test]
-fn a_route_that_is_called_back_tells_who_was_to_have_it() {
+fn a_route_that_is_called_back_tells_the_target() {
     let mut home = Home::chosen(S);
     for (from, to, count) in [(S, T, 1), (T, S, 2)] {
         let by_source = HomeInput::Reroute {
@@ -226,7 +226,7 @@ fn a_target_that_was_told_of_another_fences_the_source() {
     outputs(&mut s, Input::Hear(T, Says::Accept(epoch(1)), OK));
     outputs(&mut s, Input::HearSwitch(0, SwitchSays::Rerouted(epoch(1))));
     outputs(&mut s, Input::Settled);
-    // One of two homes says that the group went to somebody else; the other is silent as yet.
+    // One of two homes says that the group went to another runtime; the other is silent as yet.
     let moved = SwitchSays::Moved(RuntimeId(9), epoch(5));
     outputs(&mut t, Input::HearSwitch(1, moved));
     assert!(matches!(t.phase(), Phase::Yielding { .. }));
@@ -250,7 +250,7 @@ fn a_move_that_is_over_does_not_turn_a_route_further() {
     };
     let mut home = Home::chosen(S);
     said(&mut home, reroute(S, T, 1));
-    // Another group's key may be the same one; who had it has it no more.
+    // Another group's key may be the same one; the runtime that had it has it no more.
     assert_eq!(
         said(&mut home, reroute(S, other, 3)),
         [(S, SwitchSays::Fenced(epoch(1)))]

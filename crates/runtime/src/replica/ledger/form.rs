@@ -6,6 +6,8 @@
 //!   all     form 1, what 1, layout 8, chain's name 8 (groups: 0), worker's clock 8, wall clock 8, group's key 40
 //!   flow    what = 1: the flow's record as it goes to another runtime (`record`, type 6), with all bytes of its states
 //!   group   what = 2: length 2, state, then its blocks: address 16, first port 2, ports 2
+//!   group   what = 3: it rests: time left 8, then as above
+//!   group   what + 128: it is coming, and not all of its flows are here ([`super::handed`])
 //! ```
 //!
 //! Invariant: whatever bytes are read, nothing panics, and what was read is checked again where it
@@ -21,6 +23,8 @@ use nf::{Addr, Affinity, Block};
 const FORM: u8 = 1;
 const FLOW: u8 = 1;
 const GROUP: u8 = 2;
+const RESTS: u8 = 3;
+const COMING: u8 = 128;
 const HEAD: usize = 2 + 4 * 8 + 40;
 const BLOCK: usize = 20;
 
@@ -52,8 +56,19 @@ pub(crate) struct Entry<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What<'a> {
     Flow(Facts, &'a [u8]),
-    /// State and blocks.
-    Group(&'a [u8], &'a [u8]),
+    Group(Group<'a>),
+}
+
+/// A group without its flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Group<'a> {
+    /// Not all of its flows are here: another partition has them.
+    pub is_coming: bool,
+    /// For how much longer it rests, in nanoseconds, if it does.
+    pub rests: Option<u64>,
+    pub state: &'a [u8],
+    /// Their bytes ([`blocks`]).
+    pub blocks: &'a [u8],
 }
 
 /// The digest of what says how states are laid out (FNV-1a).
@@ -142,22 +157,27 @@ pub(crate) fn write_flow(
     facts.write(state, into);
 }
 
-/// Writes a group with its state and its blocks.
+/// Writes a group with its blocks; those of `group` are not looked at.
 pub(crate) fn write_group(
     into: &mut Vec<u8>,
     layout: u64,
     stamp: Stamp,
-    group: GroupKey,
-    state: &[u8],
+    key: GroupKey,
+    group: &Group<'_>,
     blocks: impl Iterator<Item = Block>,
 ) {
     let layout = Layout {
         kept: layout,
         name: 0,
     };
-    write_head(into, GROUP, layout, stamp, group);
-    into.extend_from_slice(&(state.len() as u16).to_be_bytes());
-    into.extend_from_slice(state);
+    let what = if group.rests.is_some() { RESTS } else { GROUP };
+    let what = if group.is_coming { what | COMING } else { what };
+    write_head(into, what, layout, stamp, key);
+    if let Some(left) = group.rests {
+        into.extend_from_slice(&left.to_be_bytes());
+    }
+    into.extend_from_slice(&(group.state.len() as u16).to_be_bytes());
+    into.extend_from_slice(group.state);
     for block in blocks {
         into.extend_from_slice(block.addr.octets());
         into.extend_from_slice(&block.first.to_be_bytes());
@@ -192,12 +212,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Entry<'_>> {
             let (facts, state, behind) = Facts::read(rest)?;
             behind.is_empty().then_some(What::Flow(facts, state))?
         }
-        GROUP => {
-            let (length, rest) = rest.split_first_chunk::<2>()?;
-            let (state, blocks) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-            (blocks.len() % BLOCK == 0).then_some(What::Group(state, blocks))?
-        }
-        _ => return None,
+        what => What::Group(read_group(what, rest)?),
     };
     Some(Entry {
         layout,
@@ -205,6 +220,26 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Entry<'_>> {
         group,
         what,
     })
+}
+
+fn read_group(what: u8, bytes: &[u8]) -> Option<Group<'_>> {
+    let (rests, rest) = match what & !COMING {
+        GROUP => (None, bytes),
+        RESTS => {
+            let (left, rest) = bytes.split_first_chunk::<8>()?;
+            (Some(u64::from_be_bytes(*left)), rest)
+        }
+        _ => return None,
+    };
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let (state, blocks) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    let group = Group {
+        is_coming: what & COMING != 0,
+        rests,
+        state,
+        blocks,
+    };
+    (blocks.len() % BLOCK == 0).then_some(group)
 }
 
 /// The blocks of a group's entry.

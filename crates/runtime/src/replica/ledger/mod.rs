@@ -28,6 +28,9 @@
 //!
 //! *Blocks of ports* are part of their group's entry: both change in the same packets.
 //!
+//! *A group that rests* ([`crate::flows::resting`]) has an entry with the time that it has left: from
+//! its rest on, though none of its flows had one.
+//!
 //! # After the kill
 //!
 //! ```text
@@ -53,6 +56,11 @@
 //! Of a chain with the policy `store_commit` a packet that changes committed bytes is written at
 //! once, and waits until the store has that ([`through`]).
 //!
+//! # Moves
+//!
+//! Source and target of a move have partitions of their own, so for a moment both have records of
+//! the group. Which may write which, and when, is in [`handed`].
+//!
 //! Invariants: an actor is in the queue at most once; an entry has one flow or group; a chain
 //! without the policy notes nothing; bytes of the store are checked before they are a state, as
 //! those of a peer are.
@@ -60,6 +68,7 @@
 //! Not here: the store and its agent (`stores`); copies at another runtime ([`super`]).
 
 pub(crate) mod form;
+pub(crate) mod handed;
 pub(crate) mod restore;
 pub(crate) mod through;
 
@@ -86,6 +95,10 @@ struct Place {
     is_queued: bool,
     /// Of a group: it has changed since it was written.
     is_changed: bool,
+    /// Of a group that rests: it gets an entry, though none of its flows has one.
+    is_wanted: bool,
+    /// Of a group: it comes from another runtime, and not all of its flows are written.
+    is_coming: bool,
     /// What it has at the store may lack what was to be waited for.
     is_behind: bool,
 }
@@ -114,6 +127,7 @@ pub(crate) struct Ledger {
     walk: Option<u32>,
     /// What packets wait for.
     through: through::Through,
+    handed: handed::Handed,
 }
 
 impl Ledger {
@@ -126,6 +140,11 @@ impl Ledger {
     /// When the next flow is to be written.
     pub fn next_at(&self) -> Option<u64> {
         self.queue.front().map(|(_, at)| *at)
+    }
+
+    /// Whether any chain's flows are in the store.
+    pub fn is_for_any(&self) -> bool {
+        self.chains != 0
     }
 
     fn has_policy(&self, chain: u8) -> bool {
@@ -175,11 +194,14 @@ impl Ledger {
         }
     }
 
-    fn note_group(&mut self, index: u32, now: u64) {
+    /// A group has changed behind its packets, or rests from now on. `is_wanted`: it gets an entry,
+    /// if it has none.
+    pub fn note_group(&mut self, index: u32, is_wanted: bool, now: u64) {
         if let Some(group) = self.groups.get_mut(index as usize)
-            && group.entry != 0
+            && (group.entry != 0 || is_wanted)
         {
             group.is_changed = true;
+            group.is_wanted |= is_wanted;
             if !core::mem::replace(&mut group.is_queued, true) {
                 self.queue
                     .push_back((index | GROUP, now.saturating_add(self.interval)));
@@ -204,7 +226,10 @@ impl Ledger {
             return;
         };
         let entry = core::mem::take(&mut place.entry);
-        (place.is_changed, place.is_behind) = (false, false);
+        *place = Place {
+            is_queued: place.is_queued,
+            ..Place::default()
+        };
         if entry != 0
             && let Ok(Some(mut bytes)) = entries.remove(&entry)
         {
@@ -344,12 +369,16 @@ impl Core {
             match *over {
                 Ended::Flow(..) => {}
                 Ended::Group(index) => self.ledger.remove(entries, true, index),
-                Ended::InGroup(index) | Ended::Rests(index, _) => self.ledger.note_group(index, self.now),
+                Ended::InGroup(index) => self.ledger.note_group(index, false, self.now),
+                Ended::Rests(index, chain) => {
+                    let is_wanted = self.ledger.has_policy(chain);
+                    self.ledger.note_group(index, is_wanted, self.now);
+                }
             }
         }
         if self.ledger.has_waiting() {
             for over in &ended {
-                if let Ended::InGroup(index) = *over {
+                if let Ended::InGroup(index) | Ended::Rests(index, _) = *over {
                     self.store_group_of_ended(index);
                 }
             }
@@ -402,7 +431,7 @@ impl Core {
         };
         known.is_queued = false;
         let is_written = match is_group {
-            true => known.entry == 0 || self.store_group(index),
+            true => known.entry == 0 && !known.is_wanted || self.store_group(index),
             false => self.store_flow(index),
         };
         if !is_written && !is_last {
@@ -430,19 +459,31 @@ impl Core {
         let Some(known) = self.ledger.groups.get_mut(index as usize) else {
             return true;
         };
-        if !core::mem::take(&mut known.is_changed) || self.flows.groups().flows(index) == 0 {
+        let rests_until = self.flows.groups().resting().until(index);
+        let is_there = rests_until.is_some() || self.flows.groups().flows(index) > 0;
+        if !core::mem::take(&mut known.is_changed) || !is_there {
             return true;
         }
+        let (is_coming, rests) = (
+            known.is_coming,
+            rests_until.map(|until| until.saturating_sub(self.now)),
+        );
         let stamp = self.stamp();
         let Some(entries) = &self.runner.stages().ledger else {
             return true;
         };
         let groups = self.flows.groups();
         let (key, state) = (groups.key(index), groups.state_bytes(index));
+        let group = form::Group {
+            is_coming,
+            rests,
+            state,
+            blocks: &[],
+        };
         let owners = &self.flows.owners;
         let layout = self.ledger.group_layout;
         let is_written = self.ledger.write(entries, true, index, |into| {
-            form::write_group(into, layout, stamp, key, state, owners.of(&key));
+            form::write_group(into, layout, stamp, key, &group, owners.of(&key));
         });
         if let Some(known) = self.ledger.groups.get_mut(index as usize) {
             known.is_changed = !is_written;

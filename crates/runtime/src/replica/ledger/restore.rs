@@ -16,7 +16,7 @@ use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::replica::keeper::{Copies, Keeper};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use nf::Affinity;
 use nf::variables::{Bytes, Map};
@@ -42,6 +42,8 @@ struct Found {
     flows: Vec<(u64, wire::FlowKey)>,
     groups: Vec<(u64, GroupKey)>,
     by_group: BTreeMap<[u64; 5], u32>,
+    /// Groups that were coming: another partition has them.
+    coming: BTreeSet<[u64; 5]>,
     refused: Vec<u64>,
     why: Refused,
     last: u64,
@@ -59,6 +61,7 @@ impl Keeper {
             flows: Vec::new(),
             groups: Vec::new(),
             by_group: BTreeMap::new(),
+            coming: BTreeSet::new(),
             refused: Vec::new(),
             why: Refused::default(),
             last: 0,
@@ -109,7 +112,7 @@ impl Found {
                     }
                     continue;
                 };
-                if wants_groups == matches!(entry.what, What::Group(..))
+                if wants_groups == matches!(entry.what, What::Group(_))
                     && self.take(core, *number, &entry).is_none()
                 {
                     self.refused.push(*number);
@@ -120,17 +123,21 @@ impl Found {
 
     fn take(&mut self, core: &Core, number: u64, entry: &Entry<'_>) -> Option<()> {
         match entry.what {
-            What::Group(state, blocks) => {
+            What::Group(group) => {
                 if entry.layout.kept != core.ledger.group_layout {
                     self.why.layout += 1;
+                    return None;
+                }
+                if group.is_coming && !crate::replica::is_broken("what is coming is not read") {
+                    self.coming.insert(*entry.group.words());
                     return None;
                 }
                 let slot = u32::try_from(self.groups.len()).ok()?;
                 let copy = Copy::Group {
                     slot,
                     group: entry.group,
-                    length: u16::try_from(state.len()).ok()?,
-                    piece: state,
+                    length: u16::try_from(group.state.len()).ok()?,
+                    piece: group.state,
                 };
                 let is_taken = self.copies.note(copy, core.now)
                     && self.by_group.insert(*entry.group.words(), slot).is_none();
@@ -140,7 +147,11 @@ impl Found {
                 }
                 self.copies.set_group_by(slot, by(core, entry.stamp));
                 self.groups.push((number, entry.group));
-                for block in form::blocks(blocks) {
+                if let Some(left) = group.rests {
+                    let left = time_left(core, left, entry.stamp);
+                    self.copies.note(Copy::Rests { slot, left }, core.now);
+                }
+                for block in form::blocks(group.blocks) {
                     let claimed = Copy::Block {
                         is_claimed: true,
                         block,
@@ -159,7 +170,8 @@ impl Found {
                     _ => self.by_group.get(entry.group.words()).copied(),
                 };
                 let Some(group) = group else {
-                    self.why.alone += 1;
+                    let is_coming = self.coming.contains(entry.group.words());
+                    self.why.alone += u64::from(!is_coming);
                     return None;
                 };
                 let slot = u32::try_from(self.flows.len()).ok()?;

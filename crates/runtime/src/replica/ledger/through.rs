@@ -248,7 +248,7 @@ impl Core {
     /// A flow of this group is over: what it gave back is another's only when the store has that.
     pub(super) fn store_group_of_ended(&mut self, index: u32) {
         let known = self.ledger.groups.get(index as usize);
-        if known.is_some_and(|known| known.entry != 0) && self.store_group(index) {
+        if known.is_some_and(|known| known.entry != 0 || known.is_wanted) && self.store_group(index) {
             self.ledger.through.group = None;
             if let Some(entries) = &self.runner.stages().ledger {
                 self.store_gate.mark(index, entries.changes());
@@ -286,14 +286,15 @@ impl Core {
         };
         let stored = match crate::replica::is_broken("the store is waited for") {
             true => entries.changes(),
-            false => entries.stored_up_to(),
+            false => self.ledger.handed.limit(entries.stored_up_to()),
         };
         self.store_gate.acknowledge(stored, &mut self.out)
     }
 
-    /// When a runtime without packets looks whether the store has answered.
-    pub fn look_at_store_at(&self) -> Option<u64> {
-        (self.store_gate.packets() > 0).then(|| self.now.saturating_add(LOOK))
+    /// When a runtime without packets looks whether the store has answered; `waits`: words of moves
+    /// wait for that.
+    pub fn look_at_store_at(&self, waits: bool) -> Option<u64> {
+        (waits || self.store_gate.packets() > 0).then(|| self.now.saturating_add(LOOK))
     }
 
     /// The runtime ends: what the store has not is dropped with the packets that would tell of it.

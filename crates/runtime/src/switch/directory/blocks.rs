@@ -28,6 +28,7 @@ use crate::switch::outbox::Outbox;
 use alloc::vec::Vec;
 use hashbrown::{HashMap, HashSet};
 use nf::{Addr, Block, Endpoint};
+use protocols::lending::Register;
 use protocols::ownership::RuntimeId;
 use wire::HashSeed;
 
@@ -41,7 +42,8 @@ struct Holder {
     blocks: u32,
     /// The other that may have it, should that one go: it moves, or has moved, from or to there.
     other: u16,
-    /// Both have claimed blocks: the group began anew at one before it was known to be over at the other.
+    /// Both have claimed blocks: the group began again at one before it was known to be over at the
+    /// other.
     is_mixed: bool,
 }
 
@@ -53,6 +55,8 @@ pub(in crate::switch) struct Blocks {
     asked: HashSet<(u16, Block, GroupKey)>,
     /// Blocks that go back to runtimes that are not there.
     returning: HashSet<(u16, Block)>,
+    /// Blocks that runtimes have lent each other.
+    lent: Register<Block>,
     runtimes: usize,
 }
 
@@ -63,6 +67,7 @@ impl Blocks {
             holders: HashMap::with_capacity(room_for(blocks_at_start(blocks))),
             asked: HashSet::new(),
             returning: HashSet::new(),
+            lent: Register::default(),
             runtimes,
         }
     }
@@ -92,6 +97,55 @@ impl Blocks {
         self.holders.get(group).map(|holder| usize::from(holder.runtime))
     }
 
+    /// A runtime lends another a free block: the other is told so, unless it is not there.
+    #[cold]
+    pub fn lend<L: Port>(&mut self, block: Block, home: RuntimeId, to: RuntimeId, outbox: &mut Outbox<L>) {
+        if outbox.is_there(usize::from(to.0)) && self.lent.len() < self.runtimes * self.most() {
+            self.lent.lend(block, home, to);
+            outbox.push_message(usize::from(to.0), Message::BlockLent(block, home, to));
+        } else {
+            self.give_back(home, block, outbox);
+        }
+    }
+
+    /// A block is its home's again, whatever was lent.
+    #[inline]
+    pub fn lend_no_more(&mut self, block: Block) {
+        if !self.lent.is_empty() {
+            self.lent.forget(block);
+        }
+    }
+
+    /// A runtime has gone, and its flows have ended or gone on elsewhere: what it had borrowed is to go home.
+    #[cold]
+    pub fn let_lent_go(&mut self, runtime: usize, now: u64) {
+        let owners = &self.owners;
+        let has_owner = |block: Block| owners.at(block.addr, block.first).is_some();
+        self.lent.let_go(RuntimeId(runtime as u16), now, has_owner);
+    }
+
+    /// Whether lent blocks are in quarantine.
+    #[inline]
+    pub fn is_in_quarantine(&self) -> bool {
+        self.lent.is_waiting()
+    }
+
+    /// Lent blocks whose quarantine is over go home.
+    #[cold]
+    pub fn end_quarantine<L: Port>(&mut self, now: u64, outbox: &mut Outbox<L>) {
+        while let Some((block, home)) = self.lent.take_due(now) {
+            self.give_back(home, block, outbox);
+        }
+    }
+
+    /// Tells a runtime which blocks of its part are lent.
+    pub fn tell_lent<L: Port>(&self, runtime: usize, outbox: &mut Outbox<L>) {
+        for block in self.lent.of_home(RuntimeId(runtime as u16)) {
+            let no_group = GroupKey::from_words([0; 5]);
+            outbox.push_message(runtime, Message::BlockClaimed(block, no_group));
+        }
+    }
+
     /// A group at a runtime has a block.
     pub fn claimed(&mut self, runtime: usize, block: Block, group: GroupKey) {
         let before = self.owners.at(block.addr, block.first);
@@ -100,6 +154,9 @@ impl Blocks {
             self.release(block);
         }
         self.owners.claim(block, group);
+        if !self.lent.is_empty() {
+            self.lent.claim(block, RuntimeId(runtime as u16));
+        }
         self.note_claim(group, runtime, before != Some(group));
         self.note_answer(runtime, block, group);
     }

@@ -8,7 +8,7 @@
 //!
 //! - What made the route began no flow of the group: it met a flow that another group opened (both ends of an exchange that
 //!   is not between inside and outside may send), or its block of ports has changed hands on its way.
-//! - *Idle* came while packets were on their way, and these do not begin the group anew either.
+//! - *Idle* came while packets were on their way, and these do not begin the group again either.
 //!
 //! In both the route is *suspect*, and its runtime is *probed*, behind everything that was sent for it: a runtime without the group says idle
 //! again, which ends the route as ever; one with it is silent, and will say so in time.
@@ -33,12 +33,14 @@
 //! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends comes later, whatever link is read
 //! first.
 //!
-//! *A runtime that has gone* has taken all its flows with it: no other can have them active, so a packet of theirs may begin them anew
-//! anywhere. Routes are looked through some each step; a packet that meets one before, ends it and is routed anew. A route knows by which
-//! *incarnation* of its runtime it was made, so a runtime that restarts gets nothing that was its predecessor's. A group whose
-//! target goes before it has said that it is installed is still its source's: the route goes back there. If the source goes first, the target has the
-//! group or will say that it has not: it is probed. A key re-routed to a runtime that this switch has not met stays with the source until
-//! that one says that it has it, and is that one's from then on.
+//! *A runtime that has gone* has taken all its flows with it: no other can have them active, so a
+//! packet of theirs may begin them again anywhere. Routes are looked through some each step; a
+//! packet that meets one before, ends it and is routed again. A route knows by which *incarnation*
+//! of its runtime it was made, so a runtime that restarts gets nothing that was its predecessor's.
+//! A group whose target goes before it has said that it is installed is still its source's: the
+//! route goes back there. If the source goes first, the target has the group or will say that it
+//! has not: it is probed. A key re-routed to a runtime that this switch has not met stays with the
+//! source until that one says that it has it, and is that one's from then on.
 //!
 //! Invariants: a group has one route, at its home; a route for which nothing is on its way has a group at its runtime, or a
 //! probe or an *Idle* on the way (`one_home_per_group`, where nothing is left at the end); a route leads to an incarnation of a runtime that is
@@ -368,8 +370,8 @@ impl Directory {
         if usize::from(route.runtime) != runtime || route.has(AWAITED) {
             return;
         }
-        // Sent since: the runtime has begun the group anew, or will, as a rule; but not if a message has made the route, or turned it: then all that was
-        // sent is others'.
+        // Sent since: the runtime has begun the group again, or will, as a rule; but not if a
+        // message has made the route, or turned it: then all that was sent is others'.
         if consumed < route.last_sent() && !planted::is("route_over_too_early") {
             return self.suspect(index);
         }
@@ -424,7 +426,7 @@ impl Directory {
         let to = usize::from(reroute.to.0);
         let found = self.find_live(&reroute.key);
         let found = found.filter(|index| !self.is_anothers(*index, runtime, reroute));
-        // A route that has ended gets another in the usual way when the group begins anew.
+        // A route that has ended gets another in the usual way when the group begins again.
         let mut home = Home {
             route: None,
             epoch: Epoch::default(),
@@ -577,6 +579,12 @@ impl Directory {
         (seat.is_there, seat.is_back) = (false, false);
         seat.incarnation = seat.incarnation.wrapping_add(1);
         seat.sent = 0;
+    }
+
+    /// A runtime that was met, and has said nothing, is not there any more.
+    pub fn part(&mut self, runtime: usize) {
+        let seat = &mut self.runtimes[runtime];
+        (seat.is_there, seat.sent) = (false, 0);
     }
 
     /// From now on routes to the last incarnation of a runtime stay, or do no more.

@@ -5,7 +5,7 @@ use crate::group::GroupKey;
 use std::collections::{HashMap, HashSet};
 
 impl Members {
-    /// Every packet in is out, held, dropped, or was lost with somebody who is gone.
+    /// Every packet in is out, held, dropped, or was lost with a worker that is gone.
     pub(in super::super) fn check(&mut self) {
         let sent = self.sent().len() as u64;
         let (mut received, mut emitted, mut left) = (self.received, self.emitted, self.left);

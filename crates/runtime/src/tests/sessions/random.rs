@@ -1,11 +1,11 @@
-//! Switches that go and begin anew, at random.
+//! Switches that go and begin again, at random.
 
 use super::*;
 use std::collections::HashSet;
 
 proptest! {
-    /// Switches go and begin anew at any time, while groups move: a group is at one runtime, every packet is accounted for, every move ends,
-    /// and nothing stays.
+    /// Switches go and begin again at any time, while groups move: a group is at one runtime, every
+    /// packet is accounted for, every move ends, and nothing stays.
     #[test]
     fn switches_begin_anew_while_groups_move(
         events in proptest::collection::vec((0u8..5, 0u8..2, 0u64..8, 0u8..9, 0u8..30, proptest::collection::vec(packets(), 0..3)), 1..150),

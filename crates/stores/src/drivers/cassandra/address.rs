@@ -1,5 +1,6 @@
 //! What a URI of the driver says.
 
+use super::tls;
 use crate::name::unescaped;
 use scylla::statement::{Consistency, SerialConsistency};
 
@@ -12,13 +13,20 @@ pub struct Address {
     pub consistency: Consistency,
     /// As CQL has it.
     pub replication: String,
+    /// Of `cassandras`.
+    pub tls: Option<tls::Settings>,
 }
 
 impl Address {
     pub fn of(uri: &str) -> Result<Self, String> {
-        let rest = uri
-            .strip_prefix("cassandra://")
-            .ok_or("it does not begin with cassandra://")?;
+        let (rest, tls) = match (
+            uri.strip_prefix("cassandra://"),
+            uri.strip_prefix("cassandras://"),
+        ) {
+            (Some(rest), _) => (rest, None),
+            (_, Some(rest)) => (rest, Some(tls::Settings::default())),
+            _ => return Err("it begins neither with cassandra:// nor with cassandras://".to_owned()),
+        };
         let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (secret, rest) = rest
             .rsplit_once('@')
@@ -38,11 +46,22 @@ impl Address {
             keyspace: checked_keyspace(keyspace)?,
             consistency: Consistency::Quorum,
             replication: replication("1")?,
+            tls,
         };
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
             match setting.split_once('=') {
                 Some(("consistency", name)) => address.consistency = consistency(name)?,
                 Some(("replication", copies)) => address.replication = replication(copies)?,
+                Some((word, value)) if tls::Settings::default().place(word).is_some() => {
+                    let settings = address.tls.as_mut();
+                    let settings = settings.ok_or(format!("`{word}` is a setting of cassandras://"))?;
+                    if value.is_empty() {
+                        return Err(format!("`{word}` is empty"));
+                    }
+                    if let Some(place) = settings.place(word) {
+                        *place = Some(value.to_owned());
+                    }
+                }
                 _ => {
                     return Err(format!(
                         "there is no setting `{}`",
@@ -157,6 +176,20 @@ mod tests {
             "{'class': 'NetworkTopologyStrategy', 'dc-1': 3, 'b': 2}"
         );
         assert_eq!(all.serial().0, SerialConsistency::LocalSerial);
+        assert_eq!(all.tls, None);
+        let over_tls = "cassandras://me:p@a/s?ca=/etc/ca&cert=c&key=k&consistency=all&name=b.c";
+        let over_tls = Address::of(over_tls).unwrap();
+        assert_eq!(over_tls.consistency, Consistency::All);
+        let of = |value: &str| Some(value.to_owned());
+        assert_eq!(
+            over_tls.tls,
+            Some(tls::Settings {
+                ca: of("/etc/ca"),
+                cert: of("c"),
+                key: of("k"),
+                name: of("b.c"),
+            })
+        );
     }
 
     #[test]
@@ -175,6 +208,9 @@ mod tests {
             "cassandra://a/s?replication='x':1",
             "cassandra://a/s?replication=x':1",
             "cassandra://a/s?tls=yes",
+            "cassandra://a/s?ca=FILE",
+            "cassandras://a/s?ca=",
+            "cassandras://a/s?insecure=yes",
         ] {
             assert!(Address::of(wrong).is_err(), "{wrong}");
         }

@@ -1,9 +1,13 @@
-//! `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?SETTING=VALUE&…]`: Cassandra 5, and ScyllaDB by the same protocol.
+//! `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?SETTING=VALUE&…]`: Cassandra 5, and ScyllaDB by the same protocol;
+//! `cassandras://…` the same over TLS.
 //!
 //! | setting | is |
 //! |---|---|
 //! | `consistency` | `quorum` (usual), `local_quorum`, `all`, `one`, `local_one`: of reads, and of what a batch has reached when it counts as stored |
 //! | `replication` | a number of copies in each data centre (usual: 1), or `DC:COPIES,DC:COPIES`; used where the keyspace is made |
+//! | `ca`, of `cassandras` | a file in PEM: the authority that signed the nodes' certificates; without it, those that the system trusts |
+//! | `cert`, `key`, of `cassandras` | files in PEM: our own certificate and its key, for nodes that ask for one |
+//! | `name`, of `cassandras` | the name that the certificates of all nodes have; without it, each has to name the node's address, or a host as the URI writes it ([`tls`]) |
 //!
 //! # Theory of operation
 //!
@@ -39,6 +43,7 @@
 
 mod address;
 mod session;
+mod tls;
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
@@ -51,6 +56,7 @@ use session::Cell::{Bytes, Number, Text};
 use session::{Connected, Lives, Trouble};
 use std::collections::HashMap;
 use std::time::Duration;
+use tls::Tls;
 
 /// How long a call waits for the server, or a page of one that reads.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -66,6 +72,7 @@ const TRIES: u32 = 20;
 /// A store in a cluster.
 pub struct Cassandra {
     address: Address,
+    tls: Option<Tls>,
     /// Without a password.
     name: String,
     patience: Duration,
@@ -85,11 +92,19 @@ impl Cassandra {
                 &name,
                 problem,
                 "write cassandra://USER:PASSWORD@HOST:PORT,HOST:PORT/KEYSPACE?consistency=quorum&replication=3, \
-                 where all but a host may be left out",
+                 where all but a host may be left out; over TLS cassandras:// with &ca=FILE&cert=FILE&key=FILE, or fewer",
             )
         })?;
+        let tls = address
+            .tls
+            .as_ref()
+            .map(|settings| Tls::of(settings, &address.nodes));
+        let tls = tls
+            .transpose()
+            .map_err(|(problem, remedy)| Failure::new(&name, problem, remedy))?;
         Ok(Cassandra {
             address,
+            tls,
             name,
             patience,
             runtime: None,
@@ -132,14 +147,14 @@ impl Cassandra {
                 none.insert(made.map_err(|error| Trouble::Session(error.to_string()))?)
             }
         };
-        let (address, patience) = (&self.address, self.patience);
+        let (address, tls, patience) = (&self.address, self.tls.as_ref(), self.patience);
         let connected = &mut self.connected;
         runtime.block_on(async {
             let connected = match connected {
                 Some(connected) => connected,
                 none => {
-                    let opened = tokio::time::timeout(MAKING, Connected::open(address, patience)).await;
-                    none.insert(opened.map_err(|_| Trouble::Session("it does not answer".to_owned()))??)
+                    let opened = tokio::time::timeout(MAKING, Connected::open(address, tls, patience)).await;
+                    none.insert(opened.map_err(|_| Trouble::Opening("it does not answer".to_owned()))??)
                 }
             };
             work(connected).await
@@ -152,7 +167,7 @@ impl Cassandra {
                 let remedy = remedy(&error);
                 (if text.is_empty() { error.to_string() } else { text }, remedy)
             }
-            Trouble::Session(text)
+            Trouble::Session(text) | Trouble::Opening(text)
                 if text.to_lowercase().contains("authenti") || text.contains("credentials") =>
             {
                 (
@@ -160,6 +175,14 @@ impl Cassandra {
                     "set the user and the password that the cluster knows: cassandra://USER:PASSWORD@HOST",
                 )
             }
+            Trouble::Opening(text) => match &self.tls {
+                Some(tls) => tls.problem(text),
+                None => (
+                    text,
+                    "see that a node runs, that its port is for clients without TLS (with it: cassandras://), and that \
+                     nothing is in the way; changes wait meanwhile",
+                ),
+            },
             Trouble::Session(text) => (
                 text,
                 "see that a node runs and that nothing is in the way; changes wait meanwhile",

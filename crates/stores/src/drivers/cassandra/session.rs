@@ -1,6 +1,7 @@
 //! A session with its prepared statements, and what a batch comes to in them.
 
 use super::address::Address;
+use super::tls::Tls;
 use super::{KEY_BYTES_MAX, MAKING, MARKS};
 use crate::batch::{Batch, Change};
 use crate::driver::{Outcome, Version};
@@ -67,6 +68,8 @@ use Cell::{Bytes, Nothing, Number, Text};
 /// What went wrong in a call, before it is said to a person.
 pub enum Trouble {
     Server(DbError, String),
+    /// There is no session, of which the library says this.
+    Opening(String),
     /// Nothing that a server said: the session is worth nothing.
     Session(String),
     /// The server's answer is none to what was asked.
@@ -122,7 +125,7 @@ pub struct Connected {
 }
 
 impl Connected {
-    pub async fn open(address: &Address, patience: Duration) -> Result<Self, Trouble> {
+    pub async fn open(address: &Address, tls: Option<&Tls>, patience: Duration) -> Result<Self, Trouble> {
         let (serial, serial_read) = address.serial();
         let profile = ExecutionProfile::builder()
             .consistency(address.consistency)
@@ -139,11 +142,15 @@ impl Connected {
         if let Some((user, password)) = &address.user {
             builder = builder.user(user, password);
         }
+        if let Some(tls) = tls {
+            tls.begin();
+            builder = builder.tls_context(Some(Arc::clone(&tls.config)));
+        }
         let opened = tokio::time::timeout(patience.saturating_mul(2), builder.build()).await;
-        let session = match opened {
-            Ok(session) => session.map_err(|error| Trouble::Session(chain(&error)))?,
-            Err(_) => return Err(Trouble::Session("it does not answer".to_owned())),
-        };
+        let opened = opened
+            .map_err(|_| "it does not answer".to_owned())
+            .and_then(|session| session.map_err(|error| chain(&error)));
+        let session = opened.map_err(Trouble::Opening)?;
         make(&session, address).await?;
         let space = &address.keyspace;
         let prepare = async |text: &str| {

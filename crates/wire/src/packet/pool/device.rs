@@ -1,8 +1,8 @@
 //! Buffers that a device, or the kernel, fills and empties by itself.
 //!
-//! Theory of operation. A pool's buffers lie one behind another in one piece of memory, each as long as the next. Who writes
-//! into that memory from outside (an `AF_XDP` socket) is told where the piece lies, and a buffer by its distance from the
-//! start:
+//! Theory of operation. A pool's buffers lie one behind another in one piece of memory, each as
+//! long as the next. A writer from outside (an `AF_XDP` socket) is told where the piece lies, and a
+//! buffer by its distance from the start:
 //!
 //! ```text
 //!   take ─► into_raw ─► distance ─► device fills it ─► distance ─► from_raw ─► received_at
@@ -47,9 +47,9 @@ impl Pool {
     }
 }
 
-/// Boxes handed out point into the region: who drops a pool while some are out would leave them dangling, so the
-/// region of such a pool is leaked instead. It is not an error: a killed ring may hold the last of them. A stranger's
-/// buffer, given back here by mistake, counts for none of ours.
+/// Boxes handed out point into the region: dropping a pool while some are out would leave them
+/// dangling, so the region of such a pool is leaked instead. It is not an error: a killed ring may
+/// hold the last of them. A stranger's buffer, given back here by mistake, counts for none of ours.
 impl Drop for Pool {
     fn drop(&mut self) {
         let start = self._region.start().addr().get();
@@ -67,10 +67,10 @@ impl Drop for Pool {
 }
 
 impl PacketBox {
-    /// Gives the box up for where its buffer starts. Whoever has that must make it a box again, or the buffer is lost to
-    /// its pool.
+    /// Gives the box up for where its buffer starts. The caller must make that a box again, or the
+    /// buffer is lost to its pool.
     #[inline]
-    #[must_use = "the buffer is lost if nobody makes it a box again"]
+    #[must_use = "the buffer is lost unless it is made a box again"]
     pub fn into_raw(self) -> NonNull<u8> {
         self.0.cast()
     }
@@ -78,8 +78,8 @@ impl PacketBox {
     /// Makes what [`PacketBox::into_raw`] gave a box again.
     ///
     /// # Safety
-    /// The address is from `into_raw`, and is made a box once. Nobody else reads or writes the buffer from now on, and its
-    /// first [`Packet::NOTES`] bytes are as they were.
+    /// The address is from `into_raw`, and is made a box once. Nothing else reads or writes the
+    /// buffer from now on, and its first [`Packet::NOTES`] bytes are as they were.
     #[inline]
     pub unsafe fn from_raw(start: NonNull<u8>) -> Self {
         PacketBox(start.cast())
@@ -93,7 +93,7 @@ impl PacketBox {
 }
 
 impl Packet {
-    /// Bytes of a buffer before its headroom, which nobody but this module writes.
+    /// Bytes of a buffer before its headroom, which only this module writes.
     pub const NOTES: usize = size_of::<Notes>();
 
     /// Notes that a device has put a frame of `length` bytes at `offset` from where the buffer starts, and forgets what was

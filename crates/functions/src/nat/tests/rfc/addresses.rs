@@ -1,9 +1,9 @@
-//! Who is translated at all: inside prefixes, versions, static mappings, VLANs.
+//! Which packets are translated at all: inside prefixes, versions, static mappings, VLANs.
 
 use super::*;
 
 #[test]
-fn only_inside_prefixes_are_translated_and_nobody_reaches_them_directly() {
+fn only_inside_prefixes_are_translated_and_no_outside_host_reaches_them_directly() {
     let mut rig = Rig::new(Config {
         inside: vec!["10.0.0.0/8".parse().unwrap()],
         ..one_address()
@@ -22,7 +22,7 @@ fn only_inside_prefixes_are_translated_and_nobody_reaches_them_directly() {
 }
 
 #[test]
-fn nobody_inside_speaks_as_an_external_address_even_where_everybody_is_inside() {
+fn no_inside_host_speaks_as_an_external_address_even_where_all_are_inside() {
     let mut rig = Rig::new(one_address());
     assert_eq!(rig.send_inside(&udp((EXT, 5000), R1)).reason(), "spoofed");
     rig.assert_empty();
@@ -73,7 +73,7 @@ fn static_mappings_are_open_to_all_both_ways() {
         "no_mapping",
         "another protocol"
     );
-    // Its block is nobody's.
+    // No host gets its block.
     for n in 0..200 {
         open(&mut rig, ([10, 0, 1, n], 8081), R1);
     }

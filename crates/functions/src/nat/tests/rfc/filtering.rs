@@ -1,4 +1,4 @@
-//! Who may send to a mapping from outside, and hairpinning: RFC 4787 REQ-8 and REQ-9.
+//! Which remote ends may send to a mapping from outside, and hairpinning: RFC 4787 REQ-8 and REQ-9.
 
 use super::*;
 
@@ -110,7 +110,8 @@ fn rfc4787_req9_hairpinning_with_external_source() {
     }
 }
 
-/// Sends to an external endpoint that nobody has: refused behind the turn, but the sender's flow is there.
+/// Sends to an external endpoint that no host has: refused behind the turn, but the sender's flow
+/// is there.
 fn open_hairpin(rig: &mut Rig, from: ([u8; 4], u16), to: ([u8; 4], u16)) {
     assert_eq!(rig.send_inside(&udp(from, to)).reason(), "no_mapping");
 }
@@ -149,7 +150,7 @@ fn hairpinning_can_be_off_and_never_reaches_itself() {
 }
 
 #[test]
-fn a_query_to_an_external_address_from_inside_is_nobodys() {
+fn a_query_to_an_external_address_from_inside_goes_to_no_host() {
     let mut rig = with_filtering(Filtering::EndpointIndependent);
     rig.send_inside(&echo(X2.0, R1.0, 700, true)).sent();
     for identifier in [700, 701] {

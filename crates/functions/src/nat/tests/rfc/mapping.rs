@@ -170,7 +170,7 @@ fn rfc4787_req14_later_fragments_are_translated_with_the_ports_of_the_first() {
     assert_checksums(&sent);
     assert_eq!(&sent[26..30], &outside.0);
     assert_eq!(sent[34..], later[34..], "a later fragment has no ports to write");
-    // One whose first fragment nobody saw.
+    // A later fragment whose first was not seen.
     assert_eq!(rig.send_inside(&later).reason(), "fragment_without_flow");
 }
 

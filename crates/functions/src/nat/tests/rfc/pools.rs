@@ -69,7 +69,7 @@ fn rfc5508_req8_who_gets_no_port_can_be_told_so() {
             panic!("no answer")
         };
         assert_checksums(&answer);
-        // From who was asked, to who asked, quoting the packet as it was.
+        // From the packet's destination, to its sender, quoting the packet as it was.
         let (question, (from, to)) = (ends(&protocol), ends(&answer));
         assert_eq!((from.0, to.0), (question.1.0, question.0.0));
         assert_eq!(answer[34..36], [3, 13]);
@@ -86,7 +86,7 @@ fn rfc5508_req8_who_gets_no_port_can_be_told_so() {
         .filter(|out| **out == Out::Dropped("host_ports_exhausted"))
         .count();
     assert_eq!((rig.count("refusals_answered"), dropped), (1000, 1002));
-    // What outside sends to nobody is never answered.
+    // A packet from outside to a free endpoint is never answered.
     assert_eq!(rig.send_outside(&udp(R2, (EXT, 1))).reason(), "no_mapping");
     rig.expire_all();
     rig.assert_empty();
@@ -285,6 +285,33 @@ fn a_block_that_ends_elsewhere_stays_its_own_runtimes() {
     rig.send_inside(&udp(X2, R1)).sent();
     rig.expire_all();
     rig.assert_empty();
+}
+
+/// Flows out of a store, and another pool meanwhile: they end, and begin with an endpoint of this one.
+#[test]
+fn a_recovered_host_whose_address_is_gone_begins_again() {
+    let mut rig = Rig::with(one_address(), 2, 1000).unwrap();
+    for n in 0..3 {
+        open(&mut rig, (X1.0, 3000 + n), R1);
+    }
+    let other = std::sync::Arc::new(crate::nat::tests::rig::pool_of("198.18.7.0/32"));
+    rig.nats[1] = nf::NetworkFunction::new(&other, &crate::nat::tests::rig::worker(1, 2, 1000)).unwrap();
+    rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);
+    assert_eq!((rig.count("arrivals_refused"), rig.flow_count()), (3, 3));
+    rig.recall();
+    assert_eq!(
+        (rig.flow_count(), rig.blocks.len()),
+        (0, 0),
+        "nothing of them is left"
+    );
+    let frame = rig.send_inside(&udp((X1.0, 3000), R1)).sent();
+    assert_eq!(frame[26..30], [198, 18, 7, 0]);
+    // One that still has a flow that was refused has a port, too.
+    rig.nats[1] =
+        nf::NetworkFunction::new(&rig.config.clone(), &crate::nat::tests::rig::worker(1, 2, 1000)).unwrap();
+    rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);
+    let frame = rig.send_inside(&udp((X1.0, 4000), R1)).sent();
+    assert_eq!(frame[26..29], [203, 0, 113]);
 }
 
 #[test]

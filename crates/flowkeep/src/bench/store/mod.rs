@@ -1,44 +1,46 @@
-//! `bench store`: what keeping counts in a store costs the packets, and how old the counts there are (FlexState V, figures 7 and 8).
+//! `bench store`: what keeping counts and flows in a store costs the packets, and how old the store's copy is (FlexState V, figures 5 to 8).
 //!
 //! | case | what runs |
 //! |---|---|
 //! | `forward` | the runtime with a function that does nothing |
-//! | `… none` | the counter, its variables in no store |
-//! | `… memory`, `… redb`, `… redis`, `… cassandra` | the same, told to that store every millisecond; compared with `none` |
+//! | `protocol, none`, `host, none` | the counter, its variables in no store |
+//! | `…, memory`, `…, redb`, `…, redis`, `…, cassandra` | the same, told to that store every millisecond; compared with `none` |
+//! | `…, redis afar`, `…, cassandra afar` | the same server, with a relay of 0.5 ms each way before it ([`places`]) |
+//! | `nat, …`, `balancer, …` | NAT or the load balancer alone: flows in the store (policy `store`), written every millisecond |
 //! | `sync …` | each packet waits until the store has its count; compared with `none` |
 //!
-//! One processor for the packets; agent and server on the others. Between two runs the store gets all that waits, so that no change grows old
-//! while another case is measured. A redis-server is started here; a Cassandra is one that runs, named by [`CASSANDRA`]. Packets are of 64 bytes, from and to memory. The counter counts by protocol (two
-//! counters that all packets share), and by inside host (32 flows each).
+//! One processor for the packets; agent, relay and server on another. Between two runs the store gets all that waits, so that no change grows old
+//! while another case is measured. A redis-server is started here; a Cassandra is one that runs, named by the environment ([`places`]). Packets are of 64 bytes, from and
+//! to memory. The counter counts by protocol (two counters that all packets share), and by inside host (32 flows each).
 //!
-//! Not here: a network between the function and the store, and ports.
+//! Not here: ports.
 
+mod places;
+
+use super::gateway;
 use super::report::{Case, Parameters};
-use super::traffic::{BenchPort, Popularity, Segment, Traffic};
+use super::traffic::{BenchPort, Popularity, Segment, Traffic, shared};
 use super::{Memory, Options, parameters};
-use adapters::clock::{CycleRate, allowed_cpus, cycles, monotonic_ns, pin_to};
+use adapters::clock::{CycleRate, cycles, monotonic_ns};
 use functions::counter::{By, Config, Counter};
+use functions::load_balancer::LoadBalancer;
+use functions::nat::Nat;
 use nf::variables::{Consistency, Keeper};
 use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use places::{Kind, PATIENCE, Place, Places};
 use runtime::chain::{ChainRule, Match, Plan};
+use runtime::replication::{Policy, STORED_AS, Storing};
 use runtime::stage::{Configured, Factory};
+use runtime::stats::Named;
 use runtime::{BURST, Runtime, Settings};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use stores::{Agency, Defaults, Store, Stores};
-use wire::Pool;
-use wire::memory::Region;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use stores::{Agency, Defaults, Stores};
 
 /// How long a synchronous case runs, each time.
 const SYNC: Duration = Duration::from_millis(500);
 /// How long an asynchronous one does: many intervals.
 const ASYNC: Duration = Duration::from_millis(400);
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The variable of the environment that names a Cassandra.
-const CASSANDRA: &str = "FLOWKEEP_BENCH_CASSANDRA";
-const STORES: [&str; 4] = ["memory", "redb", "redis", "cassandra"];
 /// Of no-store throughput, what is to be reached.
 const GOAL: f64 = 90.0;
 
@@ -60,6 +62,13 @@ impl NetworkFunction for Pass {
     }
 }
 
+/// What runs, and where what it keeps goes.
+struct Load {
+    factory: Box<dyn Factory>,
+    /// Whether it is the runtime's flows that are kept, and not the function's variables.
+    keeps_flows: bool,
+}
+
 /// A runtime with one function, and its traffic.
 struct Subject {
     name: String,
@@ -70,64 +79,86 @@ struct Subject {
     _agency: Option<Agency>,
     rates: Vec<f64>,
     changes: Vec<f64>,
+    batches: Vec<f64>,
     bytes: Vec<f64>,
 }
 
+/// What became of changes so far.
+#[derive(Default)]
+struct Told {
+    changes: u64,
+    batches: u64,
+    bytes: u64,
+}
+
 impl Subject {
-    fn new(name: &str, factory: Box<dyn Factory>, at: Option<Place>, flows: u32, memory: &Memory) -> Self {
+    fn new(name: &str, load: Load, at: Option<Place>, flows: u32, memory: &Memory) -> Self {
         let is_sync = name.starts_with("sync");
+        let keeps_flows = load.keeps_flows && at.is_some();
         let rule = ChainRule {
             name: "bench".into(),
             matching: Match::default(),
-            functions: vec![factory.name().to_owned()],
-            replication: None,
+            functions: vec![load.factory.name().to_owned()],
+            replication: keeps_flows.then_some(Policy::Store),
         };
         let (keeper, agency) = match at {
-            Some(place) => {
-                let consistency = match is_sync {
-                    true => Consistency::Through,
-                    false => Consistency::USUAL,
-                };
-                let defaults = Defaults {
-                    store: place.store,
-                    consistency,
-                };
-                let stores = Stores {
-                    // Each case has variables of its own.
-                    member: name.replace(' ', "-"),
-                    has_clock: false,
-                    usual: Some(defaults),
-                    functions: Default::default(),
-                };
-                (Keeper::of(Box::new(stores)), Some(place.agency))
-            }
+            Some(place) => keeper(name, is_sync, keeps_flows, place),
             None => (Keeper::default(), None),
         };
-        let plan = Plan::new(vec![rule], vec![factory])
+        let plan = Plan::new(vec![rule], vec![load.factory])
             .expect("a chain of one")
             .keeping(keeper);
+        let now = monotonic_ns();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        let storing = Storing {
+            interval: Consistency::USUAL.interval_ns(),
+            bound: Consistency::USUAL.bound_ns(),
+            wall: wall.saturating_sub(now),
+        };
         let settings = Settings {
-            now: monotonic_ns(),
+            now,
+            inside: vec!["10.0.0.0/8".parse().expect("a prefix")],
+            storing: keeps_flows.then_some(storing),
             ..Settings::alone(flows)
         };
-        let pool = Pool::new(Region::heap(Pool::region_length(64, 128)), 64, 128, 0);
+        let (pool, traffic) = shared();
         let runtime = Runtime::new(settings, plan, vec![BenchPort::default()], pool, |length| {
             memory.region(length)
         });
         let mut subject = Subject {
             name: name.to_owned(),
             runtime: runtime.expect("good settings"),
-            traffic: Traffic::default(),
+            traffic,
             is_sync,
             _agency: agency,
             rates: Vec::new(),
             changes: Vec::new(),
+            batches: Vec::new(),
             bytes: Vec::new(),
         };
         let all: Vec<u32> = (0..flows).collect();
+        if !is_sync {
+            subject.open(&all);
+        }
         subject.send(&all, Duration::MAX);
         subject.settle();
         subject
+    }
+
+    /// Opens flows: SYN, SYN and ACK.
+    fn open(&mut self, flows: &[u32]) {
+        for burst in flows.chunks(BURST) {
+            let port = &mut self.runtime.links_mut()[0];
+            self.traffic.fill(port, burst, Segment::Syn);
+            self.runtime.step(monotonic_ns());
+            let port = &mut self.runtime.links_mut()[0];
+            for mut packet in port.spent.drain(..) {
+                Traffic::accept(&mut packet);
+                port.ready.push(packet);
+            }
+            self.runtime.step(monotonic_ns());
+        }
     }
 
     /// Sends packets of these flows until they are over or time is; answers how many left, and the cycles that it took the worker.
@@ -142,7 +173,7 @@ impl Subject {
                 let port = &mut self.runtime.links_mut()[0];
                 let (home, has_room) = (
                     port.spent.len(),
-                    self.traffic.idle.len() + port.spent.len() >= BURST,
+                    self.traffic.idle.len() + port.spent.len() + port.home.len() >= BURST,
                 );
                 sent += home as u64;
                 self.traffic.idle.append(&mut port.spent);
@@ -180,12 +211,29 @@ impl Subject {
         }
     }
 
-    /// Changes that went to the store so far, and their bytes.
-    fn told(&self) -> (u64, u64) {
+    /// Says what was dropped: a benchmark that drops measures something else.
+    fn check(&self) {
+        let stats = self.runtime.stats();
+        // A runtime that begins refuses the first burst, before anything is measured.
+        let is_early = |dropped: &&Named| dropped.name == "too_early";
+        let early = stats
+            .dropped
+            .iter()
+            .find(is_early)
+            .map_or(0, |dropped| dropped.count);
+        if stats.received - early != stats.passed || early > BURST as u64 {
+            eprintln!("{}: packets were dropped: {stats:?}", self.name);
+        }
+    }
+
+    /// What went to the store so far.
+    fn told(&self) -> Told {
         let figures = self.runtime.variables();
         let all = figures.iter().map(|(_, figures)| figures);
-        all.fold((0, 0), |(changes, bytes), figures| {
-            (changes + figures.changes, bytes + figures.bytes)
+        all.fold(Told::default(), |told, figures| Told {
+            changes: told.changes + figures.changes,
+            batches: told.batches + figures.batches,
+            bytes: told.bytes + figures.bytes,
         })
     }
 
@@ -198,8 +246,10 @@ impl Subject {
             true => sent as f64 / seconds,
             false => sent as f64 * hertz / took as f64,
         });
-        self.changes.push((after.0 - before.0) as f64 / seconds);
-        self.bytes.push((after.1 - before.1) as f64 / seconds);
+        let rate = |after: u64, before: u64| (after - before) as f64 / seconds;
+        self.changes.push(rate(after.changes, before.changes));
+        self.batches.push(rate(after.batches, before.batches));
+        self.bytes.push(rate(after.bytes, before.bytes));
         self.settle();
     }
 
@@ -227,12 +277,19 @@ impl Subject {
         let thousands = |all: &[f64]| all.iter().map(|one| one / 1e3).collect();
         let age = |age_ns: u64| vec![age_ns as f64 / 1e3];
         let (old, micro) = ("age of changes when the store has them", "microseconds");
+        let bound = Some(Consistency::USUAL.bound_ns() as f64 / 1e3);
         vec![
             case(
                 "changes/ms",
                 "changes told to the store",
                 "per millisecond",
                 thousands(&self.changes),
+            ),
+            case(
+                "batches/s",
+                "operations of the store, each a batch",
+                "per second",
+                self.batches.clone(),
             ),
             case(
                 "kB/s",
@@ -242,146 +299,76 @@ impl Subject {
             ),
             case("age p50 us", old, micro, age(figures.ages.percentile_ns(50))),
             case("age p99 us", old, micro, age(figures.ages.percentile_ns(99))),
-            case("age max us", old, micro, age(figures.ages.max_ns())),
+            case("age max us", old, micro, age(figures.ages.max_ns())).goal(bound),
         ]
     }
 }
 
-/// A store whose agent is on another processor than the packets.
-struct Place {
-    store: Store,
-    agency: Agency,
+/// Where a case's variables are kept, or its flows: each case has its own.
+fn keeper(name: &str, is_sync: bool, keeps_flows: bool, place: Place) -> (Keeper, Option<Agency>) {
+    let consistency = match is_sync {
+        true => Consistency::Through,
+        false => Consistency::USUAL,
+    };
+    let defaults = Defaults {
+        store: place.store,
+        consistency,
+    };
+    let stores = Stores {
+        member: name.replace(' ', "-"),
+        has_clock: false,
+        usual: (!keeps_flows).then(|| defaults.clone()),
+        functions: keeps_flows
+            .then(|| (STORED_AS.to_owned(), Some(defaults)))
+            .into_iter()
+            .collect(),
+    };
+    (Keeper::of(Box::new(stores)), Some(place.agency))
 }
 
-/// Does something on the other processors: what it starts stays there.
-fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    let cpus = allowed_cpus();
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            if let Some(cpu) = cpus.first() {
-                let _ = pin_to(*cpu);
-            }
-            work()
-        });
-        thread.join().expect("it does not panic")
-    })
-}
-
-fn place(uri: &str) -> Option<Place> {
-    aside(|| {
-        let driver = stores::driver_of(uri).ok()?;
-        let (store, agency) = Store::start(driver, PATIENCE, |report| eprintln!("{report:?}")).ok()?;
-        Some(Place { store, agency })
-    })
-}
-
-/// A redis-server of its own, without a log: as in the paper, its memory is what counts.
-struct Server(Child, u16);
-
-impl Server {
-    fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        let child = aside(|| {
-            let mut command = Command::new("redis-server");
-            command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            command.spawn().ok()
-        })?;
-        let server = Server(child, port);
-        let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if began.elapsed() > Duration::from_secs(20) {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Some(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn counter(by: By, wait: bool) -> Box<dyn Factory> {
+fn counter(by: By, wait: bool) -> Load {
     let config = Config {
         by,
         wait,
         ..Config::default()
     };
-    Box::new(Configured::<Counter>::new("counter", config))
-}
-
-/// Where the stores are, for as long as it measures.
-struct Places {
-    folder: std::path::PathBuf,
-    redis: Option<Server>,
-    cassandra: Option<String>,
-}
-
-impl Places {
-    fn find() -> Self {
-        let folder = std::env::temp_dir().join(format!("flowkeep-bench-store-{}", std::process::id()));
-        if let Err(error) = std::fs::create_dir_all(&folder) {
-            eprintln!("not run with redb: {error}");
-        }
-        let redis = Server::start();
-        if redis.is_none() {
-            eprintln!("not run with Redis: there is no redis-server");
-        }
-        let cassandra = std::env::var(CASSANDRA).ok();
-        if cassandra.is_none() {
-            eprintln!(
-                "not run with Cassandra: start one (`tools/cassandra/run.sh FOLDER PORT`) and set {CASSANDRA} to \
-                 cassandra://127.0.0.1:PORT/bench"
-            );
-        }
-        Places {
-            folder,
-            redis,
-            cassandra,
-        }
-    }
-
-    /// The store of a case, with its agent; nothing where there is none.
-    fn open(&self, store: &str, case: &str) -> Option<Place> {
-        let uri = match store {
-            "redb" => format!("redb:{}", self.folder.join(case.replace(' ', "-")).display()),
-            "redis" => format!("redis://127.0.0.1:{}", self.redis.as_ref()?.1),
-            "cassandra" => self.cassandra.clone()?,
-            _ => "memory:".to_owned(),
-        };
-        place(&uri)
+    Load {
+        factory: Box::new(Configured::<Counter>::new("counter", config)),
+        keeps_flows: false,
     }
 }
 
-impl Drop for Places {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+/// What a case runs by its name.
+fn load(called: &str) -> Load {
+    let (_, nat, balancer) = gateway::configs();
+    let flows = |factory| Load {
+        factory,
+        keeps_flows: true,
+    };
+    match called {
+        "protocol" => counter(By::Protocol, false),
+        "sync protocol" => counter(By::Protocol, true),
+        "host" => counter(By::InsideHost, false),
+        "nat" => flows(Box::new(Configured::<Nat>::new("nat", nat))),
+        _ => flows(Box::new(Configured::<LoadBalancer>::new("balancer", balancer))),
     }
 }
 
 fn subjects(places: &Places, flows: u32, memory: &Memory) -> Vec<Subject> {
-    let pass = Box::new(Configured::<Pass>::new("pass", NoConfig {}));
+    let pass = Load {
+        factory: Box::new(Configured::<Pass>::new("pass", NoConfig {})),
+        keeps_flows: false,
+    };
     let mut subjects = vec![Subject::new("forward", pass, None, flows, memory)];
-    for (by, called) in [(By::Protocol, "protocol"), (By::InsideHost, "host")] {
-        let none = format!("{called}, none");
-        subjects.push(Subject::new(&none, counter(by, false), None, flows, memory));
-        for (kind, wait) in [("", false), ("sync ", true)] {
-            if wait && by == By::InsideHost {
-                continue;
-            }
-            for store in STORES {
-                let name = format!("{kind}{called}, {store}");
-                if let Some(place) = places.open(store, &name) {
-                    subjects.push(Subject::new(&name, counter(by, wait), Some(place), flows, memory));
-                }
+    for called in ["protocol", "host", "nat", "balancer", "sync protocol"] {
+        if !called.starts_with("sync") {
+            let none = format!("{called}, none");
+            subjects.push(Subject::new(&none, load(called), None, flows, memory));
+        }
+        for kind in Kind::ALL {
+            let name = format!("{called}, {}", kind.shown());
+            if let Some(place) = places.open(kind, &name) {
+                subjects.push(Subject::new(&name, load(called), Some(place), flows, memory));
             }
         }
     }
@@ -397,9 +384,12 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         for run in 0..options.runs as u64 {
             // More than can be sent in the time.
             let order = Popularity::Uniform.order(flows, 1 << 24, options.seed * 1000 + run);
-            for subject in &mut subjects {
-                subject.run(&order, hertz);
+            // There and back again: no case is always behind the same one, which leaves the processor hot or cold.
+            let mut turn: Vec<&mut Subject> = subjects.iter_mut().collect();
+            if run % 2 == 1 {
+                turn.reverse();
             }
+            turn.into_iter().for_each(|subject| subject.run(&order, hertz));
         }
         let facts = || parameters(options, Popularity::Uniform, flows);
         for subject in &subjects {
@@ -413,6 +403,7 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
             }
         }
         for subject in &subjects {
+            subject.check();
             cases.extend(subject.staleness(facts()));
         }
     }

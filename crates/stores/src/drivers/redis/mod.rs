@@ -2,8 +2,11 @@
 //!
 //! | setting, of `rediss` | is a file in PEM |
 //! |---|---|
-//! | `ca` | who signed the server's certificate; without it, the authorities that the system trusts |
+//! | `ca` | the authority that signed the server's certificate; without it, those that the system trusts |
 //! | `cert`, `key` | our own certificate and its key, for a server that asks for one |
+//!
+//! With `?cluster`, or `&cluster` behind other settings, the hosts are nodes of a cluster: `redis://HOST[:PORT][,HOST…]?cluster`. One that answers is
+//! enough. The commands go to the node that has the partition's slot ([`link`]).
 //!
 //! Keys, for a function's instance `nat@edge1@0`; the braces keep a partition in one slot of a cluster:
 //!
@@ -11,12 +14,13 @@
 //! |---|---|---|
 //! | `{nat@edge1@0}` | hash | `epoch` and `sequence` of the partition |
 //! | `{nat@edge1@0}@Map@mappings` | hash | the variable's fields |
-//! | `flowkeep@partitions@nat` | set | the partitions of the function |
+//! | `flowkeep@partitions@nat` | set | the partitions of the function; none in a cluster |
 //! | `flowkeep@record@…` | string | a record |
 //!
-//! A batch is one run of a script, so it is whole or not at all for whoever reads; all batches are sent before the first answer is awaited. The script
-//! compares versions and writes them last: should it fail in its middle (memory is full, a key has another type), the batch is not
-//! stored, and its repetition writes the same.
+//! A batch is one run of a script, so it is whole or not at all for its readers; all batches are
+//! sent before the first answer is awaited. The script compares versions and writes them last:
+//! should it fail in its middle (memory is full, a key has another type), the batch is not stored,
+//! and its repetition writes the same.
 //!
 //! What the store keeps through its own end is its configuration: `appendonly yes` with `appendfsync everysec` loses a second, which
 //! the workers write again. `maxmemory-policy` has to be `noeviction`: a server that evicts keys loses variables that nothing
@@ -24,15 +28,14 @@
 //!
 //! An answer that is not the protocol's, or not of the kind that was asked for, ends the connection; the next call makes another.
 
+mod link;
+
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
 use crate::name::{Part, PartitionName, VariableName};
-use crate::uri::without_secret;
-use redis::{
-    Client, ClientTlsConfig, Cmd, Connection, ConnectionLike, ErrorKind, IntoConnectionInfo, RedisError,
-    TlsCertificates, Value,
-};
-use std::collections::HashMap;
+use link::Link;
+use redis::{Cmd, Value};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// How long a call waits for the server.
@@ -91,79 +94,23 @@ if ARGV[3] == '1' then redis.call('SET', KEYS[1], ARGV[4]) else redis.call('DEL'
 return {'done'}
 ";
 
-/// A store on a server.
+/// A store on a server, or on a cluster.
 pub struct Redis {
-    client: Client,
-    connection: Option<Connection>,
-    /// Without a password.
-    name: String,
-    patience: Duration,
+    link: Link,
 }
 
 impl Redis {
-    /// Knows the server; the first call connects. Each call waits for `patience` at most, and connecting does so too.
+    /// Knows the server; the first call connects. Each call waits for `patience` at most, and connecting does so too; of a
+    /// cluster a few times that, since a command may be sent on.
     pub fn new(uri: &str, patience: Duration) -> Result<Self, Failure> {
-        let name = without_secret(uri);
-        let (address, settings) = match uri.strip_prefix("rediss:").and_then(|_| uri.split_once('?')) {
-            Some((address, settings)) => (address, settings),
-            None => (uri, ""),
-        };
-        let info = address.into_connection_info().map_err(|error| {
-            Failure::new(
-                &name,
-                format!("it is no address of a server ({error})"),
-                "write redis://USER:PASSWORD@HOST:PORT/DATABASE, where all but the host may be left out",
-            )
-        })?;
-        let client = if uri.starts_with("rediss:") {
-            // Where more than one is built in, rustls wants one to be chosen. A choice that was made before stays.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            Client::build_with_tls(info, certificates(&name, settings)?)
-        } else {
-            Client::open(info)
-        };
-        let client = client.map_err(|error| failure(&name, &error))?;
-        Ok(Redis {
-            client,
-            connection: None,
-            name,
-            patience,
-        })
+        let link = Link::new(uri, patience)?;
+        Ok(Redis { link })
     }
 
-    /// Sends commands in one go, and reads their answers. Any failure ends the connection.
-    fn ask(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
-        let asked = self.try_ask(commands);
-        if asked.is_err() {
-            self.connection = None;
-        }
-        asked
-    }
-
-    fn try_ask(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
-        let failed = |error: RedisError| failure(&self.name, &error);
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => {
-                let connection = self
-                    .client
-                    .get_connection_with_timeout(self.patience)
-                    .map_err(failed)?;
-                connection.set_read_timeout(Some(self.patience)).map_err(failed)?;
-                connection
-                    .set_write_timeout(Some(self.patience))
-                    .map_err(failed)?;
-                none.insert(connection)
-            }
-        };
-        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
-        let answers = connection
-            .req_packed_commands(&packed, 0, commands.len())
-            .map_err(failed)?;
-        if answers.len() != commands.len() {
-            return Err(self.nonsense());
-        }
-        Ok(answers)
+    /// Sends a command, and answers what it answers, unless that is an error.
+    fn say(&mut self, command: Cmd) -> Result<Value, Failure> {
+        let answer = self.link.ask(&[command])?.pop();
+        self.heard(answer).and_then(|answer| self.link.good(answer))
     }
 
     /// Runs a script once, by its text.
@@ -173,123 +120,64 @@ impl Redis {
         for argument in arguments {
             command.arg(*argument);
         }
-        let answer = self.ask(&[command])?.pop();
-        answer
-            .ok_or_else(|| self.nonsense())
-            .and_then(|answer| self.good(answer))
+        self.say(command)
     }
 
-    /// An answer, unless it is an error. An error is the command's and leaves the connection as it is.
-    fn good(&self, answer: Value) -> Result<Value, Failure> {
-        answer
-            .extract_error()
-            .map_err(|error| failure(&self.name, &error))
-    }
-
-    /// An answer that none of ours can get: the connection is worth nothing.
-    fn nonsense(&self) -> Failure {
-        Failure::new(
-            &self.name,
-            "its answer is not one to what was asked",
-            "see that the address is that of a Redis or Valkey server",
-        )
-    }
-
-    fn outcome(&self, answer: Value) -> Result<Outcome, Failure> {
-        match text(&self.good(answer)?) {
-            Some("stored") => Ok(Outcome::Stored),
-            Some("fenced") => Ok(Outcome::Fenced),
-            Some("forgotten") => Ok(Outcome::Forgotten),
-            _ => Err(self.nonsense()),
-        }
-    }
-
-    /// As [`Self::outcome`], and ends the connection where it is nonsense.
-    fn heard<T>(&mut self, heard: Option<T>) -> Result<T, Failure> {
-        heard.ok_or_else(|| {
-            self.connection = None;
-            self.nonsense()
-        })
-    }
-}
-
-/// The files that the settings of a `rediss` URI name.
-fn certificates(name: &str, settings: &str) -> Result<TlsCertificates, Failure> {
-    let (mut ca, mut cert, mut key) = (None, None, None);
-    for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
-        let (what, path) = setting.split_once('=').unwrap_or((setting, ""));
-        let place = match what {
-            "ca" => &mut ca,
-            "cert" => &mut cert,
-            "key" => &mut key,
-            _ => {
-                let problem = format!("there is no setting `{what}`");
-                return Err(Failure::new(
-                    name,
-                    problem,
-                    "write ?ca=FILE&cert=FILE&key=FILE, or fewer",
-                ));
-            }
+    fn outcome(&mut self, answer: Value) -> Result<Outcome, Failure> {
+        let outcome = match text(&self.link.good(answer)?) {
+            Some("stored") => Some(Outcome::Stored),
+            Some("fenced") => Some(Outcome::Fenced),
+            Some("forgotten") => Some(Outcome::Forgotten),
+            _ => None,
         };
-        let pem = std::fs::read(path).map_err(|error| {
-            let remedy = "name a file in PEM that this process may read";
-            Failure::new(name, format!("`{what}` is {path}: {error}"), remedy)
-        })?;
-        *place = Some(pem);
+        self.heard(outcome)
     }
-    let client_tls = match (cert, key) {
-        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig {
-            client_cert,
-            client_key,
-        }),
-        (None, None) => None,
-        _ => {
-            return Err(Failure::new(
-                name,
-                "it has one of `cert` and `key`",
-                "write both, or neither",
-            ));
-        }
-    };
-    Ok(TlsCertificates {
-        client_tls,
-        root_cert: ca,
-    })
-}
 
-/// A server's error, and what a person may do.
-fn failure(name: &str, error: &RedisError) -> Failure {
-    let code = error.code().unwrap_or_default();
-    let remedy = match (code, error.kind()) {
-        ("WRONGPASS" | "NOAUTH", _) | (_, ErrorKind::AuthenticationFailed) => {
-            "set the user and the password that the server knows: redis://USER:PASSWORD@HOST"
+    /// What was heard, unless it is nonsense: that ends the connection.
+    fn heard<T>(&mut self, heard: Option<T>) -> Result<T, Failure> {
+        heard.ok_or_else(|| self.link.nonsense())
+    }
+
+    /// Has the function's partitions listed. In a cluster the list would be in another slot than the partition, and each be lost
+    /// without the other: there the nodes are asked for their keys.
+    fn list(&mut self, partition: &PartitionName) -> Result<(), Failure> {
+        if self.link.is_cluster() {
+            return Ok(());
         }
-        ("NOPERM", _) => {
-            "give the user the commands EVAL, HSET, HDEL, DEL, HGETALL, HMGET, HGET, SADD, SMEMBERS, GET, SET \
-             and the keys that begin with `{` or `flowkeep@`"
+        let mut known = redis::cmd("SADD");
+        known
+            .arg(partitions_key(partition.function()))
+            .arg(partition.to_string());
+        self.say(known).map(drop)
+    }
+
+    /// All keys of this form, each once.
+    fn keys(&mut self, form: &str) -> Result<BTreeSet<String>, Failure> {
+        let mut found = BTreeSet::new();
+        for place in self.link.places()? {
+            let mut cursor = "0".to_owned();
+            loop {
+                let mut command = redis::cmd("SCAN");
+                command.arg(&cursor).arg("MATCH").arg(form).arg("COUNT").arg(1000);
+                let answer = self.link.ask_at(place.as_ref(), &command)?;
+                let answer = self.link.good(answer)?;
+                let page = match &answer {
+                    Value::Array(page) => match page.as_slice() {
+                        [next, Value::Array(keys)] => text(next).map(|next| (next.to_owned(), keys)),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                let (next, keys) = self.heard(page)?;
+                found.extend(keys.iter().filter_map(|key| text(key).map(str::to_owned)));
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
+            }
         }
-        ("OOM", _) => "raise the server's `maxmemory`, or remove what it has besides; changes wait meanwhile",
-        ("READONLY", _) => "it is a replica: name the primary; changes wait meanwhile",
-        ("MISCONF", _) => "the server cannot write to its disk: see its log; changes wait meanwhile",
-        ("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "BUSY", _) => {
-            "it is tried again until the server is ready"
-        }
-        ("WRONGTYPE", _) => "something else has written a key of ours: remove it, or set another database",
-        ("MOVED" | "ASK" | "CROSSSLOT", _) => {
-            "clusters of Redis are not supported yet: name a server that is by itself"
-        }
-        (_, ErrorKind::InvalidClientConfig) => "see that `ca`, `cert` and `key` are files in PEM",
-        _ if error.to_string().contains("certificate") => {
-            "name who signed the server's certificate, for this very host: rediss://HOST?ca=FILE; \
-             and a certificate of our own where the server asks for one: &cert=FILE&key=FILE"
-        }
-        (_, ErrorKind::Parse) => "see that the address is that of a Redis or Valkey server",
-        (_, ErrorKind::Io) => {
-            "see that the server runs and that nothing is in the way; changes wait meanwhile"
-        }
-        _ => "see the server's log; it is tried again",
-    };
-    Failure::new(name, error.to_string(), remedy)
+        Ok(found)
+    }
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -362,13 +250,7 @@ fn command(batch: &Batch<'_>) -> Cmd {
 
 impl Driver for Redis {
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
-        let mut known = redis::cmd("SADD");
-        known
-            .arg(partitions_key(partition.function()))
-            .arg(partition.to_string());
-        for answer in self.ask(&[known])? {
-            self.good(answer)?;
-        }
+        self.list(partition)?;
         let at_least = at_least.to_string();
         let answer = self.run(CLAIM, &version_key(partition), &[at_least.as_bytes()])?;
         let epoch = text(&answer).and_then(|text| text.parse().ok());
@@ -378,8 +260,7 @@ impl Driver for Redis {
     fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure> {
         let mut command = redis::cmd("HMGET");
         command.arg(version_key(partition)).arg("epoch").arg("sequence");
-        let answer = self.ask(&[command])?.pop().unwrap_or(Value::Nil);
-        let version = match self.good(answer)? {
+        let version = match self.say(command)? {
             Value::Array(fields) => match fields.as_slice() {
                 [Value::Nil, Value::Nil] => Some(None),
                 [epoch, sequence] => number(epoch)
@@ -393,6 +274,8 @@ impl Driver for Redis {
     }
 
     fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
+        // A server that has lost its data has lost the list too.
+        self.list(partition)?;
         let (epoch, sequence) = (version.epoch.to_string(), version.sequence.to_string());
         let arguments = [epoch.as_bytes(), sequence.as_bytes()];
         let answer = self.run(RESTORE, &version_key(partition), &arguments)?;
@@ -404,12 +287,12 @@ impl Driver for Redis {
             return Ok(());
         }
         let commands: Vec<Cmd> = batches.iter().map(command).collect();
-        for answer in self.ask(&commands)? {
+        for answer in self.link.ask(&commands)? {
             match self.outcome(answer) {
                 Ok(outcome) => outcomes.push(outcome),
                 // Outcomes are in the batches' order: those behind wait for the repetition too.
                 Err(failure) => {
-                    self.connection = None;
+                    self.link.cut();
                     return Err(failure);
                 }
             }
@@ -424,8 +307,7 @@ impl Driver for Redis {
     ) -> Result<(), Failure> {
         let mut command = redis::cmd("HGETALL");
         command.arg(variable_key(variable));
-        let answer = self.ask(&[command])?.pop().unwrap_or(Value::Nil);
-        let fields = match self.good(answer)? {
+        let fields = match self.say(command)? {
             Value::Array(fields) => pairs(&fields),
             _ => None,
         };
@@ -436,10 +318,14 @@ impl Driver for Redis {
     }
 
     fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure> {
+        if self.link.is_cluster() {
+            let keys = self.keys(&format!("{{{}@*}}", Part(function)))?;
+            let name = |key: &String| key.strip_prefix('{')?.strip_suffix('}')?.parse().ok();
+            return Ok(keys.iter().filter_map(name).collect());
+        }
         let mut command = redis::cmd("SMEMBERS");
         command.arg(partitions_key(function));
-        let answer = self.ask(&[command])?.pop().unwrap_or(Value::Nil);
-        let names = match self.good(answer)? {
+        let names = match self.say(command)? {
             Value::Array(names) | Value::Set(names) => {
                 Some(names.iter().filter_map(|name| text(name)?.parse().ok()).collect())
             }
@@ -449,44 +335,19 @@ impl Driver for Redis {
     }
 
     fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
-        let mut found = std::collections::BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let mut command = redis::cmd("SCAN");
-            command
-                .arg(&cursor)
-                .arg("MATCH")
-                .arg("{*}@*")
-                .arg("COUNT")
-                .arg(1000);
-            let answer = self.ask(&[command])?.pop().unwrap_or(Value::Nil);
-            let answer = self.good(answer)?;
-            let page = match &answer {
-                Value::Array(page) => match page.as_slice() {
-                    [next, Value::Array(keys)] => text(next).map(|next| (next.to_owned(), keys)),
-                    _ => None,
-                },
-                _ => None,
-            };
-            let (next, keys) = self.heard(page)?;
-            // What else the server has is none of ours.
-            let names = keys.iter().filter_map(|key| {
-                let (partition, rest) = text(key)?.strip_prefix('{')?.split_once('}')?;
-                format!("{partition}{rest}").parse::<VariableName>().ok()
-            });
-            found.extend(names);
-            if next == "0" {
-                return Ok(found.into_iter().collect());
-            }
-            cursor = next;
-        }
+        // What else the server has is none of ours.
+        let name = |key: &String| {
+            let (partition, rest) = key.strip_prefix('{')?.split_once('}')?;
+            format!("{partition}{rest}").parse::<VariableName>().ok()
+        };
+        let found: BTreeSet<_> = self.keys("{*}@*")?.iter().filter_map(name).collect();
+        Ok(found.into_iter().collect())
     }
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let mut command = redis::cmd("GET");
         command.arg(record_key(name));
-        let answer = self.ask(&[command])?.pop().unwrap_or(Value::Nil);
-        let answer = self.good(answer)?;
+        let answer = self.say(command)?;
         let record = bytes(&answer).map(|record| record.map(<[u8]>::to_vec));
         self.heard(record)
     }
@@ -535,6 +396,7 @@ fn pairs(fields: &[Value]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::uri::without_secret;
 
     #[test]
     fn a_password_is_not_shown() {

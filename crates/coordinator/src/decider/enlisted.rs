@@ -1,0 +1,163 @@
+//! Members that no configuration lists: which numbers they have, and how others reach them.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   newcomer ── Enlist(contact, runtimes, plan) ─► is the name free, the address, are there numbers?
+//!                                                  ─► log: Contact, Numbered … ─► numbers, newest life, a listed member's plan
+//!   newcomer: makes its workers ── Join(numbers) ─► as every member
+//!   view with it ── Notification(view, contacts) ─► members lay links to it; without it, they take them down
+//! ```
+//!
+//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; which these are, a listed member of the view
+//! says when it joins ([`proto::Plan`]). The numbers of a member stay its own while there are others. When there are none,
+//! those of such members go first that are in no view; what has them next has a later life.
+//!
+//! *The plan* is compared by the newcomer, which can say in words what differs; what the coordinator compares are the two
+//! numbers that it uses.
+//!
+//! Invariants: a contact is in the log before any member hears of it; two members of a view have no
+//! number in common; a number's lives grow, whichever member has it.
+//!
+//! Not here: what members do with contacts (`flowkeep::run`), which callers may ask (`service`).
+
+use super::book::{Book, Slot};
+use super::{Answer, Decider, Enlisting, Pending};
+use crate::proto;
+use crate::refusal::Refusal;
+use crate::translate;
+use protocols::membership::{Coordinator, Incarnation, Role, WorkerId};
+use tokio::sync::oneshot;
+
+/// How the members of the view are reached that no configuration lists.
+pub(super) fn contacts(machine: &Coordinator, book: &Book) -> Vec<proto::Contact> {
+    let members = machine.view().members();
+    let of = |contact: &proto::Contact| {
+        let its = members
+            .iter()
+            .filter(|known| book.is_of(known.id, &contact.member));
+        let workers: Vec<_> = its.map(|known| (known.id, known.incarnation)).collect();
+        (!workers.is_empty()).then(|| proto::Contact {
+            workers: translate::workers(&workers),
+            ..contact.clone()
+        })
+    };
+    book.contacts().filter_map(of).collect()
+}
+
+impl Decider {
+    pub(super) fn on_enlist(&mut self, enlisting: Enlisting, answer: oneshot::Sender<Answer>) {
+        let (plan, places) = match self.places_for(&enlisting) {
+            Ok(found) => found,
+            Err((refusal, why)) => {
+                let _ = answer.send(Answer::Refused(refusal, why));
+                return;
+            }
+        };
+        let contact = enlisting.contact;
+        let member = contact.member.clone();
+        let life = places.iter().map(|(_, life)| life.0).max().unwrap_or(0);
+        let enlisted = Box::new(proto::EnlistAnswer {
+            numbers: places.iter().map(|(id, _)| id.number.into()).collect(),
+            life,
+            plan: Some(plan),
+        });
+        let mut last = None;
+        if !self.book.contacts().any(|known| *known == contact) {
+            self.spare
+                .extend(self.book.enlist(self.next_record, contact.clone()));
+            let what = proto::record::What::Enlisted(contact);
+            last = Some(self.record(what, Pending::Number));
+        }
+        let known = self.book.is_known(&member);
+        for (place, (id, _)) in (0..).zip(places).filter(|_| !known) {
+            let numbered = Slot::new(&member, Role::Runtime, place).record(id, Incarnation(life));
+            let before = self.book.number(self.next_record, &numbered);
+            self.spare.extend(before.unwrap_or_default());
+            last = Some(self.record(proto::record::What::Numbered(numbered), Pending::Number));
+        }
+        match (last, self.pending.back_mut()) {
+            (Some(_), Some((_, pending))) => *pending = Pending::Enlisted(enlisted, answer),
+            _ => drop(answer.send(Answer::Enlisted(enlisted))),
+        }
+    }
+
+    /// The numbers that a member may have, with their newest lives, and what a listed member of the view says of the cluster.
+    fn places_for(&self, enlisting: &Enlisting) -> Result<Places, (Refusal, String)> {
+        let Enlisting {
+            contact,
+            runtimes,
+            plan,
+        } = enlisting;
+        let member = contact.member.as_str();
+        let there = self.plan_in_view()?;
+        if (plan.listed, plan.most) != (there.listed, there.most) {
+            let why = format!(
+                "the configuration of `{member}` lists {} runtimes of {} that there may be, and that of the members {} of {}: give it the members' file",
+                plan.listed, plan.most, there.listed, there.most
+            );
+            return Err((Refusal::PlanDiffers, why));
+        }
+        if self.book.is_known(member) && !self.book.is_enlisted(member) {
+            let why = format!(
+                "`{member}` is a member by a configuration: get a token for another name (flowkeep cluster token DIRECTORY --member NAME)"
+            );
+            return Err((Refusal::NameTaken, why));
+        }
+        self.look_at_addresses(contact)?;
+        let bounds = [there.listed, there.most].map(|number| u16::try_from(number).unwrap_or(0));
+        let is_held = |owner: &str| self.is_held(owner);
+        let places = self
+            .book
+            .room_for(member, *runtimes, (bounds[0], bounds[1]), is_held);
+        let places = places.map_err(|why| (Refusal::NoRoom, why))?;
+        Ok((there.clone(), places))
+    }
+
+    /// What a listed member of the view says of the cluster.
+    fn plan_in_view(&self) -> Result<&proto::Plan, (Refusal, String)> {
+        let members = self.machine.view().members().iter();
+        let mut names = members.filter_map(|known| self.book.name(known.id));
+        let plan = names.find_map(|name| self.book.plan(name).filter(|_| !self.book.is_enlisted(name)));
+        plan.ok_or_else(|| {
+            let why = "no member that the configuration lists is in view: start one of them first";
+            (Refusal::MemberAway, why.to_owned())
+        })
+    }
+
+    fn look_at_addresses(&self, contact: &proto::Contact) -> Result<(), (Refusal, String)> {
+        for other in self.book.contacts().filter(|other| self.is_held(&other.member)) {
+            if other.member == contact.member {
+                let is_same = (&other.host, &other.address, &other.link_address)
+                    == (&contact.host, &contact.address, &contact.link_address);
+                if !is_same {
+                    let why = format!(
+                        "`{}` is in view, at host `{}` with the address {:?}, and this one is at `{}` with {:?}: take another name, or stop that one first",
+                        other.member, other.host, other.address, contact.host, contact.address
+                    );
+                    return Err((Refusal::NameTaken, why));
+                }
+            } else if other.host != contact.host {
+                let is_taken = |a: &[u8], b: &[u8]| !a.is_empty() && a == b;
+                if is_taken(other.address.as_bytes(), contact.address.as_bytes())
+                    || is_taken(&other.link_address, &contact.link_address)
+                {
+                    let why = format!(
+                        "an address of `{}` (host `{}`, {}) is that of member `{}` at host `{}`: give each host its own, or the same word for --host",
+                        contact.member, contact.host, contact.address, other.member, other.host
+                    );
+                    return Err((Refusal::AddressTaken, why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a member is in view, or on its way there.
+    fn is_held(&self, member: &str) -> bool {
+        let joining = self.joining.iter().any(|(id, _)| self.book.is_of(*id, member));
+        joining || !self.lives_of(member).is_empty()
+    }
+}
+
+type Places = (proto::Plan, Vec<(WorkerId, Incarnation)>);

@@ -1,0 +1,31 @@
+//! What all calls do: they ask the thread that decides, and refuse, which is counted and told.
+
+use super::calls::Service;
+use super::connections::Peer;
+use crate::decider::{Answer, Question};
+use crate::refusal::Refusal;
+use crate::server::Event;
+use tonic::Status;
+
+impl Service {
+    pub(super) fn refuse(
+        &self,
+        peer: Option<&Peer>,
+        refusal: Refusal,
+        why: impl std::fmt::Display,
+    ) -> Status {
+        self.refused.count(refusal);
+        if let Some(peer) = peer {
+            let (name, from) = (refusal.name(), peer.from);
+            (self.events)(Event::Refused { name, from });
+        }
+        refusal.status(why)
+    }
+
+    pub(super) async fn ask(&self, peer: &Peer, question: Question) -> Result<Answer, Status> {
+        match self.handle.ask(question).await {
+            Answer::Refused(refusal, why) => Err(self.refuse(Some(peer), refusal, why)),
+            answer => Ok(answer),
+        }
+    }
+}

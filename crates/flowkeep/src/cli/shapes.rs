@@ -1,0 +1,54 @@
+//! `schema`: what `--json` prints, by noun.
+
+use super::{Failure, asking, balancing, chains, clusters, moving, orders, print, staff};
+use crate::shape::{Named, named};
+use crate::{apply, bench, following, lab, report, sim, store, top, trace};
+use std::io::Write;
+
+/// Each noun's shape, by name.
+const SHAPES: &[Named] = &[
+    named::<bench::report::Report>(),
+    named::<chains::Checked>(),
+    named::<apply::report::Change>(),
+    named::<asking::Confirmed>(),
+    named::<clusters::ClusterDrained>(),
+    named::<clusters::ClusterRecovered>(),
+    named::<clusters::ClusterReport>(),
+    named::<report::Flow>(),
+    named::<crate::moving::Deletion>(),
+    named::<following::FlowLine>(),
+    named::<trace::Step>(),
+    named::<report::FlowList>(),
+    named::<asking::FunctionAnswers>(),
+    named::<crate::moving::Receipt>(),
+    named::<lab::job::Demo>(),
+    named::<orders::Orders>(),
+    named::<staff::Placed>(),
+    named::<staff::Set>(),
+    named::<staff::Changed>(),
+    named::<moving::Drained>(),
+    named::<staff::Gone>(),
+    named::<balancing::Balanced>(),
+    named::<moving::Resumed>(),
+    named::<moving::Runtimes>(),
+    named::<sim::Simulated>(),
+    named::<report::Status>(),
+    named::<asking::Stopping>(),
+    named::<store::job::Stored>(),
+    named::<top::Rates>(),
+];
+
+/// Prints the names of all shapes, or the JSON schema of one.
+pub fn schema(name: Option<&str>, out: &mut dyn Write) -> Result<(), Failure> {
+    let names: Vec<&str> = SHAPES.iter().map(|(name, _)| *name).collect();
+    let Some(name) = name else {
+        return print(out, names.join("\n"));
+    };
+    match SHAPES.iter().find(|(of, _)| *of == name) {
+        Some((_, schema)) => print(out, format!("{:#}", schema().as_value())),
+        None => Err(Failure::usage(format!(
+            "`{name}` is no shape; there are: {}",
+            names.join(", ")
+        ))),
+    }
+}

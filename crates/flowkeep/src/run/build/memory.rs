@@ -1,0 +1,523 @@
+//! What memory a configuration needs: at the start, and at most.
+//!
+//! # Theory of operation
+//!
+//! There is no list of tables with their sizes, which would have to be kept like the tables. A worker of each kind is made as `run` makes it, without
+//! ports, and what it asks for is counted ([`adapters::large::counted`]); then it is dropped. Tables and queues are bounded and made at the start, so what is
+//! asked for then is the most. What of it is *taken* at the start:
+//!
+//! ```text
+//!   a runtime, live            all of it: it is touched while it is made (`at_once`)
+//!   a runtime of a capture     what the kernel has found for it when it is made
+//!   a switch                   the same; its tables are found as routes come
+//!   packet buffers             the first 16 MiB where ports have frames of an MTU, else none
+//! ```
+//!
+//! For more than [`TRIED_MAX`] flows (routes) two smaller workers are made, and what more flows take follows from the two: tables grow in proportion
+//! with what they have room for. Pieces are whole pages of 2 MiB, by which that is a few parts in a hundred off.
+//!
+//! Not counted: what ports have the kernel keep, copies of other runtimes' flows and entries of a store (they grow with the flows that have any),
+//! what threads and questions take for a moment.
+
+use super::{BUFFERS, Egress, OWN_FRAME, QUEUE, RunError, Shape};
+use crate::config::layout::Layout;
+use crate::config::{Clock, Config};
+use crate::report::human_size;
+use crate::run::links::WorkerLink;
+use crate::run::neighbours;
+use adapters::large::counted;
+use adapters::ring::RingPort;
+use adapters::uri::{PortUri, Role};
+use runtime::Runtime;
+use runtime::chain::{Plan, Stages};
+use runtime::switch::Switch;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use wire::memory::Region;
+use wire::{HashSeed, Pool};
+
+/// Room for so many flows or routes is made to see how much it takes.
+const TRIED_MAX: u32 = 1 << 20;
+
+/// Memory that a configuration needs, of all its processes together.
+#[derive(Serialize, JsonSchema, Clone, Debug)]
+pub struct Memory {
+    /// By kind of worker.
+    pub workers: Vec<WorkerMemory>,
+    /// The program itself.
+    pub program_bytes: u64,
+    /// What is taken at the start.
+    pub start_bytes: u64,
+    /// The most that it becomes.
+    pub most_bytes: u64,
+    /// What this machine has to give, swap included.
+    pub available_bytes: u64,
+}
+
+/// Memory of workers of a kind, or of the links between them.
+#[derive(Serialize, JsonSchema, Clone, Debug)]
+pub struct WorkerMemory {
+    /// `switch`, `runtime` or `link`.
+    pub worker: &'static str,
+    /// How many there are at the start.
+    pub count: u64,
+    /// As many as there may be.
+    pub count_max: u64,
+    /// What each has.
+    pub tables: Vec<TableMemory>,
+}
+
+/// Memory of one worker for one purpose.
+#[derive(Serialize, JsonSchema, Clone, Debug)]
+pub struct TableMemory {
+    /// What it is for.
+    pub table: String,
+    /// The setting by which it grows, if there is one.
+    pub setting: Option<String>,
+    /// What is taken at the start.
+    pub start_bytes: u64,
+    /// The most that it becomes.
+    pub most_bytes: u64,
+}
+
+impl Memory {
+    /// As people read it.
+    pub fn text(&self) -> String {
+        let mut table =
+            crate::report::Table::new(&["Worker", "Memory for", "Grows by", ">At the start", ">At most"]);
+        for worker in &self.workers {
+            let count = match (worker.count, worker.count_max) {
+                (count, most) if count == most => count.to_string(),
+                (count, most) => format!("{count} to {most}"),
+            };
+            for of in &worker.tables {
+                table.row([
+                    format!("{} × {count}", worker.worker),
+                    of.table.clone(),
+                    of.setting.clone().unwrap_or_else(|| "-".to_owned()),
+                    human_size(of.start_bytes),
+                    human_size(of.most_bytes),
+                ]);
+            }
+        }
+        format!(
+            "memory: {} at the start, {} at most; this machine has {}\n\n{table}",
+            human_size(self.start_bytes),
+            human_size(self.most_bytes),
+            human_size(self.available_bytes)
+        )
+    }
+
+    /// Refuses what cannot be: it would be killed, or the machine would stand still.
+    fn held_against_what_there_is(&self) -> Result<(), RunError> {
+        if self.start_bytes <= self.available_bytes {
+            return Ok(());
+        }
+        let mut by_setting: BTreeMap<&str, u64> = BTreeMap::new();
+        for worker in &self.workers {
+            for table in &worker.tables {
+                if let Some(setting) = &table.setting {
+                    *by_setting.entry(setting).or_default() += worker.count * table.start_bytes;
+                }
+            }
+        }
+        let largest = by_setting.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let (setting, bytes) = largest.unwrap_or(("runtimes", 0));
+        Err(RunError::TooLittle {
+            needs: human_size(self.start_bytes),
+            has: human_size(self.available_bytes),
+            setting: setting.to_owned(),
+            takes: human_size(bytes),
+        })
+    }
+}
+
+/// What a configuration needs on this machine; none if this program's allocator counts nothing, or its functions cannot be made. Takes the functions.
+pub(in crate::run) fn of(config: &mut Config) -> Option<Memory> {
+    let plan = Plan::new(config.rules(), config.take_factories()).ok()?;
+    let layout = Layout::whole(config);
+    let is_apart = !config.member.is_empty();
+    let others = is_apart.then(|| neighbours::frame_max(config));
+    let shape = plain(config, &layout, is_replay(config), others);
+    let started = config.runtimes.into();
+    measure(&shape, config, &plan, neighbours::longest(config), started)
+        .ok()
+        .flatten()
+}
+
+/// Refuses a configuration for which this machine has too little memory.
+pub(super) fn check(
+    config: &Config,
+    layout: &Layout,
+    plan: &Plan,
+    packet_clock: bool,
+    (others, started): (Option<usize>, usize),
+) -> Result<(), RunError> {
+    let shape = plain(config, layout, packet_clock, others);
+    let frame_max = neighbours::longest(config);
+    match measure(&shape, config, plan, frame_max, started)? {
+        Some(memory) => memory.held_against_what_there_is(),
+        None => Ok(()),
+    }
+}
+
+/// What workers share, as far as it says how large they are.
+fn plain<'l>(config: &Config, layout: &'l Layout, packet_clock: bool, others: Option<usize>) -> Shape<'l> {
+    Shape {
+        layout,
+        seed: HashSeed::FIXED,
+        draws: 1,
+        packet_clock,
+        lead_max: u64::MAX,
+        patient: true,
+        others,
+        held_max: config.held_max,
+        now: 0,
+        wall: 0,
+        egress: Egress::default(),
+    }
+}
+
+/// Whether packets carry the time, as far as that can be told without opening ports.
+fn is_replay(config: &Config) -> bool {
+    let waits = |uri: &crate::config::Uri, role| match PortUri::parse(uri.as_str(), role) {
+        Ok(PortUri::PcapInput { settings, .. }) => settings.timing == adapters::pcap::Timing::Fast,
+        Ok(PortUri::Packet { .. } | PortUri::Xdp { .. } | PortUri::Generate(_)) | Err(_) => false,
+        Ok(PortUri::PcapOutput { .. } | PortUri::Memory { .. } | PortUri::Reflect { .. }) => true,
+    };
+    match config.clock {
+        _ if !config.member.is_empty() => false,
+        Clock::Capture => true,
+        Clock::Machine => false,
+        Clock::Auto => config.port.iter().all(|port| {
+            port.input.iter().all(|uri| waits(uri, Role::Input))
+                && port.output.iter().all(|uri| waits(uri, Role::Output))
+        }),
+    }
+}
+
+/// Bytes at the start and at most.
+#[derive(Clone, Copy, Default)]
+struct Need {
+    start: usize,
+    most: usize,
+}
+
+impl Need {
+    /// This of a size, and that of a smaller one, carried on to a larger one.
+    fn carried_on(self, smaller: Need, share: f64) -> Need {
+        let on = |this: usize, less: usize| this + (this.saturating_sub(less) as f64 * share) as usize;
+        Need {
+            start: on(self.start, smaller.start),
+            most: on(self.most, smaller.most),
+        }
+    }
+
+    fn less(self, other: Need) -> Need {
+        Need {
+            start: self.start.saturating_sub(other.start),
+            most: self.most.saturating_sub(other.most),
+        }
+    }
+
+    fn table(self, table: &str, setting: Option<&str>) -> TableMemory {
+        TableMemory {
+            table: table.to_owned(),
+            setting: setting.map(str::to_owned),
+            start_bytes: self.start as u64,
+            most_bytes: self.most as u64,
+        }
+    }
+}
+
+/// What making something takes; it is dropped.
+fn taken<T>(make: impl FnOnce() -> T) -> (T, Need) {
+    let before = resident();
+    let (made, most) = counted(make);
+    let start = resident().saturating_sub(before).min(most);
+    (made, Need { start, most })
+}
+
+/// What so many of something take, where room for more is proportional to what some take.
+fn of_size(size: u32, take: impl Fn(u32) -> Result<Need, RunError>) -> Result<Need, RunError> {
+    let mut part = size.max(1);
+    while part > TRIED_MAX {
+        part /= 2;
+    }
+    let one = take(part)?;
+    if part == size {
+        return Ok(one);
+    }
+    let half = take(part / 2)?;
+    Ok(one.carried_on(half, f64::from(size - part) / f64::from(part - part / 2)))
+}
+
+fn measure(
+    shape: &Shape<'_>,
+    config: &Config,
+    plan: &Plan,
+    frame_max: usize,
+    started: usize,
+) -> Result<Option<Memory>, RunError> {
+    if counted(|| Box::new([0_u8; 64])).1 == 0 {
+        return Ok(None);
+    }
+    let program_bytes = resident() as u64;
+    let layout = shape.layout;
+    let (switches, runtimes) = (layout.switches_here.len(), layout.runtimes_here.len());
+    let mut workers = Vec::new();
+    let mut add = |worker, count: usize, count_max: usize, tables: Vec<TableMemory>| {
+        if count_max > 0 {
+            workers.push(WorkerMemory {
+                worker,
+                count: count as u64,
+                count_max: count_max as u64,
+                tables,
+            });
+        }
+    };
+    if switches > 0 {
+        add(
+            "switch",
+            switches,
+            switches,
+            switch(shape, config, plan, frame_max)?,
+        );
+    }
+    if runtimes > 0 {
+        add("runtime", started, runtimes, runtime(shape, config, plan)?);
+    }
+    let pairs = |of: usize| of * of.saturating_sub(1) / 2;
+    let links = switches * runtimes + pairs(switches) + pairs(runtimes);
+    add("link", links, links, vec![link(shape, switches, runtimes)]);
+    let all = |of: fn(&TableMemory) -> u64, count: fn(&WorkerMemory) -> u64| {
+        let each = workers
+            .iter()
+            .map(|worker| count(worker) * worker.tables.iter().map(of).sum::<u64>());
+        program_bytes + each.sum::<u64>()
+    };
+    Ok(Some(Memory {
+        start_bytes: all(|table| table.start_bytes, |worker| worker.count),
+        most_bytes: all(|table| table.most_bytes, |worker| worker.count_max),
+        available_bytes: available(),
+        program_bytes,
+        workers,
+    }))
+}
+
+/// A link that is a ring; a link between processes is as large, near enough, or a channel, which is smaller.
+fn link(shape: &Shape<'_>, switches: usize, runtimes: usize) -> TableMemory {
+    let buffers = switches * shape.switch_buffers() + runtimes * shape.runtime_buffers();
+    let (_, need) = taken(|| RingPort::pair_with_limit(buffers, QUEUE));
+    need.table("rings", None)
+}
+
+/// Ends of links that nothing passes.
+fn ends(count: usize) -> Vec<WorkerLink> {
+    (0..count)
+        .map(|_| WorkerLink::Ring(RingPort::pair(1).0))
+        .collect()
+}
+
+/// Buffers that a worker which is made to be measured does without.
+fn no_pool() -> Pool {
+    Pool::new(Region::heap(Pool::region_length(1, OWN_FRAME)), 1, OWN_FRAME, 0)
+}
+
+fn switch(
+    shape: &Shape<'_>,
+    config: &Config,
+    plan: &Plan,
+    frame_max: usize,
+) -> Result<Vec<TableMemory>, RunError> {
+    let settings = || shape.switch_settings(0, config);
+    let routes = of_size(settings().routes_max, |routes_max| {
+        let settings = runtime::switch::Settings {
+            routes_max,
+            ..settings()
+        };
+        let (links, peers) = (ends(shape.layout.runtimes), vec![None]);
+        let (plan, pool) = (plan.clone(), no_pool());
+        let make = || {
+            Switch::<adapters::open::BoxPort, _>::new(
+                settings,
+                plan,
+                Vec::new(),
+                links,
+                peers,
+                pool,
+                Region::heap,
+            )
+        };
+        Ok(taken(make).1)
+    })?;
+    let (start, most) =
+        adapters::buffers::bytes(shape.switch_buffers(), frame_max.max(shape.others.unwrap_or(0)));
+    Ok(vec![
+        Need { start, most }.table("packet buffers", None),
+        routes.table("routes", Some("flows_max")),
+    ])
+}
+
+fn runtime(shape: &Shape<'_>, config: &Config, plan: &Plan) -> Result<Vec<TableMemory>, RunError> {
+    // It is touched while it is made, but in a replay.
+    let at_once = |need: Need| match shape.packet_clock {
+        true => need,
+        false => Need {
+            start: need.most,
+            ..need
+        },
+    };
+    let (start, most) = match shape.others {
+        Some(frame_max) => adapters::buffers::bytes(shape.runtime_buffers(), frame_max),
+        None => (0, Pool::region_length(shape.runtime_buffers(), OWN_FRAME)),
+    };
+    // Where there are more of them than a runtime has anyhow.
+    let by_held = shape.runtime_buffers() > BUFFERS
+        || (shape.others.is_none() && shape.runtime_buffers() > super::OWN_BUFFERS);
+    let mut tables = vec![Need { start, most }.table("packet buffers", by_held.then_some("held_max"))];
+    let settings = |flows_max| runtime::Settings {
+        switches: 1,
+        storing: None,
+        ..shape.sized(flows_max, config)
+    };
+    let failed = |function: &str| {
+        let function = function.to_owned();
+        move |source| RunError::Function { function, source }
+    };
+    for factory in plan.factories() {
+        let take = |flows_max| {
+            let info = settings(flows_max).info;
+            let mut objects = nf::objects::WorkerObjects::default();
+            let mut variables = nf::variables::Variables::local();
+            let mut objects = objects.of(factory.name());
+            let (made, need) = taken(|| factory.instantiate(&info, &mut variables, &mut objects));
+            made.map(|_| need).map_err(failed(factory.name()))
+        };
+        let need = of_size(config.flows_max, take)?;
+        // What is there for one flow as well grows by the function's own settings.
+        let own = format!("function.{}", factory.name());
+        let setting = match take(1)?.most > need.most / 2 {
+            true => own.as_str(),
+            false => "flows_max",
+        };
+        tables.push(at_once(need).table(&format!("function {}", factory.name()), Some(setting)));
+    }
+    let make = |settings: runtime::Settings, stages| {
+        let (plan, links, pool) = (plan.clone(), ends(1), no_pool());
+        taken(|| Runtime::with_stages(settings, plan, stages, links, pool, Region::heap)).1
+    };
+    let few = |of: fn(&mut runtime::Settings)| {
+        let mut settings = settings(1);
+        of(&mut settings);
+        make(settings, Stages::none())
+    };
+    let fixed = few(|_| ());
+    let waiting = fixed.less(few(|settings| settings.waiting_max = 1));
+    let held = fixed.less(few(|settings| settings.held_max = 1));
+    let whole = of_size(config.flows_max, |flows_max| {
+        let settings = settings(flows_max);
+        let stages = Stages::detached(plan, &settings.info);
+        let stages = stages.map_err(|(function, source)| RunError::Function { function, source })?;
+        Ok(make(settings, stages))
+    })?;
+    tables.push(at_once(whole.less(waiting).less(held)).table("flows, groups, timers", Some("flows_max")));
+    tables.push(at_once(waiting).table("calls that wait", Some("waiting_max")));
+    tables.push(at_once(held).table("packets held", Some("held_max")));
+    Ok(tables)
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = pages
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0) * rustix::param::page_size()
+}
+
+/// What this process can have: of the machine, and of its control group.
+fn available() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kilobytes.map(|kilobytes| kilobytes << 10)
+    };
+    let machine = field("MemAvailable:").map_or(u64::MAX, |bytes| bytes + field("SwapFree:").unwrap_or(0));
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
+    let limits = group.into_iter().flat_map(|group| {
+        let mut path = std::path::Path::new("/sys/fs/cgroup").join(group);
+        let mut limits = Vec::new();
+        while path.starts_with("/sys/fs/cgroup") {
+            let limit = std::fs::read_to_string(path.join("memory.max")).unwrap_or_default();
+            limits.extend(limit.trim().parse::<u64>().ok());
+            path.pop();
+        }
+        limits
+    });
+    limits.fold(machine, u64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_more_take_follows_from_what_few_take() {
+        // 100 each and 7 beside them.
+        let take = |count: u32| {
+            assert!(count <= TRIED_MAX);
+            Ok(Need {
+                start: 7,
+                most: 7 + 100 * count as usize,
+            })
+        };
+        for size in [1, 2, 3, TRIED_MAX, TRIED_MAX + 1, 1_000_000, 268_435_456] {
+            let need = of_size(size, take).unwrap();
+            assert_eq!((need.start, need.most), (7, 7 + 100 * size as usize), "{size}");
+        }
+    }
+
+    #[test]
+    fn too_little_memory_names_the_setting_that_takes_most() {
+        let table = |setting, start_bytes| TableMemory {
+            table: "t".to_owned(),
+            setting: Option::map(setting, str::to_owned),
+            start_bytes,
+            most_bytes: start_bytes,
+        };
+        let memory = |available_bytes| Memory {
+            workers: vec![WorkerMemory {
+                worker: "runtime",
+                count: 2,
+                count_max: 4,
+                tables: vec![
+                    table(None, 9 << 30),
+                    table(Some("waiting_max"), 1 << 30),
+                    table(Some("flows_max"), 3 << 30),
+                ],
+            }],
+            program_bytes: 0,
+            start_bytes: 26 << 30,
+            most_bytes: 52 << 30,
+            available_bytes,
+        };
+        assert!(memory(26 << 30).held_against_what_there_is().is_ok());
+        let error = memory((26 << 30) - 1).held_against_what_there_is().unwrap_err();
+        assert!(!error.is_of_configuration());
+        let text = error.to_string();
+        assert!(
+            text.contains("`flows_max` takes 6.4 GB") && text.contains("27.9 GB"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_machine_says_what_it_has() {
+        assert!(resident() > 1 << 20 && available() > resident() as u64);
+    }
+}

@@ -1,0 +1,178 @@
+//! Which runtimes share objects, as runtimes come and go.
+//!
+//! ```text
+//!   add ────► made with the view in force; there ─► a view with it
+//!   remove ─► empty ─► a view without it, to which its objects go ─► its ends say 0
+//!   kill ───► all have seen it go ─► a failure view
+//! ```
+//!
+//! Views are told by the thread that adds, removes or kills, one change at a time
+//! ([`protocols::objects::Conductor`]). What has not come to an end within [`PATIENCE`] is gone on
+//! with before the next change.
+//!
+//! Not here: what runtimes do with views (`runtime::objects`). Runtimes of other processes: objects
+//! are shared within one.
+
+use super::Shared;
+use super::build::RunError;
+use super::driver::Handle;
+use super::links::WorkerLink;
+use nf::ConfigError;
+use protocols::objects::{Conductor, Members};
+use protocols::ownership::RuntimeId;
+use runtime::Runtime;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a change of views may take before it is left to the next.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Refuses functions that share objects at a member of several processes.
+pub(super) fn check(runtime: &Runtime<WorkerLink>, is_apart: bool) -> Result<(), RunError> {
+    match runtime.object_kinds().first() {
+        Some(kind) if is_apart => Err(RunError::Function {
+            function: kind.function.clone(),
+            source: refusal(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Why a function that shares objects has no place in a cluster of several processes.
+pub(crate) fn refusal() -> ConfigError {
+    ConfigError::new(
+        "",
+        "it shares objects, which the runtimes of one process do, and no others",
+        "leave [[member]] and [cluster] out, so that one process has all runtimes",
+    )
+}
+
+/// The views of one process's runtimes.
+pub(super) struct Views {
+    /// Whether functions share objects at all.
+    is_on: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    conductor: Conductor,
+    /// The next life of a runtime.
+    life: u64,
+}
+
+impl Views {
+    /// Of runtimes that are made and have not begun: they share with each other from the start.
+    pub fn begin<'a>(runtimes: impl Iterator<Item = (u16, &'a mut Runtime<WorkerLink>)>) -> Self {
+        let mut runtimes: Vec<_> = runtimes.collect();
+        let numbers = runtimes.iter().map(|(number, _)| RuntimeId(*number));
+        let members = numbers.fold(Members::NONE, Members::with);
+        let is_on = runtimes
+            .iter()
+            .any(|(_, runtime)| !runtime.object_kinds().is_empty());
+        for (_, runtime) in &mut runtimes {
+            runtime.share_objects(1, members, 1);
+        }
+        let conductor = Conductor::new(1, members);
+        Views {
+            is_on,
+            state: Mutex::new(State { conductor, life: 2 }),
+        }
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+        what(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The view with which a runtime's next life begins: its number, its members, and the life.
+    fn next(&self, number: u16) -> (u32, Members, u64) {
+        self.with(|state| {
+            if state.conductor.view().1.is_empty() {
+                // It is the first, and shares with itself from the start.
+                state.conductor.change(Members::one(RuntimeId(number)));
+            }
+            state.life += 1;
+            let (view, members) = state.conductor.view();
+            (view, members, state.life - 1)
+        })
+    }
+
+    /// A runtime is made: it takes part from when it is told of a view that has it.
+    pub fn make(&self, runtime: &mut Runtime<WorkerLink>, number: u16) {
+        let (view, members, life) = self.next(number);
+        runtime.share_objects(view, members, life);
+    }
+
+    /// A runtime that was made is there.
+    pub fn add(&self, shared: &Shared, number: u16) -> Result<(), String> {
+        self.change(shared, |members| members.with(RuntimeId(number)))
+    }
+
+    /// A runtime is to go: its objects go to the others.
+    pub fn leave(&self, shared: &Shared, number: u16) -> Result<(), String> {
+        self.change(shared, |members| members.without(RuntimeId(number)))
+    }
+
+    /// A runtime that was to go stays after all, as another life.
+    pub fn stay(&self, shared: &Shared, number: u16, handle: &Handle) -> Result<(), String> {
+        let (view, members, life) = self.next(number);
+        let answer = handle.runtime(move |runtime| runtime.share_objects(view, members, life));
+        answer.map_err(|why| format!("runtime {number} did not answer: {why}"))?;
+        self.add(shared, number)
+    }
+
+    /// A runtime has failed.
+    pub fn fail(&self, shared: &Shared, number: u16) -> Result<(), String> {
+        if !self.is_on {
+            return Ok(());
+        }
+        self.with(|state| {
+            state.conductor.fail(Members::one(RuntimeId(number)));
+            conduct(&mut state.conductor, shared)
+        })
+    }
+
+    fn change(&self, shared: &Shared, next: impl FnOnce(Members) -> Members) -> Result<(), String> {
+        if !self.is_on {
+            return Ok(());
+        }
+        self.with(|state| {
+            let conductor = &mut state.conductor;
+            conduct(conductor, shared)?;
+            conductor.change(next(conductor.view().1));
+            conduct(conductor, shared)
+        })
+    }
+}
+
+/// Tells runtimes what they are to be told, until that is over.
+fn conduct(conductor: &mut Conductor, shared: &Shared) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    while !conductor.is_settled() {
+        let (to, told) = conductor.told();
+        let runtimes = shared.runtimes();
+        for to in to.iter() {
+            let Some(handle) = runtimes.get(&to.0) else {
+                continue;
+            };
+            let reached = handle.runtime(move |runtime| {
+                runtime.hear_of_objects(&told);
+                runtime.objects_reached()
+            });
+            if let Ok(Some(stage)) = reached {
+                conductor.note_reached(to, stage);
+            }
+        }
+        if Instant::now() > deadline {
+            let waiting: Vec<String> = to.iter().map(|to| to.0.to_string()).collect();
+            return Err(format!(
+                "runtimes {} have not said within {} s that they share objects in another view; calls to \
+                 shared objects may wait until the next `flowkeep runtime add`, `remove` or `kill`",
+                waiting.join(", "),
+                PATIENCE.as_secs()
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! What `--json` prints holds to the schema that `flowkeep schema` prints: no field that is not there, and none of another kind.
+
+use crate::running::{PATIENCE, Running, text};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROFILE: &str = "flows = 100\nrate = { total = 2000.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/26\"]\n\
+                       source_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\ndestination_ports = [443]\n\
+                       [[classes]]\nshare = 1.0\ntcp = 0.0\n";
+
+fn config(profile: &str, ports: &str) -> String {
+    format!(
+        "clock = \"machine\"\nruntimes = 2\nruntimes_max = 3\n\
+         [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+         [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"reflect:?mode=answer\"\ninput = \"reflect:?mode=answer\"\n\
+         [[chain]]\nname = \"all\"\nfunctions = [\"firewall\", \"nat\"]\nreplication = \"commit\"\n\
+         [[function.firewall.rules]]\nname = \"out\"\nfrom = \"inside\"\ndestination_ports = {ports}\naction = \"allow\"\n\
+         [function.nat]\npool = [\"203.0.113.0/28\"]\n"
+    )
+}
+
+fn flowkeep(words: &[&str]) -> Vec<u8> {
+    let output = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    output.stdout
+}
+
+/// Has each object of a schema refuse what it does not name.
+fn strict(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else {
+        return;
+    };
+    if let Some(of) = object.get_mut("$defs").and_then(Value::as_object_mut) {
+        of.values_mut().for_each(strict);
+    }
+    if object.contains_key("properties") && !object.contains_key("additionalProperties") {
+        object.insert("unevaluatedProperties".to_owned(), json!(false));
+    }
+}
+
+/// `bench store`, with a folder for temporary files of its own.
+fn bench_store_in(folder: &Path) -> Command {
+    std::fs::create_dir_all(folder).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+    command
+        .args(["bench", "store", "--flows", "50", "--runs", "1", "--json"])
+        .env("TMPDIR", folder);
+    command
+}
+
+/// Whether nothing is left in the folder, at last.
+fn is_emptied(folder: &Path) -> bool {
+    let began = Instant::now();
+    while std::fs::read_dir(folder).unwrap().next().is_some() {
+        if began.elapsed() > PATIENCE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::remove_dir(folder).unwrap();
+    true
+}
+
+/// Runs it to its end: each packet that NAT and the load balancer get comes out.
+fn bench_store() -> Vec<u8> {
+    let folder = std::env::temp_dir().join(format!("flowkeep-shapes-{}", std::process::id()));
+    let output = bench_store_in(&folder).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("dropped"), "{said}");
+    assert!(is_emptied(&folder), "the folder of a measurement is left");
+    let printed = text(&output.stdout);
+    for case in ["nat, none", "nat, memory", "balancer, none", "balancer, redb"] {
+        assert!(printed.contains(&format!("\"{case}\"")), "{case}: {printed}");
+    }
+    output.stdout
+}
+
+#[test]
+fn a_measurement_that_is_killed_leaves_no_folder_and_no_server() {
+    let folder = std::env::temp_dir().join(format!("flowkeep-killed-{}", std::process::id()));
+    let mut command = bench_store_in(&folder);
+    let mut bench = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while std::fs::read_dir(&folder).unwrap().next().is_none() {
+        assert!(began.elapsed() < PATIENCE, "it makes no folder");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Long enough for the shells that watch, which are started first.
+    std::thread::sleep(Duration::from_secs(2));
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    // The folder goes behind the server.
+    assert!(is_emptied(&folder), "the folder of a killed measurement is left");
+}
+
+/// The lines that were held against their schemas.
+struct Shapes {
+    seen: BTreeSet<String>,
+}
+
+impl Shapes {
+    #[track_caller]
+    fn holds(&mut self, name: &str, said: &[u8]) {
+        let mut schema: Value = serde_json::from_slice(&flowkeep(&["schema", name])).unwrap();
+        assert_eq!(schema["properties"]["version"]["const"], 1, "{schema:#}");
+        strict(&mut schema);
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let lines: Vec<Value> = serde_json::Deserializer::from_slice(said)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert!(!lines.is_empty(), "{name}: nothing was printed");
+        for line in lines {
+            let problems: Vec<String> = (validator.iter_errors(&line))
+                .map(|error| format!("{}: {error}", error.instance_path()))
+                .collect();
+            assert!(problems.is_empty(), "{name}: {problems:#?}\n{line:#}");
+            // A schema that lets everything pass is none.
+            let mut other = line;
+            other["no_such_field"] = json!(1);
+            assert!(!validator.is_valid(&other), "{name} takes any field");
+        }
+        self.seen.insert(name.to_owned());
+    }
+}
+
+#[test]
+fn what_is_printed_holds_to_its_schema() {
+    let mut shapes = Shapes {
+        seen: BTreeSet::new(),
+    };
+    let running = Running::start("shapes", PROFILE, |profile| config(profile, "[443, 80]"));
+    let other = running.path("other.toml");
+    std::fs::write(&other, config(&running.path("traffic.toml"), "[443]")).unwrap();
+    let flows = || -> Value {
+        serde_json::from_slice(&running.ask(&["flow", "list", "--limit", "3", "--json"]).stdout).unwrap()
+    };
+    let began = Instant::now();
+    while flows()["flows"].as_array().unwrap().len() < 3 {
+        assert!(began.elapsed() < PATIENCE);
+    }
+    let one = flows()["flows"][0].clone();
+    let key = ["protocol", "source", "destination"].map(|field| one[field].as_str().unwrap().to_owned());
+    let key = [key[0].as_str(), &key[1], &key[2]];
+    let with = |words: &[&'static str], more: &[&str]| -> Vec<u8> {
+        let words: Vec<&str> = words.iter().copied().chain(more.iter().copied()).collect();
+        let output = running.ask(&[&words[..], &["--json"]].concat());
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        output.stdout
+    };
+    shapes.holds("status", &with(&["status"], &[]));
+    shapes.holds("flows", &with(&["flow", "list", "--limit", "3"], &[]));
+    shapes.holds("flow", &with(&["flow", "show"], &key));
+    shapes.holds("flow-trace", &with(&["flow", "trace", "--packets", "2"], &key));
+    shapes.holds("runtimes", &with(&["runtime", "list"], &[]));
+    shapes.holds(
+        "moved",
+        &with(&["flow", "migrate", "--all", "--from", "0", "--to", "1"], &[]),
+    );
+    shapes.holds("orders", &with(&["order", "list"], &[]));
+    shapes.holds("runtime-drain", &with(&["runtime", "drain", "0"], &[]));
+    shapes.holds("runtime-resume", &with(&["runtime", "resume", "0"], &[]));
+    shapes.holds("runtime-change", &with(&["runtime", "add", "--rebalance"], &[]));
+    shapes.holds("runtime-change", &with(&["runtime", "remove", "2"], &[]));
+    shapes.holds("runtime-rebalance", &with(&["runtime", "rebalance"], &[]));
+    shapes.holds(
+        "runtime-kill",
+        &with(&["runtime", "kill", "1", "--unprotected"], &[]),
+    );
+    shapes.holds("status", &with(&["status"], &[]));
+    shapes.holds(
+        "replication-set",
+        &with(&["replication", "set", "all", "none"], &[]),
+    );
+    shapes.holds("function", &with(&["function", "firewall", "rules"], &[]));
+    shapes.holds("chain-check", &flowkeep(&["chain", "check", "--json", &other]));
+    shapes.holds("chain-change", &with(&["chain", "diff"], &[&other]));
+    shapes.holds(
+        "chain-change",
+        &with(&["chain", "apply", "--cut", "--confirm", "60s"], &[&other]),
+    );
+    shapes.holds("status", &with(&["status"], &[]));
+    shapes.holds("chain-confirm", &with(&["chain", "confirm"], &[]));
+    // Flows end, and their packets open them again.
+    let mut following = running
+        .command(&["flow", "events", "--count", "2", "--json"])
+        .spawn()
+        .unwrap();
+    while following.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < PATIENCE, "no flow ends or opens");
+        with(&["flow", "delete", "--all"], &[]);
+    }
+    shapes.holds("flow-event", &following.wait_with_output().unwrap().stdout);
+    shapes.holds("flow-delete", &with(&["flow", "delete", "--all"], &[]));
+    shapes.holds("top", &with(&["top", "--once"], &[]));
+    shapes.holds("stop", &with(&["stop"], &[]));
+
+    let bench = "bench migrate --flows 50 --runs 1 --json";
+    shapes.holds("bench", &flowkeep(&bench.split(' ').collect::<Vec<_>>()));
+    let bench = "bench stage --flows 10 --runs 1 --json";
+    shapes.holds("bench", &flowkeep(&bench.split(' ').collect::<Vec<_>>()));
+    shapes.holds("bench", &bench_store());
+    shapes.holds("sim", &flowkeep(&["sim", "--seeds", "2", "--json"]));
+
+    let all = String::from_utf8(flowkeep(&["schema"])).unwrap();
+    let left: Vec<&str> = all.lines().filter(|name| !shapes.seen.contains(*name)).collect();
+    // These are of a coordinator, of several processes, of a store, and of namespaces: `members`, `stores` and `live` have them.
+    assert_eq!(
+        left,
+        [
+            "cluster-drain",
+            "cluster-recover",
+            "cluster-status",
+            "lab-demo",
+            "replication-place",
+            "store"
+        ]
+    );
+}

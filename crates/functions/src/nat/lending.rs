@@ -1,0 +1,138 @@
+//! Blocks that runtimes lend each other: how many are wanted and spared, and which.
+//!
+//! ```text
+//!   free blocks   0 ─── low ─── twice low ─────────── four times ────────── eight times low ───►
+//!                 │ idle ones    │ others are asked,    ▲ until so         │ borrowed ones that
+//!                 │ come back    │ as many as it takes ─┘ many are free    │ are free go home
+//!                 └ lends none ──┴ lends half of what is above twice low ──┴───────────────────►
+//! ```
+//!
+//! *Low* is a sixteenth of a part, as in `Ports::is_low`. So a runtime lends nothing that it
+//! would ask for itself, and where all are low, none has more than that left. A host keeps its external address, so a
+//! host without a port on it has blocks of that address wanted.
+//!
+//! Not here: how blocks change hands (`protocols::lending`).
+
+use super::Nat;
+use super::ports::{Ports, next_set};
+use super::state::Host;
+use nf::{Addr, Block, PoolState};
+
+impl Ports {
+    /// Has a host give up a block of an address that this pool has not: it has come from another
+    /// runtime, or out of a store, and its flows there were refused.
+    #[inline]
+    pub fn shed_strange(&mut self, host: &mut Host) -> Option<Block> {
+        let first = host.blocks().first().copied()?;
+        if self.number_of(u32::from_be_bytes(host.outside)).is_some() {
+            return None;
+        }
+        host.remove(first);
+        Some(self.as_block(host.outside, first))
+    }
+
+    /// How the part stands, for [`nf::NetworkFunction::pool`].
+    pub fn state(&self) -> PoolState {
+        let (free, low) = (self.free_total, self.low());
+        let mut wants = match free <= 2 * low {
+            true => 4 * low - free,
+            false => 0,
+        };
+        let mut wants_at = Addr::default();
+        if self.starved != 0 {
+            wants = wants.max(low);
+            wants_at = Addr::v4(self.starved.to_be_bytes());
+        }
+        PoolState {
+            free,
+            share: self.share,
+            wants: wants as u16,
+            wants_at,
+            excess: free.saturating_sub(8 * low).min(self.borrowed) as u16,
+        }
+    }
+
+    /// Lends up to so many blocks; see the module's page.
+    pub fn lend_some(&mut self, most: u16, at: Addr, to: u32, lend: &mut dyn FnMut(Block)) {
+        let spare = self.free_total.saturating_sub(2 * self.low()).div_ceil(2);
+        let mut left = spare.min(u32::from(most));
+        if let Some(number) = at.as_v4().and_then(|at| self.number_of(u32::from_be_bytes(at))) {
+            left = self.lend_of(number, left, to, lend);
+        }
+        // From any address on, around the pool: of each some, since hosts are spread over all.
+        let count = self.addresses as usize;
+        let mut at = (self.draw() % u64::from(self.addresses.max(1))) as usize;
+        let each = left.div_ceil(self.addresses.max(1));
+        for _ in 0..count.min(usize::from(most)) {
+            let Some(number) = next_set(&self.open, at, count).filter(|_| left > 0) else {
+                return;
+            };
+            let some = each.min(left);
+            left -= some - self.lend_of(number as u32, some, to, lend);
+            at = (number + 1) % count;
+        }
+    }
+
+    /// Lends up to so many blocks of an address; answers how many are still wanted.
+    fn lend_of(&mut self, number: u32, most: u32, to: u32, lend: &mut dyn FnMut(Block)) -> u32 {
+        let mut left = most;
+        for within in 0..self.blocks_per_address {
+            if left == 0 || self.free_count[number as usize] == 0 {
+                break;
+            }
+            let block = number * self.blocks_per_address + within;
+            let (word, bit) = self.free_bit(block);
+            // What is borrowed goes to its home, and to no third one.
+            let may = self.is_home(block) || self.home_of(block) == to;
+            if self.free[word] & bit != 0 && may {
+                self.set_taken(block);
+                lend(self.block(block));
+                left -= 1;
+            }
+        }
+        left
+    }
+
+    /// A block of another runtime's part is free here; whether it is one that may be given out.
+    pub fn borrow(&mut self, block: Block, home: u16) -> bool {
+        let Some(number) = self.number_of_block(block) else {
+            return false;
+        };
+        let (address, _) = self.place(number);
+        let may = self.home_of(number) == u32::from(home)
+            && !self.is_home(number)
+            && self.slot_of[number as usize] == 0
+            && self.reserved.binary_search(&number).is_err()
+            && !self.is_gone(number)
+            && self.has(address);
+        if may {
+            self.starved = 0;
+            self.set_free(number);
+        }
+        may
+    }
+
+    /// A borrowed block that is free here goes home.
+    pub fn forsake(&mut self, block: Block) {
+        if let Some(number) = self
+            .number_of_block(block)
+            .filter(|number| !self.is_home(*number))
+        {
+            self.set_taken(number);
+        }
+    }
+
+    fn block(&self, block: u32) -> Block {
+        let (address, first) = self.place(block);
+        self.as_block(address.to_be_bytes(), first)
+    }
+}
+
+impl Nat {
+    /// Free blocks and all that there are: of this part, and of the others if that is known.
+    pub(super) fn whole(&self, ports: &Ports) -> Option<(u32, u32)> {
+        let (free, share) = self.others.get()?;
+        let own = (ports.free_blocks(), ports.share());
+        Some((own.0.saturating_add(free), own.1.saturating_add(share)))
+    }
+}

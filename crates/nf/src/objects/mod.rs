@@ -1,0 +1,323 @@
+//! Objects that a function's flows share, whichever runtime they are at (S6 4.3).
+//!
+//! # Theory of operation
+//!
+//! A function says what an object is ([`SharedObject`]: plain data, a call, an answer), and opens a
+//! kind of them when its instance is made ([`crate::NetworkFunction::with_objects`]). An object has
+//! a key of the function's own; it begins as the default with the first call, and has one place in
+//! the cluster, to which calls go. So each call sees what all earlier ones did, wherever they were
+//! made.
+//!
+//! ```text
+//!   process ─ update(key, call) ─► Desk ─► runtime ─► holder: apply ─► copies ─┐
+//!      └── waits ◄──────────────── answer ◄──────────────────────────────────┘
+//!   process, departed ─ send(key, call) ─► the same, and nothing waits
+//! ```
+//!
+//! | | waits | the answer |
+//! |---|---|---|
+//! | [`Shared::update`] | until the call is applied, and the copies have it | the method's |
+//! | [`Shared::send`] | no; it goes within 0.1 ms, in any order with others | none |
+//! | [`Shared::read`] | until the holder answers, if no answer is here that is fresh enough | the method's |
+//! | [`Shared::remove`] | until the object and its copies are gone | none |
+//!
+//! *Output commit*: a packet whose `process` awaits an `update` leaves behind the answer, and the
+//! answer comes behind the copies. So no packet has left for an update that one failure undoes.
+//!
+//! *Twice or never.* A call is applied once, through moves and failures of other runtimes. When its
+//! own runtime fails, it may have been applied, and the packet is lost. A call that was applied
+//! before a failure and is asked about behind it has lost its answer ([`Ended::Unknown`]).
+//!
+//! Invariants: a token is answered once, to the call that has it (`answers_go_to_their_calls`); a
+//! full desk refuses, and allocates nothing.
+//!
+//! Not here: where an object is and how it survives (`protocols::objects`), and what takes calls off
+//! the desk (`runtime::objects`).
+
+mod desk;
+mod kinds;
+
+use desk::WAIT_TURNS;
+pub use desk::{Asked, Desk, Ended, Key, WAIT_NS, What};
+pub use kinds::{ANSWER_MAX, CALL_MAX, CONTENT_MAX, KINDS_MAX, Kind, Methods, Words};
+
+use crate::cx::RawCx;
+use crate::plain::{Plain, bytes_of, from_bytes};
+use crate::{ConfigError, Cx, NetworkFunction};
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+/// The longest key, in bytes.
+pub const KEY_MAX: usize = 40;
+
+/// What flows anywhere share: a content, and the calls that change it or read it.
+///
+/// ```
+/// # use nf::{Plain, objects::SharedObject};
+/// #[derive(Plain, Default, Clone, Copy, Debug)]
+/// #[repr(C)]
+/// struct Count { calls: u64 }
+///
+/// impl SharedObject for Count {
+///     type Call = u64;
+///     type Answer = u64;
+///     fn apply(&mut self, by: &u64) -> u64 {
+///         self.calls += by;
+///         self.calls
+///     }
+///     fn read(&self, _: &u64) -> u64 {
+///         self.calls
+///     }
+/// }
+/// ```
+///
+/// Contents, calls and answers are plain data without times: clocks differ between hosts.
+pub trait SharedObject: Plain + Default {
+    /// A method with its arguments, at most [`CALL_MAX`] bytes.
+    type Call: Plain;
+    /// What a method returns, at most [`ANSWER_MAX`] bytes.
+    type Answer: Plain;
+
+    /// A call that changes the object. It depends on nothing but the two.
+    fn apply(&mut self, call: &Self::Call) -> Self::Answer;
+
+    /// A call that changes nothing.
+    fn read(&self, call: &Self::Call) -> Self::Answer;
+}
+
+/// Where an instance's handles find the desk: a changed configuration's handles get the worker's.
+#[derive(Default)]
+struct Door(RefCell<Arc<Desk>>);
+
+impl Door {
+    fn with<T>(&self, what: impl FnOnce(&Desk) -> T) -> Option<T> {
+        self.0.try_borrow().ok().map(|desk| what(&desk))
+    }
+}
+
+/// Opens kinds of objects, for one instance.
+pub struct Objects<'a> {
+    all: &'a mut WorkerObjects,
+    function: String,
+}
+
+/// The kinds that all instances of a worker have opened, in their order, and the desk.
+#[derive(Default)]
+pub struct WorkerObjects {
+    door: Arc<Door>,
+    kinds: Vec<Kind>,
+}
+
+impl WorkerObjects {
+    /// For the instance of a function by its name in the configuration.
+    pub fn of(&mut self, function: &str) -> Objects<'_> {
+        Objects {
+            all: self,
+            function: function.to_string(),
+        }
+    }
+
+    /// The kinds, by number.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// The desk of the worker's calls.
+    pub fn desk(&self) -> Arc<Desk> {
+        self.door
+            .0
+            .try_borrow()
+            .map(|desk| (*desk).clone())
+            .unwrap_or_default()
+    }
+
+    /// These instances follow others at a worker: calls go over its desk. To be called at the
+    /// worker.
+    pub fn adopt(&mut self, before: &WorkerObjects) {
+        if let Ok(mut desk) = self.door.0.try_borrow_mut() {
+            *desk = before.desk();
+        }
+    }
+}
+
+impl Objects<'_> {
+    /// Opens a kind of objects under a name of its own within the function.
+    pub fn open<T: SharedObject>(&mut self, name: &str) -> Result<Shared<T>, ConfigError> {
+        let kinds = &mut self.all.kinds;
+        let is_there = |kind: &Kind| kind.function == self.function && kind.name == name;
+        let problem = if kinds.iter().any(is_there) {
+            "is opened twice; open it once, and keep the handle"
+        } else if kinds.len() >= KINDS_MAX {
+            "is one more kind of shared objects than there may be (64); put several into one kind"
+        } else {
+            let number = kinds.len() as u16;
+            kinds.push(Kind::of::<T>(&self.function, name));
+            self.all.desk().make_room();
+            return Ok(Shared {
+                door: self.all.door.clone(),
+                kind: number,
+                content: PhantomData,
+            });
+        };
+        let (what, remedy) = problem.split_once("; ").unwrap_or((problem, ""));
+        let what = alloc::format!("`{name}` {what}");
+        Err(ConfigError::new("objects", what, remedy))
+    }
+}
+
+/// A kind of objects, as a function has it.
+pub struct Shared<T> {
+    door: Arc<Door>,
+    kind: u16,
+    content: PhantomData<fn(T)>,
+}
+
+impl<T> core::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Shared({})", self.kind)
+    }
+}
+
+impl<T: SharedObject> Shared<T> {
+    /// Applies a call to the object of a key, which is made if it is absent. It is on its way when
+    /// this returns; the answer comes when the change survives the failure of a runtime.
+    #[must_use = "the answer comes with `.await`; `send` waits for none"]
+    pub fn update<'a, F: NetworkFunction>(
+        &'a self,
+        cx: &'a mut Cx<F>,
+        key: &[u8],
+        call: &T::Call,
+    ) -> Asking<'a, T> {
+        self.ask(cx.raw_mut(), key, What::Update(Words::of(call)))
+    }
+
+    /// Applies a call to the object of a key, and waits for nothing. Calls of several packets may
+    /// be applied in any order.
+    pub fn send(&self, key: &[u8], call: &T::Call) -> Result<(), Ended> {
+        let what = What::Send(Words::of(call));
+        let asked = self.door.with(|desk| desk.ask(self.kind, key, what));
+        asked.unwrap_or(Err(Ended::Full)).map(|_| ())
+    }
+
+    /// What the object of a key answers to a call that changes nothing: an absent one as the
+    /// default. An answer that was asked for no longer ago than `stale` may be given again.
+    #[must_use = "the answer comes with `.await`"]
+    pub fn read<'a, F: NetworkFunction>(
+        &'a self,
+        cx: &'a mut Cx<F>,
+        key: &[u8],
+        call: &T::Call,
+        stale: Duration,
+    ) -> Asking<'a, T> {
+        let bound = u64::try_from(stale.as_nanos()).unwrap_or(u64::MAX);
+        self.ask(cx.raw_mut(), key, What::Read(Words::of(call), bound))
+    }
+
+    /// Ends the object of a key, if there is one.
+    #[must_use = "the object has ended when `.await` is over"]
+    pub fn remove<'a, F: NetworkFunction>(&'a self, cx: &'a mut Cx<F>, key: &[u8]) -> Removing<'a> {
+        Removing(self.waits(cx.raw_mut(), key, What::Remove))
+    }
+
+    fn ask<'a>(&'a self, raw: &'a mut RawCx, key: &[u8], what: What) -> Asking<'a, T> {
+        Asking {
+            waits: self.waits(raw, key, what),
+            content: PhantomData,
+        }
+    }
+
+    fn waits<'a>(&'a self, raw: &'a mut RawCx, key: &[u8], what: What) -> Waits<'a> {
+        let asked = self.door.with(|desk| desk.ask(self.kind, key, what));
+        Waits {
+            door: &self.door,
+            token: asked.unwrap_or(Err(Ended::Full)),
+            until: raw.now.saturating_add(WAIT_NS),
+            since: self.door.with(Desk::turns).unwrap_or_default(),
+            raw,
+        }
+    }
+}
+
+/// The wait for an answer.
+struct Waits<'a> {
+    raw: &'a mut RawCx,
+    door: &'a Door,
+    token: Result<u64, Ended>,
+    until: u64,
+    /// The worker's turns when it was asked.
+    since: u64,
+}
+
+impl Waits<'_> {
+    fn poll(&mut self) -> Poll<Result<Words, Ended>> {
+        let token = match self.token {
+            Ok(token) => token,
+            Err(ended) => return Poll::Ready(Err(ended)),
+        };
+        if let Some(answer) = self.door.with(|desk| desk.take(token)).flatten() {
+            self.token = Err(Ended::Unknown);
+            return Poll::Ready(answer);
+        }
+        if self.raw.now >= self.until {
+            let turns = self.door.with(Desk::turns).unwrap_or_default();
+            if turns.wrapping_sub(self.since) >= WAIT_TURNS {
+                return Poll::Ready(Err(Ended::Late));
+            }
+            self.until = self.raw.now.saturating_add(WAIT_NS / 1000);
+        }
+        self.raw.wake_at = self.until;
+        self.raw.waits_for = token;
+        Poll::Pending
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if let Ok(token) = self.token {
+            self.door.with(|desk| desk.leave(token));
+        }
+    }
+}
+
+/// The wait of [`Shared::update`] and [`Shared::read`].
+pub struct Asking<'a, T> {
+    waits: Waits<'a>,
+    content: PhantomData<fn(T)>,
+}
+
+impl<T: SharedObject> Future for Asking<'_, T> {
+    type Output = Result<T::Answer, Ended>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let read = |words: Words| from_bytes::<T::Answer>(words.bytes()).ok_or(Ended::Unknown);
+        self.waits.poll().map(|answer| answer.and_then(read))
+    }
+}
+
+/// The wait of [`Shared::remove`].
+pub struct Removing<'a>(Waits<'a>);
+
+impl Future for Removing<'_> {
+    type Output = Result<(), Ended>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll().map(|answer| answer.map(|_| ()))
+    }
+}
+
+impl Words {
+    /// The bytes of a value; no longer than [`Words`] are, as [`Kind::of`] sees to while compiling.
+    fn of<T: Plain>(value: &T) -> Self {
+        Words::new(bytes_of(value)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! The machines' own tests; `explore` goes through every state of `world`, `long` through random
+//! runs of larger ones.
+
+mod conductor;
+mod explore;
+mod long;
+mod steps;
+mod words;
+mod world;

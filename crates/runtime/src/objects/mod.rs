@@ -1,0 +1,402 @@
+//! Objects that functions share, as a runtime drives them.
+//!
+//! # Theory of operation
+//!
+//! The machine ([`protocols::objects::Objects`]) decides; this carries out:
+//!
+//! ```text
+//!   functions ─► desk ─► begin ─► machine ─► Send ─► bytes ─► pieces ─► records to a runtime
+//!       ▲                           ▲  └──► Answered, Ended ─► desk, and calls that wait go on
+//!       └── answers ◄───────────────┼──────────────┘
+//!   records of a runtime ─► pieces ─► bytes ─► checked ─┘
+//! ```
+//!
+//! A call to an object that is absent makes it: the machine says `Absent`, a reference is asked for
+//! with the default as content, given back at once, and the call is made once more.
+//!
+//! ```text
+//!   Calling ──Absent──► Creating ──Granted──► Calling ──Answered──► over
+//! ```
+//!
+//! At most [`WINDOW`] calls of a runtime to one object are with the machine: others queue here, in
+//! order.
+//!
+//! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the desk,
+//! what comes is dropped. The driver of the runtimes tells them ([`protocols::objects::Conductor`]).
+//!
+//! Invariants: each token is answered once; what one runtime is sent arrives in that order; a message
+//! is at most [`MESSAGE_MAX`] bytes, and what waits is bounded by [`FLIGHTS_MAX`].
+//!
+//! Not here: which runtime has an object (the machine), what a call does (`nf::objects`), packets
+//! that wait (`runner::waiting`).
+
+mod content;
+
+use crate::outbox::Outbox;
+use crate::parts::presence::Sessions;
+use crate::record::Record;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use content::{Answer, Call, Content, Kinds};
+use hashbrown::HashMap;
+use nf::objects::{Asked, Desk, Ended, What, Words, WorkerObjects};
+use protocols::objects::wire;
+use protocols::objects::{self as protocol, Body, Caller, How, Input, Key, Objects, Output, Stage, WINDOW};
+pub use protocols::objects::{Conductor, Members, Told};
+use protocols::ownership::RuntimeId;
+
+/// Calls that are not answered.
+const FLIGHTS_MAX: usize = 4096;
+/// The longest message: a content, and the calls of 64 runtimes that are in it.
+const MESSAGE_MAX: usize = 16 * 1024;
+/// The longest piece of a message, in a frame of records.
+const PIECE_MAX: usize = 1000;
+/// Records that wait for buffers to one runtime, above which no further call is begun.
+const PENDING_MAX: usize = 64;
+/// How many runtimes besides the holder have a copy of each object.
+const COPIES: usize = 1;
+
+/// What is counted, and what there is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// Calls that functions here have made.
+    pub calls: u64,
+    /// Of those, how many ended without an answer.
+    pub failed: u64,
+    /// Keys of which something is here: an object, a copy, or where it is.
+    pub keys: usize,
+    /// Calls that are not answered.
+    pub unanswered: usize,
+    /// Messages that were dropped: of runtimes out of the view, or no message.
+    pub refused: u64,
+}
+
+/// A call that is not answered.
+struct Flight {
+    /// 0: nothing waits.
+    token: u64,
+    key: Key,
+    words: Words,
+    doing: Doing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Calling(How),
+    Creating(How),
+    Reading,
+    Removing,
+}
+
+/// Calls of this runtime to one object.
+#[derive(Default)]
+struct Queue {
+    begun: usize,
+    behind: VecDeque<u64>,
+}
+
+/// See the module's page.
+pub(crate) struct SharedObjects {
+    machine: Objects<Content>,
+    kinds: Kinds,
+    /// Whether this runtime has been told of a view that has it.
+    is_in: bool,
+    /// By runtime, the message that comes, as far as it has.
+    incoming: Vec<Vec<u8>>,
+    /// To write messages in.
+    buffer: Vec<u8>,
+    flights: HashMap<u64, Flight>,
+    next_flight: u64,
+    queues: HashMap<Key, Queue>,
+    reached: Option<Stage>,
+    /// For the desk.
+    answers: Vec<(u64, Result<Words, Ended>)>,
+    calls: u64,
+    failed: u64,
+    refused: u64,
+}
+
+impl SharedObjects {
+    /// For functions with these kinds, at one life of a runtime, in a view with these members.
+    pub fn new(opened: &WorkerObjects, me: Caller, seed: u64, (view, members): (u32, Members)) -> Self {
+        let settings = protocol::Settings::default_with(seed, COPIES);
+        SharedObjects {
+            machine: Objects::new(me, view, members, settings),
+            kinds: opened.kinds().into(),
+            is_in: members.has(me.runtime),
+            incoming: Vec::new(),
+            buffer: Vec::new(),
+            flights: HashMap::new(),
+            next_flight: 1,
+            queues: HashMap::new(),
+            reached: None,
+            answers: Vec::new(),
+            calls: 0,
+            failed: 0,
+            refused: 0,
+        }
+    }
+
+    /// What is counted.
+    pub fn figures(&self) -> Figures {
+        let (keys, ..) = self.machine.counts();
+        let stats = self.machine.stats();
+        Figures {
+            calls: self.calls,
+            failed: self.failed,
+            keys,
+            unanswered: self.flights.len(),
+            refused: self.refused + stats.refused + stats.discarded,
+        }
+    }
+
+    /// The newest stage that this runtime has reached since it was told of one.
+    pub fn reached(&self) -> Option<Stage> {
+        self.reached
+    }
+
+    /// When there is something to do by the time alone.
+    pub fn next_at(&self) -> Option<u64> {
+        self.machine.next_timeout()
+    }
+
+    /// Is told of views; what follows is done by the next [`SharedObjects::go_on`].
+    pub fn hear(&mut self, now: u64, me: RuntimeId, told: &Told) {
+        let (Told::Stage(_, members) | Told::Failed(_, members, _)) = told;
+        self.is_in |= members.has(me);
+        let input = match *told {
+            Told::Stage(stage, members) => Input::Stage(stage, members),
+            Told::Failed(view, members, removed) => Input::Failed(view, members, removed),
+        };
+        self.machine.handle(now, input);
+    }
+
+    /// The session of the link to a runtime is over: what has come of a message is no message.
+    pub fn peer_gone(&mut self, peer: usize) {
+        if let Some(incoming) = self.incoming.get_mut(peer) {
+            incoming.clear();
+        }
+    }
+
+    /// Takes in a piece of a runtime's message; `false` if it is to be counted as no message.
+    #[cold]
+    pub fn take(&mut self, now: u64, peer: usize, is_last: bool, piece: &[u8]) -> bool {
+        if self.incoming.len() <= peer {
+            self.incoming.resize(peer + 1, Vec::new());
+        }
+        let Some(incoming) = self.incoming.get_mut(peer) else {
+            return false;
+        };
+        // What is too long stays so until its last piece has come.
+        if incoming.len() <= MESSAGE_MAX {
+            incoming.extend_from_slice(piece);
+        }
+        if !is_last {
+            return true;
+        }
+        let message = match incoming.len() <= MESSAGE_MAX {
+            true => wire::read::<Content>(incoming, &self.kinds),
+            false => None,
+        };
+        incoming.clear();
+        match message {
+            Some(message) if self.is_in => {
+                let from = RuntimeId(peer as u16);
+                self.machine.handle(now, Input::Receive(from, message));
+                true
+            }
+            Some(_) => {
+                self.refused += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes calls off the desk, carries out what the machine has decided, and puts answers on the
+    /// desk; says how much was done, and whether there are answers.
+    #[cold]
+    pub fn go_on(&mut self, now: u64, desk: &Desk, out: &mut Outbox, sessions: &Sessions) -> (usize, bool) {
+        desk.turn();
+        let mut work = 0;
+        if self.machine.next_timeout().is_some_and(|due| due <= now) {
+            self.machine.handle(now, Input::Tick);
+            work += 1;
+        }
+        let is_congested = |out: &Outbox| out.records_pending() >= PENDING_MAX;
+        while self.is_in
+            && self.flights.len() < FLIGHTS_MAX
+            && !is_congested(out)
+            && let Some(asked) = desk.next()
+        {
+            self.begin(now, asked);
+            work += 1;
+        }
+        while let Some(output) = self.machine.poll() {
+            self.carry_out(now, output, out, sessions);
+            work += 1;
+        }
+        let has_answers = !self.answers.is_empty();
+        for (token, answer) in self.answers.drain(..) {
+            desk.answer(token, answer);
+        }
+        (work, has_answers)
+    }
+
+    /// Another life of this runtime begins: which calls were applied is not known.
+    pub fn give_up(self, desk: &Desk) {
+        for flight in self.flights.into_values() {
+            desk.answer(flight.token, Err(Ended::Late));
+        }
+    }
+
+    fn begin(&mut self, now: u64, asked: Asked) {
+        let Asked {
+            token,
+            kind,
+            key,
+            what,
+        } = asked;
+        self.calls += 1;
+        let Some(key) = Key::new(kind, &key) else {
+            return self.answer(token, Err(Ended::KeyTooLong));
+        };
+        let number = self.next_flight;
+        self.next_flight = number.wrapping_add(1);
+        let (doing, words, bound) = match what {
+            What::Update(words) => (Doing::Calling(How::Waits), words, 0),
+            What::Send(words) => (Doing::Calling(How::Untethered), words, 0),
+            What::Read(words, bound) => (Doing::Reading, words, bound),
+            What::Remove => (Doing::Removing, Words::default(), 0),
+        };
+        let input = match doing {
+            Doing::Reading => Some(Input::Read(key, Call(words.clone()), number, bound)),
+            Doing::Removing => Some(Input::Remove(key, number)),
+            _ => None,
+        };
+        let flight = Flight {
+            token,
+            key,
+            words,
+            doing,
+        };
+        self.flights.insert(number, flight);
+        match input {
+            Some(input) => self.machine.handle(now, input),
+            None => self.line_up(now, key, number),
+        }
+    }
+
+    /// Makes a call, if few enough of its object are not answered.
+    fn line_up(&mut self, now: u64, key: Key, number: u64) {
+        let queue = self.queues.entry(key).or_default();
+        if queue.begun >= WINDOW {
+            return queue.behind.push_back(number);
+        }
+        queue.begun += 1;
+        self.call(now, number);
+    }
+
+    fn call(&mut self, now: u64, number: u64) {
+        let Some(flight) = self.flights.get(&number) else {
+            return;
+        };
+        if let Doing::Calling(how) = flight.doing {
+            let input = Input::Call(flight.key, Call(flight.words.clone()), number, how);
+            self.machine.handle(now, input);
+        }
+    }
+
+    fn carry_out(&mut self, now: u64, output: Output<Content>, out: &mut Outbox, sessions: &Sessions) {
+        match output {
+            Output::Send(to, message) => {
+                self.buffer.clear();
+                wire::write(&message, &mut self.buffer);
+                self.send(to.0, out, sessions);
+            }
+            Output::Granted(key, number) => {
+                self.machine.handle(now, Input::Release(key, None));
+                if let Some(flight) = self.flights.get_mut(&number)
+                    && let Doing::Creating(how) = flight.doing
+                {
+                    flight.doing = Doing::Calling(how);
+                    self.call(now, number);
+                }
+            }
+            // No reference is given back with a change.
+            Output::Written(..) => {}
+            Output::Answered(number, answer) => {
+                let answer = answer.map(|Answer(words)| words).ok_or(Ended::Unknown);
+                self.end(now, number, answer);
+            }
+            Output::Ended(number, ended) => self.on_ended(now, number, ended),
+            Output::Reached(stage) => self.reached = Some(stage),
+        }
+    }
+
+    /// A call ended without an answer: for now, or for good.
+    fn on_ended(&mut self, now: u64, number: u64, ended: protocol::Ended) {
+        let Some(flight) = self.flights.get_mut(&number) else {
+            return;
+        };
+        let answer = match (ended, flight.doing) {
+            (protocol::Ended::Absent, Doing::Calling(how)) => {
+                flight.doing = Doing::Creating(how);
+                let key = flight.key;
+                let born = self.kinds.get(usize::from(key.kind())).map(Content::born);
+                return self.machine.handle(now, Input::Acquire(key, number, born));
+            }
+            (protocol::Ended::Absent, Doing::Reading) => {
+                let kind = self.kinds.get(usize::from(flight.key.kind()));
+                let read = |content: Content| content.read(&Call(flight.words.clone())).0;
+                kind.map(Content::born).map(read).ok_or(Ended::Unknown)
+            }
+            (protocol::Ended::Absent | protocol::Ended::Removed, Doing::Removing) => Ok(Words::default()),
+            (protocol::Ended::Leaving, _) => Err(Ended::Leaving),
+            _ => Err(Ended::Full),
+        };
+        self.end(now, number, answer);
+    }
+
+    /// A call is over: the next of its object is made.
+    fn end(&mut self, now: u64, number: u64, answer: Result<Words, Ended>) {
+        let Some(flight) = self.flights.remove(&number) else {
+            return;
+        };
+        self.answer(flight.token, answer);
+        if !matches!(flight.doing, Doing::Calling(_) | Doing::Creating(_)) {
+            return;
+        }
+        let Some(queue) = self.queues.get_mut(&flight.key) else {
+            return;
+        };
+        match queue.behind.pop_front() {
+            Some(next) => self.call(now, next),
+            None => {
+                queue.begun = queue.begun.saturating_sub(1);
+                if queue.begun == 0 {
+                    self.queues.remove(&flight.key);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, token: u64, answer: Result<Words, Ended>) {
+        self.failed += u64::from(answer.is_err());
+        if token != 0 {
+            self.answers.push((token, answer));
+        }
+    }
+
+    /// Sends what is in the buffer. To a runtime that is not there nothing is sent: a view without
+    /// it follows.
+    fn send(&mut self, to: u16, out: &mut Outbox, sessions: &Sessions) {
+        if !sessions.has_runtime(to) {
+            return;
+        }
+        let mut pieces = self.buffer.chunks(PIECE_MAX).peekable();
+        while let Some(piece) = pieces.next() {
+            out.send_record(to, &Record::Object(pieces.peek().is_none(), piece));
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Blocks of ports that runtimes lend each other: when one asks, and what one that is asked lends.
+//!
+//! ```text
+//!   a millisecond ─► function's pool: wants some? ─► Wanted, to each runtime that is there
+//!                                                       │ it lends what it can do without: `BlockLent`, to all switches
+//!            all switches have said it ◄────────────────┤
+//!            function: borrow_block                     └─► Pool: how much is free there
+//! ```
+//!
+//! *Pace.* At most [`ASKED_MAX`] blocks an ask. Without a block since the last ask, the next one
+//! waits twice as long, up to [`PACE_MAX`]: where all are dry, few words pass.
+//!
+//! *A runtime without a part* (there are more than the pool was divided among) asks for one, and
+//! takes no groups before it has some, or [`WITHOUT`] is over.
+//!
+//! *How long a pool lasts*: its free blocks are noted once a second ([`Ebb`]).
+//!
+//! Invariants: what is lent is announced to all switches that are there; a runtime that begins, and
+//! does not know yet what is in use, lends nothing.
+//!
+//! Not here: which runtime has a block while it is lent, and through which failures ([`protocols::lending`]);
+//! how many a pool wants and spares (the function).
+
+use super::Core;
+use crate::message::Message;
+use crate::record::Record;
+use crate::stats::PoolStats;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+use nf::{Addr, Affinity, Block, PoolState};
+use protocols::lending::Action;
+use protocols::ownership::{RuntimeId, Switches};
+
+/// Nanoseconds between two looks at the pools, and between two asks that came to nothing.
+const PACE: u64 = 1_000_000;
+const PACE_MAX: u64 = 128 * PACE;
+/// Where no function has a pool, it is looked again whether one has: the settings may have changed.
+const NO_POOL: u64 = 1_000_000_000;
+/// Blocks that are asked for at once, and lent.
+const ASKED_MAX: u16 = 64;
+/// Blocks that are lent to a runtime at most.
+const HELD_MAX: usize = 1 << 16;
+/// How long a runtime without a part waits for one, in nanoseconds.
+const WITHOUT: u64 = 1_000_000_000;
+
+/// Nanoseconds between two notes of how many blocks are free.
+const NOTED: u64 = 1_000_000_000;
+
+/// Free blocks of a pool, at a time and a second or more before it.
+#[derive(Clone, Copy, Default)]
+struct Ebb {
+    older: (u64, u32),
+    newer: (u64, u32),
+}
+
+impl Ebb {
+    fn note(&mut self, now: u64, free: u32) {
+        if self.newer.0 == 0 {
+            (self.older, self.newer) = ((now, free), (now, free));
+        } else if now.saturating_sub(self.newer.0) >= NOTED {
+            (self.older, self.newer) = (self.newer, (now, free));
+        }
+    }
+
+    /// Seconds until no block is free, at the present rate; `None` while no fewer become free.
+    fn lasts(&self, now: u64, free: u32) -> Option<f64> {
+        let gone = self.older.1.saturating_sub(free);
+        let seconds = now.saturating_sub(self.older.0) as f64 / 1e9;
+        match (free, gone) {
+            (0, _) => Some(0.0),
+            (_, 0) => None,
+            (free, gone) => Some(f64::from(free) * seconds / f64::from(gone)),
+        }
+    }
+}
+
+/// What is known of pools here and at other runtimes.
+#[derive(Default)]
+pub(crate) struct Pools {
+    /// When they are looked at next, and asked about.
+    due: u64,
+    ask_at: u64,
+    /// How long it is until the ask behind the next.
+    pace: u64,
+    /// By function and runtime: free blocks, and how many are its own.
+    heard: Vec<Vec<Option<(u32, u32)>>>,
+    /// By function: how fast free blocks go.
+    ebbs: Vec<Ebb>,
+    /// Until when this runtime waits for its first blocks.
+    without: Option<u64>,
+    /// The configuration by which borrowed blocks were borrowed.
+    generation: u64,
+    pub lent: u64,
+    pub borrowed: u64,
+}
+
+impl Pools {
+    /// Whether this runtime waits for its first blocks.
+    #[inline]
+    pub fn is_without(&self) -> bool {
+        self.without.is_some()
+    }
+}
+
+impl Core {
+    /// Looks whether some function has no part of its pool here.
+    pub fn begin_pools(&mut self) {
+        self.pools.generation = self.runner.generation().0;
+        self.pools.ebbs.resize(self.runner.functions(), Ebb::default());
+        let pools = (0..self.runner.functions()).filter_map(|function| self.runner.pool(function));
+        let has_none = |pool: PoolState| pool.share == 0 && pool.free == 0;
+        if pools.into_iter().any(has_none) && self.settings.switches > 0 {
+            self.pools.without = Some(self.now.saturating_add(WITHOUT));
+        }
+    }
+
+    /// How the functions' pools stand.
+    pub fn pool_stats(&self) -> Vec<PoolStats> {
+        let names = self.runner.stages().names.iter();
+        let ebbs = self.pools.ebbs.iter();
+        let pools = names.zip(ebbs).enumerate().filter_map(|(index, (name, ebb))| {
+            let pool = self.runner.pool(index)?;
+            Some(PoolStats {
+                function: name.clone(),
+                free: pool.free,
+                blocks: pool.share,
+                lasts_seconds: ebb.lasts(self.now, pool.free),
+            })
+        });
+        pools.collect()
+    }
+
+    /// Asks for blocks where they are short, if it is time; answers how much was done.
+    #[inline]
+    pub fn see_to_pools(&mut self) -> usize {
+        match self.now < self.pools.due {
+            true => 0,
+            false => self.look_at_pools(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_pools(&mut self) -> usize {
+        self.pools.due = self.now.saturating_add(NO_POOL);
+        if self.settings.switches == 0 || self.flows.affinity() == Affinity::Flow {
+            return 0;
+        }
+        if self.pools.without.is_some_and(|until| self.now >= until) {
+            self.pools.without = None;
+        }
+        if self.pools.generation != self.runner.generation().0 {
+            self.pools.generation = self.runner.generation().0;
+            self.borrow_again();
+        }
+        let others = self.others();
+        let mut is_asking = false;
+        for function in 0..self.runner.functions() {
+            let Some(pool) = self.runner.pool(function) else {
+                continue;
+            };
+            self.pools.due = self.now.saturating_add(PACE);
+            if let Some(ebb) = self.pools.ebbs.get_mut(function) {
+                ebb.note(self.now, pool.free);
+            }
+            let is_asked = pool.wants > 0 && !others.is_empty();
+            if !is_asked {
+                // What was heard is old when some are wanted.
+                self.forget_heard(function);
+            } else if self.now >= self.pools.ask_at {
+                self.ask(function, &pool, &others);
+            }
+            is_asking |= is_asked;
+            self.runner
+                .pools_heard(function, self.heard_of_all(function, &others));
+            self.give_back_some(pool.excess);
+        }
+        if !is_asking {
+            (self.pools.pace, self.pools.ask_at) = (PACE, 0);
+        } else if self.now >= self.pools.ask_at {
+            self.pools.ask_at = self.now.saturating_add(self.pools.pace);
+            self.pools.pace = (2 * self.pools.pace).clamp(PACE, PACE_MAX);
+        }
+        self.settle_lent();
+        usize::from(is_asking)
+    }
+
+    /// The other runtimes that are there.
+    fn others(&self) -> Vec<u16> {
+        let runtimes = 0..self.sessions.runtimes.len() as u16;
+        let me = self.settings.info.runtime;
+        runtimes
+            .filter(|runtime| *runtime != me && self.sessions.has_runtime(*runtime))
+            .collect()
+    }
+
+    fn ask(&mut self, function: usize, pool: &PoolState, others: &[u16]) {
+        // Those that wait for room are enough.
+        if self.out.records_pending() > 0 {
+            return;
+        }
+        let coming = self.flows.borrowed.len() - self.flows.borrowed.free().count();
+        let wanted = usize::from(pool.wants).saturating_sub(coming);
+        let count = wanted.div_ceil(others.len()).min(usize::from(ASKED_MAX)) as u16;
+        for runtime in others {
+            let record = Record::Wanted(function as u8, count, pool.wants_at);
+            self.out.send_record(*runtime, &record);
+        }
+    }
+
+    /// What is free at all others, once each has said.
+    fn heard_of_all(&self, function: usize, others: &[u16]) -> Option<(u32, u32)> {
+        let mut sum = (0_u32, 0_u32);
+        for runtime in others {
+            let heard = self.pools.heard.get(function)?.get(usize::from(*runtime));
+            let (free, share) = heard.copied().flatten()?;
+            sum = (sum.0.saturating_add(free), sum.1.saturating_add(share));
+        }
+        Some(sum)
+    }
+
+    fn forget_heard(&mut self, function: usize) {
+        if let Some(heard) = self.pools.heard.get_mut(function) {
+            heard.clear();
+        }
+    }
+
+    /// Another runtime wants blocks: what can be done without is lent, and how much is free is said.
+    #[cold]
+    pub fn hear_wanted(&mut self, peer: usize, function: u8, count: u16, at: Addr) {
+        let (function, to) = (usize::from(function), peer as u16);
+        if self.runner.pool(function).is_none() || !self.sessions.has_runtime(to) {
+            self.out.reject();
+            return;
+        }
+        let mut lent = ArrayVec::<Block, { ASKED_MAX as usize }>::new();
+        if !self.sessions.is_beginning() {
+            let most = count.min(ASKED_MAX);
+            self.runner.lend_blocks(function, most, at, to, &mut |block| {
+                let _ = lent.try_push(block);
+            });
+        }
+        let me = RuntimeId(self.settings.info.runtime);
+        for block in lent {
+            // One that was borrowed goes home: that is where it is wanted.
+            if !self.flows.borrowed.give_back(block) {
+                self.pools.lent += 1;
+                self.out.announce(Message::BlockLent(block, me, RuntimeId(to)));
+            }
+        }
+        self.settle_lent();
+        if let Some(pool) = self.runner.pool(function) {
+            let record = Record::Pool(function as u8, pool.free, pool.share);
+            self.out.send_record(to, &record);
+        }
+    }
+
+    /// Another runtime says how much of a pool is free there.
+    #[cold]
+    pub fn hear_pool(&mut self, peer: usize, function: u8, heard: (u32, u32)) {
+        let function = usize::from(function);
+        if self.runner.pool(function).is_none() || peer >= self.sessions.runtimes.len() {
+            self.out.reject();
+            return;
+        }
+        if self.pools.heard.len() <= function {
+            self.pools.heard.resize(function + 1, Vec::new());
+        }
+        let Some(by_runtime) = self.pools.heard.get_mut(function) else {
+            return;
+        };
+        if by_runtime.len() <= peer {
+            by_runtime.resize(peer + 1, None);
+        }
+        if let Some(known) = by_runtime.get_mut(peer) {
+            *known = Some(heard);
+        }
+    }
+
+    fn there(&self) -> Switches {
+        let switches = 0..self.settings.switches;
+        let there = switches.filter(|switch| self.out.is_present(usize::from(*switch)));
+        there.fold(Switches::NONE, Switches::with)
+    }
+
+    /// A switch says that a block is lent to this runtime.
+    #[cold]
+    pub fn hear_lent(&mut self, link: usize, block: Block, home: RuntimeId) {
+        if home.0 == self.settings.info.runtime || self.flows.borrowed.len() >= HELD_MAX {
+            self.out.reject();
+            return;
+        }
+        let there = self.there();
+        self.flows.borrowed.hear_lent(block, home, link as u8, there);
+        self.settle_lent();
+    }
+
+    /// A switch says that no more that a runtime has lent is coming.
+    #[cold]
+    pub fn hear_lends_over(&mut self, link: usize, home: RuntimeId) {
+        let there = self.there();
+        self.flows.borrowed.hear_over(home, link as u8, there);
+        self.settle_lent();
+    }
+
+    /// A switch has come, or gone.
+    #[cold]
+    pub fn switch_over(&mut self, switch: u8) {
+        let there = self.there();
+        self.flows.borrowed.switch_over(switch, there);
+        self.settle_lent();
+    }
+
+    /// Functions have other settings: what they had borrowed they borrow again, or it goes home.
+    fn borrow_again(&mut self) {
+        let free: Vec<Block> = self.flows.borrowed.free().collect();
+        for block in free {
+            let home = self.flows.borrowed.home(block).map_or(0, |home| home.0);
+            if !self.runner.borrow_block(block, home) {
+                self.flows.borrowed.give_back(block);
+            }
+        }
+    }
+
+    /// Borrowed blocks that are not wanted any more go home.
+    fn give_back_some(&mut self, count: u16) {
+        if count > 0 && !self.flows.borrowed.is_empty() {
+            let count = usize::from(count.min(ASKED_MAX));
+            let some: Vec<Block> = self.flows.borrowed.free().take(count).collect();
+            for block in some {
+                self.flows.borrowed.give_back(block);
+            }
+        }
+    }
+
+    fn settle_lent(&mut self) {
+        while let Some(action) = self.flows.borrowed.poll_action() {
+            match action {
+                Action::Take(block, home) => {
+                    if self.runner.borrow_block(block, home.0) {
+                        self.pools.borrowed += 1;
+                        self.pools.without = None;
+                        (self.pools.pace, self.pools.ask_at) = (PACE, 0);
+                    } else {
+                        self.flows.borrowed.give_back(block);
+                    }
+                }
+                Action::Return(block, home) => {
+                    self.runner.forsake_block(block);
+                    self.out.announce(Message::BlockReturned(block, home));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod unit {
+    use super::Ebb;
+
+    #[test]
+    fn a_pool_lasts_as_long_as_its_rate_says() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut ebb = Ebb::default();
+        // Ten blocks a second go, in the second second.
+        for (tenth, free) in [(10, 100), (15, 100), (20, 100), (25, 95), (30, 90)] {
+            ebb.note(tenth * SECOND / 10, free);
+        }
+        assert_eq!(ebb.lasts(3 * SECOND, 90), Some(9.0));
+        assert_eq!(ebb.lasts(3 * SECOND, 0), Some(0.0));
+        assert_eq!(ebb.lasts(3 * SECOND, 120), None, "more have come back than gone");
+        // At rest the rate falls, and is none from the second note on.
+        ebb.note(4 * SECOND, 90);
+        assert_eq!(ebb.lasts(4 * SECOND, 90), None);
+    }
+}

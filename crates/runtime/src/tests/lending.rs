@@ -1,0 +1,240 @@
+//! Blocks that runtimes lend each other: one that runs dry has others' blocks, and whatever dies
+//! meanwhile, no block is two runtimes'.
+
+use super::groups::OURS;
+use super::lent::{blocks, fill};
+use super::sessions::{Members, SECOND};
+use super::*;
+use crate::switch::Policy;
+use nf::{Addr, Affinity, Block, Cx, FlowState, Packet, PoolState, Verdict, WorkerInfo, network_function};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{format, string::String, vec};
+
+/// Blocks of each runtime's part, and how few are few.
+const SHARE: u16 = 8;
+const LOW: usize = 2;
+const PORTS: u16 = 64;
+
+/// Gives each inside host a block: the first that is free here, borrowed or own.
+struct Sharer {
+    home: u16,
+    free: RefCell<BTreeSet<u16>>,
+    /// Those of groups that are here.
+    used: RefCell<BTreeSet<u16>>,
+}
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Taken {
+    /// One more than the block's number, 0 for none.
+    number: u16,
+}
+
+fn block(number: u16) -> Block {
+    Block {
+        addr: Addr::v4(OURS),
+        first: (number + SHARE) * PORTS,
+        ports: PORTS,
+    }
+}
+
+fn number(block: Block) -> u16 {
+    block.first / PORTS - SHARE
+}
+
+#[network_function]
+impl NetworkFunction for Sharer {
+    const NAME: &'static str = "sharer";
+    const AFFINITY: Affinity = Affinity::InsideAddress;
+    const REASONS: &'static [&'static str] = &["no_block"];
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = Taken;
+    fn new(_: &Arc<NoConfig>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        let own = worker.runtime * SHARE..(worker.runtime + 1) * SHARE;
+        Ok(Sharer {
+            home: worker.runtime,
+            free: RefCell::new(own.collect()),
+            used: RefCell::default(),
+        })
+    }
+    fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        if cx.group().number == 0 {
+            let Some(number) = self.free.borrow_mut().pop_first() else {
+                return cx.drop("no_block");
+            };
+            self.used.borrow_mut().insert(number);
+            cx.group().number = number + 1;
+            assert!(cx.claim_block(block(number)));
+        }
+        Verdict::Forward
+    }
+    fn group_ended(&self, group: &mut Taken, cx: &mut Cx<Self>) {
+        let Some(number) = group.number.checked_sub(1) else {
+            return;
+        };
+        self.used.borrow_mut().remove(&number);
+        if number / SHARE == self.home {
+            self.free.borrow_mut().insert(number);
+            assert!(cx.release_block(block(number)));
+        } else {
+            assert!(cx.return_block(block(number), number / SHARE));
+        }
+    }
+    fn block_returned(&self, block: Block) {
+        assert_eq!(number(block) / SHARE, self.home);
+        if !self.used.borrow().contains(&number(block)) {
+            self.free.borrow_mut().insert(number(block));
+        }
+    }
+    fn block_in_use(&self, block: Block) -> bool {
+        number(block) / SHARE == self.home && self.free.borrow_mut().remove(&number(block))
+    }
+    fn pool(&self) -> Option<PoolState> {
+        let free = self.free.borrow().len();
+        Some(PoolState {
+            free: free as u32,
+            share: u32::from(SHARE),
+            wants: if free < LOW { LOW as u16 } else { 0 },
+            ..PoolState::default()
+        })
+    }
+    fn lend_blocks(&self, most: u16, _: Addr, to: u16, lend: &mut dyn FnMut(Block)) {
+        let mut free = self.free.borrow_mut();
+        for _ in 0..most {
+            let may = |number: &&u16| [self.home, to].contains(&(*number / SHARE));
+            let Some(number) = free.iter().find(may).copied().filter(|_| free.len() > LOW) else {
+                return;
+            };
+            free.remove(&number);
+            lend(block(number));
+        }
+    }
+    fn borrow_block(&self, block: Block, home: u16) -> bool {
+        assert_eq!(number(block) / SHARE, home);
+        self.free.borrow_mut().insert(number(block))
+    }
+    fn forsake_block(&self, block: Block) {
+        self.free.borrow_mut().remove(&number(block));
+    }
+    fn command(&self, _: &[&str]) -> Result<String, String> {
+        let (free, used) = (self.free.borrow(), self.used.borrow());
+        Ok(free
+            .iter()
+            .chain(used.iter())
+            .map(|number| format!("{number} "))
+            .collect())
+    }
+    fn timeout(&self, _: &()) -> Option<Duration> {
+        Some(Duration::from_secs(10))
+    }
+}
+
+/// Switches, two runtimes, and all hosts go to the first.
+fn members(switches: usize) -> Members {
+    let mut members = Members::all(switches, 2, Policy::LeastLoaded, plan(vec![factory::<Sharer>()]));
+    members.runtime(1).set_leaving(true);
+    members.settle();
+    members
+}
+
+fn go_on(members: &mut Members, milliseconds: u64) {
+    for _ in 0..milliseconds {
+        members.now += 1_000_000;
+        members.settle();
+    }
+}
+
+/// Which blocks a runtime has, free and in use.
+fn has(members: &mut Members, runtime: usize) -> Vec<u16> {
+    let all = members.runtime(runtime).command("sharer", &[]).unwrap();
+    all.split_whitespace()
+        .map(|number| number.parse().unwrap())
+        .collect()
+}
+
+/// No block is two runtimes', or twice one's; answers how many are some runtime's.
+fn assert_apart(members: &mut Members, what: &str) -> usize {
+    let (first, second) = (has(members, 0), has(members, 1));
+    let all: BTreeSet<u16> = first.iter().chain(&second).copied().collect();
+    assert_eq!(
+        all.len(),
+        first.len() + second.len(),
+        "{what}: {first:?}, {second:?}"
+    );
+    all.len()
+}
+
+#[test]
+fn a_runtime_that_runs_dry_has_blocks_of_others() {
+    let mut members = members(2);
+    for host in 1..=14 {
+        fill(&mut members, host as usize % 2, host..host + 1);
+        go_on(&mut members, 2);
+    }
+    assert_eq!((members.flows(), members.dropped("no_block")), (vec![14, 0], 0));
+    assert_eq!(blocks(&mut members, 2), [14, 14]);
+    // What the other will not do without is no one's but its.
+    fill(&mut members, 0, 15..16);
+    assert_eq!(members.dropped("no_block"), 1);
+    assert_eq!(assert_apart(&mut members, "all used"), 16);
+    // Everything goes home, but for what stays borrowed and free.
+    members.now += 20 * SECOND;
+    members.settle();
+    go_on(&mut members, 10);
+    assert_eq!(assert_apart(&mut members, "over"), 16);
+    assert!(has(&mut members, 1).iter().all(|number| number / SHARE == 1));
+    members.check();
+    members.assert_nothing_stays();
+}
+
+/// Some worker dies, and begins again, behind any number of single steps of a loan.
+#[test]
+fn a_worker_dies_during_a_loan_and_no_block_is_two_runtimes() {
+    for switches in [1, 2] {
+        for worker in 0..switches + 2 {
+            for steps in 0..24 {
+                let what = format!("{switches} switches, worker {worker} dies after {steps} steps");
+                let mut members = members(switches);
+                fill(&mut members, 0, 1..8);
+                members.now += 1_000_000;
+                for step in 0..steps {
+                    members.now += 1000;
+                    members.step(step % (switches + 2));
+                }
+                members.start(worker);
+                if worker < switches {
+                    members.switch(worker).wait_to_be_told(SECOND);
+                }
+                for step in 0..3 * (switches + 2) {
+                    members.now += 1000;
+                    members.step(step % (switches + 2));
+                    // A runtime that begins gives nothing out before it is told what is in use.
+                    if worker < switches {
+                        assert_apart(&mut members, &what);
+                    }
+                }
+                members.settle();
+                assert_apart(&mut members, &what);
+                // The one that began takes hosts, too.
+                fill(&mut members, 0, 20..26);
+                assert_apart(&mut members, &what);
+                go_on(&mut members, 5);
+                assert_apart(&mut members, &what);
+                members.now += 3 * SECOND;
+                go_on(&mut members, 5);
+                members.now += 20 * SECOND;
+                go_on(&mut members, 10);
+                let left = assert_apart(&mut members, &what);
+                // A loan that was under way when its borrower or a switch died may be lost until its
+                // home begins again.
+                let lost = if worker <= switches { LOW } else { 0 };
+                assert!(left + lost >= 16, "{what}: {left} blocks are left");
+                assert_eq!(blocks(&mut members, switches), vec![0; switches], "{what}");
+            }
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! Objects that functions share: what runtimes count together is exact, through moves, runtimes that
+//! come and go, and one that fails.
+
+use super::failing::Process;
+use super::*;
+use crate::mobility::{Order, Selector};
+use nf::objects::{Ended, Objects, Shared, SharedObject};
+use nf::variables::Variables;
+use nf::{Cx, FlowState, Packet, Plain, Verdict, WorkerInfo, network_function};
+use protocols::objects::{Conductor, Members};
+use protocols::ownership::RuntimeId;
+use std::sync::Arc;
+use std::vec;
+
+/// Packets to one host outside that are let through, by all runtimes together.
+const LIMIT: u64 = 100;
+
+/// A content that is longer than a frame.
+#[derive(Plain, Clone, Copy, Debug)]
+#[repr(C)]
+struct Total {
+    packets: u64,
+    filling: [u64; 300],
+}
+
+impl Default for Total {
+    fn default() -> Self {
+        Total {
+            packets: 0,
+            filling: [7; 300],
+        }
+    }
+}
+
+impl SharedObject for Total {
+    type Call = u64;
+    type Answer = u64;
+    fn apply(&mut self, by: &u64) -> u64 {
+        assert_eq!(self.filling, [7; 300]);
+        self.packets += by;
+        self.packets
+    }
+    fn read(&self, _: &u64) -> u64 {
+        self.packets
+    }
+}
+
+/// Lets so many packets through to each host outside, and says how many by a payload of one byte:
+/// `r` reads that without a change, `s` sends a change, `x` removes the object.
+struct Limit {
+    hosts: Shared<Total>,
+}
+
+#[derive(FlowState, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Seen {
+    packets: u64,
+}
+
+#[network_function]
+impl NetworkFunction for Limit {
+    const NAME: &'static str = "limit";
+    const REASONS: &'static [&'static str] = &["over", "late", "removed"];
+    const COUNTERS: &'static [&'static str] = &["read", "lost"];
+    type Config = NoConfig;
+    type Flow = Seen;
+    type Group = ();
+
+    fn with_objects(
+        _: &Arc<NoConfig>,
+        _: &WorkerInfo,
+        _: &mut Variables,
+        objects: &mut Objects<'_>,
+    ) -> Result<Self, ConfigError> {
+        Ok(Limit {
+            hosts: objects.open("hosts")?,
+        })
+    }
+
+    async fn process(&self, packet: &mut Packet, flow: &mut Seen, cx: &mut Cx<Self>) -> Verdict {
+        let key = *packet.destination().addr.octets();
+        flow.packets += 1;
+        let stale = core::time::Duration::ZERO;
+        match packet.payload().first() {
+            Some(b'r') => {
+                let count = self.hosts.read(cx, &key, &0, stale).await.unwrap_or(u64::MAX);
+                cx.count_by("read", count);
+                return Verdict::Forward;
+            }
+            Some(b's') => {
+                assert_eq!(self.hosts.send(&key, &1), Ok(()));
+                return Verdict::Forward;
+            }
+            Some(b'x') => {
+                assert_eq!(self.hosts.remove(cx, &key).await, Ok(()));
+                return cx.drop("removed");
+            }
+            _ => {}
+        }
+        match self.hosts.update(cx, &key, &1).await {
+            Ok(..=LIMIT) => Verdict::Forward,
+            Ok(_) => cx.drop("over"),
+            Err(Ended::Unknown) => {
+                cx.count("lost");
+                cx.drop("late")
+            }
+            Err(_) => cx.drop("late"),
+        }
+    }
+}
+
+struct World {
+    process: Process,
+    conductor: Conductor,
+}
+
+fn set(runtimes: impl IntoIterator<Item = u16>) -> Members {
+    let all = runtimes.into_iter().map(RuntimeId);
+    all.fold(Members::NONE, Members::with)
+}
+
+impl World {
+    /// So many runtimes, of which these share objects from the start.
+    fn new(runtimes: usize, members: Members) -> Self {
+        let mut process = Process::new(2, runtimes, false, plan(vec![factory::<Limit>()]));
+        for runtime in process.runtimes.iter_mut().flatten() {
+            runtime.share_objects(1, members, 1);
+        }
+        World {
+            process,
+            conductor: Conductor::new(1, members),
+        }
+    }
+
+    /// Time passes, so that what is due is done.
+    fn pass(&mut self) {
+        for _ in 0..20 {
+            self.process.now += 100_000;
+            self.process.settle();
+        }
+    }
+
+    /// Tells the runtimes what they are to be told, and hears what they have reached.
+    fn tell(&mut self) {
+        let (to, told) = self.conductor.told();
+        for to in to.iter() {
+            let runtime = self.process.runtimes[usize::from(to.0)].as_mut().unwrap();
+            if let Some(stage) = runtime.objects_reached() {
+                self.conductor.note_reached(to, stage);
+            }
+            runtime.hear_of_objects(&told);
+        }
+    }
+
+    /// Has the runtimes go through what they are to be told.
+    fn conduct(&mut self) {
+        for _ in 0..100 {
+            self.tell();
+            self.pass();
+            if self.conductor.is_settled() {
+                return;
+            }
+        }
+        panic!("it is never settled: {:?}", self.conductor);
+    }
+
+    /// The next of a runtime's number begins, and is to be a member.
+    fn begin(&mut self, runtime: u16, life: u64) {
+        let (view, members) = self.conductor.view();
+        let begun = self.process.runtimes[usize::from(runtime)].as_mut().unwrap();
+        begun.share_objects(view, members, life);
+        assert!(self.conductor.change(members.with(RuntimeId(runtime))));
+    }
+
+    /// Packets that left to a host outside.
+    fn sent_to(&mut self, host: u8) -> u64 {
+        let sent = self.process.sent().into_iter();
+        sent.filter(|(_, frame)| frame[16..20] == [192, 0, 2, host])
+            .count() as u64
+    }
+
+    fn feed(&mut self, packets: impl IntoIterator<Item = super::Sent>) {
+        self.process.feed(0, packets);
+        self.pass();
+    }
+
+    fn dropped(&self, name: &str) -> u64 {
+        let runtimes = self.process.runtimes.iter().flatten();
+        let dropped = runtimes.flat_map(|runtime| runtime.stats().dropped);
+        dropped
+            .filter(|named| named.name == name)
+            .map(|named| named.count)
+            .sum()
+    }
+
+    fn counted(&self, name: &str) -> u64 {
+        let runtimes = self.process.runtimes.iter().flatten();
+        let counted = runtimes.flat_map(|runtime| runtime.stats().counters);
+        counted
+            .filter(|named| named.name == name)
+            .map(|named| named.count)
+            .sum()
+    }
+
+    /// What one more packet reads.
+    fn read(&mut self, port: u16) -> u64 {
+        let before = self.counted("read");
+        self.feed([udp(9, port, 1, 53, false, b"r")]);
+        self.counted("read") - before
+    }
+
+    fn sent(&mut self) -> u64 {
+        self.process.sent().len() as u64
+    }
+}
+
+/// A packet of each of so many flows to one host.
+fn packets(ports: core::ops::Range<u16>) -> impl Iterator<Item = super::Sent> {
+    ports.map(|port| udp(1, port, 1, 53, false, b"u"))
+}
+
+#[test]
+fn a_count_is_exact_over_all_runtimes() {
+    let mut world = World::new(3, set(0..3));
+    world.feed(packets(1000..1090));
+    assert_eq!((world.sent(), world.read(1)), (90, 90));
+    world.feed(packets(1080..1180));
+    // One packet has read.
+    assert_eq!((world.sent(), world.dropped("over")), (LIMIT + 1, 90));
+    let flows: Vec<u64> = world
+        .process
+        .runtimes
+        .iter()
+        .flatten()
+        .map(|r| r.stats().flows)
+        .collect();
+    assert!(flows.iter().all(|flows| *flows > 10), "{flows:?}");
+    let asked = world
+        .process
+        .runtimes
+        .iter()
+        .flatten()
+        .map(|r| r.objects().unwrap());
+    let asked: Vec<_> = asked.collect();
+    assert_eq!(asked.iter().map(|figures| figures.calls).sum::<u64>(), 191);
+    assert_eq!(
+        asked
+            .iter()
+            .map(|figures| (figures.unanswered, figures.refused))
+            .max(),
+        Some((0, 0))
+    );
+    world.process.assert_conserved("exact");
+    world.process.assert_all_is_home("exact");
+}
+
+#[test]
+fn a_count_is_exact_while_flows_move() {
+    let mut world = World::new(3, set(0..3));
+    for round in 0..4 {
+        world.process.feed(0, packets(1000..1060));
+        let from = round % 3;
+        for to in (0..3).filter(|to| *to != from) {
+            let order = Order {
+                selector: Selector::All,
+                to: vec![to as u16],
+            };
+            world.process.runtimes[from]
+                .as_mut()
+                .unwrap()
+                .order(order)
+                .unwrap();
+        }
+        // Calls are made while their groups are on their way.
+        world.process.switches[0]
+            .port_mut(0)
+            .input
+            .extend(packets(1030..1050));
+        world.pass();
+    }
+    let moved: u64 = world
+        .process
+        .runtimes
+        .iter()
+        .flatten()
+        .map(|r| r.stats().flows_moved[1])
+        .sum();
+    assert!(moved > 60, "{moved} flows moved");
+    assert_eq!((world.sent(), world.dropped("over")), (LIMIT, 320 - LIMIT));
+    assert_eq!(world.read(1), 320);
+    world.process.assert_all_is_home("moves");
+}
+
+#[test]
+fn what_is_sent_is_counted_and_what_is_removed_begins_as_the_default() {
+    let mut world = World::new(2, set(0..2));
+    world.feed((1000..1040).map(|port| udp(1, port, 1, 53, false, b"s")));
+    assert_eq!(world.read(1), 40);
+    world.feed([udp(1, 1, 1, 53, false, b"x")]);
+    assert_eq!(world.read(2), 0);
+    world.feed(packets(1000..1003));
+    assert_eq!(world.read(3), 3);
+    world.process.assert_all_is_home("sent");
+}
+
+#[test]
+fn no_acknowledged_update_is_lost_with_a_runtime() {
+    for failing in 0..3 {
+        let mut world = World::new(3, set(0..3));
+        world.feed(packets(1000..1050));
+        assert_eq!(world.sent(), 50);
+        // It fails in the middle of calls.
+        world.process.switches[0]
+            .port_mut(0)
+            .input
+            .extend(packets(1050..1080));
+        for step in 0..7 {
+            world.process.now += 1000;
+            world.process.step(step % 5);
+        }
+        world.process.fail(failing);
+        world.process.settle();
+        world.conductor.fail(set([failing as u16]));
+        world.conduct();
+        let (sent, lost) = (world.sent(), world.counted("lost"));
+        let count = world.read(1);
+        assert!(
+            count >= sent && count <= 80,
+            "{failing}: {sent} left, {count} counted, {lost} lost"
+        );
+        // The next of its number joins.
+        world.process.follow(failing);
+        world.begin(failing as u16, 2);
+        world.conduct();
+        assert_eq!(world.read(2), count);
+        world.feed(packets(2000..2100));
+        assert_eq!(world.read(3), count + 100);
+        assert!(world.sent() <= LIMIT + 3);
+        world.process.assert_all_is_home("failure");
+    }
+}
+
+#[test]
+fn a_runtime_that_leaves_takes_no_object_with_it() {
+    let mut world = World::new(3, set(0..3));
+    world.feed(packets(1000..1050));
+    for leaving in 0..3 {
+        assert!(
+            world
+                .conductor
+                .change(set((0..3).filter(|runtime| *runtime != leaving)))
+        );
+        world.conduct();
+        let left = world.process.runtimes[usize::from(leaving)].as_ref().unwrap();
+        assert_eq!(left.objects().unwrap().keys, 0);
+        // It comes back as another life, and its flows' calls wait for that.
+        world.begin(leaving, u64::from(leaving) + 2);
+        world.process.feed(0, packets(1000..1010));
+        world.conduct();
+    }
+    assert_eq!(world.read(1), 80);
+    assert_eq!(world.dropped("late"), 0);
+    world.process.assert_all_is_home("leaving");
+}
+
+#[test]
+fn what_is_no_message_is_refused() {
+    let mut world = World::new(2, set(0..2));
+    world.feed(packets(1000..1020));
+    let runtime = world.process.runtimes[0].as_mut().unwrap();
+    let refused = |runtime: &Runtime<super::failing::Ring>| runtime.stats().words_refused;
+    let before = refused(runtime);
+    runtime.take_object(1, true, b"");
+    runtime.take_object(1, true, &[255; 40]);
+    // A copy whose content is too short for its kind.
+    let copy = [&[14, 0, 0, 1, 1][..], &[0; 30], &[0, 0, 0, 2, 1, 1, 0]].concat();
+    runtime.take_object(1, true, &copy);
+    assert_eq!(refused(runtime), before + 3);
+    // More than a message has.
+    for _ in 0..40 {
+        runtime.take_object(1, false, &[1; 1000]);
+    }
+    assert_eq!(refused(runtime), before + 3);
+    runtime.take_object(1, true, &[1; 1000]);
+    assert_eq!(refused(runtime), before + 4);
+    // From runtimes that there are not.
+    runtime.take_object(77, true, &[18, 0, 0, 0, 9]);
+    runtime.take_object(1, true, &[18, 0, 0, 0, 0]);
+    assert_eq!(world.read(1), 20);
+}
+
+#[test]
+fn without_shared_objects_there_is_no_part() {
+    let mut process = Process::new(1, 2, false, plan(vec![factory::<super::flows::Hosts>()]));
+    for runtime in process.runtimes.iter_mut().flatten() {
+        runtime.share_objects(1, set(0..2), 1);
+        assert_eq!((runtime.object_kinds().len(), runtime.objects()), (0, None));
+    }
+}
+
+/// Numbers by a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+/// Calls, moves of flows, runtimes that leave and join, and in every other run one that fails: all
+/// in the midst of each other.
+fn random_run(seed: u64) {
+    const RUNTIMES: u64 = 4;
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut world = World::new(RUNTIMES as usize, set(0..RUNTIMES as u16));
+    let (mut fed, mut life, mut may_fail) = ([0_u64; 3], 2, seed % 2 == 1);
+    let mut failed: Option<u16> = None;
+    for _ in 0..400 {
+        let (members, is_settled) = (world.conductor.view().1, world.conductor.is_settled());
+        let runtime = random.below(RUNTIMES) as u16;
+        match random.below(60) {
+            0..20 => {
+                let host = random.below(3);
+                if fed[host as usize] < LIMIT {
+                    fed[host as usize] += 1;
+                    let packet = udp(1, 1000 + random.below(40) as u16, host as u8, 53, false, b"u");
+                    world.process.switches[random.below(2) as usize]
+                        .port_mut(0)
+                        .input
+                        .push_back(packet);
+                }
+            }
+            20..23 => {
+                let to = random.below(RUNTIMES) as u16;
+                if let Some(from) = world.process.runtimes[usize::from(runtime)]
+                    .as_mut()
+                    .filter(|_| to != runtime)
+                {
+                    let (selector, to) = (Selector::All, vec![to]);
+                    let _ = from.order(Order { selector, to });
+                }
+            }
+            23 if is_settled && failed.is_none() && members == set(0..RUNTIMES as u16) => {
+                assert!(world.conductor.change(members.without(RuntimeId(runtime))));
+            }
+            24 if is_settled && failed.is_none() && !members.has(RuntimeId(runtime)) => {
+                // It comes back when no call of its flows is left in its former life.
+                world.pass();
+                world.begin(runtime, life);
+                life += 1;
+            }
+            25 if may_fail && members.has(RuntimeId(runtime)) => {
+                (may_fail, failed) = (false, Some(runtime));
+                world.process.fail(runtime.into());
+                while !world.process.is_forgotten(runtime.into()) {
+                    world.process.now += 1000;
+                    for worker in 0..2 + RUNTIMES as usize {
+                        world.process.step(worker);
+                    }
+                }
+                world.conductor.fail(set([runtime]));
+            }
+            26 if is_settled && failed.is_some() => {
+                let number = failed.take().unwrap_or_default();
+                world.process.follow(number.into());
+                world.begin(number, life);
+                life += 1;
+            }
+            27..30 => world.tell(),
+            _ => {
+                world.process.now += 1000 + 40_000 * random.below(2);
+                world.process.step(random.below(2 + RUNTIMES) as usize);
+            }
+        }
+    }
+    world.conduct();
+    for number in 0..RUNTIMES as u16 {
+        if !world.conductor.view().1.has(RuntimeId(number)) {
+            if failed.take_if(|failed| *failed == number).is_some() {
+                world.process.follow(number.into());
+            }
+            world.begin(number, life);
+            life += 1;
+            world.conduct();
+        }
+    }
+    world.pass();
+    let has_failed = seed % 2 == 1 && !may_fail;
+    for host in 0..3 {
+        let (sent, fed) = (world.sent_to(host), fed[usize::from(host)]);
+        let before = world.counted("read");
+        world.feed([udp(9, 9, host, 53, false, b"r")]);
+        let count = world.counted("read") - before;
+        assert!(
+            sent <= count && count <= fed,
+            "seed {seed}: {sent} left, {count} counted, {fed} came"
+        );
+        let refused = world.dropped("late");
+        assert!(
+            has_failed || (count + refused >= fed),
+            "seed {seed}: {count} of {fed} counted, {refused} late"
+        );
+    }
+    let unanswered = |runtime: &Runtime<_>| runtime.objects().map(|figures| figures.unanswered);
+    assert!(
+        world
+            .process
+            .runtimes
+            .iter()
+            .flatten()
+            .all(|runtime| unanswered(runtime) == Some(0)),
+        "seed {seed}"
+    );
+    world.process.assert_all_is_home("random");
+}
+
+#[test]
+fn random_runs_lose_no_acknowledged_update() {
+    let seeds = std::env::var("OBJECTS_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok());
+    for seed in 0..seeds.unwrap_or(60) {
+        random_run(seed);
+    }
+}

@@ -1,0 +1,97 @@
+//! Objects that functions share, as the worker sees them: records come in, calls go on, views are
+//! told by the runtimes' driver.
+//!
+//! Not here: what follows from each ([`crate::objects`]).
+
+use super::Runtime;
+use crate::env::Port;
+use crate::objects::{Figures, SharedObjects};
+use crate::parts::Core;
+use alloc::boxed::Box;
+use nf::objects::Kind;
+use protocols::objects::{Caller, Members, Stage, Told};
+use protocols::ownership::RuntimeId;
+
+impl<P: Port> Runtime<P> {
+    /// The kinds of objects that functions here share.
+    pub fn object_kinds(&self) -> &[Kind] {
+        self.core.runner.stages().objects.kinds()
+    }
+
+    /// Takes part in sharing objects: in a view with these members, or, if it is none of them, when
+    /// it is told of one. `life` is higher than that of any runtime that had its number before. To
+    /// be called behind [`Runtime::join`] and [`Runtime::inherit`].
+    pub fn share_objects(&mut self, view: u32, members: Members, life: u64) {
+        if self.object_kinds().is_empty() {
+            return;
+        }
+        let me = Caller {
+            runtime: self.id(),
+            incarnation: life,
+        };
+        // The same at all workers of a cluster.
+        let [seed, ..] = self.core.settings.seed.0;
+        let opened = &self.core.runner.stages().objects;
+        let objects = SharedObjects::new(opened, me, seed, (view, members));
+        if let Some(before) = self.objects.replace(Box::new(objects)) {
+            let desk = opened.desk();
+            before.give_up(&desk);
+            self.core.runner.hasten_answered(&desk);
+        }
+    }
+
+    /// A runtime alone on a port shares with none.
+    pub(super) fn share_alone(&mut self) {
+        self.share_objects(1, Members::one(self.id()), 1);
+    }
+
+    fn id(&self) -> RuntimeId {
+        RuntimeId(self.core.settings.info.runtime)
+    }
+
+    /// Is told of a view of the runtimes that share objects.
+    pub fn hear_of_objects(&mut self, told: &Told) {
+        let me = self.id();
+        if let Some(objects) = &mut self.objects {
+            objects.hear(self.core.now, me, told);
+        }
+    }
+
+    /// The newest stage of those that it has been told, and has reached.
+    pub fn objects_reached(&self) -> Option<Stage> {
+        self.objects.as_ref()?.reached()
+    }
+
+    /// What is counted of shared objects, where functions have any.
+    pub fn objects(&self) -> Option<Figures> {
+        self.objects.as_ref().map(|objects| objects.figures())
+    }
+
+    /// A runtime sends a piece of a message.
+    #[cold]
+    pub(crate) fn take_object(&mut self, peer: usize, is_last: bool, piece: &[u8]) {
+        let objects = self.objects.as_mut();
+        let is_sound = objects.is_some_and(|objects| objects.take(self.core.now, peer, is_last, piece));
+        if !is_sound {
+            self.core.out.reject();
+        }
+    }
+
+    /// Goes on with shared objects; answers how much was done.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn share(&mut self) -> usize {
+        let Some(objects) = &mut self.objects else {
+            return 0;
+        };
+        let desk = self.core.runner.stages().objects.desk();
+        let Core {
+            now, out, sessions, ..
+        } = &mut self.core;
+        let (work, has_answers) = objects.go_on(*now, &desk, out, sessions);
+        if has_answers {
+            self.core.runner.hasten_answered(&desk);
+        }
+        work
+    }
+}
