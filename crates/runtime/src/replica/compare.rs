@@ -22,7 +22,6 @@ use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::Copy;
 use alloc::vec::Vec;
-use wire::PacketBox;
 
 /// So many records may wait for a replica that reads none, beyond what its link holds. Of a base, too, which
 /// a packet waits for then.
@@ -51,50 +50,6 @@ pub(super) struct Before {
 
 impl Core {
     // Packets.
-
-    /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
-    #[inline(always)]
-    pub fn pass(&mut self, actor: u32, packet: PacketBox) {
-        if self.is_followed {
-            self.pass_followed(actor, packet);
-        } else {
-            if self.sender.is_wanted {
-                self.count_unprotected(actor);
-            }
-            self.out.pass(packet);
-        }
-    }
-
-    #[inline(never)]
-    fn pass_followed(&mut self, actor: u32, packet: PacketBox) {
-        if self.ledger.has_waiting() {
-            let is_written = self.commit_stored(actor);
-            if self.waits_for_store(actor) {
-                return self.pass_stored(actor, packet, is_written);
-            }
-        }
-        if self.sender.is_on() {
-            return self.pass_committed(actor, packet);
-        }
-        if self.sender.is_wanted {
-            self.count_unprotected(actor);
-        }
-        self.out.pass(packet);
-    }
-
-    #[cold]
-    fn count_unprotected(&mut self, actor: u32) {
-        let chain = self.flows.header(actor).chain;
-        self.sender.unprotected += u64::from(self.sender.policy(chain) != Policy::None);
-    }
-
-    #[inline(never)]
-    fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
-        self.commit(actor);
-        self.sender.before.passed = Some(actor);
-        let header = self.flows.header(actor);
-        self.gate.pass(actor, header, packet, &mut self.out);
-    }
 
     /// Whether so many records wait for the replica that no packet may make more.
     #[inline]
@@ -159,19 +114,8 @@ impl Core {
         self.sender.before.is_group_noted = false;
     }
 
-    /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
-    #[inline]
-    pub fn observe_beginning(&mut self, actor: u32) {
-        if self.ledger.has_waiting() {
-            self.observe_stored_beginning(actor);
-        }
-        if self.sender.is_on() {
-            self.observe_group_of(actor);
-        }
-    }
-
     #[inline(never)]
-    fn observe_group_of(&mut self, actor: u32) {
+    pub(super) fn observe_group_of(&mut self, actor: u32) {
         self.sender.before.group = None;
         if self.flows.has_ended() {
             self.send_ends();

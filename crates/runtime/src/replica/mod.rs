@@ -63,6 +63,7 @@
 pub(crate) mod compare;
 pub mod keeper;
 pub(crate) mod ledger;
+mod passing;
 pub mod policy;
 mod records;
 mod recovery;

@@ -71,15 +71,14 @@ pub(crate) mod form;
 pub(crate) mod handed;
 pub(crate) mod restore;
 pub(crate) mod through;
+mod writing;
 
 use crate::chain::Plan;
-use crate::flows::Ended;
-use crate::flows::actor::{Header, NO_GROUP, Phase};
+use crate::flows::actor::{Header, Phase};
 use crate::parts::Core;
 use crate::replica::policy::{Policy, Storing};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use form::Stamp;
 use nf::variables::{Bytes, Map};
 
 /// Flows and groups written in a step.
@@ -345,47 +344,6 @@ impl Core {
         }
     }
 
-    /// Removes the entries of what is over, before its place has another.
-    #[inline]
-    fn store_ends(&mut self) {
-        if self.flows.has_ended_stored() {
-            self.store_each_end();
-        }
-    }
-
-    #[cold]
-    fn store_each_end(&mut self) {
-        let ended = self.flows.take_ended_stored();
-        let Some(entries) = &self.runner.stages().ledger else {
-            return;
-        };
-        // No flow is in the store without its group.
-        for over in &ended {
-            if let Ended::Flow(actor, _) = *over {
-                self.ledger.remove(entries, false, actor);
-            }
-        }
-        for over in &ended {
-            match *over {
-                Ended::Flow(..) => {}
-                Ended::Group(index) => self.ledger.remove(entries, true, index),
-                Ended::InGroup(index) => self.ledger.note_group(index, false, self.now),
-                Ended::Rests(index, chain) => {
-                    let is_wanted = self.ledger.has_policy(chain);
-                    self.ledger.note_group(index, is_wanted, self.now);
-                }
-            }
-        }
-        if self.ledger.has_waiting() {
-            for over in &ended {
-                if let Ended::InGroup(index) | Ended::Rests(index, _) = *over {
-                    self.store_group_of_ended(index);
-                }
-            }
-        }
-        self.flows.give_ended_stored(ended);
-    }
-
     #[cold]
     fn store_some(&mut self, now: u64, budget: usize) -> usize {
         let mut count = 0;
@@ -446,92 +404,5 @@ impl Core {
             }
             self.ledger.queue.push_back((place, at));
         }
-    }
-
-    fn stamp(&self) -> Stamp {
-        Stamp {
-            clock: self.now,
-            wall: self.ledger.wall.saturating_add(self.now),
-        }
-    }
-
-    fn store_group(&mut self, index: u32) -> bool {
-        let Some(known) = self.ledger.groups.get_mut(index as usize) else {
-            return true;
-        };
-        let rests_until = self.flows.groups().resting().until(index);
-        let is_there = rests_until.is_some() || self.flows.groups().flows(index) > 0;
-        if !core::mem::take(&mut known.is_changed) || !is_there {
-            return true;
-        }
-        let (is_coming, rests) = (
-            known.is_coming,
-            rests_until.map(|until| until.saturating_sub(self.now)),
-        );
-        let stamp = self.stamp();
-        let Some(entries) = &self.runner.stages().ledger else {
-            return true;
-        };
-        let groups = self.flows.groups();
-        let (key, state) = (groups.key(index), groups.state_bytes(index));
-        let group = form::Group {
-            is_coming,
-            rests,
-            state,
-            blocks: &[],
-        };
-        let owners = &self.flows.owners;
-        let layout = self.ledger.group_layout;
-        let is_written = self.ledger.write(entries, true, index, |into| {
-            form::write_group(into, layout, stamp, key, &group, owners.of(&key));
-        });
-        if let Some(known) = self.ledger.groups.get_mut(index as usize) {
-            known.is_changed = !is_written;
-            known.is_behind &= !is_written;
-        }
-        is_written
-    }
-
-    fn store_flow(&mut self, actor: u32) -> bool {
-        let header = *self.flows.header(actor);
-        // One on its way from here is the target's soon. One of the configuration before is noted
-        // when it was asked.
-        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving);
-        if !is_here || self.is_to_be_judged(actor) {
-            return true;
-        }
-        if !self.ledger.has_policy(header.chain) {
-            if let Some(entries) = &self.runner.stages().ledger {
-                self.ledger.remove(entries, false, actor);
-            }
-            return true;
-        }
-        let is_group_behind = header.group != NO_GROUP
-            && !super::is_broken("group is stored before its flow")
-            && !self.store_group(header.group);
-        if is_group_behind {
-            return false;
-        }
-        let Some(travelling) = self.runner.travelling(header.chain, &self.flows) else {
-            return true;
-        };
-        let layout = self.ledger.layouts.get(usize::from(header.chain)).copied();
-        let (Some(entries), Some(layout)) = (&self.runner.stages().ledger, layout) else {
-            return true;
-        };
-        let stamp = self.stamp();
-        let bytes = self.flows.state_bytes(actor);
-        let own = bytes.get(..travelling.own).unwrap_or_default();
-        let (at, length) = travelling.group;
-        let shared = bytes.get(at..at + length).unwrap_or_default();
-        let facts = super::sender::facts(&header, *self.flows.second_key(actor), self.now);
-        let group = self.flows.group_key(actor);
-        let is_written = self.ledger.write(entries, false, actor, |into| {
-            form::write_flow(into, layout, stamp, group, &facts, [own, shared]);
-        });
-        if let Some(known) = self.ledger.flows.get_mut(actor as usize) {
-            known.is_behind &= !is_written;
-        }
-        is_written
     }
 }

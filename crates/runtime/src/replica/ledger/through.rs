@@ -33,6 +33,7 @@
 //! Not here: what an entry has ([`super::form`]).
 
 use super::Ledger;
+use crate::flows::Ended;
 use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
 use crate::hold::mark_of;
 use crate::parts::Core;
@@ -246,7 +247,7 @@ impl Core {
     }
 
     /// A flow of this group is over: what it gave back is another's only when the store has that.
-    pub(super) fn store_group_of_ended(&mut self, index: u32) {
+    fn store_group_of_ended(&mut self, index: u32) {
         let known = self.ledger.groups.get(index as usize);
         if known.is_some_and(|known| known.entry != 0 || known.is_wanted) && self.store_group(index) {
             self.ledger.through.group = None;
@@ -295,6 +296,47 @@ impl Core {
     /// wait for that.
     pub fn look_at_store_at(&self, waits: bool) -> Option<u64> {
         (waits || self.store_gate.packets() > 0).then(|| self.now.saturating_add(LOOK))
+    }
+
+    /// Removes the entries of what is over, before its place has another.
+    #[inline]
+    pub(super) fn store_ends(&mut self) {
+        if self.flows.has_ended_stored() {
+            self.store_each_end();
+        }
+    }
+
+    #[cold]
+    fn store_each_end(&mut self) {
+        let ended = self.flows.take_ended_stored();
+        let Some(entries) = &self.runner.stages().ledger else {
+            return;
+        };
+        // No flow is in the store without its group.
+        for over in &ended {
+            if let Ended::Flow(actor, _) = *over {
+                self.ledger.remove(entries, false, actor);
+            }
+        }
+        for over in &ended {
+            match *over {
+                Ended::Flow(..) => {}
+                Ended::Group(index) => self.ledger.remove(entries, true, index),
+                Ended::InGroup(index) => self.ledger.note_group(index, false, self.now),
+                Ended::Rests(index, chain) => {
+                    let is_wanted = self.ledger.has_policy(chain);
+                    self.ledger.note_group(index, is_wanted, self.now);
+                }
+            }
+        }
+        if self.ledger.has_waiting() {
+            for over in &ended {
+                if let Ended::InGroup(index) | Ended::Rests(index, _) = *over {
+                    self.store_group_of_ended(index);
+                }
+            }
+        }
+        self.flows.give_ended_stored(ended);
     }
 
     /// The runtime ends: what the store has not is dropped with the packets that would tell of it.

@@ -1,0 +1,71 @@
+//! The last step of a packet whose flow may have a copy: it leaves, or waits for a replica or a store.
+//!
+//! ```text
+//!   chain ─► pass ─► not followed ──────────────────────────────────► out
+//!             └────► followed ─┬─► store_commit (`ledger::through`) ─► store's gate ─► out
+//!                              ├─► copies (`compare`) ──────────────► gate ─► out
+//!                              └─► neither ─────────────────────────► out, counted if it lacks a copy
+//! ```
+//!
+//! Invariant: this file calls both ways of waiting, and neither calls this file.
+
+use super::policy::Policy;
+use crate::parts::Core;
+use wire::PacketBox;
+
+impl Core {
+    /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
+    #[inline(always)]
+    pub fn pass(&mut self, actor: u32, packet: PacketBox) {
+        if self.is_followed {
+            self.pass_followed(actor, packet);
+        } else {
+            if self.sender.is_wanted {
+                self.count_unprotected(actor);
+            }
+            self.out.pass(packet);
+        }
+    }
+
+    #[inline(never)]
+    fn pass_followed(&mut self, actor: u32, packet: PacketBox) {
+        if self.ledger.has_waiting() {
+            let is_written = self.commit_stored(actor);
+            if self.waits_for_store(actor) {
+                return self.pass_stored(actor, packet, is_written);
+            }
+        }
+        if self.sender.is_on() {
+            return self.pass_committed(actor, packet);
+        }
+        if self.sender.is_wanted {
+            self.count_unprotected(actor);
+        }
+        self.out.pass(packet);
+    }
+
+    #[cold]
+    fn count_unprotected(&mut self, actor: u32) {
+        let chain = self.flows.header(actor).chain;
+        self.sender.unprotected += u64::from(self.sender.policy(chain) != Policy::None);
+    }
+
+    #[inline(never)]
+    fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
+        self.commit(actor);
+        self.sender.before.passed = Some(actor);
+        let header = self.flows.header(actor);
+        self.gate.pass(actor, header, packet, &mut self.out);
+    }
+
+    /// Notes the committed bytes of a group before functions are told of a flow that begins in it.
+    #[inline]
+    pub fn observe_beginning(&mut self, actor: u32) {
+        if self.ledger.has_waiting() {
+            self.observe_stored_beginning(actor);
+        }
+        if self.sender.is_on() {
+            self.observe_group_of(actor);
+        }
+    }
+}
