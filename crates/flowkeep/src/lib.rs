@@ -36,19 +36,34 @@ mod store;
 pub use adapters::large::LargePages;
 pub use nf;
 
-/// The functions that come with Flowkeep.
+/// The functions that come with Flowkeep, and the chains of them that are compiled in one piece: the
+/// papers', and a gateway's.
 pub fn functions() -> registry::Registry {
+    use ::functions::counter::Counter;
+    use ::functions::firewall::Firewall;
+    use ::functions::flow_monitor::FlowMonitor;
+    use ::functions::forward::Forward;
+    use ::functions::host_limits::HostLimits;
+    use ::functions::http_parser::HttpParser;
+    use ::functions::ids::Ids;
+    use ::functions::load_balancer::LoadBalancer;
+    use ::functions::nat::Nat;
     registry![
-        ::functions::firewall::Firewall,
-        ::functions::nat::Nat,
-        ::functions::load_balancer::LoadBalancer,
-        ::functions::flow_monitor::FlowMonitor,
-        ::functions::ids::Ids,
-        ::functions::http_parser::HttpParser,
-        ::functions::forward::Forward,
-        ::functions::host_limits::HostLimits,
-        ::functions::counter::Counter,
+        Firewall,
+        Nat,
+        LoadBalancer,
+        FlowMonitor,
+        Ids,
+        HttpParser,
+        Forward,
+        HostLimits,
+        Counter,
     ]
+    .fuse::<(Firewall, Nat, LoadBalancer)>()
+    .fuse::<(Firewall, Nat, Ids)>()
+    .fuse::<(FlowMonitor, Firewall, HttpParser)>()
+    .fuse::<(Firewall, Nat, Forward)>()
+    .fuse::<(Firewall, Nat, LoadBalancer, Forward)>()
 }
 
 /// A binary with these functions: reads the command line and does what it says.

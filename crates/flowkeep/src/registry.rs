@@ -13,6 +13,7 @@
 //! together, made where both are known.
 
 use nf::{Affinity, NetworkFunction};
+use runtime::fused::{Fused, Sequence};
 use runtime::stage::{Configured, Factory};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
@@ -73,6 +74,7 @@ impl fmt::Debug for Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     entries: Vec<Entry>,
+    fused: Vec<Fused>,
     /// The configuration's schema with these functions, once a caller has asked for it.
     pub(crate) schema: OnceLock<Value>,
 }
@@ -89,6 +91,7 @@ impl Registry {
         }
         Registry {
             entries,
+            fused: Vec::new(),
             schema: OnceLock::new(),
         }
     }
@@ -100,7 +103,25 @@ impl Registry {
     #[must_use]
     pub fn and(mut self, others: Registry) -> Self {
         self.entries.extend(others.entries);
-        Registry::new(self.entries)
+        self.fused.extend(others.fused);
+        let fused = self.fused;
+        Registry {
+            fused,
+            ..Registry::new(self.entries)
+        }
+    }
+
+    /// Chains of exactly these functions are compiled in one piece, which takes fewer instructions:
+    /// `registry![Firewall, Nat].fuse::<(Firewall, Nat)>()`. Two to four functions.
+    #[must_use]
+    pub fn fuse<S: Sequence>(mut self) -> Self {
+        self.fused.push(Fused::of::<S>());
+        self
+    }
+
+    /// The chains that are compiled in one piece.
+    pub fn fused(&self) -> &[Fused] {
+        &self.fused
     }
 
     /// All of them, in the order in which they were given.

@@ -51,7 +51,8 @@ pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> 
                 let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 problems.join("\n\n")
             })?;
-        let plan = Plan::new(config.rules(), config.take_factories()).map_err(|error| error.to_string())?;
+        let factories = config.take_factories();
+        let plan = config.plan(factories).map_err(|error| error.to_string())?;
         plans.insert(text.to_owned(), plan.clone());
         Ok(plan)
     }

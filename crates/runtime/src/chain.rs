@@ -9,6 +9,7 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
+use crate::fused::{Fused, Whole};
 use crate::replica::policy::{Policy, STORED_AS, Storing};
 use crate::replica::shadow::Shape;
 pub use crate::rules::Match;
@@ -56,6 +57,7 @@ pub struct Plan {
     affinity: Affinity,
     icmp_errors: bool,
     keeper: Keeper,
+    fused: Arc<[Fused]>,
 }
 
 /// Why a plan cannot be.
@@ -198,7 +200,15 @@ impl Plan {
             affinity,
             icmp_errors,
             keeper: Keeper::default(),
+            fused: Arc::default(),
         })
+    }
+
+    /// Chains of these functions are run in one piece ([`crate::fused`]).
+    #[must_use]
+    pub fn fusing(mut self, fused: &[Fused]) -> Self {
+        self.fused = fused.into();
+        self
     }
 
     /// Has the functions' variables kept there.
@@ -361,6 +371,12 @@ pub struct Step {
 }
 
 impl Step {
+    /// The entry's first argument.
+    #[inline(always)]
+    pub(crate) fn instance(&self) -> *const () {
+        self.instance
+    }
+
     /// Runs the function.
     ///
     /// # Safety
@@ -405,12 +421,19 @@ impl core::ops::Deref for Steps {
     }
 }
 
+/// The steps of a chain in the order in which a direction's packets pass them.
+struct Way {
+    steps: Box<[Step]>,
+    /// All of them in one piece, if they are known as that.
+    fused: Option<Whole>,
+}
+
 /// The instances of all functions on one worker, and the chains over them.
 pub struct Stages {
     /// The chains, by the index that [`Plan::classify`] answers.
     pub chains: Vec<Steps>,
     /// The same in the order in which packets pass them: twice a chain's index, plus the direction.
-    ways: Vec<Box<[Step]>>,
+    ways: Vec<Way>,
     /// What the flow state of a new flow of each chain is, byte for byte: flow state is plain data.
     fresh: Vec<Box<[u8]>>,
     /// The instances, in the plan's order.
@@ -591,10 +614,21 @@ impl Stages {
             let backward = steps.len() - usize::from(chain.functions.last().is_some_and(last));
             let (turned, last) = steps.split_at(backward);
             stages.fresh.push(stages.fresh_state(&steps, flow_offset));
-            stages.ways.push(steps.iter().copied().collect());
-            stages
-                .ways
-                .push(turned.iter().rev().chain(last).copied().collect());
+            let factories = || {
+                let names = chain.functions.iter();
+                let of = |name: &String| plan.factories().iter().find(|f| f.name() == name);
+                names.filter_map(of).map(|factory| &**factory)
+            };
+            let mut fused = plan.fused.iter();
+            let entries = fused.find_map(|fused| fused.entries_of(factories()));
+            stages.ways.push(Way {
+                steps: steps.iter().copied().collect(),
+                fused: entries.map(|[opening, _]| opening),
+            });
+            stages.ways.push(Way {
+                steps: turned.iter().rev().chain(last).copied().collect(),
+                fused: entries.map(|[_, reply]| reply),
+            });
             stages.chains.push(Steps { steps, backward });
             stages.committed.push(Shape::of(&committed, flow_offset));
         }
@@ -651,7 +685,13 @@ impl Stages {
     /// A chain's steps in the order in which a packet of this direction passes them.
     #[inline(always)]
     pub fn way(&self, chain: u8, direction: Direction) -> &[Step] {
-        &self.ways[2 * usize::from(chain) + direction as usize]
+        &self.ways[2 * usize::from(chain) + direction as usize].steps
+    }
+
+    /// The same in one piece, if there is that.
+    #[inline(always)]
+    pub fn fused(&self, chain: u8, direction: Direction) -> Option<Whole> {
+        self.ways[2 * usize::from(chain) + direction as usize].fused
     }
 
     /// Replaces `before` between two bursts: the instances take over what those hold, and the counters go on. They stay where
@@ -664,7 +704,7 @@ impl Stages {
         core::mem::swap(&mut self.counters, &mut before.counters);
         let counters = &mut self.counters;
         let steps = self.chains.iter_mut().flat_map(|chain| &mut chain.steps);
-        for step in steps.chain(self.ways.iter_mut().flat_map(|way| &mut way[..])) {
+        for step in steps.chain(self.ways.iter_mut().flat_map(|way| &mut way.steps[..])) {
             step.counters = NonNull::from(&mut counters[usize::from(step.function)][..]).cast();
         }
         for (stage, before) in self.functions.iter().zip(&before.functions) {

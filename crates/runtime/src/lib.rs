@@ -12,6 +12,7 @@ pub mod chain;
 pub mod env;
 pub mod flows;
 pub mod fragments;
+pub mod fused;
 mod hold;
 
 pub mod members;

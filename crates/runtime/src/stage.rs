@@ -398,8 +398,8 @@ struct Instance<F>(F);
 
 /// # Safety
 /// As [`Stage::entry`] says, with `instance` an `Instance<F>`.
-#[inline]
-unsafe fn run<F: NetworkFunction>(
+#[inline(always)]
+pub(crate) unsafe fn run<F: NetworkFunction>(
     instance: *const (),
     packet: &mut Packet,
     flow: NonNull<u8>,

@@ -499,7 +499,8 @@ impl Live {
                 ));
             }
         }
-        let plan = Plan::new(config.rules(), factories)
+        let plan = config
+            .plan(factories)
             .map_err(|error| refused(change, point("chain", &error.to_string(), "")))?
             .keeping(held.plan.keeper().clone());
         if let Err(error) = fits(&plan, &held.plan) {

@@ -2,7 +2,8 @@
 //!
 //! | case | what runs |
 //! |---|---|
-//! | `chain` | the runtime: table, actors, erased functions, groups, timers |
+//! | `chain` | the runtime: table, actors, groups, timers, the functions in one piece ([`runtime::fused`]) |
+//! | `chain, by function` | the same with each function called through its pointer, as chains are that the tool does not name |
 //! | `baseline` | the same table, prefetching, burst and function code (`process` and `timeout`), hand-called, and a deadline kept: no actors, stages, groups |
 //! | `baseline, no deadlines` | the same without asking for timeouts: flows that never end |
 //! | `floor` | parse, look up, count, rewrite the source: what a packet costs that is only translated |
@@ -293,6 +294,9 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         let mut chain = Chain::new(gateway::plan(), flows, memory);
         chain.open(&all);
         chain.check(flows);
+        let mut by_function = Chain::new(gateway::plan_by_function(), flows, memory);
+        by_function.open(&all);
+        by_function.check(flows);
         let mut baseline = Baseline::<true>::new(flows, memory);
         baseline.open(flows);
         let mut endless = Baseline::<false>::new(flows, memory);
@@ -301,7 +305,13 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         for popularity in [Popularity::Uniform, Popularity::Zipf] {
             let (orders, warm) = orders(options, popularity, flows);
             let mut samples = compete(
-                &mut [&mut chain, &mut baseline, &mut endless, &mut floor],
+                &mut [
+                    &mut chain,
+                    &mut by_function,
+                    &mut baseline,
+                    &mut endless,
+                    &mut floor,
+                ],
                 &orders,
                 warm,
             )
@@ -316,18 +326,20 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
                     samples,
                 )
             };
-            let (chain, baseline, endless) =
-                (case("chain"), case("baseline"), case("baseline, no deadlines"));
+            let (chain, by_function) = (case("chain"), case("chain, by function"));
+            let (baseline, endless) = (case("baseline"), case("baseline, no deadlines"));
             let floor = case("floor");
             let (baseline, endless) = (baseline.against(&floor), endless.against(&floor));
             cases.extend([
                 chain.against(&baseline).goal(goal(flows)),
+                by_function.against(&baseline),
                 baseline,
                 endless,
                 floor,
             ]);
         }
         chain.check(flows);
+        by_function.check(flows);
     }
     cases
 }

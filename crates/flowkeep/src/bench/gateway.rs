@@ -5,6 +5,7 @@ use functions::load_balancer::LoadBalancer;
 use functions::nat::Nat;
 use nf::NetworkFunction;
 use runtime::chain::{ChainRule, Match, Plan};
+use runtime::fused::Fused;
 use runtime::stage::{Configured, Factory};
 
 /// Everything to the service is allowed, established flows are tracked with windows.
@@ -69,8 +70,13 @@ pub(super) fn state_length() -> usize {
         + size_of::<<LoadBalancer as NetworkFunction>::Flow>()
 }
 
-/// The three as a chain.
+/// The three as a chain, in one piece as the tool has it.
 pub(super) fn plan() -> Plan {
+    plan_by_function().fusing(&[Fused::of::<(Firewall, Nat, LoadBalancer)>()])
+}
+
+/// The three as a chain, each function called through its pointer.
+pub(super) fn plan_by_function() -> Plan {
     let (firewall, nat, load_balancer) = configs();
     let factories: Vec<Box<dyn Factory>> = vec![
         Box::new(Configured::<Firewall>::new("firewall", firewall)),

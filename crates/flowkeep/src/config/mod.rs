@@ -54,7 +54,8 @@ use crate::registry::Registry;
 pub use cluster::{Cluster, Member};
 use document::Document;
 pub use problem::Problem;
-use runtime::chain::ChainRule;
+use runtime::chain::{ChainRule, Plan, PlanError};
+use runtime::fused::Fused;
 use runtime::stage::Factory;
 use runtime::switch::SideRule;
 use schemars::JsonSchema;
@@ -148,6 +149,10 @@ pub struct Config {
     #[serde(skip)]
     #[schemars(skip)]
     pub functions: BTreeMap<String, Function>,
+    /// The chains that the tool has in one piece.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub fused: Vec<Fused>,
 }
 
 impl Default for Config {
@@ -176,6 +181,7 @@ impl Default for Config {
             store: store::Store::default(),
             log: Log::default(),
             functions: BTreeMap::new(),
+            fused: Vec::new(),
         }
     }
 }
@@ -614,6 +620,7 @@ impl Config {
             store: self.store.clone(),
             log: self.log.clone(),
             functions: BTreeMap::new(),
+            fused: self.fused.clone(),
         }
     }
 
@@ -621,6 +628,11 @@ impl Config {
     pub fn take_factories(&mut self) -> Vec<Box<dyn Factory>> {
         let functions = std::mem::take(&mut self.functions);
         functions.into_values().map(|function| function.factory).collect()
+    }
+
+    /// The runtime's plan: all chains, and these functions.
+    pub fn plan(&self, factories: Vec<Box<dyn Factory>>) -> Result<Plan, PlanError> {
+        Ok(Plan::new(self.rules(), factories)?.fusing(&self.fused))
     }
 
     /// How the switch tells the side of what comes in by a port.
@@ -771,6 +783,7 @@ pub fn parse(file: &str, text: &str, registry: &Registry) -> Result<Config, Vec<
     let functions = document.read_functions(tables);
     if let Some(config) = &mut config {
         config.functions = functions;
+        config.fused = registry.fused().to_vec();
         check::check(config, registry, &mut document);
     }
     match config {

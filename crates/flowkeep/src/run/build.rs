@@ -111,7 +111,6 @@ pub(super) fn build(
     let timed = member.is_some() || opened.iter().any(|open| !open.port.waits());
     // An answering port takes the time of what it answers, so reading must not run away from it.
     let answering = opened.iter().any(|open| open.port.answers());
-    let rules = config.rules();
     let mut names: Vec<String> = config.functions.keys().cloned().collect();
     if layout.runtimes_here.is_empty() {
         // Switches keep nothing in a store.
@@ -119,7 +118,8 @@ pub(super) fn build(
     } else if config.keeps_stored() {
         names.push(runtime::replication::STORED_AS.to_owned());
     }
-    let plan = Plan::new(rules, config.take_factories())?;
+    let factories = config.take_factories();
+    let plan = config.plan(factories)?;
     let others = member.map(|_| neighbours::frame_max(&config));
     let sizes = (others, started(&config, member));
     memory::check(&config, layout, &plan, packet_clock, sizes)?;

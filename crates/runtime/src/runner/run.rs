@@ -40,21 +40,43 @@ impl Runner {
         // SAFETY: stages change between two steps of the worker only (`change`): these stay where they are.
         let steps = unsafe { &*steps };
         let mut look = self.look::<SEEN>(chain, &packet, direction, passed, out);
-        for (index, step) in steps.iter().enumerate().skip(passed) {
-            // SAFETY: the group's state is as long as all functions' parts.
-            cx.group = unsafe { group.add(step.group as usize) };
-            cx.counters = step.counters;
-            if holds {
-                cx.held = self.held.list((actor, step.at, direction == Direction::Opening));
-            }
-            // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and the
-            // packet and frame are put aside until its future is done.
-            let answer = unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
-            timeout = timeout.max(answer.timeout);
-            if SEEN {
-                self.seen(&mut look, &mut packet, step.function, answer.code, false, out);
-            }
-            if answer.code.number() | u32::from(cx.effects) != 0 {
+        // In one piece from the chain's begin, where no list of held packets is to be at hand.
+        let mut fused = match SEEN || holds || passed > 0 {
+            true => None,
+            false => self.stages.fused(chain, direction),
+        };
+        let mut index = passed;
+        while let Some(step) = steps.get(index) {
+            let (code, step) = match fused.take() {
+                Some(fused) => {
+                    // SAFETY: as below, for all of the chain's functions.
+                    let stop = unsafe { fused(steps, &mut packet, state, group, self.frame_ptr) };
+                    timeout = timeout.max(stop.timeout);
+                    index = stop.at as usize;
+                    let Some(step) = steps.get(index) else {
+                        break;
+                    };
+                    (stop.code, step)
+                }
+                None => {
+                    // SAFETY: the group's state is as long as all functions' parts.
+                    cx.group = unsafe { group.add(step.group as usize) };
+                    cx.counters = step.counters;
+                    if holds {
+                        cx.held = self.held.list((actor, step.at, direction == Direction::Opening));
+                    }
+                    // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and
+                    // the packet and frame are put aside until its future is done.
+                    let answer =
+                        unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
+                    timeout = timeout.max(answer.timeout);
+                    if SEEN {
+                        self.seen(&mut look, &mut packet, step.function, answer.code, false, out);
+                    }
+                    (answer.code, step)
+                }
+            };
+            if code.number() | u32::from(cx.effects) != 0 {
                 let job = Job {
                     actor,
                     packet,
@@ -65,11 +87,12 @@ impl Runner {
                 };
                 cx.timeout = timeout;
                 packet = self
-                    .turn_aside(job, usize::from(step.at), answer.code, flows, out)?
+                    .turn_aside(job, usize::from(step.at), code, flows, out)?
                     .packet;
                 cx.held = None;
                 holds = flows.header(actor).flags & flag::HOLDS != 0;
             }
+            index += 1;
         }
         if SEEN {
             out.see(&packet, Event::Leaves { exit: packet.exit() });

@@ -11,6 +11,7 @@ mod fenced;
 mod flows;
 mod following;
 mod fragments;
+mod fused;
 mod groups;
 mod grown;
 mod heard;
