@@ -29,6 +29,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/flows/table.rs",
     // Functions with their types erased, the microthreads' slots, and their callers.
     "crates/runtime/src/stage.rs",
+    "crates/runtime/src/fused.rs",
     "crates/runtime/src/microthread.rs",
     "crates/runtime/src/chain.rs",
     "crates/runtime/src/runner/",
