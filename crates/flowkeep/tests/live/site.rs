@@ -275,7 +275,7 @@ pub struct Site {
     _meeting: Meeting,
     pub far: Namespace,
     /// Another host, for a runtime.
-    other: Namespace,
+    pub other: Namespace,
     pub network: Network,
     pub log: Log,
     scheme: &'static str,
@@ -303,7 +303,7 @@ fn cluster_name() -> String {
 }
 
 /// A process of the cluster, and what its control socket is called.
-struct Member {
+pub struct Member {
     socket: String,
     process: Mutex<Process>,
     /// How it was started: the host, and the words.
@@ -365,13 +365,7 @@ impl Site {
             }
         };
         let [ports, other] = links.places();
-        let path = |name: &str| self.network.folder.path(name);
-        let mut members = format!(
-            "[cluster]\nname = \"{}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\n",
-            cluster_name(),
-            path("edge.key"),
-            path("state")
-        );
+        let mut members = self.cluster_section();
         for (name, kind, at) in [
             ("front", "switches", ports),
             ("left", "runtimes", other),
@@ -379,9 +373,6 @@ impl Site {
         ] {
             members += &format!("[[member]]\nname = \"{name}\"\n{kind} = 1\n{at}");
         }
-        let key = path("edge.key");
-        fs::write(&key, format!("1 {}", "5a".repeat(32))).unwrap();
-        fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let is_routed = links == Links::Memory;
         let file = self.write(&config(self.scheme, is_routed, "", &format!("{more}\n{members}")));
         for (name, kind, host) in [
@@ -414,6 +405,22 @@ impl Site {
         }
     }
 
+    /// What a configuration says of a cluster of several processes, and the key file that it names.
+    fn cluster_section(&self) -> String {
+        let path = |name: &str| self.network.folder.path(name);
+        let key = path("edge.key");
+        fs::write(&key, format!("1 {}", "5a".repeat(32))).unwrap();
+        fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let (name, state) = (cluster_name(), path("state"));
+        format!("[cluster]\nname = \"{name}\"\nkeys = [\"{key}\"]\ndirectory = \"{state}\"\n")
+    }
+
+    /// The configuration of members on several hosts, with more behind the usual.
+    pub fn config_of_members(&self, members: &str, more: &str) -> String {
+        let members = self.cluster_section() + members;
+        config(self.scheme, false, "", &format!("{more}\n{members}"))
+    }
+
     /// A bad cable between the hosts of the processes, instead of the good one.
     fn impair(&mut self) {
         let gateway = self.network.gateway.clone();
@@ -430,14 +437,19 @@ impl Site {
         self.bad_cable.as_ref().map(BadCable::counts)
     }
 
-    /// Addresses of the hosts of the processes; and client and server send to each other what they would to the gateway.
+    /// Addresses of the hosts of the processes; and client and server face each other.
     fn connect_hosts(&self) {
-        let (client, gateway, server) = (&self.network.client, &self.network.gateway, &self.network.server);
-        for (host, interface, number) in [(gateway, "link0", 1), (&self.other, "eth0", 2)] {
+        for (host, interface, number) in [(&self.network.gateway, "link0", 1), (&self.other, "eth0", 2)] {
             host.ip(&format!("link set {interface} address 02:00:00:00:09:0{number}"))
                 .unwrap();
             host.address(interface, &format!("10.9.0.{number}/24")).unwrap();
         }
+        self.face_each_other();
+    }
+
+    /// Client and server send to each other what they would to the gateway.
+    pub fn face_each_other(&self) {
+        let (client, server) = (&self.network.client, &self.network.server);
         server
             .ip("route add 203.0.113.64/29 via 203.0.113.254 dev eth0")
             .unwrap();
@@ -471,7 +483,7 @@ impl Site {
         }
     }
 
-    fn write(&self, config: &str) -> String {
+    pub fn write(&self, config: &str) -> String {
         let file = self.network.folder.path("chain.toml");
         fs::write(&file, config).unwrap();
         file
@@ -483,17 +495,28 @@ impl Site {
 
     /// Starts it by another program, which becomes it.
     fn start_by(&mut self, program: &str, host: &Namespace, words: &str, socket: &str) {
+        let member = self.launch(program, host, words, socket);
+        self.adopt(member);
+    }
+
+    /// The same, without it being one of the site's yet.
+    pub fn launch(&self, program: &str, host: &Namespace, words: &str, socket: &str) -> Member {
         let socket = self.network.folder.path(socket);
         let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
         let lifetime = self.lifetime.as_secs();
         let words = format!("{program} {flowkeep} {words} --json --for {lifetime}s --socket {socket}");
         let process = Mutex::new(host.start(&words).unwrap());
-        self.cluster.push(Member {
+        Member {
             socket,
             process,
             host: host.clone(),
             words,
-        });
+        }
+    }
+
+    /// It is the site's last process from now on. Waits until it answers.
+    pub fn adopt(&mut self, member: Member) {
+        self.cluster.push(member);
         self.wait_for(self.cluster.len() - 1);
     }
 
@@ -560,8 +583,42 @@ impl Site {
         self.status_of(0)
     }
 
-    /// The figures of one process.
+    /// Asks a process to end, and waits until it has.
+    pub fn stop(&self, member: usize) {
+        self.signal(member, "TERM");
+        let began = Instant::now();
+        while self.report_of(member).is_none() {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{} does not end",
+                self.cluster[member].words
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The report of a process that has ended.
+    fn report_of(&self, member: usize) -> Option<Value> {
+        let mut process = self.cluster[member].process.lock().unwrap();
+        process.ended().unwrap()?;
+        let (out, err) = process.printed().unwrap();
+        let report = out
+            .lines()
+            .last()
+            .and_then(|line| serde_json::from_str(line).ok());
+        Some(report.unwrap_or_else(|| panic!("no report: {out}{err}")))
+    }
+
+    /// What a process has written to standard error so far.
+    pub fn complaints_of(&self, member: usize) -> String {
+        self.cluster[member].process.lock().unwrap().printed().unwrap().1
+    }
+
+    /// The figures of one process, the last ones if it has ended.
     pub fn status_of(&self, member: usize) -> Value {
+        if let Some(report) = self.report_of(member) {
+            return report;
+        }
         serde_json::from_str(&self.asked_of(member, "status --json").unwrap()).unwrap()
     }
 
@@ -600,10 +657,11 @@ impl Site {
         let figures = self.asked("status --json").unwrap_or_else(|error| error);
         let (mut came, mut went, mut reports) = (0, 0, Vec::new());
         for member in self.cluster.drain(..) {
-            let (process, began) = (member.process.into_inner().unwrap(), Instant::now());
-            let number = process.id();
-            let kill = format!("kill -TERM {number}");
-            self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();
+            let (mut process, began) = (member.process.into_inner().unwrap(), Instant::now());
+            if process.ended().unwrap().is_none() {
+                let kill = format!("kill -TERM {}", process.id());
+                self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();
+            }
             // On a busy machine it takes the kernel seconds to let go of an interface.
             let ended = end_of(process, PATIENCE).unwrap();
             println!("{}ended after {:?}", ended.err, began.elapsed());

@@ -47,7 +47,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Milliseconds: the default of `silence`.
 const SILENCE: u64 = 200;
 /// Datagrams, one a millisecond: fewer that are missing are no failure's gap, but those for which a socket or a link had no room.
-const GAP: u64 = 30;
+pub(super) const GAP: u64 = 30;
 
 pub(super) fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
     let status = site.status_of(member);

@@ -20,6 +20,7 @@
 
 mod adding;
 mod failing;
+mod members;
 pub mod probe;
 mod suspicion;
 
