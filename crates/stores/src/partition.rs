@@ -20,6 +20,7 @@
 
 use crate::agent::{Acknowledged, OpenError, Sent, Store};
 use crate::driver::Outcome;
+use crate::merge::{EVERY, Merges};
 use crate::name::PartitionName;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use variables::buffer::Buffer;
+use variables::merged::{Merger, Merging};
 use variables::open::{Claimed, Element, Loader, Source};
 use variables::shelf::Shelf;
 use variables::{BATCHES_MAX, Consistency, Figures, Kind, Variables};
@@ -154,6 +156,8 @@ struct Reader {
     /// As the agent numbers it.
     number: u64,
     consistency: Consistency,
+    merges: Merges,
+    merge_every: Option<Duration>,
 }
 
 impl Loader for Reader {
@@ -176,6 +180,13 @@ impl Loader for Reader {
     fn name(&self) -> String {
         self.name.to_string()
     }
+
+    fn merge(&self, merging: Box<dyn Merging>) -> Result<Option<Arc<dyn Merger>>, variables::OpenError> {
+        let taken = self.merges.take(self.name.function(), self.merge_every, merging);
+        let no_thread =
+            |error| variables::OpenError::Store(format!("no thread can be started for merges: {error}"));
+        taken.map(Some).map_err(no_thread)
+    }
 }
 
 /// As a function's opening says it.
@@ -186,12 +197,8 @@ fn told(error: OpenError) -> variables::OpenError {
     }
 }
 
-fn claim(
-    store: &Store,
-    name: PartitionName,
-    consistency: Consistency,
-    has_clock: bool,
-) -> Result<Claimed, OpenError> {
+fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Claimed, OpenError> {
+    let store = &defaults.store;
     let opened = store.open(&name)?;
     let carrier = Carrier {
         batches: opened.batches,
@@ -207,7 +214,9 @@ fn claim(
         store: store.clone(),
         name,
         number: opened.number,
-        consistency,
+        consistency: defaults.consistency,
+        merges: defaults.merges.clone(),
+        merge_every: defaults.merge_every,
     };
     Ok((Box::new(carrier), Arc::new(reader)))
 }
@@ -231,6 +240,22 @@ pub struct Defaults {
     pub store: Store,
     /// What variables have that leave it to the configuration.
     pub consistency: Consistency,
+    /// Makes merges for the functions of a process that have this store: one for all of them.
+    pub merges: Merges,
+    /// How often; `None`: only when a function asks.
+    pub merge_every: Option<Duration>,
+}
+
+impl Defaults {
+    /// A store whose merges are made as usual.
+    pub fn new(store: Store, consistency: Consistency) -> Self {
+        Defaults {
+            merges: Merges::of(&store),
+            store,
+            consistency,
+            merge_every: Some(EVERY),
+        }
+    }
 }
 
 impl Source for Stores {
@@ -241,7 +266,7 @@ impl Source for Stores {
         };
         let claim = |defaults: &Defaults| {
             let name = PartitionName::new(function, self.member.clone(), runtime)?;
-            claim(&defaults.store, name, defaults.consistency, self.has_clock)
+            claim(defaults, name, self.has_clock)
         };
         defaults.map(claim).transpose().map_err(told)
     }
@@ -256,7 +281,8 @@ pub struct Partition {
 impl Partition {
     /// Claims the partition's identity at the store: from now on no other instance that has it writes. Waits for the store.
     pub fn open(store: &Store, name: PartitionName) -> Result<Self, OpenError> {
-        let (carrier, reader) = claim(store, name.clone(), Consistency::USUAL, false)?;
+        let defaults = Defaults::new(store.clone(), Consistency::USUAL);
+        let (carrier, reader) = claim(&defaults, name.clone(), false)?;
         Ok(Partition {
             name,
             variables: Variables::claimed(carrier, reader),

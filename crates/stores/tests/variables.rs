@@ -335,7 +335,7 @@ fn a_change_is_dated_by_the_step_that_makes_it() {
     let stores = Stores {
         member: String::new(),
         has_clock: false,
-        usual: Some(Defaults { store, consistency }),
+        usual: Some(Defaults::new(store, consistency)),
         functions: Default::default(),
     };
     let mut variables = Keeper::of(Box::new(stores)).begin("f", 0);
@@ -358,4 +358,126 @@ fn a_change_is_dated_by_the_step_that_makes_it() {
         "{:?}",
         figures.ages.max_ns()
     );
+}
+
+/// Steps a function's variables until the store has them.
+fn settle(worker: &mut variables::open::WorkerVariables, at: u64) {
+    worker.begin(at);
+    worker.step(at + 1000);
+    assert!(worker.finish(PATIENCE));
+}
+
+/// Merged views of two runtimes, on demand: each has what both counted, and what a runtime left that has ended.
+#[test]
+fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
+    use flowkeep_stores::{Defaults, Stores};
+    use variables::merged::Answer;
+    use variables::open::{Keeper, WorkerVariables};
+    let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
+    let on_demand = Defaults {
+        merge_every: None,
+        ..Defaults::new(store, Consistency::Through)
+    };
+    let stores = Stores {
+        member: String::new(),
+        has_clock: false,
+        usual: Some(on_demand),
+        functions: Default::default(),
+    };
+    let keeper = Keeper::of(Box::new(stores));
+    let begin = |runtime: u32| {
+        let mut variables = keeper.begin("f", runtime);
+        let counter = variables.counter("n", small()).unwrap();
+        let counts = variables.counter_map::<u8>("c", small()).unwrap();
+        let (whole, wholes) = (
+            variables.merged_counter("n").unwrap(),
+            variables.merged_counter_map::<u8>("c").unwrap(),
+        );
+        let mut worker = WorkerVariables::default();
+        worker.take(0, variables);
+        (worker, counter, counts, whole, wholes)
+    };
+    let answered = |asked: &dyn Answer| {
+        let until = std::time::Instant::now() + PATIENCE;
+        while asked.state().is_none() {
+            assert!(std::time::Instant::now() < until, "no answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        asked.state().unwrap()
+    };
+    let (mut first, n, c, whole, wholes) = begin(0);
+    // Nothing was asked for.
+    assert_eq!((whole.get(), whole.age()), (None, None));
+    let (mut second, other_n, other_c, other_whole, _) = begin(1);
+    n.add(3);
+    other_n.add(4);
+    c.add(&1, 5).unwrap();
+    other_c.add(&1, 6).unwrap();
+    other_c.add(&2, 7).unwrap();
+    settle(&mut first, 1_000_000);
+    settle(&mut second, 1_000_000);
+    for view in [&whole, &other_whole] {
+        assert_eq!(answered(&view.ask()), Ok(()));
+        assert_eq!(view.get(), Some(7));
+        assert!(view.age().unwrap() < PATIENCE);
+    }
+    assert_eq!(answered(&wholes.ask()), Ok(()));
+    let sums = wholes.get().unwrap();
+    assert_eq!((sums[&1], sums[&2], sums.len()), (11, 7, 2));
+    // One ends, another comes.
+    drop((second, other_n, other_c, other_whole));
+    let (mut third, third_n, _, _, _) = begin(7);
+    third_n.add(100);
+    settle(&mut third, 1_000_000);
+    assert_eq!(whole.get(), Some(7), "nothing was asked for");
+    assert_eq!(answered(&whole.ask()), Ok(()));
+    assert_eq!(whole.get(), Some(107));
+    // One that comes again finds its part, and adds nothing twice.
+    let (_second, other_n, _, _, _) = begin(1);
+    assert_eq!(other_n.get(), 4);
+    assert_eq!(answered(&whole.ask()), Ok(()));
+    assert_eq!(whole.get(), Some(107));
+}
+
+/// On a cycle; a variable that has another type at the store is answered with an error.
+#[test]
+fn a_merged_view_is_made_on_its_cycle_and_refuses_another_type() {
+    use flowkeep_stores::{Defaults, Stores};
+    use variables::merged::{Answer, Unmerged};
+    use variables::open::{Keeper, WorkerVariables};
+    let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
+    let often = Defaults {
+        merge_every: Some(Duration::from_millis(5)),
+        ..Defaults::new(store, Consistency::Through)
+    };
+    let stores = Stores {
+        member: String::new(),
+        has_clock: false,
+        usual: Some(often),
+        functions: Default::default(),
+    };
+    let mut variables = Keeper::of(Box::new(stores)).begin("f", 0);
+    let counter = variables.counter("n", small()).unwrap();
+    let names = variables.set::<String>("s", small()).unwrap();
+    let whole = variables.merged_counter("n").unwrap();
+    let wrong = variables.merged_set::<u64>("s").unwrap();
+    let mut worker = WorkerVariables::default();
+    worker.take(0, variables);
+    names.insert(&"x".repeat(3)).unwrap();
+    for sum in 1..=3 {
+        counter.add(1);
+        settle(&mut worker, sum * 1_000_000);
+        let until = std::time::Instant::now() + PATIENCE;
+        while whole.get() != Some(sum as i64) {
+            assert!(std::time::Instant::now() < until, "{:?}", whole.get());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let asked = wrong.ask();
+    let until = std::time::Instant::now() + PATIENCE;
+    while asked.state().is_none() {
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((asked.state(), wrong.get()), (Some(Err(Unmerged)), None));
 }
