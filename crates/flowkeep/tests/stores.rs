@@ -313,7 +313,17 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
             .status()
             .filter(|status| status["stores"][0]["failing"] == is)
     };
-    wait("a failing store", || failing(true));
+    let status = wait("a failing store", || failing(true));
+    // How late it is, and how long changes are collected meanwhile, is said.
+    for of in status["variables"].as_array().expect("variables") {
+        let seconds = |name: &str| of[name].as_f64().expect("seconds");
+        assert_eq!((&of["late"], seconds("bound_seconds")), (&true.into(), 1.0));
+        assert!(seconds("waiting_seconds") > 8.0, "{of}");
+        assert!(
+            seconds("interval_seconds") > 8.0 && seconds("interval_set_seconds") == 0.001,
+            "{of}"
+        );
+    }
     signal(child, "-CONT");
     let status = wait("a store that is back", || failing(false));
     let variables = status["variables"].as_array().expect("variables");
@@ -324,6 +334,13 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
     wait("packets after it", || {
         folder.counted().filter(|count| *count > before + 5_000)
     });
+    let events = || std::fs::read_to_string(folder.path("events.jsonl")).expect("events");
+    let told = |event: &str| events().matches(&format!("\"event\":\"{event}\"")).count();
+    // Once for each runtime, and its end.
+    wait("changes in time", || {
+        (told("variables_in_time") >= 2).then_some(())
+    });
+    assert_eq!(told("variables_late"), told("variables_in_time"), "{}", events());
     let counted = folder.stop(running);
     assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
 }

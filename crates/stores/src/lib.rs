@@ -77,6 +77,7 @@ pub mod agent;
 pub mod batch;
 pub mod driver;
 pub mod drivers;
+mod late;
 pub mod lock;
 pub mod merge;
 pub mod migrate;

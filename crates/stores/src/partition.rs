@@ -20,6 +20,7 @@
 
 use crate::agent::{Acknowledged, OpenError, Sent, Store};
 use crate::driver::Outcome;
+use crate::late::{Oldest, SAID_NS};
 use crate::merge::{EVERY, Merges};
 use crate::name::PartitionName;
 use std::collections::BTreeMap;
@@ -43,6 +44,9 @@ struct Carrier {
     turn: usize,
     agent: Thread,
     figures: Figures,
+    oldest: Arc<Oldest>,
+    /// When it was last said how old the oldest change is.
+    said: u64,
     /// When it was made, where it has a clock of its own.
     clock: Option<Instant>,
 }
@@ -66,6 +70,12 @@ impl Carrier {
                 shelf.fence();
             }
         }
+    }
+
+    fn say_oldest(&mut self, shelf: &Shelf, now: u64) {
+        self.said = now;
+        // What another process has is told otherwise.
+        self.oldest.say(shelf.oldest().filter(|_| !self.figures.fenced));
     }
 
     fn cut(&mut self, shelf: &Shelf, now: u64) {
@@ -111,6 +121,9 @@ impl variables::open::Carrier for Carrier {
         if shelf.has_changed() && !self.figures.fenced && !self.buffers.is_empty() && shelf.is_due(now) {
             self.cut(shelf, now);
         }
+        if now.abs_diff(self.said) >= SAID_NS {
+            self.say_oldest(shelf, now);
+        }
     }
 
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool {
@@ -118,11 +131,10 @@ impl variables::open::Carrier for Carrier {
         loop {
             let passed = began.elapsed();
             self.step(shelf, now.saturating_add(nanoseconds(passed)));
-            if shelf.is_stored() {
-                return true;
-            }
-            if passed >= patience || self.figures.fenced {
-                return false;
+            let is_stored = shelf.is_stored();
+            if is_stored || passed >= patience || self.figures.fenced {
+                self.say_oldest(shelf, shelf.now());
+                return is_stored;
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -136,10 +148,14 @@ impl variables::open::Carrier for Carrier {
         if self.clock.is_some() || self.figures.fenced {
             return None;
         }
-        let due = shelf.due_at()?;
-        // Where the store has not answered, a look now and then will do.
-        let look = shelf.now().saturating_add(LOOK_NS);
-        Some(if self.buffers.is_empty() { look } else { due })
+        let after = |wait: u64| shelf.now().saturating_add(wait);
+        match shelf.due_at() {
+            // Where the store has not answered, a look now and then will do.
+            Some(_) if self.buffers.is_empty() => Some(after(LOOK_NS)),
+            Some(due) => Some(due),
+            // A store that is late is told, though nothing changes any more.
+            None => (!shelf.is_stored()).then(|| after(SAID_NS)),
+        }
     }
 }
 
@@ -208,6 +224,8 @@ fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Cl
         turn: 0,
         agent: opened.agent,
         figures: Figures::default(),
+        oldest: store.watch(&name),
+        said: 0,
         clock: has_clock.then(Instant::now),
     };
     let reader = Reader {

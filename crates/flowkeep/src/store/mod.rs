@@ -166,6 +166,26 @@ fn teller(
                 eprintln!("store {store}: it does what it is asked again, after {after:.1?}");
                 ("store_again", vec![("after", format!("{after:?}"))])
             }
+            Report::Late {
+                partition,
+                age,
+                bound,
+            } => {
+                eprintln!(
+                    "store {store}: it has not had changes of {partition} for {age:.1?}, and the bound is {bound:.1?}; \
+                     see that it keeps up, or set a longer `bound`"
+                );
+                let age = ("age", format!("{age:?}"));
+                let of = ("partition", partition.to_string());
+                ("variables_late", vec![of, age, ("bound", format!("{bound:?}"))])
+            }
+            Report::InTime(partition, after) => {
+                eprintln!(
+                    "store {store}: it has the changes of {partition} in time again, after {after:.1?}"
+                );
+                let of = ("partition", partition.to_string());
+                ("variables_in_time", vec![of, ("after", format!("{after:?}"))])
+            }
             Report::Forgotten(partition) => ("store_forgot", vec![("partition", partition.to_string())]),
             Report::Fenced(partition) => {
                 let problem = format!("another process has claimed the variables {partition}");
