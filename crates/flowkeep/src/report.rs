@@ -607,6 +607,9 @@ impl fmt::Display for Status {
                 ">Age p50",
                 ">p99",
                 ">max",
+                ">Waiting",
+                ">Bound",
+                ">Interval",
                 "",
             ]);
             for of in &self.variables {
@@ -618,6 +621,9 @@ impl fmt::Display for Status {
                     age(of.age_p50_seconds),
                     age(of.age_p99_seconds),
                     age(of.age_max_seconds),
+                    age(of.waiting_seconds),
+                    age(of.bound_seconds),
+                    age(of.interval_seconds),
                     match (of.fenced, of.late) {
                         (true, _) => "another process has them",
                         (_, true) => "late",

@@ -175,6 +175,69 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
         done && said.contains("counter@@0@CounterMap@packets_by_protocol"),
         "{said}"
     );
+    // Both runtimes' parts are one variable, and the sum is all packets.
+    let (done, said, error) = output(&["store", "inspect", &other, "--merged", "--json"]);
+    assert!(done, "{error}");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let rows = said["variables"].as_array().expect("a list");
+    assert_eq!(rows.len(), 2, "{said}");
+    let row = &rows[1];
+    assert_eq!(
+        (&row["name"], &row["parts"]),
+        (&"packets_by_protocol".into(), &2.into())
+    );
+    assert_eq!(
+        (row["sum"].as_i64(), row["elements"].as_u64()),
+        (Some(packets), Some(2))
+    );
+    let (done, said, _) = output(&["store", "inspect", &other, "--merged"]);
+    let line = "counter@CounterMap@packets_by_protocol";
+    assert!(done && said.contains(line) && said.contains("PARTS"), "{said}");
+}
+
+/// Packets of each runtime's table that `flowkeep function counter COMMAND` prints.
+fn counts_of(folder: &Folder, command: &str) -> Vec<i64> {
+    let socket = folder.path("flowkeep.sock");
+    let (done, said, error) = output(&["--socket", &socket, "function", "counter", command, "--json"]);
+    assert!(done, "{error}");
+    let mut runtimes: Vec<i64> = Vec::new();
+    for line in said.replace("\\n", "\n").lines() {
+        let mut words = line.split(' ');
+        match (
+            words.next(),
+            words.next().and_then(|packets| packets.parse::<i64>().ok()),
+        ) {
+            (Some(protocol), Some(packets)) if protocol.parse::<u8>().is_ok() => {
+                if let Some(sum) = runtimes.last_mut() {
+                    *sum += packets;
+                }
+            }
+            _ if line.ends_with("count") => runtimes.push(0),
+            _ => (),
+        }
+    }
+    runtimes
+}
+
+#[test]
+fn each_runtime_has_the_whole_functions_counts() {
+    let folder = Folder::new();
+    let store = "[store]\nuri = \"memory:\"\nmerge = \"50ms\"";
+    let _running = Running::start(&folder.gateway(&folder.traffic(), store, "merged = true"));
+    let own = wait("both runtimes count", || {
+        folder.counted()?;
+        let own = counts_of(&folder, "counts");
+        (own.len() == 2 && own.iter().all(|packets| *packets > 1000)).then_some(own)
+    });
+    // Views that are made from now on have at least what both had.
+    let at_least: i64 = own.iter().sum();
+    let merged = wait("merged views of both", || {
+        let merged = counts_of(&folder, "merged");
+        (merged.len() == 2 && merged.iter().all(|packets| *packets >= at_least)).then_some(merged)
+    });
+    // No view counts what was not counted.
+    let all: i64 = counts_of(&folder, "counts").iter().sum();
+    assert!(merged.iter().all(|packets| *packets <= all), "{merged:?} {all}");
 }
 
 #[test]
@@ -250,7 +313,17 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
             .status()
             .filter(|status| status["stores"][0]["failing"] == is)
     };
-    wait("a failing store", || failing(true));
+    let status = wait("a failing store", || failing(true));
+    // How late it is, and how long changes are collected meanwhile, is said.
+    for of in status["variables"].as_array().expect("variables") {
+        let seconds = |name: &str| of[name].as_f64().expect("seconds");
+        assert_eq!((&of["late"], seconds("bound_seconds")), (&true.into(), 1.0));
+        assert!(seconds("waiting_seconds") > 8.0, "{of}");
+        assert!(
+            seconds("interval_seconds") > 8.0 && seconds("interval_set_seconds") == 0.001,
+            "{of}"
+        );
+    }
     signal(child, "-CONT");
     let status = wait("a store that is back", || failing(false));
     let variables = status["variables"].as_array().expect("variables");
@@ -261,6 +334,13 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
     wait("packets after it", || {
         folder.counted().filter(|count| *count > before + 5_000)
     });
+    let events = || std::fs::read_to_string(folder.path("events.jsonl")).expect("events");
+    let told = |event: &str| events().matches(&format!("\"event\":\"{event}\"")).count();
+    // Once for each runtime, and its end.
+    wait("changes in time", || {
+        (told("variables_in_time") >= 2).then_some(())
+    });
+    assert_eq!(told("variables_late"), told("variables_in_time"), "{}", events());
     let counted = folder.stop(running);
     assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
 }

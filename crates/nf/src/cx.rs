@@ -15,6 +15,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context, Poll};
 use core::time::Duration;
+use variables::merged::{Answer, Unmerged};
 use variables::{Fenced, Ticket};
 use wire::packet::{Side, flag};
 use wire::{Addr, FlowKey, Orientation, Packet, PacketBox, PacketList};
@@ -616,6 +617,20 @@ impl<F: NetworkFunction> Cx<F> {
         match tickets.iter().all(|ticket| ticket.state() == Some(Ok(()))) {
             true => Ok(()),
             false => Err(Fenced),
+        }
+    }
+
+    /// Waits until the store has made a merge that was asked for (`Merged::ask`). As with [`Cx::stored`], it looks when
+    /// [`NetworkFunction::generation`] changes, which answers how often the view was heard of, and every 10 ms.
+    ///
+    /// # Errors
+    /// The store made none; the view stays as it was.
+    pub async fn merged(&mut self, asked: &impl Answer) -> Result<(), Unmerged> {
+        loop {
+            match asked.state() {
+                Some(answer) => return answer,
+                None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
+            }
         }
     }
 }

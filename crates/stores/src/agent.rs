@@ -27,6 +27,7 @@
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Version};
+use crate::late::{self, Oldest, Watcher};
 use crate::name::{NameError, PartitionName, VariableName};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -112,6 +113,7 @@ struct Shared {
     ending: AtomicBool,
     /// Of the control side only: no worker reads or writes it.
     last_failure: Mutex<Option<Failure>>,
+    watcher: Watcher,
 }
 
 /// Something to be reported to a person.
@@ -125,12 +127,30 @@ pub enum Report {
     Forgotten(PartitionName),
     /// Another instance has claimed the partition.
     Fenced(PartitionName),
+    /// The store has not had a change for longer than its bound.
+    Late {
+        /// Whose change.
+        partition: PartitionName,
+        /// How old it is.
+        age: Duration,
+        /// How old it may become.
+        bound: Duration,
+    },
+    /// The store has the partition's changes within their bounds again, after so long.
+    InTime(PartitionName, Duration),
 }
 
 /// A field and its value.
 pub(crate) type Element = (Vec<u8>, Vec<u8>);
 
 type Call = Box<dyn FnOnce(&mut Agent) + Send>;
+/// What is told goes there, from the agent's thread and the watcher's.
+type Reporter = Arc<Mutex<Box<dyn FnMut(Report) + Send>>>;
+
+fn tell(reporter: &Reporter, report: Report) {
+    let mut reporter = reporter.lock().unwrap_or_else(|held| held.into_inner());
+    (*reporter)(report);
+}
 
 /// A store that is open: its agent runs until the last handle is gone and the workers' partitions are.
 #[derive(Clone)]
@@ -142,7 +162,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts the agent of a store. `report` is called from its thread. Calls that wait for the store do so for `patience`.
+    /// Starts the agent of a store. `report` is called from its threads. Calls that wait for the store do so for `patience`.
     pub fn start(
         driver: Box<dyn Driver>,
         patience: Duration,
@@ -150,18 +170,33 @@ impl Store {
     ) -> std::io::Result<(Self, Agency)> {
         let (calls, incoming) = channel();
         let shared = Arc::new(Shared::default());
+        let report: Reporter = Arc::new(Mutex::new(Box::new(report)));
+        let (watched, teller) = (Arc::clone(&shared), Arc::clone(&report));
         let agent = Agent {
             driver,
             incoming,
             partitions: Vec::new(),
             next: 0,
             shared: Arc::clone(&shared),
-            report: Box::new(report),
+            report,
             outage: None,
             looked: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("store".into());
         let thread = thread.spawn(move || agent.run())?;
+        let watcher = std::thread::Builder::new().name("store watcher".into());
+        let watcher = watcher.spawn(move || {
+            let mut is_over = false;
+            while !is_over {
+                is_over = watched.ending.load(Ordering::Acquire);
+                for report in watched.watcher.look() {
+                    tell(&teller, report);
+                }
+                if !is_over {
+                    std::thread::park_timeout(late::LOOK);
+                }
+            }
+        })?;
         let store = Store {
             calls,
             agent: thread.thread().clone(),
@@ -171,6 +206,7 @@ impl Store {
         let agency = Agency {
             shared: Arc::clone(&store.shared),
             thread: Some(thread),
+            watcher: Some(watcher),
         };
         Ok((store, agency))
     }
@@ -240,6 +276,11 @@ impl Store {
         })
     }
 
+    /// Has the ages of a partition's changes watched.
+    pub(crate) fn watch(&self, name: &PartitionName) -> Arc<Oldest> {
+        self.shared.watcher.watch(name)
+    }
+
     pub(crate) fn load(
         &self,
         partition: u64,
@@ -273,6 +314,7 @@ pub(crate) fn elements(driver: &mut dyn Driver, variable: &VariableName) -> Resu
 pub struct Agency {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<u64>>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 impl Agency {
@@ -283,6 +325,10 @@ impl Agency {
 
     fn stop(&mut self) -> u64 {
         self.shared.ending.store(true, Ordering::Release);
+        if let Some(watcher) = self.watcher.take() {
+            watcher.thread().unpark();
+            let _ = watcher.join();
+        }
         let Some(thread) = self.thread.take() else {
             return 0;
         };
@@ -323,7 +369,7 @@ struct Agent {
     partitions: Vec<Client>,
     next: u64,
     shared: Arc<Shared>,
-    report: Box<dyn FnMut(Report) + Send>,
+    report: Reporter,
     outage: Option<Outage>,
     looked: Instant,
 }
@@ -394,7 +440,7 @@ impl Agent {
             Ok(()) => {
                 if let Some(outage) = self.outage.take() {
                     self.shared.failing.store(false, Ordering::Relaxed);
-                    (self.report)(Report::Again(outage.since.elapsed()));
+                    tell(&self.report, Report::Again(outage.since.elapsed()));
                 }
             }
             Err(failure) => {
@@ -415,7 +461,7 @@ impl Agent {
                             wait: RETRY_FIRST,
                             next: now + RETRY_FIRST,
                         });
-                        (self.report)(Report::Failing(failure));
+                        tell(&self.report, Report::Failing(failure));
                     }
                 }
             }
@@ -507,7 +553,7 @@ impl Agent {
             Outcome::Fenced => {
                 if !client.fenced {
                     client.fenced = true;
-                    (self.report)(Report::Fenced(client.name.clone()));
+                    tell(&self.report, Report::Fenced(client.name.clone()));
                 }
             }
             // The worker sends it again, with all the rest.
@@ -531,7 +577,7 @@ impl Agent {
         match self.driver.restore(&client.name, version)? {
             Outcome::Fenced => client.fenced = true,
             Outcome::Stored | Outcome::Forgotten => {
-                (self.report)(Report::Forgotten(client.name.clone()));
+                tell(&self.report, Report::Forgotten(client.name.clone()));
                 client.stored = sequence;
                 let buffer = if client.held.front().is_some_and(|sent| sent.sequence <= sequence) {
                     client.held.pop_front().map(|sent| sent.buffer)
@@ -560,7 +606,7 @@ impl Agent {
             };
             if has.epoch > ours.epoch {
                 client.fenced = true;
-                (self.report)(Report::Fenced(client.name.clone()));
+                tell(&self.report, Report::Fenced(client.name.clone()));
                 acknowledge(client, ours.sequence, Outcome::Fenced, None);
             } else if has < ours {
                 self.restore(at, ours.sequence)?;

@@ -66,6 +66,7 @@
 //! | the local copy and the store are the model's, when all is stored | `random_calls_equal_a_map_here_and_at_the_store`, the conformance suite |
 //! | a change counts once, whatever is cut or repeated | conformance `ambiguous_batches_count_once`, the fault tests |
 //! | a ticket is over only when the store has its change | `a_ticket_is_woken_once_by_the_acknowledgement_that_it_waits_for`, the agent's tests |
+//! | a merged view counts what instances left that have ended | `a_merged_view_has_the_whole_function_as_instances_come_and_go` |
 //! | two names have two keys | `any_two_names_have_two_keys` |
 //! | nothing is allocated once warm | `changes_allocate_nothing_once_warm` |
 //!
@@ -76,6 +77,7 @@ pub mod agent;
 pub mod batch;
 pub mod driver;
 pub mod drivers;
+mod late;
 pub mod lock;
 pub mod merge;
 pub mod migrate;
@@ -87,7 +89,7 @@ mod uri;
 pub use agent::{Agency, Health, OpenError, Report, Store};
 pub use driver::{Driver, Failure, Outcome, Version};
 pub use lock::Lock;
-pub use merge::Cycle;
+pub use merge::{Cycle, Merges};
 pub use mirror::Mirror;
 pub use name::{Kind, PartitionName, VariableName};
 pub use partition::{Defaults, Partition, Stores};

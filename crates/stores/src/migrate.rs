@@ -18,7 +18,7 @@ use crate::agent::elements;
 use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Version};
 use crate::name::{Kind, PartitionName, VariableName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 use variables::buffer::Buffer;
 use variables::decoded;
@@ -59,6 +59,68 @@ pub fn inspect(driver: &mut dyn Driver) -> Result<Vec<Found>, Failure> {
         all.push(found);
     }
     Ok(all)
+}
+
+/// What a store has of a function's variable, over all runtimes and members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// The function.
+    pub function: String,
+    /// The variable's kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// How many runtimes and members have a part of it, or had when they ended.
+    pub parts: u64,
+    /// How many different keys; in a list, positions of any part.
+    pub elements: u64,
+    /// The sum of its counters, of a counter or a map of counters.
+    pub sum: Option<i64>,
+}
+
+/// Every variable that a store has, merged over the partitions of its function, in the order of names.
+pub fn inspect_merged(driver: &mut dyn Driver) -> Result<Vec<Whole>, Failure> {
+    let mut wholes: BTreeMap<(String, Kind, String), Whole> = BTreeMap::new();
+    let mut names = driver.variables()?;
+    names.sort_by(|a, b| whole_name(a).cmp(&whole_name(b)));
+    let mut keys: HashSet<Vec<u8>> = HashSet::new();
+    let mut last = None;
+    for variable in names {
+        let whole = whole_name(&variable);
+        if last.as_ref() != Some(&whole) {
+            keys.clear();
+            last = Some(whole.clone());
+        }
+        let counts = matches!(variable.kind(), Kind::Counter | Kind::CounterMap);
+        let merged = wholes
+            .entry(whole)
+            .or_insert_with_key(|(function, kind, name)| Whole {
+                function: function.clone(),
+                kind: *kind,
+                name: name.clone(),
+                parts: 0,
+                elements: 0,
+                sum: counts.then_some(0),
+            });
+        merged.parts += 1;
+        let is_list = variable.kind() == Kind::List;
+        driver.load(&variable, &mut |field, value| {
+            if is_list || keys.insert(field.to_vec()) {
+                merged.elements += 1;
+            }
+            let count = decoded::<i64>(value);
+            merged.sum = merged
+                .sum
+                .zip(count)
+                .map(|(sum, count)| sum.saturating_add(count));
+        })?;
+    }
+    Ok(wholes.into_values().collect())
+}
+
+fn whole_name(variable: &VariableName) -> (String, Kind, String) {
+    let function = variable.partition().function().to_owned();
+    (function, variable.kind(), variable.name().to_owned())
 }
 
 /// What was taken over.

@@ -20,6 +20,8 @@
 
 use crate::agent::{Acknowledged, OpenError, Sent, Store};
 use crate::driver::Outcome;
+use crate::late::{Oldest, SAID_NS};
+use crate::merge::{EVERY, Merges};
 use crate::name::PartitionName;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -27,6 +29,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use variables::buffer::Buffer;
+use variables::merged::{Merger, Merging};
 use variables::open::{Claimed, Element, Loader, Source};
 use variables::shelf::Shelf;
 use variables::{BATCHES_MAX, Consistency, Figures, Kind, Variables};
@@ -41,6 +44,9 @@ struct Carrier {
     turn: usize,
     agent: Thread,
     figures: Figures,
+    oldest: Arc<Oldest>,
+    /// When it was last said how old the oldest change is.
+    said: u64,
     /// When it was made, where it has a clock of its own.
     clock: Option<Instant>,
 }
@@ -64,6 +70,12 @@ impl Carrier {
                 shelf.fence();
             }
         }
+    }
+
+    fn say_oldest(&mut self, shelf: &Shelf, now: u64) {
+        self.said = now;
+        // What another process has is told otherwise.
+        self.oldest.say(shelf.oldest().filter(|_| !self.figures.fenced));
     }
 
     fn cut(&mut self, shelf: &Shelf, now: u64) {
@@ -109,6 +121,9 @@ impl variables::open::Carrier for Carrier {
         if shelf.has_changed() && !self.figures.fenced && !self.buffers.is_empty() && shelf.is_due(now) {
             self.cut(shelf, now);
         }
+        if now.abs_diff(self.said) >= SAID_NS {
+            self.say_oldest(shelf, now);
+        }
     }
 
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool {
@@ -116,11 +131,10 @@ impl variables::open::Carrier for Carrier {
         loop {
             let passed = began.elapsed();
             self.step(shelf, now.saturating_add(nanoseconds(passed)));
-            if shelf.is_stored() {
-                return true;
-            }
-            if passed >= patience || self.figures.fenced {
-                return false;
+            let is_stored = shelf.is_stored();
+            if is_stored || passed >= patience || self.figures.fenced {
+                self.say_oldest(shelf, shelf.now());
+                return is_stored;
             }
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -134,10 +148,14 @@ impl variables::open::Carrier for Carrier {
         if self.clock.is_some() || self.figures.fenced {
             return None;
         }
-        let due = shelf.due_at()?;
-        // Where the store has not answered, a look now and then will do.
-        let look = shelf.now().saturating_add(LOOK_NS);
-        Some(if self.buffers.is_empty() { look } else { due })
+        let after = |wait: u64| shelf.now().saturating_add(wait);
+        match shelf.due_at() {
+            // Where the store has not answered, a look now and then will do.
+            Some(_) if self.buffers.is_empty() => Some(after(LOOK_NS)),
+            Some(due) => Some(due),
+            // A store that is late is told, though nothing changes any more.
+            None => (!shelf.is_stored()).then(|| after(SAID_NS)),
+        }
     }
 }
 
@@ -154,6 +172,8 @@ struct Reader {
     /// As the agent numbers it.
     number: u64,
     consistency: Consistency,
+    merges: Merges,
+    merge_every: Option<Duration>,
 }
 
 impl Loader for Reader {
@@ -176,6 +196,13 @@ impl Loader for Reader {
     fn name(&self) -> String {
         self.name.to_string()
     }
+
+    fn merge(&self, merging: Box<dyn Merging>) -> Result<Option<Arc<dyn Merger>>, variables::OpenError> {
+        let taken = self.merges.take(self.name.function(), self.merge_every, merging);
+        let no_thread =
+            |error| variables::OpenError::Store(format!("no thread can be started for merges: {error}"));
+        taken.map(Some).map_err(no_thread)
+    }
 }
 
 /// As a function's opening says it.
@@ -186,12 +213,8 @@ fn told(error: OpenError) -> variables::OpenError {
     }
 }
 
-fn claim(
-    store: &Store,
-    name: PartitionName,
-    consistency: Consistency,
-    has_clock: bool,
-) -> Result<Claimed, OpenError> {
+fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Claimed, OpenError> {
+    let store = &defaults.store;
     let opened = store.open(&name)?;
     let carrier = Carrier {
         batches: opened.batches,
@@ -201,13 +224,17 @@ fn claim(
         turn: 0,
         agent: opened.agent,
         figures: Figures::default(),
+        oldest: store.watch(&name),
+        said: 0,
         clock: has_clock.then(Instant::now),
     };
     let reader = Reader {
         store: store.clone(),
         name,
         number: opened.number,
-        consistency,
+        consistency: defaults.consistency,
+        merges: defaults.merges.clone(),
+        merge_every: defaults.merge_every,
     };
     Ok((Box::new(carrier), Arc::new(reader)))
 }
@@ -231,6 +258,22 @@ pub struct Defaults {
     pub store: Store,
     /// What variables have that leave it to the configuration.
     pub consistency: Consistency,
+    /// Makes merges for the functions of a process that have this store: one for all of them.
+    pub merges: Merges,
+    /// How often; `None`: only when a function asks.
+    pub merge_every: Option<Duration>,
+}
+
+impl Defaults {
+    /// A store whose merges are made as usual.
+    pub fn new(store: Store, consistency: Consistency) -> Self {
+        Defaults {
+            merges: Merges::of(&store),
+            store,
+            consistency,
+            merge_every: Some(EVERY),
+        }
+    }
 }
 
 impl Source for Stores {
@@ -241,7 +284,7 @@ impl Source for Stores {
         };
         let claim = |defaults: &Defaults| {
             let name = PartitionName::new(function, self.member.clone(), runtime)?;
-            claim(&defaults.store, name, defaults.consistency, self.has_clock)
+            claim(defaults, name, self.has_clock)
         };
         defaults.map(claim).transpose().map_err(told)
     }
@@ -256,7 +299,8 @@ pub struct Partition {
 impl Partition {
     /// Claims the partition's identity at the store: from now on no other instance that has it writes. Waits for the store.
     pub fn open(store: &Store, name: PartitionName) -> Result<Self, OpenError> {
-        let (carrier, reader) = claim(store, name.clone(), Consistency::USUAL, false)?;
+        let defaults = Defaults::new(store.clone(), Consistency::USUAL);
+        let (carrier, reader) = claim(&defaults, name.clone(), false)?;
         Ok(Partition {
             name,
             variables: Variables::claimed(carrier, reader),

@@ -1,7 +1,11 @@
 //! Variables on a store in memory: what is there after a restart, against models.
 
+use flowkeep_stores::batch::Batch;
+use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
-use flowkeep_stores::{Consistency, Options, Partition, PartitionName, Refusal, Store};
+use flowkeep_stores::{
+    Consistency, Failure, Options, Outcome, Partition, PartitionName, Refusal, Store, VariableName, Version,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -335,7 +339,7 @@ fn a_change_is_dated_by_the_step_that_makes_it() {
     let stores = Stores {
         member: String::new(),
         has_clock: false,
-        usual: Some(Defaults { store, consistency }),
+        usual: Some(Defaults::new(store, consistency)),
         functions: Default::default(),
     };
     let mut variables = Keeper::of(Box::new(stores)).begin("f", 0);
@@ -358,4 +362,229 @@ fn a_change_is_dated_by_the_step_that_makes_it() {
         "{:?}",
         figures.ages.max_ns()
     );
+}
+
+/// Steps a function's variables until the store has them.
+fn settle(worker: &mut variables::open::WorkerVariables, at: u64) {
+    worker.begin(at);
+    worker.step(at + 1000);
+    assert!(worker.finish(PATIENCE));
+}
+
+/// Merged views of two runtimes, on demand: each has what both counted, and what a runtime left that has ended.
+#[test]
+fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
+    use flowkeep_stores::{Defaults, Stores};
+    use variables::merged::Answer;
+    use variables::open::{Keeper, WorkerVariables};
+    let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
+    let on_demand = Defaults {
+        merge_every: None,
+        ..Defaults::new(store, Consistency::Through)
+    };
+    let stores = Stores {
+        member: String::new(),
+        has_clock: false,
+        usual: Some(on_demand),
+        functions: Default::default(),
+    };
+    let keeper = Keeper::of(Box::new(stores));
+    let begin = |runtime: u32| {
+        let mut variables = keeper.begin("f", runtime);
+        let counter = variables.counter("n", small()).unwrap();
+        let counts = variables.counter_map::<u8>("c", small()).unwrap();
+        let (whole, wholes) = (
+            variables.merged_counter("n").unwrap(),
+            variables.merged_counter_map::<u8>("c").unwrap(),
+        );
+        let mut worker = WorkerVariables::default();
+        worker.take(0, variables);
+        (worker, counter, counts, whole, wholes)
+    };
+    let answered = |asked: &dyn Answer| {
+        let until = std::time::Instant::now() + PATIENCE;
+        while asked.state().is_none() {
+            assert!(std::time::Instant::now() < until, "no answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        asked.state().unwrap()
+    };
+    let (mut first, n, c, whole, wholes) = begin(0);
+    // Nothing was asked for.
+    assert_eq!((whole.get(), whole.age()), (None, None));
+    let (mut second, other_n, other_c, other_whole, _) = begin(1);
+    n.add(3);
+    other_n.add(4);
+    c.add(&1, 5).unwrap();
+    other_c.add(&1, 6).unwrap();
+    other_c.add(&2, 7).unwrap();
+    settle(&mut first, 1_000_000);
+    settle(&mut second, 1_000_000);
+    for view in [&whole, &other_whole] {
+        assert_eq!(answered(&view.ask()), Ok(()));
+        assert_eq!(view.get(), Some(7));
+        assert!(view.age().unwrap() < PATIENCE);
+    }
+    assert_eq!(answered(&wholes.ask()), Ok(()));
+    let sums = wholes.get().unwrap();
+    assert_eq!((sums[&1], sums[&2], sums.len()), (11, 7, 2));
+    // One ends, another comes.
+    drop((second, other_n, other_c, other_whole));
+    let (mut third, third_n, _, _, _) = begin(7);
+    third_n.add(100);
+    settle(&mut third, 1_000_000);
+    assert_eq!(whole.get(), Some(7), "nothing was asked for");
+    assert_eq!(answered(&whole.ask()), Ok(()));
+    assert_eq!(whole.get(), Some(107));
+    // One that comes again finds its part, and adds nothing twice.
+    let (_second, other_n, _, _, _) = begin(1);
+    assert_eq!(other_n.get(), 4);
+    assert_eq!(answered(&whole.ask()), Ok(()));
+    assert_eq!(whole.get(), Some(107));
+}
+
+/// On a cycle; a variable that has another type at the store is answered with an error.
+#[test]
+fn a_merged_view_is_made_on_its_cycle_and_refuses_another_type() {
+    use flowkeep_stores::{Defaults, Stores};
+    use variables::merged::{Answer, Unmerged};
+    use variables::open::{Keeper, WorkerVariables};
+    let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
+    let often = Defaults {
+        merge_every: Some(Duration::from_millis(5)),
+        ..Defaults::new(store, Consistency::Through)
+    };
+    let stores = Stores {
+        member: String::new(),
+        has_clock: false,
+        usual: Some(often),
+        functions: Default::default(),
+    };
+    let mut variables = Keeper::of(Box::new(stores)).begin("f", 0);
+    let counter = variables.counter("n", small()).unwrap();
+    let names = variables.set::<String>("s", small()).unwrap();
+    let whole = variables.merged_counter("n").unwrap();
+    let wrong = variables.merged_set::<u64>("s").unwrap();
+    let mut worker = WorkerVariables::default();
+    worker.take(0, variables);
+    names.insert(&"x".repeat(3)).unwrap();
+    for sum in 1..=3 {
+        counter.add(1);
+        settle(&mut worker, sum * 1_000_000);
+        let until = std::time::Instant::now() + PATIENCE;
+        while whole.get() != Some(sum as i64) {
+            assert!(std::time::Instant::now() < until, "{:?}", whole.get());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let asked = wrong.ask();
+    let until = std::time::Instant::now() + PATIENCE;
+    while asked.state().is_none() {
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((asked.state(), wrong.get()), (Some(Err(Unmerged)), None));
+}
+
+/// A store in memory that takes no batch while it is stalled.
+struct Stalling(Memory, std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl flowkeep_stores::Driver for Stalling {
+    fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
+        self.0.claim(partition, at_least)
+    }
+    fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure> {
+        self.0.version(partition)
+    }
+    fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
+        self.0.restore(partition, version)
+    }
+    fn write(&mut self, batches: &[Batch<'_>], outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
+        while self.1.load(std::sync::atomic::Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.0.write(batches, outcomes)
+    }
+    fn load(
+        &mut self,
+        variable: &VariableName,
+        element: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), Failure> {
+        self.0.load(variable, element)
+    }
+    fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure> {
+        self.0.partitions(function)
+    }
+    fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
+        self.0.variables()
+    }
+    fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        self.0.record(name)
+    }
+    fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {
+        self.0.swap(name, expected, new)
+    }
+}
+
+/// A store that stalls is told once, though its agent waits for it; so is its end. Figures say how long changes wait meanwhile.
+#[test]
+fn a_store_that_is_late_is_told_and_its_interval_is_as_long_as_it_has_become() {
+    use flowkeep_stores::Report;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const MS: u64 = 1_000_000;
+    let stalls = std::sync::Arc::new(AtomicBool::new(false));
+    let driver = Stalling(Memory::default(), std::sync::Arc::clone(&stalls));
+    let (told, reports) = std::sync::mpsc::channel();
+    let report = move |report| drop(told.send(report));
+    let (store, _agency) = Store::start(Box::new(driver), PATIENCE, report).unwrap();
+    let partition = PartitionName::new("f", "m", 0).unwrap();
+    let mut f = Partition::open(&store, partition.clone()).unwrap();
+    let behind = Options {
+        capacity: 16,
+        consistency: Consistency::Behind {
+            interval_ns: MS,
+            bound_ns: 100 * MS,
+        },
+    };
+    let counter = f.counter("n", behind).unwrap();
+    // Changes that are rare are collected no longer than the interval.
+    for round in 1..=3 {
+        f.step(round * 1000 * MS);
+        counter.add(1);
+        f.step(round * 1000 * MS);
+        assert!(f.finish(PATIENCE));
+    }
+    let figures = f.figures();
+    assert!(figures.interval_ns <= MS, "{}", figures.interval_ns);
+    assert_eq!((figures.interval_set_ns, figures.bound_ns), (MS, 100 * MS));
+    assert!(!figures.late && figures.oldest_ns == 0);
+    stalls.store(true, Ordering::Relaxed);
+    for step in 0..200 {
+        f.step((5000 + step) * MS);
+        counter.add(1);
+        f.step((5000 + step) * MS);
+    }
+    let figures = f.figures();
+    assert!(figures.late && figures.oldest_ns > 190 * MS, "{figures:?}");
+    // Two batches are out; the rest is being collected.
+    assert!(figures.interval_ns > 150 * MS, "{figures:?}");
+    match reports.recv_timeout(PATIENCE).unwrap() {
+        Report::Late {
+            partition: of,
+            age,
+            bound,
+        } => assert!(of == partition && bound == Duration::from_nanos(100 * MS) && age > bound),
+        other => panic!("{other:?}"),
+    }
+    stalls.store(false, Ordering::Relaxed);
+    assert!(f.finish(PATIENCE));
+    let in_time = reports.recv_timeout(PATIENCE).unwrap();
+    assert!(matches!(in_time, Report::InTime(of, _) if of == partition));
+    // The stretched interval is that of the last batch until the next.
+    f.step(9000 * MS);
+    counter.add(1);
+    f.step(9000 * MS);
+    assert!(f.figures().interval_ns <= MS);
+    assert!(f.finish(PATIENCE));
+    assert!(reports.try_recv().is_err());
 }

@@ -80,9 +80,15 @@ pub struct Figures {
     pub unwritable: u64,
     /// The age of the oldest change of each variable in each batch, when the store had it.
     pub ages: Ages,
-    /// How long it last was between two batches of a variable that had changes, in nanoseconds: the interval, or more where the
-    /// store cannot keep up.
+    /// How long changes were collected before the last batch, in nanoseconds, or are being collected now where that is longer: the
+    /// interval, or more where the store cannot keep up.
     pub interval_ns: u64,
+    /// The shortest interval that a variable in the store has.
+    pub interval_set_ns: u64,
+    /// How old the oldest change is that the store does not have; 0 where it has all.
+    pub oldest_ns: u64,
+    /// The shortest bound that a variable in the store has.
+    pub bound_ns: u64,
     /// Whether some change is older than its variable's bound, and not stored.
     pub late: bool,
     /// Whether another instance has claimed the partition.

@@ -23,6 +23,7 @@
 
 use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
+use crate::merged::{Merger, Merging};
 use crate::shelf::{Consistency, Inner, Options, Shelf, Ship};
 use crate::table::{Counter, CounterMap, List, Map, Set, Slot, Timers, Value};
 use crate::{Kind, decoded};
@@ -86,6 +87,11 @@ pub trait Loader: Send + Sync {
     fn consistency(&self) -> Consistency;
     /// The partition as messages name it.
     fn name(&self) -> String;
+    /// Has a merge of the whole function's variable made, on a cycle and when it is asked for. `None`: there are no merges here.
+    fn merge(&self, merging: Box<dyn Merging>) -> Result<Option<Arc<dyn Merger>>, OpenError> {
+        drop(merging);
+        Ok(None)
+    }
 }
 
 /// Where partitions come from: a store.
@@ -107,8 +113,8 @@ struct Entry {
 }
 
 /// Which variables a partition has. Of the control side; the worker looks into it when it adopts.
-struct Book {
-    loader: Option<Arc<dyn Loader>>,
+pub(crate) struct Book {
+    pub(crate) loader: Option<Arc<dyn Loader>>,
     /// Whether a worker has the partition.
     is_there: AtomicBool,
     entries: Mutex<Vec<Entry>>,
@@ -325,20 +331,25 @@ impl Variables {
         }
     }
 
+    /// The partition's, which is claimed where none has been.
+    pub(crate) fn book(&mut self) -> Result<Arc<Book>, OpenError> {
+        if self.follows.is_none() && self.begun.is_none() {
+            self.begun = Some(self.keeper.claim(&self.function, self.runtime)?);
+        }
+        match (&self.begun, &self.follows) {
+            (Some(partition), _) => Ok(Arc::clone(&partition.book)),
+            (None, Some((book, _))) => Ok(Arc::clone(book)),
+            (None, None) => Err(OpenError::Many),
+        }
+    }
+
     pub(crate) fn open<K: Key, V: Stored>(
         &mut self,
         kind: Kind,
         name: &str,
         options: Options,
     ) -> Result<Rc<Slot<K, V>>, OpenError> {
-        if self.follows.is_none() && self.begun.is_none() {
-            self.begun = Some(self.keeper.claim(&self.function, self.runtime)?);
-        }
-        let book = match (&self.begun, &self.follows) {
-            (Some(partition), _) => Arc::clone(&partition.book),
-            (None, Some((book, _))) => Arc::clone(book),
-            (None, None) => return Err(OpenError::Many),
-        };
+        let book = self.book()?;
         let shown = || match &book.loader {
             Some(loader) => alloc::format!("{}@{kind}@{name}", loader.name()),
             None => alloc::format!("{kind} `{name}`"),

@@ -138,7 +138,7 @@ impl<K: Key, V: Stored> Inner<K, V> {
         self.consistency.set(consistency);
     }
 
-    fn waits_since(&self) -> Option<u64> {
+    fn first_waiting(&self) -> Option<u64> {
         self.cells.try_borrow().ok()?.waits_since()
     }
 }
@@ -148,12 +148,15 @@ pub(crate) trait Ship: Any {
     fn any(self: Rc<Self>) -> Rc<dyn Any>;
     fn is_due(&self, now: u64) -> bool;
     fn waits(&self) -> bool;
-    /// Writes what waits into a batch; answers how long it has been since the last one.
+    /// Writes what waits into a batch; answers how long that was collected.
     fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64>;
     fn acknowledge(&self, sequence: u64) -> Option<u64>;
     fn spoil(&self);
     fn fence(&self);
-    fn is_late(&self, now: u64) -> bool;
+    /// Since when the store lacks a change.
+    fn oldest(&self) -> Option<u64>;
+    fn consistency(&self) -> Consistency;
+    fn waits_since(&self) -> Option<u64>;
     fn unwritable(&self) -> u64;
     fn is_stored(&self) -> bool;
     fn due_at(&self) -> Option<u64>;
@@ -174,7 +177,7 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
     }
 
     fn waits(&self) -> bool {
-        !self.is_local() && self.waits_since().is_some()
+        self.waits_since().is_some()
     }
 
     fn ship(&self, now: u64, sequence: u64, into: &mut Buffer) -> Option<u64> {
@@ -191,17 +194,13 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
             return None;
         }
         self.progress.send(sequence, number, since);
-        // Before the first batch, changes were collected since the first of them.
-        let before = match self.cut.replace(now) {
-            0 => since,
-            before => before,
-        };
-        Some(now.saturating_sub(before))
+        self.cut.set(now);
+        Some(now.saturating_sub(since))
     }
 
     fn acknowledge(&self, sequence: u64) -> Option<u64> {
         let since = self.progress.acknowledge(sequence);
-        if self.waits_since().is_none() {
+        if self.first_waiting().is_none() {
             self.progress.nothing_to_send();
         }
         since
@@ -219,9 +218,16 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
         self.progress.fence();
     }
 
-    fn is_late(&self, now: u64) -> bool {
-        let oldest = self.progress.sent_since().or(self.waits_since());
-        oldest.is_some_and(|since| now.saturating_sub(since) > self.consistency.get().bound_ns())
+    fn oldest(&self) -> Option<u64> {
+        self.progress.sent_since().or(self.waits_since())
+    }
+
+    fn consistency(&self) -> Consistency {
+        self.consistency.get()
+    }
+
+    fn waits_since(&self) -> Option<u64> {
+        self.first_waiting().filter(|_| !self.is_local())
     }
 
     fn unwritable(&self) -> u64 {
@@ -349,10 +355,33 @@ impl Shelf {
         self.all().all(|variable| variable.is_stored())
     }
 
+    /// How old the oldest change of a variable is that the store does not have, and that variable's bound: of the variable that is
+    /// furthest beyond its bound, or nearest to it.
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        let now = self.now();
+        let ages = self.all().filter_map(|variable| {
+            let age = now.saturating_sub(variable.oldest()?);
+            Some((age, variable.consistency().bound_ns()))
+        });
+        ages.max_by_key(|(age, bound)| i128::from(*age) - i128::from(*bound))
+    }
+
+    fn kept(&self) -> impl Iterator<Item = Consistency> {
+        let all = self.all().map(|variable| variable.consistency());
+        all.filter(|consistency| *consistency != Consistency::Local)
+    }
+
     /// Adds what only the variables know.
     pub fn complete(&self, figures: Figures) -> Figures {
+        let now = self.now();
+        let since = |times: &mut dyn Iterator<Item = u64>| times.min().map_or(0, |at| now.saturating_sub(at));
+        let collected = since(&mut self.all().filter_map(|variable| variable.waits_since()));
         Figures {
-            late: self.all().any(|variable| variable.is_late(self.now())),
+            late: self.oldest().is_some_and(|(age, bound)| age > bound),
+            interval_ns: figures.interval_ns.max(collected),
+            interval_set_ns: self.kept().map(Consistency::interval_ns).min().unwrap_or(0),
+            oldest_ns: since(&mut self.all().filter_map(|variable| variable.oldest())),
+            bound_ns: self.kept().map(Consistency::bound_ns).min().unwrap_or(0),
             unwritable: self.all().map(|variable| variable.unwritable()).sum(),
             ..figures
         }

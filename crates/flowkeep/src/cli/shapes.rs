@@ -35,6 +35,7 @@ const SHAPES: &[Named] = &[
     named::<report::Status>(),
     named::<asking::Stopping>(),
     named::<store::job::Stored>(),
+    named::<store::job::StoredMerged>(),
     named::<top::Rates>(),
 ];
 

@@ -12,15 +12,20 @@ pub(super) enum StoreVerb {
     /// List the variables that a store has
     #[command(after_help = "\
 A line for each variable: function, member, runtime, kind and name; how many elements it has; of counters their sum. A file is of one process: end \
-Flowkeep first, to look into a `redb:` store.
+Flowkeep first, to look into a `redb:` store. With --merged a line for each variable of a function, over all its runtimes and members, those that have \
+ended too: how many parts it has, how many different keys or elements, and of counters the sum.
 
 Examples:
   flowkeep store inspect redis://127.0.0.1
+  flowkeep store inspect redis://127.0.0.1 --merged
   flowkeep store inspect redb:variables.redb --json")]
     Inspect {
         /// The store
         #[arg(value_name = "URI")]
         uri: String,
+        /// Merge the parts that runtimes and members have of a variable
+        #[arg(long)]
+        merged: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -48,7 +53,7 @@ Examples:
 
 pub(super) fn store(verb: &StoreVerb, out: &mut dyn Write) -> Result<(), Failure> {
     let done = match verb {
-        StoreVerb::Inspect { uri, json } => job::show(uri, *json, out),
+        StoreVerb::Inspect { uri, merged, json } => job::show(uri, *merged, *json, out),
         StoreVerb::Migrate { from, to, follow } => job::take_over(from, to, *follow, out),
     };
     done.map_err(|failure| Failure::failed(failure.to_string()))

@@ -24,6 +24,8 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
+use stores::merge::EVERY;
 
 /// Where functions' variables are kept beyond the process. Without a `uri` they are not.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
@@ -41,6 +43,9 @@ pub struct Store {
     /// How old a change may become before it is told as late, up to `"1h"`. Default `"1s"`.
     #[schemars(with = "Option<String>", example = &"1s")]
     pub bound: Option<Interval>,
+    /// How often merged views of functions' variables are made, up to `"1h"`. `"0s"`: only when a function asks. Default `"1s"`.
+    #[schemars(with = "Option<String>", example = &"10s")]
+    pub merge: Option<Interval>,
     /// What is otherwise for one function, by the name that chains use.
     pub function: BTreeMap<String, FunctionStore>,
 }
@@ -61,6 +66,9 @@ pub struct FunctionStore {
     /// Its own bound.
     #[schemars(with = "Option<String>", example = &"5s")]
     pub bound: Option<Interval>,
+    /// How often its merged views are made.
+    #[schemars(with = "Option<String>", example = &"1m")]
+    pub merge: Option<Interval>,
 }
 
 /// The URI of a store, or `none`.
@@ -141,6 +149,14 @@ impl Store {
             None => self.mirror.as_ref(),
         };
         own.and_then(|own| own.mirror.as_ref()).or(usual)?.secret()
+    }
+
+    /// How often a function's merged views are made; `None`: when it asks.
+    pub fn merge_of(&self, function: &str) -> Option<Duration> {
+        let own = self.function.get(function).and_then(|own| own.merge);
+        let every = own.or(self.merge);
+        let every = every.map_or(EVERY, |every| Duration::from_nanos(every.0));
+        (!every.is_zero()).then_some(every)
     }
 
     fn times(&self, own: Option<&FunctionStore>) -> (u64, u64) {

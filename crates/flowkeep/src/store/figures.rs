@@ -106,6 +106,18 @@ pub struct VariablesStatus {
     pub age_p99_seconds: f64,
     /// The longest.
     pub age_max_seconds: f64,
+    /// How old changes may become, in seconds: the shortest bound of these variables.
+    #[serde(default)]
+    pub bound_seconds: f64,
+    /// How old the oldest change is that the store does not have.
+    #[serde(default)]
+    pub waiting_seconds: f64,
+    /// How long changes are collected: the interval, or more where the store cannot keep up.
+    #[serde(default)]
+    pub interval_seconds: f64,
+    /// How long they are to be collected.
+    #[serde(default)]
+    pub interval_set_seconds: f64,
     /// Whether some change is older than the bound, and not at the store.
     pub late: bool,
     /// Whether another process has claimed them.
@@ -127,6 +139,10 @@ impl VariablesStatus {
             age_p50_seconds: seconds(figures.ages.percentile_ns(50)),
             age_p99_seconds: seconds(figures.ages.percentile_ns(99)),
             age_max_seconds: seconds(figures.ages.max_ns()),
+            bound_seconds: seconds(figures.bound_ns),
+            waiting_seconds: seconds(figures.oldest_ns),
+            interval_seconds: seconds(figures.interval_ns),
+            interval_set_seconds: seconds(figures.interval_set_ns),
             late: figures.late,
             fenced: figures.fenced,
         }
@@ -195,6 +211,33 @@ pub(crate) fn metrics(text: &mut Text, stores: &[StoreStatus], variables: &[Vari
             ];
             metric.sample(&labels, age);
         }
+    }
+    type Seconds = fn(&VariablesStatus) -> f64;
+    let times: [(&'static str, &str, Seconds); 4] = [
+        (
+            "variable_waiting_seconds",
+            "How old the oldest change is that a store does not have.",
+            |v| v.waiting_seconds,
+        ),
+        (
+            "variable_bound_seconds",
+            "How old changes of variables may become.",
+            |v| v.bound_seconds,
+        ),
+        (
+            "variable_interval_seconds",
+            "How long changes are collected; longer than set where a store cannot keep up.",
+            |v| v.interval_seconds,
+        ),
+        (
+            "variable_interval_set_seconds",
+            "How long changes are to be collected.",
+            |v| v.interval_set_seconds,
+        ),
+    ];
+    for (name, help, time) in times {
+        let mut metric = text.gauge(name, help);
+        each(variables, |labels, of| metric.sample(labels, time(of)));
     }
     let mut metric = text.gauge("variables_late", "Whether a change is older than its bound.");
     each(variables, |labels, of| metric.sample(labels, u8::from(of.late)));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
 use stores::Failure;
-use stores::migrate::{Follower, Found, inspect, migrate};
+use stores::migrate::{Follower, Found, Whole, inspect, inspect_merged, migrate};
 
 /// How long between two copies of what has changed.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -53,47 +53,110 @@ impl From<Found> for Row {
     }
 }
 
+#[derive(Serialize, JsonSchema)]
+struct MergedRow {
+    function: String,
+    kind: String,
+    name: String,
+    /// How many runtimes and members have a part of it, or had when they ended.
+    parts: u64,
+    elements: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<i64>,
+}
+
+/// What is in a store, each variable over all runtimes and members.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct StoredMerged {
+    /// Each variable of each function.
+    variables: Vec<MergedRow>,
+}
+
+impl Shape for StoredMerged {
+    const NAME: &'static str = "store-merged";
+}
+
+impl From<Whole> for MergedRow {
+    fn from(whole: Whole) -> Self {
+        MergedRow {
+            function: whole.function,
+            kind: whole.kind.to_string(),
+            name: whole.name,
+            parts: whole.parts,
+            elements: whole.elements,
+            sum: whole.sum,
+        }
+    }
+}
+
 /// Prints what a store has, a line for each variable, or JSON.
-pub fn show(uri: &str, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let rows: Vec<Row> = inspect(driver(uri)?.as_mut())?
-        .into_iter()
-        .map(Row::from)
-        .collect();
-    let text = if json {
-        shape::object(&Stored { variables: rows }).to_string()
-    } else {
-        table(&rows)
+pub fn show(uri: &str, merged: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut driver = driver(uri)?;
+    let text = match merged {
+        true => {
+            let found = inspect_merged(driver.as_mut())?;
+            let rows: Vec<MergedRow> = found.into_iter().map(MergedRow::from).collect();
+            match json {
+                true => shape::object(&StoredMerged { variables: rows }).to_string(),
+                false => merged_table(&rows),
+            }
+        }
+        false => {
+            let found = inspect(driver.as_mut())?;
+            let rows: Vec<Row> = found.into_iter().map(Row::from).collect();
+            match json {
+                true => shape::object(&Stored { variables: rows }).to_string(),
+                false => table(&rows),
+            }
+        }
     };
     writeln!(out, "{}", text.trim_end()).map_err(|error| Failure::new(uri, error.to_string(), ""))
 }
 
 fn table(rows: &[Row]) -> String {
-    if rows.is_empty() {
-        return "the store has no variables".to_owned();
-    }
-    let mut all = vec![[
-        "VARIABLE".to_owned(),
-        "ELEMENTS".to_owned(),
-        "BYTES".to_owned(),
-        "SUM".to_owned(),
-    ]];
-    all.extend(rows.iter().map(|row| {
+    let line = |row: &Row| {
+        let Row {
+            function,
+            member,
+            runtime,
+            kind,
+            name,
+            ..
+        } = row;
         [
-            format!(
-                "{}@{}@{}@{}@{}",
-                row.function, row.member, row.runtime, row.kind, row.name
-            ),
+            format!("{function}@{member}@{runtime}@{kind}@{name}"),
             row.elements.to_string(),
             row.bytes.to_string(),
             row.sum.map_or_else(String::new, |sum| sum.to_string()),
         ]
-    }));
+    };
+    aligned(["VARIABLE", "ELEMENTS", "BYTES", "SUM"], rows.iter().map(line))
+}
+
+fn merged_table(rows: &[MergedRow]) -> String {
+    let line = |row: &MergedRow| {
+        [
+            format!("{}@{}@{}", row.function, row.kind, row.name),
+            row.parts.to_string(),
+            row.elements.to_string(),
+            row.sum.map_or_else(String::new, |sum| sum.to_string()),
+        ]
+    };
+    aligned(["VARIABLE", "PARTS", "ELEMENTS", "SUM"], rows.iter().map(line))
+}
+
+fn aligned(heads: [&str; 4], rows: impl ExactSizeIterator<Item = [String; 4]>) -> String {
+    if rows.len() == 0 {
+        return "the store has no variables".to_owned();
+    }
+    let mut all = vec![heads.map(str::to_owned)];
+    all.extend(rows);
     let width = |at: usize| all.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; 4] = std::array::from_fn(width);
     let mut text = String::new();
-    for [name, elements, bytes, sum] in &all {
+    for [name, second, third, sum] in &all {
         let line = format!(
-            "{name:<0$}  {elements:>1$}  {bytes:>2$}  {sum:>3$}",
+            "{name:<0$}  {second:>1$}  {third:>2$}  {sum:>3$}",
             widths[0], widths[1], widths[2], widths[3]
         );
         text += line.trim_end();

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stores::mirror::{Told, Watch};
-use stores::{Agency, Defaults, Driver, Failure, Mirror, Report, Store, Stores};
+use stores::{Agency, Defaults, Driver, Failure, Merges, Mirror, Report, Store, Stores};
 
 /// How long a start, or a changed configuration, waits for a store.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ pub(crate) fn open(
     reports: &Reports,
 ) -> Result<Opened, Failure> {
     let mut opened = Opened::default();
-    let mut by_uri: BTreeMap<(&str, Option<&str>), Store> = BTreeMap::new();
+    let mut by_uri: BTreeMap<(&str, Option<&str>), (Store, Merges)> = BTreeMap::new();
     let mut kept = BTreeMap::new();
     for name in functions {
         let Some((uri, consistency)) = config.of(name) else {
@@ -59,8 +59,8 @@ pub(crate) fn open(
             continue;
         };
         let mirror = config.mirror_of(name);
-        let store = match by_uri.get(&(uri, mirror)) {
-            Some(store) => store.clone(),
+        let (store, merges) = match by_uri.get(&(uri, mirror)) {
+            Some(there) => there.clone(),
             None => {
                 let shown = stores::without_secret(uri);
                 let tell = teller(shown.clone(), events.clone(), reports.clone());
@@ -69,11 +69,17 @@ pub(crate) fn open(
                 let (store, agency) = started.map_err(|error| no_thread(&shown, &error))?;
                 opened.stores.push((shown, store.clone(), watch));
                 opened.agencies.push(agency);
-                by_uri.insert((uri, mirror), store.clone());
-                store
+                let merges = Merges::of(&store);
+                by_uri.insert((uri, mirror), (store.clone(), merges.clone()));
+                (store, merges)
             }
         };
-        let defaults = Defaults { store, consistency };
+        let defaults = Defaults {
+            store,
+            consistency,
+            merges,
+            merge_every: config.merge_of(name),
+        };
         kept.insert(name.clone(), Some(defaults));
     }
     if !by_uri.is_empty() {
@@ -159,6 +165,26 @@ fn teller(
             Report::Again(after) => {
                 eprintln!("store {store}: it does what it is asked again, after {after:.1?}");
                 ("store_again", vec![("after", format!("{after:?}"))])
+            }
+            Report::Late {
+                partition,
+                age,
+                bound,
+            } => {
+                eprintln!(
+                    "store {store}: it has not had changes of {partition} for {age:.1?}, and the bound is {bound:.1?}; \
+                     see that it keeps up, or set a longer `bound`"
+                );
+                let age = ("age", format!("{age:?}"));
+                let of = ("partition", partition.to_string());
+                ("variables_late", vec![of, age, ("bound", format!("{bound:?}"))])
+            }
+            Report::InTime(partition, after) => {
+                eprintln!(
+                    "store {store}: it has the changes of {partition} in time again, after {after:.1?}"
+                );
+                let of = ("partition", partition.to_string());
+                ("variables_in_time", vec![of, ("after", format!("{after:?}"))])
             }
             Report::Forgotten(partition) => ("store_forgot", vec![("partition", partition.to_string())]),
             Report::Fenced(partition) => {

@@ -36,6 +36,10 @@ pub struct Config {
     /// Whether a packet waits until the store has its count: synchronous, for what must not be lost. Default `false`.
     #[schemars(example = true)]
     pub wait: bool,
+    /// Whether each runtime has the whole function's counts, too, for the command `merged`: the sums over all runtimes and
+    /// members, as the store has them (`[store] merge`). Default `false`.
+    #[schemars(example = true)]
+    pub merged: bool,
 }
 
 /// The most keys that may be asked for.
@@ -47,6 +51,7 @@ impl Default for Config {
             by: By::Protocol,
             most: 1 << 16,
             wait: false,
+            merged: false,
         }
     }
 }

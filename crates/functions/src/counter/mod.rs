@@ -11,13 +11,16 @@
 //!                                                             └─ wait = true: until the store has it
 //! ```
 //!
+//! With `merged = true` each runtime has the whole function's counts besides, as merged views: the command `merged` shows them, and
+//! how old they are.
+//!
 //! A synchronous packet goes on when the store is heard of ([`NetworkFunction::generation`]); packets of its flow queue behind it, a bounded number of
 //! them. Where the store says that another process has the counts, the packet goes on, and `unstored` counts it.
 //!
 //! Invariants: the counter drops and changes no packet; the runtime drops those that have no room behind one that waits (`waiting_queue_full`) (`moves_change_no_count`); the counts of packets and `uncounted` add up to the packets
 //! (`every_packet_is_counted_once`).
 //!
-//! Not here: how counts get to a store, and merges (`stores`).
+//! Not here: how counts get to a store, and how merges are made (`stores`).
 //!
 //! Source: FlexState, section V.
 
@@ -30,8 +33,10 @@ pub use config::{By, Config};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::IpAddr;
-use nf::variables::{CounterMap, Key, Options, Refusal, Ticket, Variables};
+use nf::variables::merged::Sums;
+use nf::variables::{CounterMap, Key, Merged, Options, Refusal, Ticket, Variables};
 use nf::{ConfigError, Cx, Direction, NetworkFunction, Packet, Side, Verdict, WorkerInfo, network_function};
 use wire::packet::flag;
 
@@ -41,17 +46,32 @@ const LISTED: usize = 1000;
 struct Counts<K> {
     packets: CounterMap<K>,
     bytes: CounterMap<K>,
+    merged: Option<Whole<K>>,
 }
 
-impl<K: Key> Counts<K> {
-    fn open(variables: &mut Variables, by: &str, most: u32) -> Result<Self, ConfigError> {
+/// The whole function's counts.
+struct Whole<K> {
+    packets: Merged<Sums<K>>,
+    bytes: Merged<Sums<K>>,
+}
+
+impl<K: Key + Send + Ord> Counts<K> {
+    fn open(variables: &mut Variables, by: &str, most: u32, merged: bool) -> Result<Self, ConfigError> {
         let options = Options {
             capacity: most as usize,
             ..Options::default()
         };
+        let (packets, bytes) = (format!("packets_by_{by}"), format!("bytes_by_{by}"));
         Ok(Counts {
-            packets: variables.counter_map(&format!("packets_by_{by}"), options)?,
-            bytes: variables.counter_map(&format!("bytes_by_{by}"), options)?,
+            packets: variables.counter_map(&packets, options)?,
+            bytes: variables.counter_map(&bytes, options)?,
+            merged: match merged {
+                true => Some(Whole {
+                    packets: variables.merged_counter_map(&packets)?,
+                    bytes: variables.merged_counter_map(&bytes)?,
+                }),
+                false => None,
+            },
         })
     }
 
@@ -70,6 +90,28 @@ impl<K: Key> Counts<K> {
             }
         });
         table
+    }
+
+    fn merged(&self, shown: impl Fn(&K) -> String) -> Result<String, String> {
+        let merged = self.merged.as_ref();
+        let merged =
+            merged.ok_or("merged counts are not kept; write `merged = true` in the function's table")?;
+        let age = merged.packets.age().ok_or(
+            "the store has made no merge yet; see that `[store]` has a `uri`, and `flowkeep status` for how it does",
+        )?;
+        let mut counts = Vec::new();
+        merged.packets.read(|packets| {
+            counts.extend(packets.iter().map(|(key, count)| (key.clone(), *count)));
+        });
+        counts.sort_unstable();
+        let mut table = format!("merged {} ms ago\ncount\n", age.as_millis());
+        merged.bytes.read(|bytes| {
+            for (key, packets) in counts.iter().take(LISTED) {
+                let bytes = bytes.get(key).copied().unwrap_or(0);
+                table += &format!("{} {packets} {bytes}\n", shown(key));
+            }
+        });
+        Ok(table)
     }
 }
 
@@ -109,8 +151,18 @@ impl NetworkFunction for Counter {
         }
         let kept = match config.by {
             // There are no more protocols than that.
-            By::Protocol => Kept::ByProtocol(Counts::open(variables, "protocol", config.most.min(256))?),
-            By::InsideHost => Kept::ByHost(Counts::open(variables, "inside_host", config.most)?),
+            By::Protocol => Kept::ByProtocol(Counts::open(
+                variables,
+                "protocol",
+                config.most.min(256),
+                config.merged,
+            )?),
+            By::InsideHost => Kept::ByHost(Counts::open(
+                variables,
+                "inside_host",
+                config.most,
+                config.merged,
+            )?),
         };
         Ok(Counter {
             kept,
@@ -146,7 +198,9 @@ impl NetworkFunction for Counter {
         match (words, &self.kept) {
             (["counts"], Kept::ByProtocol(counts)) => Ok(counts.table(ToString::to_string)),
             (["counts"], Kept::ByHost(counts)) => Ok(counts.table(ToString::to_string)),
-            _ => Err("the command is: counts".to_string()),
+            (["merged"], Kept::ByProtocol(counts)) => counts.merged(ToString::to_string),
+            (["merged"], Kept::ByHost(counts)) => counts.merged(ToString::to_string),
+            _ => Err("the commands are: counts, merged".to_string()),
         }
     }
 }

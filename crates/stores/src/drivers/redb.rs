@@ -13,6 +13,8 @@
 //! transaction. Whether the one that failed is in it is not known: the agent repeats its batches, and their versions tell. Another process that had
 //! the file in between has claimed its partitions, so the earlier writer is fenced.
 //!
+//! A file that is not there is made beside its name (`PATH.new`), and gets its name when it is whole.
+//!
 //! A key of a variable has no byte 0, so an element's key has one reading, and a variable's elements are side by side.
 
 use crate::batch::{Batch, Change};
@@ -73,10 +75,45 @@ impl Redb {
     }
 }
 
-/// Opens the file, or makes it, and its tables: a table that is not there cannot be read.
+/// Opens the file, or makes it.
 fn open(path: &Path, name: &str) -> Result<Database, Failure> {
-    let database = Database::create(path).map_err(|error| failed(name, &error.into()))?;
-    let done = transact(&database, |transaction| {
+    let is_there = path.try_exists().unwrap_or(true);
+    let opened = match is_there {
+        true => with_tables(path),
+        false => make(path),
+    };
+    opened.map_err(|error| failed(name, &error))
+}
+
+/// Makes the file under another name, and names it when it is whole: a disk that is full in between leaves nothing behind.
+fn make(path: &Path) -> Result<Database, redb::Error> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let made = with_tables(&beside);
+    if matches!(made, Err(redb::Error::DatabaseAlreadyOpen)) {
+        // It is another process' that is making it.
+        return made;
+    }
+    // Unlike a renaming, this replaces no file that another process has made meanwhile.
+    let named = made.and_then(|database| {
+        std::fs::hard_link(&beside, path).map_err(redb::Error::Io)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = std::fs::File::open(folder.unwrap_or(Path::new(".")));
+        folder
+            .and_then(|folder| folder.sync_all())
+            .map_err(redb::Error::Io)?;
+        Ok(database)
+    });
+    // What is left of a making that failed is of no use.
+    let _ = std::fs::remove_file(&beside);
+    named
+}
+
+/// Opens a file with its tables: a table that is not there cannot be read.
+fn with_tables(path: &Path) -> Result<Database, redb::Error> {
+    let database = Database::create(path)?;
+    transact(&database, |transaction| {
         let (versions, elements) = (
             transaction.open_table(VERSIONS)?,
             transaction.open_table(ELEMENTS)?,
@@ -84,8 +121,8 @@ fn open(path: &Path, name: &str) -> Result<Database, Failure> {
         let records = transaction.open_table(RECORDS)?;
         drop((versions, elements, records));
         Ok(())
-    });
-    done.map_err(|error| failed(name, &error)).map(|()| database)
+    })?;
+    Ok(database)
 }
 
 fn transact<R>(

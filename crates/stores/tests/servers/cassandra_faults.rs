@@ -8,7 +8,7 @@ use flowkeep_stores::drivers::cassandra::{Cassandra, KEY_BYTES_MAX};
 use flowkeep_stores::{Consistency, Driver, Options, Partition, Report};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -124,6 +124,46 @@ fn a_key_that_no_row_takes_is_named_and_one_that_it_takes_is_kept() {
     map.remove(&"x".repeat(KEY_BYTES_MAX)).unwrap();
     let mut next = Partition::open(&store, name(0)).unwrap();
     assert_eq!(next.map::<String, u8>("m", options()).unwrap().len(), 1);
+}
+
+/// A proxy has the node name an earlier version.
+#[test]
+fn a_node_of_an_earlier_version_is_refused_by_name() {
+    let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {
+        return;
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, to) = (listener.local_addr().unwrap().port(), node.port);
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
+            for (from, into, is_answer) in [(&client, &server, false), (&server, &client, true)] {
+                let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 65536];
+                    while let Ok(length @ 1..) = from.read(&mut buffer) {
+                        let bytes = &mut buffer[..length];
+                        for at in 0..length.saturating_sub(3) {
+                            if is_answer && &bytes[at..at + 3] == b"5.0" {
+                                bytes[at..at + 3].copy_from_slice(b"3.1");
+                            }
+                        }
+                        if into.write_all(bytes).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
+    let mut driver =
+        Cassandra::new(&format!("cassandra://127.0.0.1:{port}"), Duration::from_secs(10)).unwrap();
+    let said = driver.claim(&name(0), 1).unwrap_err().to_string();
+    assert!(
+        said.contains("it is Cassandra 3.1") && said.contains("needs Cassandra 5 or later"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -310,10 +310,7 @@ fn keeper(name: &str, is_sync: bool, keeps_flows: bool, place: Place) -> (Keeper
         true => Consistency::Through,
         false => Consistency::USUAL,
     };
-    let defaults = Defaults {
-        store: place.store,
-        consistency,
-    };
+    let defaults = Defaults::new(place.store, consistency);
     let stores = Stores {
         member: name.replace(' ', "-"),
         has_clock: false,

@@ -151,6 +151,7 @@ impl Connected {
             .map_err(|_| "it does not answer".to_owned())
             .and_then(|session| session.map_err(|error| chain(&error)));
         let session = opened.map_err(Trouble::Opening)?;
+        check_version(&session).await?;
         make(&session, address).await?;
         let space = &address.keyspace;
         let prepare = async |text: &str| {
@@ -452,6 +453,37 @@ fn applied(rows: &QueryRowsResult) -> Result<bool, Trouble> {
         Some(Some(CqlValue::Boolean(applied))) => Ok(*applied),
         _ => Err(Trouble::Nonsense),
     }
+}
+
+/// The first version of Cassandra that is served: of an earlier one nothing was tried.
+const VERSION_MIN: u32 = 5;
+
+/// Refuses a Cassandra that is older than [`VERSION_MIN`]. A ScyllaDB names an old Cassandra, and a version of its own.
+async fn check_version(session: &Session) -> Result<(), Trouble> {
+    let ask = async |statement: &str| {
+        let answer = session.query_unpaged(statement, &[]).await?;
+        let rows = answer.into_rows_result().map_err(|_| Trouble::Nonsense)?;
+        let row = rows.single_row::<(String,)>().map_err(|_| Trouble::Nonsense)?;
+        Ok::<_, Trouble>(row.0)
+    };
+    let release = ask("SELECT release_version FROM system.local").await?;
+    let major = release
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
+    if major.is_some_and(|major| major >= VERSION_MIN)
+        || ask("SELECT version FROM system.versions WHERE key = 'local'")
+            .await
+            .is_ok()
+    {
+        return Ok(());
+    }
+    Err(Trouble::Other(
+        format!(
+            "it is Cassandra {release}, and Flowkeep needs Cassandra {VERSION_MIN} or later, or ScyllaDB"
+        ),
+        "name a cluster of such nodes, or upgrade this one; changes wait meanwhile",
+    ))
 }
 
 /// Makes keyspace and tables, where they are not there.

@@ -24,6 +24,9 @@ const REDIRECTIONS: u32 = 2;
 /// How long between two of those, in milliseconds.
 const PAUSE_MS: u64 = 20;
 
+/// The first version that is served: of an earlier one nothing was tried.
+const VERSION_MIN: u32 = 7;
+
 /// Host and port of a node.
 pub type Node = (String, u16);
 
@@ -162,8 +165,9 @@ impl Link {
         let line = match &mut self.line {
             Some(line) => line,
             none => {
-                let line =
-                    connect(&mut self.way, self.patience).map_err(|error| failure(&self.name, &error))?;
+                let made = connect(&mut self.way, self.patience);
+                let mut line = made.map_err(|error| failure(&self.name, &error))?;
+                check_version(&mut line, &self.name)?;
                 none.insert(line)
             }
         };
@@ -183,11 +187,62 @@ impl Link {
     /// An answer that none of ours can get: the connection is worth nothing.
     pub fn nonsense(&mut self) -> Failure {
         self.line = None;
+        no_answer(&self.name)
+    }
+}
+
+fn no_answer(name: &str) -> Failure {
+    Failure::new(
+        name,
+        "its answer is not one to what was asked",
+        "see that the address is that of a Redis or Valkey server",
+    )
+}
+
+/// Refuses a server that is older than [`VERSION_MIN`]. Any user may ask for the version: `HELLO` needs no right.
+fn check_version(line: &mut Line, name: &str) -> Result<(), Failure> {
+    let hello = redis::cmd("HELLO");
+    let answer = match line {
+        Line::Server(connection) => connection.req_command(&hello),
+        Line::Cluster(connection) => {
+            let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+            connection.route_command(&hello, anywhere)
+        }
+    };
+    let wrong = |has: String| {
         Failure::new(
-            &self.name,
-            "its answer is not one to what was asked",
-            "see that the address is that of a Redis or Valkey server",
+            name,
+            format!("{has}, and Flowkeep needs Redis {VERSION_MIN} or later, or Valkey"),
+            "name such a server, or upgrade this one; changes wait meanwhile",
         )
+    };
+    let facts = match answer.and_then(Value::extract_error) {
+        Ok(Value::Array(facts)) => facts,
+        Ok(_) => return Err(no_answer(name)),
+        Err(error) if error.code() == Some("ERR") => {
+            return Err(wrong("its version is older than 6.2".to_owned()));
+        }
+        Err(error) => return Err(failure(name, &error)),
+    };
+    let fact = |wanted: &str| {
+        facts.chunks_exact(2).find_map(|pair| match pair {
+            [Value::BulkString(what), Value::BulkString(is)] if what == wanted.as_bytes() => {
+                std::str::from_utf8(is).ok()
+            }
+            _ => None,
+        })
+    };
+    let version = fact("version").ok_or_else(|| no_answer(name))?;
+    let major = version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok());
+    match major {
+        Some(major) if major >= VERSION_MIN => Ok(()),
+        _ => Err(wrong(format!(
+            "it is {} {version}",
+            fact("server").unwrap_or("a server of version")
+        ))),
     }
 }
 
