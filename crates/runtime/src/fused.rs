@@ -145,9 +145,11 @@ macro_rules! sequence {
             let mut stop = Stop { timeout: 0, code: Code::FORWARD, at: 0 };
             let mut steps = steps.iter().enumerate();
             $(
-                // SAFETY: the caller's promise.
                 let goes_on = match steps.next() {
-                    Some(step) => unsafe { pass::<$function>(step, packet, state, group, frame, &mut stop) },
+                    // SAFETY: the caller's promise.
+                    Some(step) => unsafe {
+                        pass::<$function>(step, packet, state, group, frame, &mut stop)
+                    },
                     None => false,
                 };
                 if !goes_on {
