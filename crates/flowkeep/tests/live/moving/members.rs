@@ -209,7 +209,7 @@ impl Hosts {
     fn each_flow_has_one_owner(&self) {
         let list = self.asked("read", "flow list --limit 10000");
         let flows = list["flows"].as_array().cloned().unwrap_or_default();
-        let keys: BTreeSet<String> = flows.iter().map(|flow| key(flow)).collect();
+        let keys: BTreeSet<String> = flows.iter().map(key).collect();
         println!("{} flows are listed", flows.len());
         let good = !keys.is_empty() && keys.len() == flows.len();
         self.site.log.expect("each flow has one owner", good, list);
