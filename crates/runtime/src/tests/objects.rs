@@ -363,6 +363,16 @@ fn a_runtime_that_leaves_takes_no_object_with_it() {
     world.process.assert_all_is_home("leaving");
 }
 
+/// A call that waits borrows its function's handle until it is dropped.
+#[test]
+fn a_runtime_ends_while_calls_wait() {
+    let mut world = World::new(2, Members::NONE);
+    world.feed(packets(1000..1010));
+    let asked = world.process.runtimes.iter().flatten().map(|r| r.stats().waiting);
+    assert_eq!(asked.sum::<u64>(), 10);
+    drop(world);
+}
+
 #[test]
 fn what_is_no_message_is_refused() {
     let mut world = World::new(2, set(0..2));
