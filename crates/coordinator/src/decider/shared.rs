@@ -9,7 +9,7 @@
 //!
 //! The newest record alone is needed. Where functions share nothing there is none.
 //!
-//! Not here: what is decided (`protocols::objects::Sharing`).
+//! Not here: the decisions themselves (`protocols::objects::Sharing`).
 
 use super::{Decider, Pending};
 use crate::proto;
@@ -70,7 +70,7 @@ impl Decider {
         is_known
     }
 
-    /// Writes what is to be decided, if anything is.
+    /// Writes the next decision, if there is cause for one.
     pub(super) fn look_at_shared(&mut self) {
         if self.is_over.is_some() {
             return;

@@ -16,7 +16,7 @@
 //! A change that a failure interrupts is abandoned: runtimes that were to leave are members still,
 //! and are to be left out again; those that were to join, and had not been told, are none.
 //!
-//! All of that but who has reached the stage is its [`Course`]. A coordinator logs each before it is
+//! Its [`Course`] is all of that, but for the runtimes that have reached the stage. A coordinator logs each before it is
 //! told ([`super::Sharing`]); within one process it is not logged.
 //!
 //! Not here: where runtimes are, and how they are told.

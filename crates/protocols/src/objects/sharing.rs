@@ -144,7 +144,7 @@ impl Sharing {
         is_known
     }
 
-    /// What is to be written into the log, if anything is and nothing is on its way there.
+    /// The next decision, for the log, if there is cause for one and none is on its way there.
     pub fn look(&mut self, view: &View) -> Option<Decision> {
         let has = |(runtime, life): Life| view.has(WorkerId::runtime(runtime.0), life);
         self.reports.retain(|life, _| has(*life));

@@ -390,7 +390,7 @@ fn decisions_bring_runtimes_in_and_say_which_lives_are_meant() {
         let lives = course.everyone().iter().map(life).collect();
         Decision { course, lives }
     };
-    // What is asked before waits.
+    // Calls that come before wait.
     world.feed(packets(1000..1010));
     assert_eq!(world.sent(), 0);
     let mut conductor = Conductor::new(1, set([0]));

@@ -51,7 +51,7 @@ struct Runtime {
     view: View,
     /// Which life of each other is at the end of its link.
     sessions: [u64; RUNTIMES],
-    /// By token, what is asked: the place of the key, and the bit.
+    /// By token, each call that is not answered: the place of its key, and its bit.
     calls: BTreeMap<u64, (usize, u32)>,
 }
 
