@@ -31,6 +31,7 @@ mod configured;
 mod enlisted;
 mod loads;
 mod recording;
+mod shared;
 mod trial;
 
 pub use asks::{Answer, Ask, Enlisting, Handle, Published, Question, Told};
@@ -72,6 +73,8 @@ enum Pending {
     Token(oneshot::Sender<Answer>),
     /// The last of the records by which a member has numbers.
     Enlisted(Box<proto::EnlistAnswer>, oneshot::Sender<Answer>),
+    /// Which runtimes share objects.
+    Shared,
     /// What was decided, and the way back to the operator, if one asked for it.
     Configured(Box<proto::Configuration>, Option<oneshot::Sender<Answer>>),
 }
@@ -102,6 +105,7 @@ pub(crate) struct Decider {
     machine: Coordinator,
     book: Book,
     configured: Configured,
+    shared: shared::Shared,
     writer: Writer,
     next_record: u64,
     /// Records that are not known to be in the log, in order.
@@ -131,6 +135,7 @@ pub(crate) struct Replayed {
     machine: Coordinator,
     book: Book,
     configured: Configured,
+    shared: shared::Shared,
     decisions: BTreeMap<u64, u64>,
     spare: Vec<u64>,
     next_record: u64,
@@ -147,7 +152,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
         records.push((0, record));
     }
     let (mut book, mut decisions) = (Book::default(), BTreeMap::new());
-    let mut configured = Configured::default();
+    let (mut configured, mut shared) = (Configured::default(), shared::Shared::default());
     let (mut entries, mut spare, mut next_record) = (Vec::new(), Vec::new(), 0);
     for (number, record) in records {
         next_record = number.saturating_add(1);
@@ -170,6 +175,10 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
                 let before = configured.replay(number, configuration);
                 spare.extend(before.ok_or(LogError::Meaning(number))?);
             }
+            proto::record::What::Sharing(sharing) => {
+                let before = shared.replay(number, &sharing);
+                spare.extend(before.ok_or(LogError::Meaning(number))?);
+            }
         }
     }
     let settling = timing.settling.saturating_mul(2);
@@ -179,6 +188,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
         machine,
         book,
         configured,
+        shared,
         decisions,
         spare,
         next_record,
@@ -195,7 +205,10 @@ impl Decider {
         refused: Arc<crate::refusal::Refusals>,
     ) -> (Self, watch::Receiver<Arc<Published>>) {
         let contacts = enlisted::contacts(&replayed.machine, &replayed.book);
-        let first = Published::of(&replayed.machine, replayed.configured.decided(), contacts);
+        let first = Published {
+            sharing: replayed.shared.newest(),
+            ..Published::of(&replayed.machine, replayed.configured.decided(), contacts)
+        };
         let (published, newest) = watch::channel(Arc::new(first));
         let decider = Decider {
             begun,
@@ -204,6 +217,7 @@ impl Decider {
             machine: replayed.machine,
             book: replayed.book,
             configured: replayed.configured,
+            shared: replayed.shared,
             writer,
             next_record: replayed.next_record,
             pending: VecDeque::new(),
@@ -279,6 +293,7 @@ impl Decider {
             self.tell(now, Input::Tick);
         }
         self.tell_loads(now);
+        self.look_at_shared();
         if self.why_not_now().is_none() {
             self.look_at_trial(now);
         }
@@ -364,6 +379,7 @@ impl Decider {
         self.unheard.retain(|(id, life)| view.has(*id, *life));
         let published = Published {
             loads: self.loads(Instant::now()),
+            sharing: self.shared.newest(),
             ..published
         };
         self.published.send_replace(Arc::new(published));
@@ -402,6 +418,7 @@ impl Decider {
         match pending {
             Pending::Entry(number) => self.tell(Instant::now(), Input::Logged(number)),
             Pending::Number => {}
+            Pending::Shared => self.on_shared(record),
             Pending::Token(answer) => {
                 let _ = answer.send(Answer::Done(Vec::new()));
             }
@@ -446,6 +463,11 @@ impl Decider {
             }
             if self.machine.view().has(id, life) {
                 self.heard.insert(id, (at, beat.load.unwrap_or_default()));
+            }
+            if let Some(shares) = &beat.shares
+                && !self.on_shares(id, life, shares)
+            {
+                return;
             }
             if self.is_settling() {
                 continue;
@@ -707,8 +729,11 @@ impl Decider {
             }
         });
         let trouble = self.is_over.clone().or_else(|| self.trouble.clone());
-        let records =
-            self.decisions.len() + self.book.records() + self.configured.records() + self.spare.len();
+        let records = self.decisions.len()
+            + self.book.records()
+            + self.configured.records()
+            + self.shared.records()
+            + self.spare.len();
         proto::StatusAnswer {
             view: self.machine.view().number,
             members: members.collect(),

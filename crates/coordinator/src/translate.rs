@@ -2,6 +2,8 @@
 
 use crate::proto;
 use protocols::membership::{Entry, Incarnation, Member, Role, Standing, View, WorkerId};
+use protocols::objects::{Course, Decision, Life, Members, Phase, Report, Stage};
+use protocols::ownership::RuntimeId;
 
 /// Workers of a cluster at most.
 pub const WORKERS_MAX: usize = 1024;
@@ -129,6 +131,117 @@ pub fn to_decision(decision: &proto::Decision) -> Option<(u64, Entry)> {
     Some((decision.number, entry))
 }
 
+fn stage(stage: Stage) -> proto::Stage {
+    let phase = match stage.phase {
+        Phase::Normal => proto::Phase::Normal,
+        Phase::Prepared => proto::Phase::Prepared,
+        Phase::Scaling => proto::Phase::Scaling,
+    };
+    proto::Stage {
+        view: stage.view,
+        phase: phase.into(),
+    }
+}
+
+fn to_stage(stage: &proto::Stage) -> Option<Stage> {
+    let phase = match proto::Phase::try_from(stage.phase).ok()? {
+        proto::Phase::Normal => Phase::Normal,
+        proto::Phase::Prepared => Phase::Prepared,
+        proto::Phase::Scaling => Phase::Scaling,
+        proto::Phase::Unspecified => return None,
+    };
+    let view = stage.view;
+    Some(Stage { view, phase })
+}
+
+fn runtime((runtime, life): Life) -> proto::Worker {
+    worker(WorkerId::runtime(runtime.0), life)
+}
+
+fn to_runtimes(workers: &[proto::Worker]) -> Option<Vec<Life>> {
+    (workers.len() <= usize::from(Members::MAX)).then_some(())?;
+    let of = |(id, life): (WorkerId, Incarnation)| {
+        let is_one = id.role == Role::Runtime && id.number < Members::MAX;
+        is_one.then_some((RuntimeId(id.number), life))
+    };
+    workers
+        .iter()
+        .map(|worker| to_worker(worker).and_then(of))
+        .collect()
+}
+
+/// What a runtime says of the objects that it shares, as a message has it.
+pub fn shares(report: &Report) -> proto::Shares {
+    proto::Shares {
+        reached: report.reached.map(stage),
+        met: report.met.iter().copied().map(runtime).collect(),
+        leaves: report.leaves,
+    }
+}
+
+/// What a message says of the objects that a runtime shares.
+pub fn to_shares(shares: &proto::Shares) -> Option<Report> {
+    let reached = match &shares.reached {
+        Some(reached) => Some(to_stage(reached)?),
+        None => None,
+    };
+    Some(Report {
+        reached,
+        met: to_runtimes(&shares.met)?,
+        leaves: shares.leaves,
+    })
+}
+
+/// Which runtimes share objects, as a message has it.
+pub fn sharing(decision: &Decision) -> proto::Sharing {
+    let course = &decision.course;
+    let of = |members: Members| {
+        let lives = members
+            .iter()
+            .filter_map(|number| Some((number, *decision.lives.get(&number)?)));
+        lives.map(runtime).collect()
+    };
+    let removed = course.failed.unwrap_or_default();
+    proto::Sharing {
+        stage: Some(stage(course.stage)),
+        members: of(course.members),
+        next: of(course.next),
+        failure: course.failed.is_some(),
+        removed: removed.iter().map(|number| number.0.into()).collect(),
+        open: course.is_open,
+    }
+}
+
+/// The decision that a message has, if each number has one life in it.
+pub fn to_sharing(sharing: &proto::Sharing) -> Option<Decision> {
+    let (members, next) = (to_runtimes(&sharing.members)?, to_runtimes(&sharing.next)?);
+    let set = |all: &[Life]| {
+        all.iter()
+            .fold(Members::NONE, |set, (number, _)| set.with(*number))
+    };
+    let numbers = sharing.removed.iter().map(|number| {
+        let number = u16::try_from(*number)
+            .ok()
+            .filter(|number| *number < Members::MAX)?;
+        Some(RuntimeId(number))
+    });
+    let removed: Option<Vec<RuntimeId>> = numbers.collect();
+    let removed = removed?.into_iter().fold(Members::NONE, Members::with);
+    let course = Course {
+        stage: to_stage(sharing.stage.as_ref()?)?,
+        members: set(&members),
+        next: set(&next),
+        failed: sharing.failure.then_some(removed),
+        is_open: sharing.open,
+    };
+    let mut lives = std::collections::BTreeMap::new();
+    for (number, life) in members.into_iter().chain(next) {
+        let known = *lives.entry(number).or_insert(life);
+        (known == life).then_some(())?;
+    }
+    Some(Decision { course, lives })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +270,67 @@ mod tests {
         for entry in entries {
             assert_eq!(to_decision(&decision(9, &entry)), Some((9, entry)));
         }
+    }
+
+    fn decision() -> Decision {
+        let members = [
+            (RuntimeId(0), Incarnation(3)),
+            (RuntimeId(63), Incarnation(u64::MAX)),
+        ];
+        let all = members
+            .iter()
+            .fold(Members::NONE, |all, (number, _)| all.with(*number));
+        Decision {
+            course: Course {
+                stage: Stage::prepared(9),
+                members: Members::one(RuntimeId(0)),
+                next: all,
+                failed: None,
+                is_open: false,
+            },
+            lives: members.into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn decisions_on_shared_objects_read_back() {
+        let mut failed = decision();
+        failed.course.stage = Stage::normal(10);
+        failed.course.failed = Some(Members::one(RuntimeId(5)));
+        failed.course.is_open = true;
+        for decision in [decision(), failed, Decision::default()] {
+            assert_eq!(to_sharing(&sharing(&decision)), Some(decision));
+        }
+        let report = Report {
+            reached: Some(Stage::scaling(9)),
+            met: vec![(RuntimeId(63), Incarnation(1))],
+            leaves: true,
+        };
+        assert_eq!(to_shares(&shares(&report)), Some(report));
+    }
+
+    #[test]
+    fn what_no_decision_on_shared_objects_can_be_is_refused() {
+        let good = sharing(&decision());
+        let refused = |change: &dyn Fn(&mut proto::Sharing)| {
+            let mut sharing = good.clone();
+            change(&mut sharing);
+            assert_eq!(to_sharing(&sharing), None, "{sharing:?}");
+        };
+        refused(&|sharing| sharing.stage = None);
+        refused(&|sharing| sharing.stage = Some(proto::Stage { view: 1, phase: 7 }));
+        refused(&|sharing| sharing.removed = vec![64]);
+        // Two lives of one number; a number that no set has; a switch; too many.
+        refused(&|sharing| sharing.members[0].incarnation += 1);
+        refused(&|sharing| sharing.next[0].number = 64);
+        refused(&|sharing| sharing.next[0].role = proto::WorkerRole::Switch.into());
+        refused(&|sharing| sharing.next = vec![sharing.next[0]; 65]);
+        let met = vec![good.next[0]; 65];
+        let many = proto::Shares {
+            met,
+            ..proto::Shares::default()
+        };
+        assert_eq!(to_shares(&many), None);
     }
 
     #[test]

@@ -361,6 +361,7 @@ async fn attend(
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // Loads come each second, with a view and suspects that workers have.
     let mut known = (None, None);
+    let mut shared = None;
     loop {
         tokio::select! {
             _ = beat.tick() => {
@@ -381,6 +382,10 @@ async fn attend(
                     let newest = (newest.0.map(|view| view.number), newest.1.map(|all| all.list));
                     if std::mem::replace(&mut known, newest) != newest {
                         take_over(desks, &notification);
+                    }
+                    if let Some(sharing) = notification.sharing.as_ref().filter(|sharing| shared.as_ref() != Some(*sharing)) {
+                        decide(desks, sharing);
+                        shared = Some(sharing.clone());
                     }
                     settings.loads.hear(&notification.loads);
                     settings.contacts.hear(&notification.contacts);
@@ -431,6 +436,9 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
         while let Ok(unheard) = desk.unheards.pop() {
             desk.unheard = unheard;
         }
+        while let Ok(report) = desk.reports.pop() {
+            desk.report = Some(report);
+        }
         let figures = &desk.shared.figures;
         workload.heartbeats.push(proto::Heartbeat {
             worker: Some(worker),
@@ -447,6 +455,7 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
             }),
             withdrawn,
             unheard: translate::workers(&desk.unheard),
+            shares: desk.report.as_ref().map(translate::shares),
         });
     }
     workload
@@ -460,6 +469,17 @@ fn take_over(desks: &mut [Desk], notification: &proto::Notification) {
     for desk in desks {
         desk.view = view.clone().or_else(|| desk.view.take());
         desk.suspects = suspects.clone().or_else(|| desk.suspects.take());
+        desk.hand();
+    }
+}
+
+/// Hands all runtimes a decision on which of them share objects. What none can be changes nothing.
+fn decide(desks: &mut [Desk], sharing: &proto::Sharing) {
+    let Some(decision) = translate::to_sharing(sharing) else {
+        return;
+    };
+    for desk in desks.iter_mut().filter(|desk| desk.id.role == Role::Runtime) {
+        desk.decision = Some(decision.clone());
         desk.hand();
     }
 }

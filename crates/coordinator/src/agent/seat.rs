@@ -1,6 +1,7 @@
 //! A worker's end: its membership, and what it shares with the agent.
 
 use protocols::membership::{Incarnation, Membership, Notice, Term, View, WorkerId};
+use protocols::objects::{Decision, Report};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -63,10 +64,16 @@ pub(super) struct Desk {
     /// What the worker does not hear, on its way, and as it was said last.
     pub unheards: Consumer<Unheard>,
     pub unheard: Unheard,
+    /// What the worker says of shared objects, on its way, and as it was said last.
+    pub reports: Consumer<Report>,
+    pub report: Option<Report>,
+    /// Decisions on them, on their way.
+    pub decisions: Producer<Decision>,
     pub steps: u64,
     /// The newest that there was no room for.
     pub view: Option<View>,
     pub suspects: Option<(u64, Vec<(WorkerId, Incarnation)>)>,
+    pub decision: Option<Decision>,
 }
 
 impl Desk {
@@ -83,6 +90,11 @@ impl Desk {
                 self.suspects = Some((list, suspects));
             }
         }
+        if let Some(decision) = self.decision.take()
+            && let Err(rtrb::PushError::Full(decision)) = self.decisions.push(decision)
+        {
+            self.decision = Some(decision);
+        }
     }
 }
 
@@ -92,6 +104,7 @@ pub struct Seat {
     id: WorkerId,
     incarnation: Incarnation,
     speaking: Speaking,
+    sharing: Sharing,
 }
 
 impl Seat {
@@ -99,6 +112,8 @@ impl Seat {
         let (producer, words) = RingBuffer::new(WORDS_MAX);
         let (says, withdrawn) = RingBuffer::new(WITHDRAWN_MAX);
         let (misses, unheards) = RingBuffer::new(WORDS_MAX);
+        let (reported, reports) = RingBuffer::new(WORDS_MAX);
+        let (decided, decisions) = RingBuffer::new(WORDS_MAX);
         let shared = Arc::new(Shared::default());
         shared.view.store(view.number, Ordering::Relaxed);
         let seat = Seat {
@@ -114,6 +129,11 @@ impl Seat {
                 missed: Unheard::new(),
                 say_at: 0,
             },
+            sharing: Sharing {
+                decisions,
+                reports: reported,
+                said: None,
+            },
         };
         let desk = Desk {
             id,
@@ -123,9 +143,13 @@ impl Seat {
             withdrawn,
             unheards,
             unheard: Unheard::new(),
+            reports,
+            report: None,
+            decisions: decided,
             steps: 0,
             view: None,
             suspects: None,
+            decision: None,
         };
         (seat, desk)
     }
@@ -161,10 +185,31 @@ impl Seat {
         self.speaking.turn(now, &mut self.membership)
     }
 
+    /// The next decision on which runtimes share objects.
+    pub fn decision(&mut self) -> Option<Decision> {
+        self.sharing.decisions.pop().ok()
+    }
+
+    /// What this worker's runtime says of the objects that it shares.
+    pub fn report(&mut self, report: Report) {
+        let sharing = &mut self.sharing;
+        // What has no room is said next time.
+        if sharing.said.as_ref() != Some(&report) && sharing.reports.push(report.clone()).is_ok() {
+            sharing.said = Some(report);
+        }
+    }
+
     /// The same for a worker that has its membership itself, as this seat had it at the beginning.
     pub fn turn_with(&mut self, now: u64, membership: &mut Membership) -> bool {
         self.speaking.turn(now, membership)
     }
+}
+
+/// What passes between a runtime that shares objects and the agent.
+struct Sharing {
+    decisions: Consumer<Decision>,
+    reports: Producer<Report>,
+    said: Option<Report>,
 }
 
 /// What passes between a worker and the agent.

@@ -128,6 +128,8 @@ pub struct Published {
     pub contacts: Vec<proto::Contact>,
     /// What runtimes do.
     pub loads: Vec<proto::RuntimeLoad>,
+    /// Which of them share objects.
+    pub sharing: Option<proto::Sharing>,
 }
 
 impl Published {
@@ -146,6 +148,7 @@ impl Published {
             configuration,
             contacts,
             loads: Vec::new(),
+            sharing: None,
         }
     }
 }

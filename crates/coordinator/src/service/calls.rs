@@ -213,6 +213,7 @@ fn notification(newest: &Published) -> Notification {
         configuration: Some(newest.configuration.clone()),
         contacts: newest.contacts.clone(),
         loads: newest.loads.clone(),
+        sharing: newest.sharing.clone(),
     }
 }
 

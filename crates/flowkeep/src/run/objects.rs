@@ -127,8 +127,14 @@ impl Views {
             return Ok(());
         }
         self.with(|state| {
-            state.conductor.fail(Members::one(RuntimeId(number)));
-            conduct(&mut state.conductor, shared)
+            let conductor = &mut state.conductor;
+            let before = conductor.course();
+            conductor.fail(Members::one(RuntimeId(number)));
+            conduct(conductor, shared)?;
+            // One that was to join, and had not been told, is to join again.
+            let members = conductor.view().1;
+            conductor.change(members.or(before.next.minus(before.members).without(RuntimeId(number))));
+            conduct(conductor, shared)
         })
     }
 

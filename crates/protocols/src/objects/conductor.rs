@@ -14,12 +14,16 @@
 //! view had told to discard their predecessor's frames takes theirs then.
 //!
 //! A change that a failure interrupts is abandoned: runtimes that were to leave are members still,
-//! and are to be left out again.
+//! and are to be left out again; those that were to join, and had not been told, are none.
+//!
+//! Its [`Course`] is all of that, but for the runtimes that have reached the stage. A coordinator logs each before it is
+//! told ([`super::Sharing`]); within one process it is not logged.
 //!
 //! Not here: where runtimes are, and how they are told.
 
 use super::members::Members;
-use super::words::{Phase, Stage};
+use super::message::Body;
+use super::words::{Input, Phase, Stage};
 use crate::ownership::RuntimeId;
 
 /// What a runtime is told.
@@ -31,14 +35,76 @@ pub enum Told {
     Failed(u32, Members, Members),
 }
 
+impl<B: Body> From<Told> for Input<B> {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Stage(stage, members) => Input::Stage(stage, members),
+            Told::Failed(view, members, removed) => Input::Failed(view, members, removed),
+        }
+    }
+}
+
+/// What was decided last: where a change of views stands. With this a conductor goes on as another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Course {
+    /// The stage that runtimes are told.
+    pub stage: Stage,
+    /// The members of the view that is in force, or that is left.
+    pub members: Members,
+    /// Those of the next one; the same if none comes.
+    pub next: Members,
+    /// Of a failure view: those that it removes.
+    pub failed: Option<Members>,
+    /// Whether those that join are told, too.
+    pub is_open: bool,
+}
+
+impl Course {
+    /// These are members of a view that is in force.
+    pub fn new(view: u32, members: Members) -> Self {
+        Course {
+            stage: Stage::normal(view),
+            members,
+            next: members,
+            failed: None,
+            is_open: true,
+        }
+    }
+
+    /// Members of both views of a change.
+    pub fn everyone(&self) -> Members {
+        self.members.or(self.next)
+    }
+
+    /// Those that are told of the stage, whether they have reached it or not.
+    pub fn hearers(&self) -> Members {
+        match self.is_open {
+            true => self.everyone(),
+            false => self.members,
+        }
+    }
+
+    /// A view, and its members, with which a runtime's machine is made that hears of this first.
+    pub fn before(&self) -> (u32, Members) {
+        match self.failed {
+            Some(_) => (self.stage.view.wrapping_sub(1), self.members),
+            None => (self.stage.view, self.members),
+        }
+    }
+
+    /// What they are told.
+    pub fn told(&self) -> Told {
+        match self.failed {
+            Some(removed) => Told::Failed(self.stage.view, self.members, removed),
+            None => Told::Stage(self.stage, self.next),
+        }
+    }
+}
+
 /// See the module's page.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Conductor {
-    stage: Stage,
-    members: Members,
-    next: Members,
-    /// In a failure view that is not in force yet: those that it removes.
-    failed: Option<Members>,
+    course: Course,
     /// Which of those that are told have reached the stage.
     reached: Members,
 }
@@ -47,23 +113,34 @@ impl Conductor {
     /// These are members of a view that is in force.
     pub fn new(view: u32, members: Members) -> Self {
         Conductor {
-            stage: Stage::normal(view),
-            members,
-            next: members,
-            failed: None,
+            course: Course::new(view, members),
             reached: members,
         }
+    }
+
+    /// Goes on as another did that has decided this. All that are told are to say again what they
+    /// have reached.
+    pub fn of(course: Course) -> Self {
+        Conductor {
+            course,
+            reached: Members::NONE,
+        }
+    }
+
+    /// What was decided last.
+    pub fn course(&self) -> Course {
+        self.course
     }
 
     /// The view that is in force, or that is left, and its members: a runtime that begins is made
     /// with these.
     pub fn view(&self) -> (u32, Members) {
-        (self.stage.view, self.members)
+        (self.course.stage.view, self.course.members)
     }
 
     /// Whether nothing is to be told.
     pub fn is_settled(&self) -> bool {
-        self.stage.phase == Phase::Normal && self.awaited().is_empty()
+        self.course.stage.phase == Phase::Normal && self.awaited().is_empty()
     }
 
     /// Begins a change to these members; `false` if another change, or a failure view, is not over.
@@ -71,44 +148,50 @@ impl Conductor {
         if !self.is_settled() {
             return false;
         }
-        if self.members.is_empty() {
+        let view = self.course.stage.view;
+        if self.course.members.is_empty() {
             // There is nothing that could be lost.
-            *self = Conductor::new(self.stage.view.wrapping_add(1), next);
-        } else if next != self.members {
-            (self.next, self.failed) = (next, None);
-            self.enter(Stage::prepared(self.stage.view));
+            *self = Conductor::new(view.wrapping_add(1), next);
+        } else if next != self.course.members {
+            (self.course.next, self.course.failed) = (next, None);
+            self.enter(Stage::prepared(view));
+            self.course.is_open = false;
         }
         true
     }
 
-    /// These have failed: the next view is without them.
+    /// All members leave together, if nothing else is under way: their objects have nowhere to go.
+    pub fn disband(&mut self) {
+        if self.is_settled() {
+            *self = Conductor::new(self.course.stage.view.wrapping_add(1), Members::NONE);
+        }
+    }
+
+    /// These have failed: the next view is without them. Those that join and have not been told so
+    /// are left out, too: frames of theirs may be discarded, and they have nothing.
     pub fn fail(&mut self, gone: Members) {
-        let everyone = self.members.or(self.next);
-        let newest = match self.stage.phase {
-            Phase::Normal => self.stage.view,
-            Phase::Prepared | Phase::Scaling => self.stage.view.wrapping_add(1),
+        let newest = match self.course.stage.phase {
+            Phase::Normal => self.course.stage.view,
+            Phase::Prepared | Phase::Scaling => self.course.stage.view.wrapping_add(1),
         };
-        if everyone.and(gone).is_empty() {
+        if self.course.everyone().and(gone).is_empty() {
             return;
         }
-        let live = everyone.minus(gone);
-        (self.members, self.next) = (live, live);
-        self.failed = Some(self.failed.unwrap_or_default().or(gone));
+        let live = self.course.hearers().minus(gone);
+        (self.course.members, self.course.next) = (live, live);
+        self.course.failed = Some(self.course.failed.unwrap_or_default().or(gone));
         self.enter(Stage::normal(newest.wrapping_add(1)));
     }
 
     /// What is to be told, and to which runtimes.
     pub fn told(&self) -> (Members, Told) {
-        let told = match self.failed {
-            Some(removed) => Told::Failed(self.stage.view, self.members, removed),
-            None => Told::Stage(self.stage, self.next),
-        };
-        (self.awaited(), told)
+        (self.awaited(), self.course.told())
     }
 
     /// A runtime has reached a stage.
     pub fn note_reached(&mut self, runtime: RuntimeId, stage: Stage) {
-        if stage != self.stage || self.is_settled() {
+        let hearers = self.course.hearers();
+        if stage != self.course.stage || self.is_settled() || !hearers.has(runtime) {
             return;
         }
         self.reached = self.reached.with(runtime);
@@ -116,22 +199,19 @@ impl Conductor {
             return;
         }
         match stage.phase {
+            Phase::Prepared if hearers != self.course.everyone() => self.course.is_open = true,
             Phase::Prepared => self.enter(Stage::scaling(stage.view)),
             Phase::Scaling => self.enter(Stage::normal(stage.view.wrapping_add(1))),
-            Phase::Normal => self.members = self.next,
+            Phase::Normal => self.course.members = self.course.next,
         }
     }
 
     fn enter(&mut self, stage: Stage) {
-        (self.stage, self.reached) = (stage, Members::NONE);
+        (self.course.stage, self.course.is_open, self.reached) = (stage, true, Members::NONE);
     }
 
     /// Those that are told, and have not reached it.
     fn awaited(&self) -> Members {
-        let before = self.members.minus(self.reached);
-        match self.stage.phase {
-            Phase::Prepared if !before.is_empty() => before,
-            _ => self.members.or(self.next).minus(self.reached),
-        }
+        self.course.hearers().minus(self.reached)
     }
 }

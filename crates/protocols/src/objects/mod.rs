@@ -89,6 +89,7 @@ mod members;
 mod message;
 mod owner;
 mod requester;
+mod sharing;
 mod stages;
 mod state;
 #[cfg(test)]
@@ -97,9 +98,10 @@ pub mod wire;
 mod words;
 
 pub use applied::{Applied, Novelty, WINDOW};
-pub use conductor::{Conductor, Told};
+pub use conductor::{Conductor, Course, Told};
 pub use members::{KEY_MAX, Key, Members};
 pub use message::{Body, Caller, Gen, Image, Message, Op, Rank, Record, Request};
+pub use sharing::{Decision, Life, Report, Sharing};
 pub use state::{COPIES_MAX, Objects};
 pub use words::{Ended, How, Input, Output, Phase, Settings, Stage, Stats};
 

@@ -22,7 +22,10 @@
 //! order.
 //!
 //! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the desk,
-//! what comes is dropped. The driver of the runtimes tells them ([`protocols::objects::Conductor`]).
+//! what comes is dropped. Within one process the driver of the runtimes tells them
+//! ([`protocols::objects::Conductor`]). Over several, decisions of the coordinator do
+//! ([`protocols::objects::Sharing`]), each with the lives that it means: a message goes to such a
+//! life, or to none.
 //!
 //! Invariants: each token is answered once; what one runtime is sent arrives in that order; a message
 //! is at most [`MESSAGE_MAX`] bytes, and what waits is bounded by [`FLIGHTS_MAX`].
@@ -40,9 +43,10 @@ use alloc::vec::Vec;
 use content::{Answer, Call, Content, Kinds};
 use hashbrown::HashMap;
 use nf::objects::{Asked, Desk, Ended, What, Words, WorkerObjects};
+use protocols::membership::Incarnation;
 use protocols::objects::wire;
 use protocols::objects::{self as protocol, Body, Caller, How, Input, Key, Objects, Output, Stage, WINDOW};
-pub use protocols::objects::{Conductor, Members, Told};
+pub use protocols::objects::{Conductor, Decision, Life, Members, Report, Told};
 use protocols::ownership::RuntimeId;
 
 /// Calls that are not answered.
@@ -97,10 +101,16 @@ struct Queue {
 
 /// See the module's page.
 pub(crate) struct SharedObjects {
+    me: Caller,
+    settings: protocol::Settings,
     machine: Objects<Content>,
     kinds: Kinds,
     /// Whether this runtime has been told of a view that has it.
     is_in: bool,
+    /// The coordinator's newest decision, where there is one.
+    newest: Option<Decision>,
+    /// Whether this runtime wants to be in no view.
+    leaves: bool,
     /// By runtime, the message that comes, as far as it has.
     incoming: Vec<Vec<u8>>,
     /// To write messages in.
@@ -121,6 +131,10 @@ impl SharedObjects {
     pub fn new(opened: &WorkerObjects, me: Caller, seed: u64, (view, members): (u32, Members)) -> Self {
         let settings = protocol::Settings::default_with(seed, COPIES);
         SharedObjects {
+            me,
+            settings,
+            newest: None,
+            leaves: false,
             machine: Objects::new(me, view, members, settings),
             kinds: opened.kinds().into(),
             is_in: members.has(me.runtime),
@@ -164,11 +178,51 @@ impl SharedObjects {
     pub fn hear(&mut self, now: u64, me: RuntimeId, told: &Told) {
         let (Told::Stage(_, members) | Told::Failed(_, members, _)) = told;
         self.is_in |= members.has(me);
-        let input = match *told {
-            Told::Stage(stage, members) => Input::Stage(stage, members),
-            Told::Failed(view, members, removed) => Input::Failed(view, members, removed),
-        };
-        self.machine.handle(now, input);
+        self.machine.handle(now, (*told).into());
+    }
+
+    /// Hears a decision of the coordinator; one that is not behind the newest changes nothing.
+    pub fn hear_decision(&mut self, now: u64, decision: &Decision) {
+        let newest = self.newest.as_ref();
+        if newest.is_some_and(|newest| newest.order() >= decision.order()) {
+            return;
+        }
+        self.newest = Some(decision.clone());
+        if !decision.is_for(self.life()) {
+            return;
+        }
+        if !self.is_in {
+            let (view, members) = decision.course.before();
+            self.machine = Objects::new(self.me, view, members, self.settings);
+        }
+        self.hear(now, self.me.runtime, &decision.course.told());
+    }
+
+    fn life(&self) -> Life {
+        (self.me.runtime, Incarnation(self.me.incarnation))
+    }
+
+    /// Wants to be in no view: its objects go to others.
+    pub fn leave(&mut self) {
+        self.leaves = true;
+    }
+
+    /// Whether it is in no view, by the coordinator's newest decision.
+    pub fn has_left(&self) -> bool {
+        let life = self.life();
+        !self.is_in || self.newest.as_ref().is_some_and(|newest| !newest.has(life))
+    }
+
+    /// What the coordinator is told.
+    pub fn report(&self, sessions: &Sessions) -> Report {
+        Report {
+            reached: self.reached,
+            met: sessions
+                .lives()
+                .map(|(runtime, life)| (RuntimeId(runtime), Incarnation(life)))
+                .collect(),
+            leaves: self.leaves,
+        }
     }
 
     /// The session of the link to a runtime is over: what has come of a message is no message.
@@ -388,10 +442,14 @@ impl SharedObjects {
         }
     }
 
-    /// Sends what is in the buffer. To a runtime that is not there nothing is sent: a view without
-    /// it follows.
+    /// Sends what is in the buffer. To a runtime that is not there, or another life of it, nothing is
+    /// sent: a view without it follows.
     fn send(&mut self, to: u16, out: &mut Outbox, sessions: &Sessions) {
-        if !sessions.has_runtime(to) {
+        let is_meant = |decision: &Decision| {
+            let life = sessions.life(to);
+            decision.has((RuntimeId(to), Incarnation(life)))
+        };
+        if !sessions.has_runtime(to) || !self.newest.as_ref().is_none_or(is_meant) {
             return;
         }
         let mut pieces = self.buffer.chunks(PIECE_MAX).peekable();

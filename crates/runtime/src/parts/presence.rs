@@ -145,6 +145,18 @@ impl Sessions {
             .is_some_and(|session| *session != 0)
     }
 
+    /// The life of the runtime at the other end of a link, as it has said; 0 if none has.
+    pub fn life(&self, runtime: u16) -> u64 {
+        let end = self.runtime_ends.get(usize::from(runtime));
+        end.filter(|_| self.has_runtime(runtime)).map_or(0, End::life)
+    }
+
+    /// The runtimes at the other ends that have said which lives they are.
+    pub fn lives(&self) -> impl Iterator<Item = (u16, u64)> {
+        let all = (0..self.runtimes.len() as u16).map(|runtime| (runtime, self.life(runtime)));
+        all.filter(|(_, life)| *life != 0)
+    }
+
     /// Another runtime says whether it takes no groups.
     pub fn note_leaving(&mut self, runtime: usize, is_leaving: bool) {
         if let Some(known) = self.leaving.get_mut(runtime) {

@@ -141,8 +141,9 @@ pub(crate) struct Runner {
     bounds: Bounds,
     now: u64,
     plan: Plan,
-    stages: Stages,
+    /// In front of `stages` and `before`: a call that waits borrows its function, and is dropped first.
     frames: Frames<waiting::Parked>,
+    stages: Stages,
     shares: waiting::Shares,
     /// The frame in hand.
     frame: u32,

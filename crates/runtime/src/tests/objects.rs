@@ -7,7 +7,8 @@ use crate::mobility::{Order, Selector};
 use nf::objects::{Ended, Objects, Shared, SharedObject};
 use nf::variables::Variables;
 use nf::{Cx, FlowState, Packet, Plain, Verdict, WorkerInfo, network_function};
-use protocols::objects::{Conductor, Members};
+use protocols::membership::Incarnation;
+use protocols::objects::{Conductor, Decision, Members};
 use protocols::ownership::RuntimeId;
 use std::sync::Arc;
 use std::vec;
@@ -361,6 +362,75 @@ fn a_runtime_that_leaves_takes_no_object_with_it() {
     assert_eq!(world.read(1), 80);
     assert_eq!(world.dropped("late"), 0);
     world.process.assert_all_is_home("leaving");
+}
+
+/// A call that waits borrows its function's handle until it is dropped.
+#[test]
+fn a_runtime_ends_while_calls_wait() {
+    let mut world = World::new(2, Members::NONE);
+    world.feed(packets(1000..1010));
+    let asked = world.process.runtimes.iter().flatten().map(|r| r.stats().waiting);
+    assert_eq!(asked.sum::<u64>(), 10);
+    drop(world);
+}
+
+/// Decisions of a coordinator bring runtimes in, one after another, and a message goes to the life that
+/// its sender's newest decision means, or to none.
+#[test]
+fn decisions_bring_runtimes_in_and_say_which_lives_are_meant() {
+    let mut world = World::new(2, Members::NONE);
+    for runtime in world.process.runtimes.iter_mut().flatten() {
+        // No life is said at the ends of links without views: 0.
+        runtime.share_objects(0, Members::NONE, 0);
+        assert!(runtime.has_left_objects());
+    }
+    let decision = |conductor: &Conductor, lives: [u64; 2]| {
+        let course = conductor.course();
+        let life = |runtime: RuntimeId| (runtime, Incarnation(lives[usize::from(runtime.0)]));
+        let lives = course.everyone().iter().map(life).collect();
+        Decision { course, lives }
+    };
+    // Calls that come before wait.
+    world.feed(packets(1000..1010));
+    assert_eq!(world.sent(), 0);
+    let mut conductor = Conductor::new(1, set([0]));
+    for round in 0..20 {
+        let decision = decision(&conductor, [0, 0]);
+        for (number, runtime) in (0..).zip(world.process.runtimes.iter_mut().flatten()) {
+            runtime.hear_of_decision(&decision);
+            if let Some(stage) = runtime.objects_reached() {
+                conductor.note_reached(RuntimeId(number), stage);
+            }
+        }
+        world.pass();
+        if round == 0 {
+            assert!(conductor.change(set(0..2)));
+        }
+    }
+    assert!(conductor.is_settled() && conductor.view().1 == set(0..2));
+    assert_eq!((world.sent(), world.read(1)), (10, 10));
+    let left = world
+        .process
+        .runtimes
+        .iter()
+        .flatten()
+        .map(Runtime::has_left_objects);
+    assert_eq!(left.collect::<Vec<_>>(), [false, false]);
+    // To runtime 0 another life is meant than the one at the link's end: nothing goes there.
+    assert!(conductor.change(set([1])));
+    let runtime = world.process.runtimes[0].as_mut().unwrap();
+    runtime.hear_of_decision(&decision(&conductor, [0, 7]));
+    world.feed(packets(2000..2010));
+    let answered = world.sent();
+    assert!(
+        answered < 21,
+        "{answered} packets, of which some ask at the other runtime"
+    );
+    // An older decision changes nothing.
+    let runtime = world.process.runtimes[0].as_mut().unwrap();
+    let before = runtime.objects_reached();
+    runtime.hear_of_decision(&Decision::default());
+    assert_eq!(runtime.objects_reached(), before);
 }
 
 #[test]

@@ -19,6 +19,8 @@ impl<P: Port> Runtime<P> {
         self.leases = Some(leases);
         self.refresh_leases();
         self.note_standings();
+        // It takes part when the coordinator says so.
+        self.share_objects(0, protocols::objects::Members::NONE, life);
         for runtime in 0..self.peers.len() {
             if self.core.sessions.runtimes[runtime] != 0 {
                 self.core

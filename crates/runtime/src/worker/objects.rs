@@ -9,7 +9,7 @@ use crate::objects::{Figures, SharedObjects};
 use crate::parts::Core;
 use alloc::boxed::Box;
 use nf::objects::Kind;
-use protocols::objects::{Caller, Members, Stage, Told};
+use protocols::objects::{Caller, Decision, Members, Report, Stage, Told};
 use protocols::ownership::RuntimeId;
 
 impl<P: Port> Runtime<P> {
@@ -55,6 +55,31 @@ impl<P: Port> Runtime<P> {
         if let Some(objects) = &mut self.objects {
             objects.hear(self.core.now, me, told);
         }
+    }
+
+    /// Is told of a decision of the coordinator.
+    pub fn hear_of_decision(&mut self, decision: &Decision) {
+        if let Some(objects) = &mut self.objects {
+            objects.hear_decision(self.core.now, decision);
+        }
+    }
+
+    /// What the coordinator is told of shared objects here, where functions have any.
+    pub fn objects_report(&self) -> Option<Report> {
+        let objects = self.objects.as_ref()?;
+        Some(objects.report(&self.core.sessions))
+    }
+
+    /// Wants to share objects no more: those that are here go to other runtimes.
+    pub fn leave_objects(&mut self) {
+        if let Some(objects) = &mut self.objects {
+            objects.leave();
+        }
+    }
+
+    /// Whether this runtime takes no part in sharing objects, by the coordinator's newest decision.
+    pub fn has_left_objects(&self) -> bool {
+        self.objects.as_ref().is_none_or(|objects| objects.has_left())
     }
 
     /// The newest stage of those that it has been told, and has reached.

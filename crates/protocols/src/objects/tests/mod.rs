@@ -4,6 +4,7 @@
 mod conductor;
 mod explore;
 mod long;
+mod sharing;
 mod steps;
 mod words;
 mod world;
