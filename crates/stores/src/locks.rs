@@ -255,14 +255,13 @@ impl Job {
         let until_ns = until.map_or(0, |until| u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
         match (token, self.held) {
             (Some(token), Some((_, held))) if token == held => self.locking.renew(until_ns),
-            (Some(token), None) => match known(self.lock.seal(token))? {
-                Some(Ok(value)) => {
+            (Some(token), None) => {
+                // Else it took longer than the lease, or the store gave no answer: the next time.
+                if let Some(Ok(value)) = known(self.lock.seal(token))? {
                     self.held = Some((wish, token));
                     self.locking.hold(wish, token, until_ns, value);
                 }
-                // It took longer than the lease, or the store gave no answer: the next time.
-                Some(Err(_)) | None => (),
-            },
+            }
             // Another has it by now, or had it in between.
             (_, Some(_)) if token.is_some() || self.lock.until().is_none() => {
                 self.held = None;

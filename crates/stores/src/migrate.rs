@@ -82,7 +82,7 @@ pub struct Whole {
 pub fn inspect_merged(driver: &mut dyn Driver) -> Result<Vec<Whole>, Failure> {
     let mut wholes: BTreeMap<(String, Kind, String), Whole> = BTreeMap::new();
     let mut names = driver.variables()?;
-    names.sort_by(|a, b| whole_name(a).cmp(&whole_name(b)));
+    names.sort_by_cached_key(whole_name);
     let mut keys: HashSet<Vec<u8>> = HashSet::new();
     let mut last = None;
     for variable in names {

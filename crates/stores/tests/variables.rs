@@ -641,7 +641,8 @@ fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
             });
         }
     });
-    let lease = Duration::from_millis(300);
+    // A machine that pauses for as long ends what it should not.
+    let lease = Duration::from_secs(3);
     // As another process that dies with it: its agent ends, and nothing is freed.
     let (other, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
     let (_partition, lock) = open(&other, 7, lease);
