@@ -6,6 +6,7 @@
 mod copies;
 mod flows;
 mod values;
+mod variables;
 mod whole;
 
 use crate::apply::joined::InForce;
@@ -599,39 +600,7 @@ impl fmt::Display for Status {
             }
             write!(f, "\n{table}")?;
         }
-        if !self.variables.is_empty() {
-            let mut table = Table::new(&[
-                "Variables",
-                ">Changes",
-                ">Batches",
-                ">Age p50",
-                ">p99",
-                ">max",
-                ">Waiting",
-                ">Bound",
-                ">Interval",
-                "",
-            ]);
-            for of in &self.variables {
-                let age = |seconds: f64| human_time(Duration::from_secs_f64(seconds.max(0.0)));
-                table.row([
-                    format!("{} on runtime {}", of.function, of.runtime),
-                    grouped(of.changes),
-                    grouped(of.batches),
-                    age(of.age_p50_seconds),
-                    age(of.age_p99_seconds),
-                    age(of.age_max_seconds),
-                    age(of.waiting_seconds),
-                    age(of.bound_seconds),
-                    age(of.interval_seconds),
-                    match (of.fenced, of.late) {
-                        (true, _) => "another process has them",
-                        (_, true) => "late",
-                        _ => "",
-                    }
-                    .to_owned(),
-                ]);
-            }
+        if let Some(table) = variables::table(&self.variables) {
             write!(f, "\n{table}")?;
         }
         self.write_backends(f)?;

@@ -16,7 +16,7 @@ use core::ptr::NonNull;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use variables::merged::{Answer, Unmerged};
-use variables::{Fenced, Ticket};
+use variables::{Fenced, Held, Lock, NotHeld, Ticket};
 use wire::packet::{Side, flag};
 use wire::{Addr, FlowKey, Orientation, Packet, PacketBox, PacketList};
 
@@ -628,6 +628,41 @@ impl<F: NetworkFunction> Cx<F> {
     pub async fn merged(&mut self, asked: &impl Answer) -> Result<(), Unmerged> {
         loop {
             match asked.state() {
+                Some(answer) => return answer,
+                None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
+            }
+        }
+    }
+}
+
+/// Locks of variables.
+impl<F: NetworkFunction> Cx<F> {
+    /// Waits for a lock (`Variables::lock`), until `patience` is over. It is held until what this answers is dropped, and by one
+    /// call of all runtimes and members. As with [`Cx::stored`], it looks when [`NetworkFunction::generation`] changes, which answers
+    /// how often the lock was heard of, and every 10 ms.
+    ///
+    /// # Errors
+    /// Another had it all the time, the store did not answer, or there is none.
+    pub async fn locked(&mut self, lock: &Lock, patience: Duration) -> Result<Held, NotHeld> {
+        let wait = lock.wait()?;
+        let until = self.now() + patience;
+        loop {
+            match wait.take() {
+                Some(held) => return Ok(held),
+                None if self.now() >= until => return Err(NotHeld::Patience),
+                None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
+            }
+        }
+    }
+
+    /// Writes a lock's value, and waits until the store has it.
+    ///
+    /// # Errors
+    /// The lease is over, or a later holder has written: the value is not written, or where the store did not answer, perhaps.
+    pub async fn put(&mut self, held: &Held, value: &[u8]) -> Result<(), NotHeld> {
+        let put = held.begin_put(value.to_vec()).ok_or(NotHeld::Lost)?;
+        loop {
+            match held.put_state(put) {
                 Some(answer) => return answer,
                 None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
             }

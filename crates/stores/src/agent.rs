@@ -211,6 +211,14 @@ impl Store {
         Ok((store, agency))
     }
 
+    /// The same store, whose calls wait for it so long.
+    pub(crate) fn within(&self, patience: Duration) -> Store {
+        Store {
+            patience,
+            ..self.clone()
+        }
+    }
+
     /// How it does.
     pub fn health(&self) -> Health {
         let last = self.shared.last_failure.lock();

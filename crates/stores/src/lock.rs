@@ -27,6 +27,9 @@ type Record = (u64, Option<String>, u64, u64);
 /// What the store has of something guarded: the token it was written with, and it.
 type Guarded = (u64, Vec<u8>);
 
+/// Whether a holder is gone for good, by its name.
+pub type Void = Box<dyn Fn(&str) -> bool + Send>;
+
 /// A lock, as a process that may hold it sees it.
 pub struct Lock {
     store: Store,
@@ -34,6 +37,8 @@ pub struct Lock {
     /// Unlike any other holder's.
     holder: String,
     lease: Duration,
+    /// Which holders are gone for good.
+    void: Option<Void>,
     /// The record as it was last seen, and since when.
     seen: Option<(Vec<u8>, Instant)>,
     /// The record as this one wrote it, its token, and until when it holds.
@@ -49,6 +54,7 @@ impl Store {
             record: format!("lock/{name}"),
             holder: holder.into(),
             lease,
+            void: None,
             seen: None,
             held: None,
         }
@@ -127,9 +133,10 @@ impl Lock {
                 renewals,
                 lease_ms,
             ),
-            (Some(bytes), Some((token, Some(_), renewals, lease))) => {
+            (Some(bytes), Some((token, Some(holder), renewals, lease))) => {
                 self.held = None;
                 match &self.seen {
+                    _ if self.void.as_ref().is_some_and(|void| void(&holder)) => {}
                     Some((seen, since)) if seen == bytes => {
                         if since.elapsed() < Duration::from_millis(lease) {
                             return Ok(None);
@@ -166,6 +173,55 @@ impl Lock {
     pub fn token(&self) -> Option<u64> {
         let (_, token, until) = self.held.as_ref()?;
         (Instant::now() < *until).then_some(*token)
+    }
+
+    /// Until when it is held, by this process' clock.
+    pub fn until(&self) -> Option<Instant> {
+        self.held.as_ref().map(|(_, _, until)| *until)
+    }
+
+    /// From now on a holder that `void` names has it no more: it is taken over at once.
+    #[must_use]
+    pub fn void_where(mut self, void: impl Fn(&str) -> bool + Send + 'static) -> Self {
+        self.void = Some(Box::new(void));
+        self
+    }
+
+    /// From the next time that it is taken on, its holder has this name.
+    pub fn hold_as(&mut self, holder: String) {
+        if self.held.is_none() {
+            self.holder = holder;
+        }
+    }
+
+    /// What the lock guards, which from now on no earlier token writes; empty where nothing was written. `Err`: a later token has written.
+    pub fn seal(&self, token: u64) -> Result<Result<Vec<u8>, Fenced>, OpenError> {
+        let record = self.guarded();
+        loop {
+            let has = self.store.record(&record)?;
+            let last = has.as_deref().and_then(decoded::<Guarded>);
+            let (last, value) = last.unwrap_or_default();
+            if last > token {
+                return Ok(Err(Fenced));
+            }
+            let new = encoded(&(token, value.clone()));
+            if last == token || self.store.swap(&record, has, Some(new))? == Swapped::Done {
+                return Ok(Ok(value));
+            }
+        }
+    }
+
+    /// Writes what the lock guards, unless a later token has written.
+    pub fn put(&self, token: u64, value: &[u8]) -> Result<Result<(), Fenced>, OpenError> {
+        let name = self.record.strip_prefix("lock/").unwrap_or_default();
+        self.store.write_guarded(name, token, value)
+    }
+
+    fn guarded(&self) -> String {
+        format!(
+            "guarded/{}",
+            self.record.strip_prefix("lock/").unwrap_or_default()
+        )
     }
 
     /// Frees it, if it is still this one's; its token is never given again.

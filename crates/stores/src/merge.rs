@@ -114,9 +114,10 @@ struct Job {
     answered: u32,
 }
 
-struct Bell {
-    thread: Thread,
-    since: Instant,
+/// Wakes a thread that does something for functions, and has its clock.
+pub(crate) struct Bell {
+    pub thread: Thread,
+    pub since: Instant,
 }
 
 impl Merger for Bell {

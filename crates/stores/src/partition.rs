@@ -21,6 +21,7 @@
 use crate::agent::{Acknowledged, OpenError, Sent, Store};
 use crate::driver::Outcome;
 use crate::late::{Oldest, SAID_NS};
+use crate::locks::Locks;
 use crate::merge::{EVERY, Merges};
 use crate::name::PartitionName;
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use variables::buffer::Buffer;
+use variables::locks::Locking;
 use variables::merged::{Merger, Merging};
 use variables::open::{Claimed, Element, Loader, Source};
 use variables::shelf::Shelf;
@@ -174,6 +176,7 @@ struct Reader {
     consistency: Consistency,
     merges: Merges,
     merge_every: Option<Duration>,
+    locks: Locks,
 }
 
 impl Loader for Reader {
@@ -201,6 +204,13 @@ impl Loader for Reader {
         let taken = self.merges.take(self.name.function(), self.merge_every, merging);
         let no_thread =
             |error| variables::OpenError::Store(format!("no thread can be started for merges: {error}"));
+        taken.map(Some).map_err(no_thread)
+    }
+
+    fn lock(&self, locking: Box<dyn Locking>) -> Result<Option<Arc<dyn Merger>>, variables::OpenError> {
+        let taken = self.locks.take(&self.name, locking);
+        let no_thread =
+            |error| variables::OpenError::Store(format!("no thread can be started for locks: {error}"));
         taken.map(Some).map_err(no_thread)
     }
 }
@@ -235,6 +245,7 @@ fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Cl
         consistency: defaults.consistency,
         merges: defaults.merges.clone(),
         merge_every: defaults.merge_every,
+        locks: defaults.locks.clone(),
     };
     Ok((Box::new(carrier), Arc::new(reader)))
 }
@@ -262,6 +273,8 @@ pub struct Defaults {
     pub merges: Merges,
     /// How often; `None`: only when a function asks.
     pub merge_every: Option<Duration>,
+    /// Takes locks for the functions of a process that have this store.
+    pub locks: Locks,
 }
 
 impl Defaults {
@@ -269,6 +282,7 @@ impl Defaults {
     pub fn new(store: Store, consistency: Consistency) -> Self {
         Defaults {
             merges: Merges::of(&store),
+            locks: Locks::of(&store, None),
             store,
             consistency,
             merge_every: Some(EVERY),

@@ -588,3 +588,138 @@ fn a_store_that_is_late_is_told_and_its_interval_is_as_long_as_it_has_become() {
     assert!(f.finish(PATIENCE));
     assert!(reports.try_recv().is_err());
 }
+
+/// Steps what a call of a function does until it has a lock.
+fn has_lock(wait: &variables::locks::Wait) -> variables::locks::Held {
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(held) = wait.take() {
+            return held;
+        }
+        assert!(std::time::Instant::now() < until, "no lock");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn put(held: &variables::locks::Held, value: &[u8]) -> Result<(), variables::NotHeld> {
+    let number = held.begin_put(value.to_vec()).ok_or(variables::NotHeld::Lost)?;
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(state) = held.put_state(number) {
+            return state;
+        }
+        assert!(std::time::Instant::now() < until, "no answer");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Counts in the value of a lock, as runtimes on threads of their own: no count is lost. A holder that dies with the lock frees it by its
+/// lease, and what it still writes is refused.
+#[test]
+fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
+    let memory = Memory::default();
+    let open = |store: &Store, runtime: u32, lease: Duration| {
+        let mut partition = Partition::open(store, PartitionName::new("f", "m", runtime).unwrap()).unwrap();
+        let lock = partition.lock("l", lease).unwrap();
+        (partition, lock)
+    };
+    let count =
+        |held: &variables::locks::Held| held.read(|value| value.first().copied().unwrap_or(0)).unwrap();
+    let (store, _agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
+    std::thread::scope(|scope| {
+        for runtime in 0..3 {
+            let (store, open, count) = (&store, &open, &count);
+            scope.spawn(move || {
+                let (_partition, lock) = open(store, runtime, Duration::from_secs(60));
+                for _ in 0..5 {
+                    let wait = lock.wait().unwrap();
+                    let held = has_lock(&wait);
+                    let next = count(&held) + 1;
+                    std::thread::sleep(Duration::from_millis(2));
+                    put(&held, &[next]).unwrap();
+                }
+            });
+        }
+    });
+    // A machine that pauses for as long ends what it should not.
+    let lease = Duration::from_secs(3);
+    // As another process that dies with it: its agent ends, and nothing is freed.
+    let (other, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
+    let (_partition, lock) = open(&other, 7, lease);
+    let wait = lock.wait().unwrap();
+    let dead = has_lock(&wait);
+    assert_eq!(count(&dead), 15);
+    agency.end();
+    let ended = std::time::Instant::now();
+    let (_partition, lock) = open(&store, 8, lease);
+    let wait = lock.wait().unwrap();
+    let held = has_lock(&wait);
+    assert!(ended.elapsed() >= lease, "{:?}", ended.elapsed());
+    assert!(held.token() > dead.token() && count(&held) == 15);
+    // By its own clock it has lost it before.
+    assert_eq!(
+        (dead.token(), put(&dead, &[99])),
+        (None, Err(variables::NotHeld::Lost))
+    );
+    put(&held, &[16]).unwrap();
+    // It is renewed for as long as it is held.
+    std::thread::sleep(2 * lease);
+    put(&held, &[17]).unwrap();
+    let late = store.write_guarded("f@l", 1, &[99]).unwrap();
+    assert!(late.is_err() && store.read_guarded("f@l").unwrap() == Some(vec![17]));
+}
+
+/// With a view: a removed runtime's lock is void at once, however long its lease; one of a later view than ours is not.
+#[test]
+fn a_removed_runtimes_lock_is_void_at_once() {
+    use flowkeep_stores::{Defaults, Locks, Stores, Views};
+    use std::sync::Arc;
+    use variables::open::Keeper;
+    let memory = Memory::default();
+    let process = |views: &Arc<Views>| {
+        let (store, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
+        let defaults = Defaults {
+            locks: Locks::of(&store, Some(Arc::clone(views))),
+            ..Defaults::new(store.clone(), Consistency::Through)
+        };
+        let stores = Stores {
+            member: "m".to_owned(),
+            has_clock: false,
+            usual: Some(defaults),
+            functions: Default::default(),
+        };
+        (store, agency, Keeper::of(Box::new(stores)))
+    };
+    let long = Duration::from_secs(3600);
+    let (first, second) = (Arc::<Views>::default(), Arc::<Views>::default());
+    let (_store, _agency, keeper) = process(&first);
+    let mut variables = keeper.begin("f", 0);
+    let lock = variables.lock("l", long).unwrap();
+    let wait = lock.wait().unwrap();
+    // It is in no view yet.
+    assert!(wait.take().is_none());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(wait.take().is_none());
+    second.tell(4, [(1, 60)].into_iter(), 60);
+    first.tell(5, [(0, 50), (1, 60)].into_iter(), 50);
+    let removed = has_lock(&wait);
+    let (_other_store, _other_agency, keeper) = process(&second);
+    let mut variables = keeper.begin("f", 1);
+    let lock = variables.lock("l", long).unwrap();
+    let wait = lock.wait().unwrap();
+    assert!(wait.take().is_none());
+    std::thread::sleep(Duration::from_millis(300));
+    // The other took it in a view that this one does not know.
+    assert!(wait.take().is_none());
+    second.tell(5, [(0, 50), (1, 60)].into_iter(), 60);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(wait.take().is_none());
+    // Another life of the runtime is in the next.
+    second.tell(6, [(0, 51), (1, 60)].into_iter(), 60);
+    let held = has_lock(&wait);
+    assert!(held.token() > removed.token());
+    put(&held, &[1]).unwrap();
+    // It does not know of the view, and its lease is long: its token tells.
+    assert!(removed.token().is_some());
+    assert_eq!(put(&removed, &[2]), Err(variables::NotHeld::Lost));
+}

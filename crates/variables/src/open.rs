@@ -23,6 +23,7 @@
 
 use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
+use crate::locks::Locking;
 use crate::merged::{Merger, Merging};
 use crate::shelf::{Consistency, Inner, Options, Shelf, Ship};
 use crate::table::{Counter, CounterMap, List, Map, Set, Slot, Timers, Value};
@@ -90,6 +91,11 @@ pub trait Loader: Send + Sync {
     /// Has a merge of the whole function's variable made, on a cycle and when it is asked for. `None`: there are no merges here.
     fn merge(&self, merging: Box<dyn Merging>) -> Result<Option<Arc<dyn Merger>>, OpenError> {
         drop(merging);
+        Ok(None)
+    }
+    /// Has a lock of the function's taken when it is wanted. `None`: there are no locks here.
+    fn lock(&self, locking: Box<dyn Locking>) -> Result<Option<Arc<dyn Merger>>, OpenError> {
+        drop(locking);
         Ok(None)
     }
 }

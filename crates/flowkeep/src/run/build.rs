@@ -132,7 +132,7 @@ pub(super) fn build(
     let stores = crate::store::open(
         &config.store,
         &names,
-        named,
+        (named, member.is_some_and(|member| member.joining.is_some())),
         packet_clock,
         events,
         ports.reports(),

@@ -296,7 +296,7 @@ fn launch(
         loads = Some(joining.loads());
         let (joined, all) = joining.join(&member.layout, &member.incarnation)?;
         agent = Some(joined);
-        seats::seat_all(&mut threads, all, &fence);
+        seats::seat_all(&mut threads, all, &fence, stores.views.as_ref());
     }
     let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),

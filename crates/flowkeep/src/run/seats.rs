@@ -13,11 +13,12 @@ use super::driver::{Driver, Worker};
 use crate::config::layout::WorkerId;
 use adapters::clock::monotonic_ns;
 use coordinator::agent::{self, Seat};
-use protocols::membership::View;
+use protocols::membership::{Membership, Role, View};
 use runtime::members::gone_between;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use stores::Views;
 
 /// How often a worker's figures are written for the heartbeats, in nanoseconds.
 const FIGURES: u64 = 200_000_000;
@@ -31,6 +32,8 @@ pub(super) type Fence = Arc<AtomicU32>;
 pub(super) struct Place {
     seat: agent::Seat,
     fence: Fence,
+    /// Where locks of functions look for the view.
+    views: Option<Arc<Views>>,
     /// The view that the worker was told of last.
     known: View,
     figures_at: u64,
@@ -43,19 +46,35 @@ pub(super) struct Place {
 }
 
 /// Gives each worker its seat.
-pub(super) fn seat_all(threads: &mut [Driver], all: Vec<(WorkerId, Seat)>, fence: &Fence) {
+pub(super) fn seat_all(
+    threads: &mut [Driver],
+    all: Vec<(WorkerId, Seat)>,
+    fence: &Fence,
+    views: Option<&Arc<Views>>,
+) {
     let mut all: BTreeMap<WorkerId, Seat> = all.into_iter().collect();
     for seat in threads.iter_mut().flat_map(|thread| &mut thread.seats) {
         if let Some(place) = all.remove(&seat.worker.id()) {
-            seat.place = Some(Place::take(place, &mut seat.worker, fence.clone()));
+            let views = views.cloned();
+            seat.place = Some(Place::take(place, &mut seat.worker, fence.clone(), views));
         }
     }
 }
 
+fn tell(views: &Views, membership: &Membership) {
+    let all = membership.view().members().iter();
+    let runtimes = all.filter(|member| member.id.role == Role::Runtime);
+    let lives = runtimes.map(|member| (member.id.number.into(), member.incarnation.0));
+    views.tell(membership.view().number, lives, membership.incarnation().0);
+}
+
 impl Place {
     /// The worker begins to act by leases and views.
-    pub fn take(mut seat: agent::Seat, worker: &mut Worker, fence: Fence) -> Self {
+    pub fn take(mut seat: agent::Seat, worker: &mut Worker, fence: Fence, views: Option<Arc<Views>>) -> Self {
         let membership = seat.membership().clone();
+        if let Some(views) = &views {
+            tell(views, &membership);
+        }
         let known = membership.view().clone();
         match worker {
             Worker::Switch(switch) => switch.begin_membership(membership),
@@ -64,6 +83,7 @@ impl Place {
         Place {
             seat,
             fence,
+            views,
             known,
             figures_at: 0,
             cpu: None,
@@ -85,6 +105,9 @@ impl Place {
             let (number, is_fenced) = (membership.view().number, membership.is_fenced());
             let removed = gone_between(&self.known, membership.view());
             self.known = membership.view().clone();
+            if let Some(views) = &self.views {
+                tell(views, membership);
+            }
             match worker {
                 Worker::Switch(switch) => switch.members(number, &removed),
                 Worker::Runtime(runtime) => runtime.members(number, &removed),

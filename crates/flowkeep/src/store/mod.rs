@@ -16,10 +16,11 @@ use crate::config;
 use adapters::report::Reports;
 use nf::variables::Keeper;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stores::mirror::{Told, Watch};
-use stores::{Agency, Defaults, Driver, Failure, Merges, Mirror, Report, Store, Stores};
+use stores::{Agency, Defaults, Driver, Failure, Locks, Merges, Mirror, Report, Store, Stores, Views};
 
 /// How long a start, or a changed configuration, waits for a store.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,19 +40,26 @@ pub(crate) struct Opened {
     pub stores: Vec<Named>,
     /// Their threads.
     pub agencies: Vec<Agency>,
+    /// With a coordinator: where the locks of functions look for the view.
+    pub views: Option<Arc<Views>>,
 }
 
-/// Opens the stores that a configuration names. `has_clock`: workers' time is their packets'.
+/// Opens the stores that a configuration names, for a member of a cluster or without one: its name, and whether a coordinator has the view.
+/// `has_clock`: workers' time is their packets'.
 pub(crate) fn open(
     config: &config::store::Store,
     functions: &[String],
-    member: &str,
+    (member, has_view): (&str, bool),
     has_clock: bool,
     events: &SyncSender<String>,
     reports: &Reports,
 ) -> Result<Opened, Failure> {
-    let mut opened = Opened::default();
-    let mut by_uri: BTreeMap<(&str, Option<&str>), (Store, Merges)> = BTreeMap::new();
+    let views = has_view.then(Arc::<Views>::default);
+    let mut opened = Opened {
+        views: views.clone(),
+        ..Opened::default()
+    };
+    let mut by_uri: BTreeMap<(&str, Option<&str>), (Store, Merges, Locks)> = BTreeMap::new();
     let mut kept = BTreeMap::new();
     for name in functions {
         let Some((uri, consistency)) = config.of(name) else {
@@ -59,7 +67,7 @@ pub(crate) fn open(
             continue;
         };
         let mirror = config.mirror_of(name);
-        let (store, merges) = match by_uri.get(&(uri, mirror)) {
+        let (store, merges, locks) = match by_uri.get(&(uri, mirror)) {
             Some(there) => there.clone(),
             None => {
                 let shown = stores::without_secret(uri);
@@ -69,9 +77,10 @@ pub(crate) fn open(
                 let (store, agency) = started.map_err(|error| no_thread(&shown, &error))?;
                 opened.stores.push((shown, store.clone(), watch));
                 opened.agencies.push(agency);
-                let merges = Merges::of(&store);
-                by_uri.insert((uri, mirror), (store.clone(), merges.clone()));
-                (store, merges)
+                let (merges, locks) = (Merges::of(&store), Locks::of(&store, views.clone()));
+                let of = (store, merges, locks);
+                by_uri.insert((uri, mirror), of.clone());
+                of
             }
         };
         let defaults = Defaults {
@@ -79,6 +88,7 @@ pub(crate) fn open(
             consistency,
             merges,
             merge_every: config.merge_of(name),
+            locks,
         };
         kept.insert(name.clone(), Some(defaults));
     }

@@ -224,7 +224,8 @@ fn what_is_printed_holds_to_its_schema() {
             "cluster-status",
             "lab-demo",
             "replication-place",
-            "store"
+            "store",
+            "store-merged"
         ]
     );
 }

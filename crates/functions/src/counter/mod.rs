@@ -99,10 +99,8 @@ impl<K: Key + Send + Ord> Counts<K> {
         let age = merged.packets.age().ok_or(
             "the store has made no merge yet; see that `[store]` has a `uri`, and `flowkeep status` for how it does",
         )?;
-        let mut counts = Vec::new();
-        merged.packets.read(|packets| {
-            counts.extend(packets.iter().map(|(key, count)| (key.clone(), *count)));
-        });
+        let counts = |packets: &Sums<K>| packets.iter().map(|(key, count)| (key.clone(), *count)).collect();
+        let mut counts: Vec<(K, i64)> = merged.packets.read(counts).unwrap_or_default();
         counts.sort_unstable();
         let mut table = format!("merged {} ms ago\ncount\n", age.as_millis());
         merged.bytes.read(|bytes| {
