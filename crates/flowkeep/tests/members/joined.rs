@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Machines of tests are slow: a worker that has no processor for a while is not to be suspected.
 /// Without a guard, so that a coordinator that is killed stays so.
-const ALONE: &str = "--unguarded --lease 1s --suspicion 1500ms --settling 2s";
+pub const ALONE: &str = "--unguarded --lease 1s --suspicion 1500ms --settling 2s";
 /// With a guard, and a member may stand still for a while without being removed.
 const GUARDED: &str = "--lease 1s --suspicion 20s --settling 1s";
 
@@ -26,28 +26,43 @@ pub fn flowkeep(words: &[&str]) -> (bool, String) {
     )
 }
 
+/// An address at which no program listens.
+pub fn free_address() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address").to_string()
+}
+
 /// A coordinator, or the guard of one.
 pub struct Coordinator {
     pub folder: String,
     pub address: String,
-    words: &'static str,
+    words: String,
     process: Child,
 }
 
 impl Coordinator {
-    fn init(folder: &Folder, words: &'static str) -> Self {
+    fn init(folder: &Folder, words: &str) -> Self {
         let place = folder.0.join("cluster").display().to_string();
         let made = flowkeep(&["cluster", "init", &place]);
         assert!(made.0, "{}", made.1);
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("an address").to_string();
-        drop(free);
+        let address = free_address();
         let process = Self::start(&place, &address, words);
         Coordinator {
             folder: place,
             address,
-            words,
+            words: words.to_owned(),
             process,
+        }
+    }
+
+    /// Another one of the same cluster, at an address of its own, which waits until it is elected.
+    pub fn another(&self) -> Self {
+        let address = free_address();
+        Coordinator {
+            process: Self::start(&self.folder, &address, &self.words),
+            folder: self.folder.clone(),
+            words: self.words.clone(),
+            address,
         }
     }
 
@@ -68,13 +83,13 @@ impl Coordinator {
         assert!(killed.expect("it runs").success());
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process.kill().expect("it was there");
         self.process.wait().expect("it ends");
     }
 
     fn begin_again(&mut self) {
-        self.process = Self::start(&self.folder, &self.address, self.words);
+        self.process = Self::start(&self.folder, &self.address, &self.words);
     }
 
     pub fn token(&self, member: &str) -> String {
@@ -133,7 +148,7 @@ pub fn is_listed(view: &Value, member: &str) -> bool {
     workers.iter().any(|worker| worker["name"] == member)
 }
 
-fn no_lease(status: &Status) -> u64 {
+pub fn no_lease(status: &Status) -> u64 {
     let dropped = status.packets.dropped.get("no_lease");
     dropped.copied().unwrap_or(0)
 }
@@ -175,8 +190,12 @@ impl Site {
         Site::by(GUARDED, name, false, &steady(400, 2000, 1 << 40), more)
     }
 
-    fn by(words: &'static str, name: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
-        let folder = Folder::new(name);
+    fn by(words: &str, name: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
+        Site::at(Folder::new(name), words, has_hosts, profile, more)
+    }
+
+    /// In this folder.
+    pub fn at(folder: Folder, words: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
         let hosts = [1, 2, 3].map(|number| match has_hosts {
             true => folder.host(number),
             false => "here".to_owned(),

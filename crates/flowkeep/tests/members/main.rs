@@ -3,11 +3,12 @@
 //! Each test is a folder with a configuration, keys and a process per member (`rig.rs`). What left and what is in the records is held against what the
 //! generator made.
 //!
-//! Not here: what links do by themselves (their crates' tests); live traffic (`tests/live/members.rs`).
+//! Not here: what links do by themselves (their crates' tests); live traffic (`tests/live/moving/members.rs`).
 
 mod changed;
 mod dying;
 mod joined;
+mod logs;
 mod more;
 mod ordered;
 mod rig;
