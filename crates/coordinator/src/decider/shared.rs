@@ -40,6 +40,16 @@ impl Shared {
         usize::from(self.record.is_some())
     }
 
+    /// Why nothing is decided any more: a runtime knows of more than the log.
+    pub fn lost(&self, id: WorkerId) -> String {
+        format!(
+            "the log has lost records: runtime {} shares objects by a later one than {:?}, with which the log ends. Restore it \
+             from a copy",
+            id.number,
+            self.machine.decided().course.stage
+        )
+    }
+
     /// For members, if there is anything to say.
     pub fn newest(&self) -> Option<proto::Sharing> {
         self.record.map(|_| translate::sharing(self.machine.decided()))
@@ -47,27 +57,21 @@ impl Shared {
 }
 
 impl Decider {
-    /// A runtime of the view says how it is with the objects that it shares. `false`: the word is none, or the log is not to be trusted.
-    pub(super) fn on_shares(&mut self, id: WorkerId, life: Incarnation, shares: &proto::Shares) -> bool {
+    /// A runtime of the view says how it is with the objects that it shares. Refused: the word is none, or the log has lost
+    /// what the runtime knows.
+    pub(super) fn on_shares(
+        &mut self,
+        id: WorkerId,
+        life: Incarnation,
+        shares: &proto::Shares,
+    ) -> Result<(), Refusal> {
         let report = translate::to_shares(shares).filter(|_| id.role == Role::Runtime);
-        let Some(report) = report else {
-            self.refused.count(Refusal::Malformed);
-            return false;
-        };
-        if !self.machine.view().has(id, life) {
-            return true;
+        let report = report.ok_or(Refusal::Malformed)?;
+        let is_there = self.machine.view().has(id, life);
+        match !is_there || self.shared.machine.hear((RuntimeId(id.number), life), report) {
+            true => Ok(()),
+            false => Err(Refusal::LogBehind),
         }
-        let reached = report.reached;
-        let is_known = self.shared.machine.hear((RuntimeId(id.number), life), report);
-        if !is_known {
-            self.refused.count(Refusal::LogBehind);
-            self.end_deciding(format!(
-                "the log has lost records: runtime {} shares objects in {reached:?}, the log ends with {:?}. Restore it from a copy",
-                id.number,
-                self.shared.machine.decided().course.stage
-            ));
-        }
-        is_known
     }
 
     /// Writes the next decision, if there is cause for one.
