@@ -465,8 +465,12 @@ impl Decider {
                 self.heard.insert(id, (at, beat.load.unwrap_or_default()));
             }
             if let Some(shares) = &beat.shares
-                && !self.on_shares(id, life, shares)
+                && let Err((refusal, why)) = self.on_shares(id, life, shares)
             {
+                self.refused.count(refusal);
+                if !why.is_empty() {
+                    self.end_deciding(why);
+                }
                 return;
             }
             if self.is_settling() {

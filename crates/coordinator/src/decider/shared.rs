@@ -47,27 +47,26 @@ impl Shared {
 }
 
 impl Decider {
-    /// A runtime of the view says how it is with the objects that it shares. `false`: the word is none, or the log is not to be trusted.
-    pub(super) fn on_shares(&mut self, id: WorkerId, life: Incarnation, shares: &proto::Shares) -> bool {
+    /// A runtime of the view says how it is with the objects that it shares. Or why the word is refused; behind the log, why that is not to be trusted.
+    pub(super) fn on_shares(
+        &mut self,
+        id: WorkerId,
+        life: Incarnation,
+        shares: &proto::Shares,
+    ) -> Result<(), (Refusal, String)> {
         let report = translate::to_shares(shares).filter(|_| id.role == Role::Runtime);
-        let Some(report) = report else {
-            self.refused.count(Refusal::Malformed);
-            return false;
-        };
-        if !self.machine.view().has(id, life) {
-            return true;
-        }
+        let report = report.ok_or((Refusal::Malformed, String::new()))?;
         let reached = report.reached;
-        let is_known = self.shared.machine.hear((RuntimeId(id.number), life), report);
-        if !is_known {
-            self.refused.count(Refusal::LogBehind);
-            self.end_deciding(format!(
-                "the log has lost records: runtime {} shares objects in {reached:?}, the log ends with {:?}. Restore it from a copy",
-                id.number,
-                self.shared.machine.decided().course.stage
-            ));
+        let is_member = self.machine.view().has(id, life);
+        if !is_member || self.shared.machine.hear((RuntimeId(id.number), life), report) {
+            return Ok(());
         }
-        is_known
+        let why = format!(
+            "the log has lost records: runtime {} shares objects in {reached:?}, the log ends with {:?}. Restore it from a copy",
+            id.number,
+            self.shared.machine.decided().course.stage
+        );
+        Err((Refusal::LogBehind, why))
     }
 
     /// Writes the next decision, if there is cause for one.
