@@ -198,7 +198,7 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
 /// Packets of each runtime's table that `flowkeep function counter COMMAND` prints.
 fn counts_of(folder: &Folder, command: &str) -> Vec<i64> {
     let socket = folder.path("flowkeep.sock");
-    let (done, said, error) = output(&["--socket", &socket, "function", "counter", command, "--json"]);
+    let (done, said, error) = output(&["function", "counter", command, "--socket", &socket, "--json"]);
     assert!(done, "{error}");
     let mut runtimes: Vec<i64> = Vec::new();
     for line in said.replace("\\n", "\n").lines() {
