@@ -5,7 +5,9 @@
 //!                                 ─ two that do not hear each other: one removed some 220 ms after the last word ─┘
 //! ```
 //!
-//! Clocks do not jump there, since leases take a clock's rate as given; in every second script rates differ by nearly a sixteenth, which is what a promise allows
+//! Clocks do not jump there, the coordinator's neither, since leases take a clock's rate as given: a
+//! removal waits for a lease of a life that has ended. A coordinator that begins again may have
+//! another host's clock. In every second script rates differ by nearly a sixteenth, which is what a promise allows
 //! for. Where processes crash, each is one worker.
 //!
 //! Not here: faults of all scripts ([`crate::script`]).

@@ -29,6 +29,9 @@ const WRITING: u64 = 5 * MILLI;
 const ENDING: u64 = 5 * MILLI;
 const BEGINNING: u64 = 10 * MILLI;
 
+const HOUR: u64 = 3_600_000 * MILLI;
+const YEAR: u64 = 365 * 24 * HOUR;
+
 /// See the module's page.
 pub(super) struct Members {
     joined: Joined,
@@ -40,6 +43,10 @@ pub(super) struct Members {
     random: Random,
     /// Of the coordinator's clock, parts in a million.
     drift_ppm: u64,
+    /// How much later that clock is than the first one's: each process may be on another host, as
+    /// that of a coordinator that is elected next.
+    ahead: u64,
+    clocks: Random,
     stalled_until: Time,
     /// The view in force, and the number of the list of suspects that was said last.
     view: View,
@@ -86,6 +93,8 @@ impl Members {
             from: (workers..2 * workers).map(path).collect(),
             random,
             drift_ppm,
+            ahead: 0,
+            clocks: Random::of(script.seed, Stream::Leases, 48),
             stalled_until: 0,
             list: 0,
             views: Views::default(),
@@ -98,7 +107,7 @@ impl Members {
 
     /// The coordinator's clock.
     fn local(&self, now: Time) -> u64 {
-        now + now / 1_000_000 * self.drift_ppm
+        self.ahead + now + now / 1_000_000 * self.drift_ppm
     }
 
     /// Whether the life that a worker is was removed by the view in force.
@@ -483,6 +492,7 @@ impl World<'_> {
         if let Some(members) = &mut self.members
             && !members.office.is_up()
         {
+            members.ahead = members.clocks.of_these(&[0, HOUR, YEAR]);
             let (local, settling) = (members.local(now), members.office.settling());
             members.stalled_until = 0;
             members.office.begin(local, settling);
