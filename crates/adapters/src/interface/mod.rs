@@ -83,6 +83,15 @@ pub enum InterfaceError {
         /// This program.
         program: PathBuf,
     },
+    /// All capabilities are there, and none counts in this network.
+    #[error(
+        "{port}: this process is in a user namespace (unshare -U, a container without root), and the network here is not \
+             that namespace's, so its capabilities count for nothing; run it as root outside, or in a network of its own: unshare -Urn"
+    )]
+    OuterNetwork {
+        /// The port.
+        port: String,
+    },
     /// A frame of the interface's MTU does not fit into a buffer.
     #[error("`{name}` has an MTU of {mtu} bytes, and a buffer here holds an MTU of {room} at most; {remedy}")]
     FrameTooLong {

@@ -1,9 +1,10 @@
 //! What this process may do: capabilities, and how much memory it may keep from being swapped.
 //!
 //! A missing capability shows up as "operation not permitted" at one of a dozen system calls. So they are looked at first,
-//! and the error names what is missing and the command that gives it.
+//! and the error names what is missing and the command that gives it. In a user namespace of its own a process may have all of them,
+//! and none counts in the network of the users outside: that is an error of its own.
 
-use super::InterfaceError;
+use super::{InterfaceError, system};
 use std::fs;
 
 /// A capability that a live port needs; the value is its bit.
@@ -65,7 +66,12 @@ impl Rights {
             .map(|capability| capability.name())
             .collect();
         if missing.is_empty() {
-            return Ok(());
+            return match is_network_of_outer_users() {
+                true => Err(InterfaceError::OuterNetwork {
+                    port: port.to_owned(),
+                }),
+                false => Ok(()),
+            };
         }
         let program = std::env::current_exe().unwrap_or_else(|_| "flowkeep".into());
         Err(InterfaceError::Capabilities {
@@ -74,6 +80,12 @@ impl Rights {
             program,
         })
     }
+}
+
+/// Whether this thread is in a network that its capabilities do not count in. Where that cannot be known, the system calls will tell.
+fn is_network_of_outer_users() -> bool {
+    let network = fs::File::open("/proc/thread-self/ns/net");
+    network.is_ok_and(|network| system::is_of_outer_users(&network))
 }
 
 /// How many bytes this process may keep from being swapped; `None` without a limit.

@@ -133,6 +133,21 @@ pub(crate) unsafe fn ask(fd: &OwnedFd, number: libc::c_ulong, request: &mut libc
         .map(drop)
 }
 
+/// Whether a namespace is of a user namespace that this process is outside of, so that its capabilities count for nothing there (ioctl_ns(2)).
+pub(crate) fn is_of_outer_users(namespace: &std::fs::File) -> bool {
+    const NS_GET_USERNS: libc::c_ulong = 0xb701;
+    // SAFETY: this request has no argument, and answers with a descriptor of its own or an error.
+    let answer = checked(unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS as libc::Ioctl) });
+    match answer {
+        Ok(fd) => {
+            // SAFETY: the kernel has just opened it, and nothing else has it.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            false
+        }
+        Err(error) => error.raw_os_error() == Some(libc::EPERM),
+    }
+}
+
 /// Memory shared with the kernel, unmapped when dropped.
 pub(crate) struct Shared {
     start: NonNull<u8>,
