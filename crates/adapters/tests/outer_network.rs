@@ -1,7 +1,7 @@
 //! In a user namespace of its own a process has all capabilities, and none of them counts in the
 //! network outside: a live port says so, and what helps.
 
-use adapters::interface::rights::{Capability, Rights};
+use flowkeep_adapters::interface::rights::{Capability, Rights};
 use std::process::Command;
 
 /// Tells this test that it is in the namespaces which it has made.
