@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    fn decision() -> Decision {
+    fn shared() -> Decision {
         let members = [
             (RuntimeId(0), Incarnation(3)),
             (RuntimeId(63), Incarnation(u64::MAX)),
@@ -294,11 +294,11 @@ mod tests {
 
     #[test]
     fn decisions_on_shared_objects_read_back() {
-        let mut failed = decision();
+        let mut failed = shared();
         failed.course.stage = Stage::normal(10);
         failed.course.failed = Some(Members::one(RuntimeId(5)));
         failed.course.is_open = true;
-        for decision in [decision(), failed, Decision::default()] {
+        for decision in [shared(), failed, Decision::default()] {
             assert_eq!(to_sharing(&sharing(&decision)), Some(decision));
         }
         let report = Report {
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_no_decision_on_shared_objects_can_be_is_refused() {
-        let good = sharing(&decision());
+        let good = sharing(&shared());
         let refused = |change: &dyn Fn(&mut proto::Sharing)| {
             let mut sharing = good.clone();
             change(&mut sharing);
