@@ -70,10 +70,13 @@ impl Runtime {
     }
 }
 
+/// What is on its way from a life to a life.
+type Channel = Vec<(u64, u64, Message<Bits>)>;
+
 struct World {
     runtimes: [Option<Runtime>; RUNTIMES],
     /// By sender and receiver, each message with the lives of both.
-    channels: [[Vec<(u64, u64, Message<Bits>)>; RUNTIMES]; RUNTIMES],
+    channels: [[Channel; RUNTIMES]; RUNTIMES],
     view: View,
     coordinator: Sharing,
     log: Option<Decision>,
