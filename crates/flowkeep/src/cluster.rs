@@ -23,6 +23,7 @@ use crate::following::{self, FlowLine};
 use crate::health::figures::BackendStatus;
 use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal, UnderWay};
 use crate::store::figures::{StoreStatus, VariablesStatus};
+use crate::tables::Told;
 use crate::trace::Step;
 use protocols::channel::{AGREED, DropReason};
 use runtime::PortCounters;
@@ -45,8 +46,8 @@ pub trait Cluster: Send + Sync {
     /// The flow that packets with this key belong to; either of its keys will do.
     fn flow(&self, key: &FlowKey) -> Option<FlowView>;
 
-    /// An operator's words to a function: each runtime's answer.
-    fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String>;
+    /// An operator's words to a function: each runtime's answer, and what those that are gone had counted.
+    fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String>;
 
     /// Says what another configuration would do, or puts it in force ([`crate::apply`]).
     fn change(&self, ask: &Ask) -> Result<Change, String> {
@@ -561,13 +562,20 @@ pub(crate) mod fake {
             self.views.iter().find(|view| view.key == *key).cloned()
         }
 
-        fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
+        fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
             self.asked
                 .lock()
                 .unwrap()
                 .push(format!("{function} {}", words.join(" ")));
             match function {
-                "load_balancer" => Ok(vec![(0, "web1 up".into()), (1, "web1 up".into())]),
+                "load_balancer" => {
+                    let told = |runtime| Told {
+                        runtime,
+                        gone: None,
+                        said: crate::tables::Said::Text("web1 up".into()),
+                    };
+                    Ok([0, 1].map(told).into())
+                }
                 _ => Err(format!("there is no function `{function}`")),
             }
         }

@@ -18,6 +18,7 @@ pub mod following;
 pub mod generate;
 pub mod health;
 pub mod lab;
+pub mod log;
 pub mod member;
 pub mod metrics;
 pub mod moving;
@@ -28,6 +29,7 @@ pub mod run;
 pub mod shape;
 pub mod signals;
 pub mod sim;
+pub mod tables;
 pub mod top;
 pub mod trace;
 

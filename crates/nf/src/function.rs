@@ -1,7 +1,7 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
 use crate::objects::Objects;
-use crate::{Check, Cx, FlowState};
+use crate::{Check, Cx, FlowState, Row, Table};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -251,6 +251,9 @@ pub trait NetworkFunction: Sized + 'static {
     const COUNTERS: &'static [&'static str] = &[];
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
+    /// Tables for operators (`flowkeep function NAME TABLE`): the columns of each, and how the
+    /// figures of several runtimes are one. [`rows`](Self::rows) fills them.
+    const TABLES: &'static [Table] = &[];
     /// Whether an ICMP error comes to this function with the flow whose packet it quotes
     /// (`packet.has(flag::ICMP_ERROR)`), as functions that translate, filter or balance need it.
     /// Where no function of any chain asks for that, an ICMP error is a packet between its own
@@ -545,7 +548,14 @@ pub trait NetworkFunction: Sized + 'static {
         Keep::Keep
     }
 
+    /// The rows of a table of [`TABLES`](Self::TABLES), as this instance has them.
+    fn rows(&self, table: &str) -> Vec<Row> {
+        let _ = table;
+        Vec::new()
+    }
+
     /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or what is wrong.
+    /// The name of one of [`TABLES`](Self::TABLES) alone does not come here.
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))

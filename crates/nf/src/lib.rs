@@ -57,6 +57,7 @@ pub mod function;
 pub mod objects;
 pub mod plain;
 pub mod rate;
+pub mod table;
 pub mod time;
 pub mod units;
 
@@ -70,6 +71,7 @@ pub use function::{
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;
 pub use rate::{Rate, TokenBucket, Window};
+pub use table::{Adds, Row, Table};
 pub use time::{Tick, Time};
 pub use units::{ByteSize, Period};
 #[doc(no_inline)]

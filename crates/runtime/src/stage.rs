@@ -237,6 +237,10 @@ pub unsafe trait Stage {
     /// # Safety
     /// As for the trait.
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug));
+    /// [`NetworkFunction::TABLES`].
+    fn tables(&self) -> &'static [nf::Table];
+    /// [`NetworkFunction::rows`].
+    fn rows(&self, table: &str) -> Vec<nf::Row>;
     /// [`NetworkFunction::command`].
     fn command(&self, words: &[&str]) -> Result<String, String>;
     /// [`NetworkFunction::said`].
@@ -592,6 +596,12 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn begins_again(&self) -> bool {
         F::BEGINS_AGAIN
+    }
+    fn tables(&self) -> &'static [nf::Table] {
+        F::TABLES
+    }
+    fn rows(&self, table: &str) -> Vec<nf::Row> {
+        self.0.rows(table)
     }
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.0.command(words)

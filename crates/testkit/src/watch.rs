@@ -132,6 +132,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const FILES: &'static [&'static str] = F::FILES;
     const LAST: bool = F::LAST;
@@ -267,6 +268,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn configured(&self, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Keep {
         self.function.configured(flow, cx.lend())
+    }
+
+    fn rows(&self, table: &str) -> Vec<nf::Row> {
+        self.function.rows(table)
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

@@ -8,9 +8,12 @@ use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{self, Answer, Key, Request};
 use crate::shape::{self, Shape};
+use crate::tables::{self, Gone, Said, Told};
+use nf::table::Value;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 
@@ -138,25 +141,37 @@ pub fn flow_show(
 
 /// What a function's instance on one runtime has answered.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct FunctionAnswer {
+struct FunctionAnswer {
     /// The runtime.
     runtime: u16,
     /// Asked over the cluster: the member that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<String>,
-    /// Its text.
-    answer: String,
+    /// It is not there: the rows are what it had counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gone: Option<Gone>,
+    /// Its answer in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<String>,
+    /// Its answer, where that is a table: cells by the names of their columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<Vec<BTreeMap<String, Value>>>,
 }
 
 /// What a function has answered.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct FunctionAnswers {
+    /// The answers of all runtimes as one table, with what runtimes that are gone had counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<Vec<BTreeMap<String, Value>>>,
     /// Of each runtime.
     answers: Vec<FunctionAnswer>,
 }
 
 impl Shape for FunctionAnswers {
     const NAME: &'static str = "function";
+    /// 2: tables are rows, which were text.
+    const VERSION: u32 = 2;
 }
 
 /// A configuration stays.
@@ -181,7 +196,26 @@ impl Shape for Stopping {
     const NAME: &'static str = "stop";
 }
 
-/// `function`: each runtime's answer; equal ones once.
+/// Each runtime's answer in words; equal ones once.
+fn each_in_words(answers: &[Told], member_of: impl Fn(&Told) -> Option<String>) -> String {
+    let words = |told: &Told| match &told.said {
+        Said::Text(text) => text.clone(),
+        Said::Rows(rows) => rows.to_string(),
+    };
+    match answers.split_first() {
+        None => String::new(),
+        Some((first, rest)) if rest.iter().all(|told| told.said == first.said) => words(first),
+        Some(_) => {
+            let each = answers.iter().map(|told| match member_of(told) {
+                Some(member) => format!("runtime {} of {member}:\n{}", told.runtime, words(told)),
+                None => format!("runtime {}:\n{}", told.runtime, words(told)),
+            });
+            each.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// `function`: a table over all runtimes, or each runtime's answer in words; equal ones once.
 pub fn function(
     name: String,
     words: Vec<String>,
@@ -192,26 +226,31 @@ pub fn function(
     let Answer::Function(answers) = ask(&mut client, &Request::Function { name, words })? else {
         return Err(foreign());
     };
-    let list = answers.iter().map(|(runtime, answer)| FunctionAnswer {
-        runtime: *runtime,
-        member: client.member_of(*runtime).map(ToString::to_string),
-        answer: answer.clone(),
+    let member_of = |told: &Told| client.member_of(told.runtime).map(ToString::to_string);
+    let list = answers.iter().map(|told| {
+        let (answer, rows) = match &told.said {
+            Said::Text(text) => (Some(text.clone()), None),
+            Said::Rows(rows) => (None, Some(rows.objects())),
+        };
+        FunctionAnswer {
+            runtime: told.runtime,
+            member: member_of(told),
+            gone: told.gone,
+            answer,
+            rows,
+        }
     });
+    let whole = tables::whole(&answers);
     let list = FunctionAnswers {
         answers: list.collect(),
+        rows: whole.as_ref().map(tables::Rows::objects),
     };
-    let text = match answers.split_first() {
-        None => String::new(),
-        Some((first, rest)) if rest.iter().all(|(_, answer)| *answer == first.1) => first.1.clone(),
-        Some(_) => {
-            let each = answers
-                .iter()
-                .map(|(runtime, answer)| match client.member_of(*runtime) {
-                    Some(member) => format!("runtime {runtime} of {member}:\n{answer}"),
-                    None => format!("runtime {runtime}:\n{answer}"),
-                });
-            each.collect::<Vec<_>>().join("\n")
-        }
+    let text = match whole {
+        Some(whole) => [whole.to_string()]
+            .into_iter()
+            .chain(tables::gone_in_it(&answers))
+            .collect(),
+        None => each_in_words(&answers, member_of),
     };
     show_of(&client, text, &list, asking, out)
 }

@@ -3,8 +3,9 @@
 //!
 //! Not here: what it does (`crates/coordinator`, docs/coordinator.md).
 
-use super::{Failure, USAGE};
+use super::{Failure, Said, USAGE};
 use crate::control::{rights, scribe};
+use crate::log::{self, Level};
 use crate::signals::StopSignal;
 use clap::Args;
 use coordinator::guard;
@@ -12,7 +13,6 @@ use coordinator::log::{Embedded, Etcd};
 use coordinator::server::{Event, Server, Settings};
 use nf::Period;
 use protocols::membership::{Term, Timing};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -59,6 +59,8 @@ pub struct Words {
     /// Before the keys of this cluster in etcd
     #[arg(long, value_name = "PREFIX", default_value = "flowkeep")]
     etcd_prefix: String,
+    #[command(flatten)]
+    said: Said,
     /// Without a guard
     #[arg(long)]
     unguarded: bool,
@@ -76,6 +78,7 @@ fn failed(what: impl std::fmt::Display) -> Failure {
 
 /// `coordinator`
 pub fn coordinator(words: &Words) -> Result<ExitCode, Failure> {
+    words.said.begin()?;
     let stop = StopSignal::of_process(None).map_err(failed)?;
     match words.unguarded {
         true => be(words, &stop),
@@ -91,13 +94,14 @@ fn watch(stop: &StopSignal) -> Result<ExitCode, Failure> {
         command.args(std::env::args_os().skip(1)).arg("--unguarded");
         command
     };
-    let code = guard::watch(command, || stop.is_raised(), |line| say(&line)).map_err(failed)?;
+    let code =
+        guard::watch(command, || stop.is_raised(), |line| log::say(Level::Warn, line)).map_err(failed)?;
     Ok(ExitCode::from(code))
 }
 
 fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     guard::end_with_guard().map_err(failed)?;
-    let events = Arc::new(|event: Event| say(&event.to_string()));
+    let events = Arc::new(|event: Event| log::say(level_of(&event), event));
     let mut settings = Settings::read(&words.data, words.listen, events).map_err(|why| Failure {
         code: USAGE,
         message: format!(
@@ -116,7 +120,7 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    say("waiting to be elected");
+    log::say(Level::Info, "waiting to be elected");
     let name = words.listen.to_string();
     let log = Etcd::elected(&words.etcd, &words.etcd_prefix, &name, || stop.is_raised());
     let Some(log) = log.map_err(failed)? else {
@@ -168,7 +172,11 @@ fn unheard(words: &Words) -> Result<u64, Failure> {
     Ok(u64::try_from(unheard.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Lines for people, on standard error. A reader that is gone is no reason to end.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+/// How much an event of the coordinator matters.
+fn level_of(event: &Event) -> Level {
+    match event {
+        Event::Trouble(_) => Level::Error,
+        Event::Refused { .. } | Event::GoesBack { .. } => Level::Warn,
+        Event::Listens(_) | Event::Published { .. } | Event::Reached(_) | Event::LogTakes => Level::Info,
+    }
 }

@@ -85,6 +85,7 @@ impl MemberJob {
 
 /// Reads the configuration of which this process is to be a member.
 pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) -> Result<RunJob, Failure> {
+    words.said.begin()?;
     let read = config::read_tree(&words.config, registry);
     let (config, tree, text) = read.map_err(|problems| Failure::usage(shown(&problems)))?;
     Ok(RunJob {
@@ -194,6 +195,7 @@ impl Words {
 
 /// Reads the configuration and puts the command line's words in.
 pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> {
+    run.said.begin()?;
     let (mut config, tree) = match &run.config {
         Some(path) => {
             let read = config::read_tree(path, registry);

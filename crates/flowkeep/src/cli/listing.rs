@@ -12,6 +12,7 @@ use crate::cluster::Cursor;
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{Answer, FLOWS_MAX, Request};
+use crate::moving::no_such_runtime;
 use crate::report::{Flow, FlowList};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -73,6 +74,9 @@ pub(super) fn flow_list(wanted: &Wanted, out: &mut dyn Write) -> Result<(), Fail
         .transpose()
         .map_err(Failure::usage)?;
     let mut client = connect(&wanted.asking)?;
+    if let Some(runtime) = wanted.runtime {
+        is_there(&mut client, runtime)?;
+    }
     let mut list = FlowList::default();
     let mut states = BTreeSet::new();
     let first = Cursor {
@@ -121,6 +125,17 @@ pub(super) fn flow_list(wanted: &Wanted, out: &mut dyn Write) -> Result<(), Fail
         );
     }
     show_of(&client, &list, &list, &wanted.asking, out)
+}
+
+/// A runtime that there is none of is an error: its flows are not none.
+fn is_there(client: &mut Client, runtime: u16) -> Result<(), Failure> {
+    let Answer::Status(status) = ask(client, &Request::Status)? else {
+        return Err(foreign());
+    };
+    match status.runtimes.iter().any(|there| there.runtime == runtime) {
+        true => Ok(()),
+        false => Err(Failure::failed(no_such_runtime(runtime))),
+    }
 }
 
 /// Whether an end lies in a prefix, before or behind the translation.

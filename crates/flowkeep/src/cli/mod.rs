@@ -38,6 +38,7 @@ mod watching;
 #[cfg(test)]
 mod tests;
 
+use crate::log::{self, Level};
 use crate::member::Kind;
 use crate::registry::Registry;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -196,6 +197,26 @@ struct Run {
     /// End with one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    said: Said,
+}
+
+/// Which lines a process says on standard error.
+#[derive(Args, Debug)]
+struct Said {
+    /// Lines on standard error: of this level, and those that matter more; else what the environment variable FLOWKEEP_LOG says, else info
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<Level>,
+}
+
+impl Said {
+    /// From now on, in this process.
+    fn begin(&self) -> Result<(), Failure> {
+        let environment = std::env::var_os(log::VARIABLE).map(|text| text.to_string_lossy().into_owned());
+        let level = log::level_of(self.log, environment.as_deref()).map_err(Failure::usage)?;
+        log::set(level);
+        Ok(())
+    }
 }
 
 /// Run one member of a cluster of several processes.
@@ -238,6 +259,8 @@ struct MemberWords {
     identity: Option<PathBuf>,
     #[command(flatten)]
     newcomer: newcomer::NewcomerWords,
+    #[command(flatten)]
+    said: Said,
 }
 
 #[derive(Subcommand, Debug)]

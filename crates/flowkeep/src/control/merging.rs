@@ -39,7 +39,7 @@ pub(super) fn merged(answers: Vec<(String, Answer)>, missing: &BTreeMap<String, 
     }
     match &mut whole {
         Answer::Status(status) => finish(status, missing),
-        Answer::Function(answers) => answers.sort(),
+        Answer::Function(answers) => answers.sort_by_key(|told| (told.runtime, told.gone)),
         _ => {}
     }
     Some(whole)

@@ -45,6 +45,7 @@ use crate::config::ReplicationPolicy;
 use crate::following;
 use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
+use crate::tables::Told;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -257,8 +258,8 @@ pub enum Answer {
     Flows(FlowList),
     /// To [`Request::Flow`]; none if there is no such flow.
     Flow(Option<Flow>),
-    /// To [`Request::Function`]: each runtime's answer.
-    Function(Vec<(u16, String)>),
+    /// To [`Request::Function`]: each runtime's answer, and what those that are gone had counted.
+    Function(Vec<Told>),
     /// To [`Request::Change`].
     Change(Box<Change>),
     /// To [`Request::Prepare`].

@@ -6,6 +6,7 @@ use super::rights::Reach;
 use super::watches::Watches;
 use super::{Answer, FLOWS_MAX, REQUEST_MAX, Reply, Request};
 use crate::cluster::{Cluster, Watching};
+use crate::log::{self, Level};
 use crate::report::{Flow, FlowList, Status};
 use std::sync::Arc;
 
@@ -29,12 +30,21 @@ pub fn relayed(request: &[u8], cluster: &dyn Cluster, watches: &Arc<Watches>) ->
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
+/// What is asked, as the protocol calls it.
+fn name_of(request: &Request) -> String {
+    let ask = serde_json::to_value(request).unwrap_or_default();
+    ask["ask"].as_str().unwrap_or("something").to_owned()
+}
+
 /// Answers a request. What is watched is the asker's connection's, and ends with it.
 pub(super) fn answer(
     request: Request,
     cluster: &dyn Cluster,
     watching: &mut Option<Box<dyn Watching>>,
 ) -> Reply {
+    if log::is_said(Level::Debug) {
+        log::say(Level::Debug, format_args!("asked for {}", name_of(&request)));
+    }
     Reply::Ok(match request {
         Request::Status => Answer::Status(Box::new(Status::from(&cluster.snapshot()))),
         Request::Flows { from, limit } => {

@@ -294,7 +294,7 @@ mod tests {
         fn flow(&self, _: &wire::FlowKey) -> Option<FlowView> {
             None
         }
-        fn command(&self, _: &str, _: &[&str]) -> Result<Vec<(u16, String)>, String> {
+        fn command(&self, _: &str, _: &[&str]) -> Result<Vec<crate::tables::Told>, String> {
             Ok(Vec::new())
         }
         fn watch(&self, _: &Subject) -> Result<Box<dyn Watching>, String> {

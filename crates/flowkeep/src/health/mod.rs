@@ -27,12 +27,12 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
+use crate::log::{self, Level};
 use attempt::{Attempt, Ended, NotMade};
 use figures::BackendStatus;
 use nf::Check;
 use rustix::event::{PollFd, Timespec, poll};
 use standing::Standing;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -232,7 +232,10 @@ impl Checker {
                 }
                 Err(NotMade(why)) if !self.has_complained => {
                     self.has_complained = true;
-                    let _ = writeln!(std::io::stderr(), "servers are not checked at the moment: {why}");
+                    log::say(
+                        Level::Warn,
+                        format_args!("servers are not checked at the moment: {why}"),
+                    );
                 }
                 Err(NotMade(_)) => {}
             }

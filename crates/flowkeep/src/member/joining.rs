@@ -15,6 +15,7 @@
 
 use super::incarnation::Incarnation;
 use crate::config::layout::{Layout, WorkerId};
+use crate::log::{self, Level};
 use coordinator::agent::{
     Agent, AgentError, AgentEvent, Answerer, CallError, Contacts, Decided, Loads, Seat, Serving, Settings,
     configuration_at, enlist_at, enrol_at,
@@ -22,7 +23,6 @@ use coordinator::agent::{
 use coordinator::identity::{AuthorityError, Identity, write_private};
 use coordinator::proto::{Configuration, EnlistAnswer, EnlistRequest, Plan};
 use protocols::membership::{self, Role};
-use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -258,13 +258,13 @@ fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<I
 
 /// Lines for people, on standard error.
 fn say(event: AgentEvent) {
-    let _ = match event {
-        AgentEvent::Attends(address) => writeln!(std::io::stderr(), "the coordinator at {address} is heard"),
-        AgentEvent::Alone(why) => {
-            writeln!(
-                std::io::stderr(),
-                "no coordinator is heard, and the cluster goes on: {why}"
-            )
+    match event {
+        AgentEvent::Attends(address) => {
+            log::say(Level::Info, format_args!("the coordinator at {address} is heard"))
         }
-    };
+        AgentEvent::Alone(why) => log::say(
+            Level::Warn,
+            format_args!("no coordinator is heard, and the cluster goes on: {why}"),
+        ),
+    }
 }

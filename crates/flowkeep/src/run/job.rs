@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::config::layout::Layout;
 use crate::config::{self, Config, Problem};
 use crate::control::{self, server, service};
+use crate::log::{self, Level};
 use crate::member::joining::{JoinError, Joining};
 use crate::member::newcomer;
 use crate::member::secrets::Secrets;
@@ -124,7 +125,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             parts.look(&manager, &links);
             let links: Vec<LinkStatus> = links.iter().map(LinkStatus::from).collect();
             for line in strangers.look(&links) {
-                let _ = writeln!(io::stderr(), "{line}");
+                log::say(Level::Warn, line);
             }
         }
         // One that comes while the file is being applied is looked at afterwards.
@@ -133,14 +134,14 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
         {
             match (&member, &keyring) {
                 (Some(member), Some(keyring)) => {
-                    let _ = match take_keys(member, keyring, &links) {
-                        Ok(more) => writeln!(
-                            io::stderr(),
-                            "SIGHUP: links have the keys of {}{more}",
-                            member.path.display()
+                    let path = member.path.display();
+                    match take_keys(member, keyring, &links) {
+                        Ok(more) => log::say(
+                            Level::Info,
+                            format_args!("SIGHUP: links have the keys of {path}{more}"),
                         ),
-                        Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
-                    };
+                        Err(problem) => log::say(Level::Error, format_args!("SIGHUP: {problem}")),
+                    }
                 }
                 _ => applying = apply_again(running_cluster.clone()),
             }
@@ -162,9 +163,9 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
 /// A view has removed this member: none of its workers has any effect, and others have its flows or will. The process begins again with the same words, as
 /// another incarnation. Nothing of it is kept but what files have.
 fn begin_again(view: u32) -> ! {
-    let _ = writeln!(
-        io::stderr(),
-        "view {view} is without this member: it begins again, as another incarnation"
+    log::say(
+        Level::Warn,
+        format_args!("view {view} is without this member: it begins again, as another incarnation"),
     );
     let error = std::process::Command::new("/proc/self/exe")
         .args(std::env::args_os().skip(1))
@@ -256,12 +257,12 @@ fn apply_again(cluster: Arc<dyn Cluster>) -> Option<JoinHandle<()>> {
             waits: true,
             ..Ask::default()
         };
-        let _ = match cluster.change(&ask) {
-            Ok(change) => writeln!(io::stderr(), "SIGHUP: {change}"),
-            Err(problem) => writeln!(io::stderr(), "SIGHUP: {problem}"),
-        };
+        match cluster.change(&ask) {
+            Ok(change) => log::say(Level::Info, format_args!("SIGHUP: {change}")),
+            Err(problem) => log::say(Level::Error, format_args!("SIGHUP: {problem}")),
+        }
     });
-    let told = |error| writeln!(io::stderr(), "SIGHUP: no thread for it: {error}");
+    let told = |error| log::say(Level::Error, format_args!("SIGHUP: no thread for it: {error}"));
     applying.map_err(told).ok()
 }
 
@@ -316,7 +317,7 @@ fn bind(
         // A socket that the operator did not name is no reason not to run: a second replay beside
         // the first is fine.
         Err(error) if !named => {
-            let _ = writeln!(io::stderr(), "no control socket: {error}");
+            log::say(Level::Warn, format_args!("no control socket: {error}"));
             None
         }
         Err(error) => return Err((FAILURE, error.to_string())),
@@ -352,7 +353,7 @@ fn serve_members(running: &Running, joining: Joining) -> Result<Serving, Failed>
 /// Says what goes wrong as it does; whether there was anything.
 fn tell(reports: Vec<Report>) -> bool {
     for report in &reports {
-        let _ = writeln!(io::stderr(), "{report}");
+        log::say(Level::Error, report);
     }
     !reports.is_empty()
 }

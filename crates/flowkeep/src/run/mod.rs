@@ -22,6 +22,7 @@ mod berth;
 mod build;
 mod changing;
 mod checking;
+mod counted;
 mod decided;
 mod driver;
 mod events;
@@ -55,6 +56,7 @@ use crate::config::{Config, ReplicationPolicy};
 use crate::health::Board;
 use crate::member::Membership;
 use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
+use crate::tables::Told;
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
@@ -649,17 +651,16 @@ impl Cluster for Shared {
         runtimes.values().find_map(asked)
     }
 
-    fn command(&self, function: &str, words: &[&str]) -> Result<Vec<(u16, String)>, String> {
-        let mut answers = Vec::new();
+    fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
+        let gone = self
+            .staff
+            .as_ref()
+            .map(|staff| staff.counted.told(function, words));
+        let mut answers = gone.unwrap_or_default();
         for (index, runtime) in &self.runtimes() {
-            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-            let function = function.to_owned();
-            let asked = runtime.runtime(move |runtime| {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                runtime.command(&function, &words)
-            });
+            let asked = runtime.runtime(counted::asking(function, words));
             match asked {
-                Ok(answer) => answers.push((*index, answer?)),
+                Ok(said) => answers.push(Told::there(*index, said?)),
                 other => return Err(silent(*index, &other, "the others before it have done it")),
             }
         }

@@ -6,8 +6,8 @@
 //! Not here: the writer of the lines ([`super::events`]), events of stores ([`crate::store`]).
 
 use super::lock;
+use crate::log::{self, Level};
 use serde_json::{Map, Value};
-use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,10 +49,9 @@ impl Notices {
             }
             std::thread::sleep(WAIT);
         }
-        let _ = writeln!(
-            std::io::stderr(),
-            "the event log has no room for: {}",
-            line.trim_end()
+        log::say(
+            Level::Warn,
+            format_args!("the event log has no room for: {}", line.trim_end()),
         );
     }
 }

@@ -15,8 +15,8 @@
 use super::LinkStats;
 use crate::config::Config;
 use crate::config::layout::Layout;
+use crate::log::{self, Level};
 use std::ffi::OsStr;
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -100,7 +100,7 @@ impl Parts {
         if self.has_links {
             said += "; waits for the other members";
         }
-        let _ = writeln!(io::stderr(), "ready: {said}");
+        log::say(Level::Info, format_args!("ready: {said}"));
         manager.tell(&format!("READY=1\nSTATUS={said}"));
     }
 
@@ -114,7 +114,7 @@ impl Parts {
         others.sort_unstable();
         others.dedup();
         let said = format!("linked with {}", others.join(", "));
-        let _ = writeln!(io::stderr(), "ready: {said}");
+        log::say(Level::Info, format_args!("ready: {said}"));
         manager.tell(&format!("STATUS={}; {said}", self.said));
     }
 }

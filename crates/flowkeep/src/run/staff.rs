@@ -37,11 +37,13 @@
 //! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other processes, which come and go with these.
 
 use super::build::RunError;
+use super::counted::Counted;
 use super::driver::{Answer, Handle, Question, Seat, Worker};
 use super::links::WorkerLink;
 use super::objects::Views;
 use super::{Shared, silent};
 use crate::moving::{Killed, Removal};
+use crate::tables::Gone;
 use nf::{Generation, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::{Plan, Stages};
@@ -204,6 +206,8 @@ pub(super) struct Staff {
     views: Views,
     /// By number, the figures of runtimes that have failed.
     before: Mutex<BTreeMap<u16, RuntimeStats>>,
+    /// What functions of those that are gone had counted.
+    pub counted: Counted,
 }
 
 /// What workers do goes before making one: the kernel finds and clears hundreds of megabytes, on
@@ -257,6 +261,7 @@ impl Staff {
             sessions: Mutex::new(2),
             views,
             before: Mutex::default(),
+            counted: Counted::default(),
         }
     }
 
@@ -358,6 +363,7 @@ impl Staff {
         if let (true, Some(last)) = (has_failed, last) {
             lock(&self.before).entry(number).or_default().go_on_from(&last);
         }
+        self.counted.is_back(number);
         drop(parked);
         self.views.make(&mut runtime, number);
         runtime.each_link(|_, link| link.set_session(session));
@@ -492,6 +498,7 @@ impl Staff {
         infos.retain(|info| info.runtime != number);
         // What a store has not taken goes on with the next of this number.
         runtime.finish_variables(crate::store::LAST_CHANGES);
+        self.counted.note(number, Gone::Removed, runtime.counted_rows());
         let Remains { links, peers, legacy } = runtime.dismantle();
         let last = RuntimeStats {
             flows_max: 0,
@@ -546,6 +553,7 @@ impl Staff {
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
         let before = runtime.stats();
+        self.counted.note(number, Gone::Failed, runtime.counted_rows());
         let mut wreck = runtime.fail();
         let deadline = Instant::now() + REST;
         loop {

@@ -13,6 +13,7 @@ pub mod figures;
 pub mod job;
 
 use crate::config;
+use crate::log::{self, Level};
 use adapters::report::Reports;
 use nf::variables::Keeper;
 use std::collections::BTreeMap;
@@ -123,11 +124,14 @@ fn driver(
     let tell = move |told| {
         let (store, event, more) = match told {
             Told::Behind(store, failure) => {
-                eprintln!("{failure}; its mirror goes on alone");
+                log::say(Level::Warn, format_args!("{failure}; its mirror goes on alone"));
                 (store, "mirror_behind", vec![("problem", failure.problem)])
             }
             Told::InStep(store) => {
-                eprintln!("store {store}: it has all that its mirror has");
+                log::say(
+                    Level::Info,
+                    format_args!("store {store}: it has all that its mirror has"),
+                );
                 (store, "mirror_in_step", Vec::new())
             }
         };
@@ -165,7 +169,7 @@ fn teller(
         let (event, more) = match &report {
             Report::Failing(failure) => {
                 // At once, and not among what the run is judged by: it may be over soon.
-                eprintln!("{failure}; changes wait meanwhile");
+                log::say(Level::Warn, format_args!("{failure}; changes wait meanwhile"));
                 let remedy = ("remedy", failure.remedy.clone());
                 (
                     "store_failing",
@@ -173,7 +177,10 @@ fn teller(
                 )
             }
             Report::Again(after) => {
-                eprintln!("store {store}: it does what it is asked again, after {after:.1?}");
+                log::say(
+                    Level::Info,
+                    format_args!("store {store}: it does what it is asked again, after {after:.1?}"),
+                );
                 ("store_again", vec![("after", format!("{after:?}"))])
             }
             Report::Late {

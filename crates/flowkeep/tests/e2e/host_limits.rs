@@ -4,6 +4,7 @@
 use crate::cluster::{Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};
 use adapters::open::Ports;
+use flowkeep::tables::Said;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::LinkType;
@@ -46,7 +47,10 @@ fn take(from: &MemoryEnd) -> Option<(End, End)> {
 /// Flows of each host, as the command says: from inside, refused, from outside, refused; over all runtimes.
 fn listed(cluster: &dyn flowkeep::cluster::Cluster) -> BTreeMap<String, [u64; 4]> {
     let mut hosts = BTreeMap::<String, [u64; 4]>::new();
-    for (_, text) in cluster.command("host_limits", &["hosts"]).expect("an answer") {
+    for told in cluster.command("host_limits", &["hosts"]).expect("an answer") {
+        let Said::Text(text) = told.said else {
+            panic!("a table")
+        };
         for line in text.lines().skip(1) {
             let mut words = line.split_whitespace();
             let sum = hosts.entry(words.next().expect("a host").to_owned()).or_default();

@@ -4,6 +4,8 @@ use crate::cluster::{finish, start};
 use adapters::open::Ports;
 use flowkeep::cluster::{Cluster, PortStats};
 use flowkeep::moving::{Leaving, Order, Receipt};
+use flowkeep::tables::{Gone, whole};
+use nf::table::Value;
 use nf::{
     Affinity, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function,
 };
@@ -300,6 +302,53 @@ fn two_who_drain_at_the_same_moment_leave_one_that_takes_flows() {
     let outcome = running.wait(|_| {});
     drains.join().unwrap();
     assert!(!outcome.broken_off);
+}
+
+/// What a rule has hit over all runtimes, those that are gone included, is what flows were allowed.
+#[test]
+fn hits_of_rules_stay_when_runtimes_go() {
+    let folder = Folder::new("hits");
+    let rule = "[[function.firewall.rules]]\nname = \"out\"\naction = \"allow\"\n";
+    let toml = folder.toml(3, 3, 1).replace("[\"nat\"]", "[\"firewall\"]") + rule;
+    let toml = toml.replace("[function.nat]\npool = [\"203.0.113.0/27\"]\n", "");
+    let (running, _lines) = start(&toml, Ports::new());
+    let stops = Stops(running.cluster());
+    let cluster = &stops.0;
+    until("flows", || flows(cluster).iter().all(|flows| *flows > 100));
+    let allowed = || {
+        let snapshot = cluster.snapshot();
+        let named = snapshot.runtimes.iter().flat_map(|runtime| &runtime.counters);
+        let named = named.filter(|named| &*named.name == "flows_allowed");
+        named.map(|named| named.count).sum::<u64>()
+    };
+    let add_up = |gone: &[(u16, Gone)]| {
+        let before = allowed();
+        let answers = cluster.command("firewall", &["rules"]).unwrap();
+        let after = allowed();
+        let sum = whole(&answers).unwrap();
+        let Value::Number(hits) = sum.rows[0][0] else {
+            panic!("{sum:?}")
+        };
+        assert!(
+            (before..=after).contains(&hits),
+            "{before}, {hits}, {after} with {gone:?}"
+        );
+        let told = answers.iter().filter_map(|told| Some((told.runtime, told.gone?)));
+        assert_eq!(told.collect::<Vec<_>>(), gone);
+    };
+    add_up(&[]);
+    remove(cluster, 2);
+    add_up(&[(2, Gone::Removed)]);
+    cluster.kill_runtime(1).unwrap();
+    add_up(&[(1, Gone::Failed), (2, Gone::Removed)]);
+    for number in [1, 2] {
+        until("a place", || cluster.add_runtime(Some(number)).is_ok());
+    }
+    add_up(&[(1, Gone::Failed)]);
+    cluster.kill_runtime(1).unwrap();
+    add_up(&[(1, Gone::Failed)]);
+    drop(stops);
+    running.wait(|_| {});
 }
 
 /// Passes everything; one of its instances is refused ([`MADE_BEFORE`]).

@@ -262,7 +262,7 @@ impl Cluster for Busy {
     fn flow(&self, _: &FlowKey) -> Option<FlowView> {
         None
     }
-    fn command(&self, _: &str, _: &[&str]) -> Result<Vec<(u16, String)>, String> {
+    fn command(&self, _: &str, _: &[&str]) -> Result<Vec<flowkeep::tables::Told>, String> {
         Ok(Vec::new())
     }
     fn stop(&self) {}

@@ -5,6 +5,7 @@
 //! | `trial` | a configuration that goes back by itself |
 //! | `checks` | servers that are checked: they stop, say nothing, answer 500, and return |
 //! | `shapes` | what `--json` prints, and its schemas |
+//! | `said` | what a process says by its level, and a command of what is not there |
 //! | `memory` | what `chain check` says of memory, and what a cluster takes |
 //! | `events` | flows as they open, end, move and go on |
 
@@ -13,5 +14,6 @@ mod events;
 mod memory;
 #[path = "../running/mod.rs"]
 mod running;
+mod said;
 mod shapes;
 mod trial;

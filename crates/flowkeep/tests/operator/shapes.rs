@@ -183,7 +183,25 @@ fn what_is_printed_holds_to_its_schema() {
         "replication-set",
         &with(&["replication", "set", "all", "none"], &[]),
     );
-    shapes.holds("function", &with(&["function", "firewall", "rules"], &[]));
+    let rules = with(&["function", "firewall", "rules"], &[]);
+    shapes.holds("function", &rules);
+    let rules: Value = serde_json::from_slice(&rules).unwrap();
+    let of = |answer: &Value| {
+        let rows = answer["rows"].as_array().unwrap().iter();
+        let out = rows.filter(|row| row["rule"] == "out" && row["action"] == "allow");
+        out.map(|row| row["hits"].as_u64().unwrap()).sum::<u64>()
+    };
+    let each = rules["answers"].as_array().unwrap();
+    assert_eq!(of(&rules), each.iter().map(of).sum::<u64>(), "{rules}");
+    // Runtimes 2 and 1 were removed and killed.
+    let gone: Vec<_> = each.iter().filter_map(|of| of["gone"].as_str()).collect();
+    assert_eq!(gone, ["failed", "removed"], "{rules}");
+    let rules = running.ask(&["function", "firewall", "rules"]);
+    let said = text(&rules.stdout);
+    let gone = "What is gone is in it: runtime 1 (failed: as it was last known), runtime 2 (removed)";
+    assert!(said.contains("allow   out\n") && said.contains(gone), "{said}");
+    shapes.holds("function", &with(&["function", "nat", "pool"], &[]));
+    shapes.holds("function", &with(&["function", "nat", "clear", "10.9.9.9"], &[]));
     shapes.holds("chain-check", &flowkeep(&["chain", "check", "--json", &other]));
     shapes.holds("chain-change", &with(&["chain", "diff"], &[&other]));
     shapes.holds(

@@ -56,10 +56,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use config::{Action, InvalidAction};
 use core::cell::Cell;
-use core::fmt::Write;
 use core::time::Duration;
 use nf::{
-    Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Time, Verdict, WorkerInfo, network_function,
+    Adds, Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Row, Table, Time, Verdict, WorkerInfo,
+    network_function, row,
 };
 use rules::{Opening, Program};
 use state::mark;
@@ -118,6 +118,14 @@ pub struct Firewall {
 #[network_function]
 impl NetworkFunction for Firewall {
     const NAME: &'static str = "firewall";
+    const TABLES: &'static [Table] = &[Table {
+        name: "rules",
+        columns: &[
+            ("hits", Adds::Counted),
+            ("action", Adds::Name),
+            ("rule", Adds::Name),
+        ],
+    }];
     const COUNTERS: &'static [&'static str] = &[
         "new_packets",
         "related_packets",
@@ -206,11 +214,16 @@ impl NetworkFunction for Firewall {
         }
     }
 
-    fn command(&self, words: &[&str]) -> Result<String, String> {
-        match words {
-            ["rules"] => Ok(self.list_rules()),
-            _ => Err("firewall takes one command: rules (the rules with their hits)".into()),
-        }
+    /// The rules with their hits.
+    fn rows(&self, _: &str) -> Vec<Row> {
+        let rules = self.program.rules().iter().zip(&self.hits);
+        let hits = rules.map(|(rule, hits)| row![hits.get(), rule.action.name(), &*rule.name]);
+        let rest = self.hits.last().map(Cell::get).unwrap_or_default();
+        hits.chain([row![rest, "drop", "(no rule matched)"]]).collect()
+    }
+
+    fn command(&self, _: &[&str]) -> Result<String, String> {
+        Err("firewall takes one command: rules (the rules with their hits)".into())
     }
 }
 
@@ -400,24 +413,6 @@ impl Firewall {
         let hits = &self.hits[rule.unwrap_or(self.hits.len() - 1)];
         hits.set(hits.get() + 1);
         rule.map(|rule| self.program.rules()[rule].action)
-    }
-
-    fn list_rules(&self) -> String {
-        let mut text = String::from("      hits  action  rule\n");
-        for (rule, hits) in self.program.rules().iter().zip(&self.hits) {
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "{:>10}  {:<6}  {}",
-                hits.get(),
-                rule.action.name(),
-                rule.name
-            );
-        }
-        if let Some(rest) = self.hits.last() {
-            let _ = writeln!(text, "{:>10}  drop    (no rule matched)", rest.get());
-        }
-        text
     }
 }
 

@@ -65,11 +65,13 @@ use alert::Alert;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use config::{Loaded, Mode, OutOfOrder, Skipped};
 use core::cell::RefCell;
-use core::fmt::Write;
 use facts::Facts;
-use nf::{ConfigError, Cx, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use nf::{
+    Adds, ConfigError, Cx, NetworkFunction, Packet, Row, Table, Verdict, WorkerInfo, network_function, row,
+};
 use rule::{Action, BitWord, Protocol, Track};
 use ruleset::{Compiled, RuleSet, group};
 use search::{Scope, Search};
@@ -124,6 +126,15 @@ struct Outcome {
 #[network_function]
 impl NetworkFunction for Ids {
     const NAME: &'static str = "ids";
+    const TABLES: &'static [Table] = &[Table {
+        name: "rules",
+        columns: &[
+            ("alerts", Adds::Counted),
+            ("action", Adds::Name),
+            ("sid", Adds::Name),
+            ("message", Adds::Name),
+        ],
+    }];
     const COUNTERS: &'static [&'static str] = &[
         "alerts",
         "alerts_held_back",
@@ -243,11 +254,32 @@ impl NetworkFunction for Ids {
         }
     }
 
+    /// The rules with their alerts. One that was left out has no number; its message says where it
+    /// is and why.
+    fn rows(&self, _: &str) -> Vec<Row> {
+        let work = self.work.borrow();
+        let rules = self.rules.rules.iter().zip(&work.alerts);
+        let rules = rules.map(|(rule, alerts)| {
+            let rule = &rule.rule;
+            row![*alerts, rule.action.name(), rule.sid, &*rule.message]
+        });
+        let skipped = self.skipped.iter().map(|Skipped { file, error }| {
+            let why = format!("{file}:{}: {}", error.line, error.fault.problem);
+            row![0u32, "left out", "", &*why]
+        });
+        rules.chain(skipped).collect()
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
-        match words {
-            ["rules"] => Ok(self.list_rules()),
-            _ => Err("ids takes one command: rules (the rules with their alerts, and those left out)".into()),
-        }
+        let ["size"] = words else {
+            return Err(
+                "the commands are: rules (the rules with their alerts, and those left out); size".into(),
+            );
+        };
+        let ((contents, states), rules) = (self.rules.sizes(), self.rules.len());
+        Ok(format!(
+            "{rules} rules, {contents} contents, {states} automaton states"
+        ))
     }
 }
 
@@ -539,24 +571,6 @@ impl Ids {
             true => Verdict::Answer,
             false => cx.drop("rejected_without_answer"),
         }
-    }
-
-    fn list_rules(&self) -> String {
-        let (contents, states) = self.rules.sizes();
-        let mut text = format!(
-            "{} rules, {contents} contents, {states} automaton states\n    alerts  action       sid  message\n",
-            self.rules.len()
-        );
-        let work = self.work.borrow();
-        for (rule, alerts) in self.rules.rules.iter().zip(&work.alerts) {
-            let (action, sid) = (rule.rule.action.name(), rule.rule.sid);
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{alerts:>10}  {action:<6}  {sid:>8}  {}", rule.rule.message);
-        }
-        for Skipped { file, error } in &self.skipped {
-            let _ = writeln!(text, "left out: {file}:{}: {}", error.line, error.fault.problem);
-        }
-        text
     }
 }
 

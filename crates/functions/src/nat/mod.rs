@@ -74,8 +74,8 @@ use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
-    Addr, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction,
-    Packet, PoolState, Prefix, Recall, Side, Verdict, WorkerInfo, network_function,
+    Addr, Adds, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction,
+    Packet, PoolState, Prefix, Recall, Row, Side, Table, Verdict, WorkerInfo, network_function, row,
 };
 use ports::{Ports, space_of};
 use sessions::{Sessions, Why};
@@ -122,6 +122,15 @@ impl Tables {
 impl NetworkFunction for Nat {
     const NAME: &'static str = "nat";
     const AFFINITY: Affinity = Affinity::InsideAddress;
+    const TABLES: &'static [Table] = &[Table {
+        name: "pool",
+        columns: &[
+            ("blocks", Adds::Sum),
+            ("free", Adds::Sum),
+            ("borrowed", Adds::Sum),
+            ("ports_per_block", Adds::Name),
+        ],
+    }];
     const COUNTERS: &'static [&'static str] = &[
         "flows_from_inside",
         "flows_from_outside",
@@ -371,6 +380,13 @@ impl NetworkFunction for Nat {
         }
     }
 
+    /// The blocks that are this runtime's own; which are free, and how many of those are borrowed.
+    fn rows(&self, _: &str) -> Vec<Row> {
+        let ports = &self.tables.borrow().ports;
+        let (blocks, free) = (ports.share(), ports.free_blocks());
+        alloc::vec![row![blocks, free, ports.borrowed, self.plan.block_size]]
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
         match words {
             ["clear", "all"] => self.clear((0, 0)),
@@ -380,7 +396,6 @@ impl NetworkFunction for Nat {
                     "`{hosts}` is no IPv4 address or prefix; write `all`, an inside address or a prefix"
                 )),
             },
-            ["pool"] => Ok(self.pool()),
             _ => Err(String::from("the commands are: clear all|ADDRESS|PREFIX; pool")),
         }
     }
@@ -477,18 +492,6 @@ impl Nat {
                 "they end; the counter `flows_cleared` says how many",
             )),
             false => Err(String::from("flows are being cleared; try again in a moment")),
-        }
-    }
-
-    /// How far the pool is used up, for an operator.
-    fn pool(&self) -> String {
-        let ports = &self.tables.borrow().ports;
-        let (free, share, borrowed) = (ports.free_blocks(), ports.share(), ports.borrowed);
-        let size = self.plan.block_size;
-        let own = format!("{free} of {share} blocks of {size} ports are free");
-        match borrowed {
-            0 => own,
-            _ => format!("{own}, {borrowed} of them borrowed"),
         }
     }
 }

@@ -54,6 +54,7 @@ impl<F: NetworkFunction> NetworkFunction for Committed<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
@@ -93,6 +94,10 @@ impl<F: NetworkFunction> NetworkFunction for Committed<F> {
 
     fn timeout(&self, flow: &Whole<F::Flow>) -> Option<Duration> {
         self.0.timeout(&flow.0)
+    }
+
+    fn rows(&self, table: &str) -> Vec<nf::Row> {
+        self.0.rows(table)
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

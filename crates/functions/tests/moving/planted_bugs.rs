@@ -89,6 +89,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const LAST: bool = F::LAST;
     const TRANSLATES: bool = F::TRANSLATES;
@@ -172,6 +173,10 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
 
     fn generation(&self) -> u32 {
         self.function.generation()
+    }
+
+    fn rows(&self, table: &str) -> Vec<nf::Row> {
+        self.function.rows(table)
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

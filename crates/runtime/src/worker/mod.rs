@@ -22,6 +22,7 @@
 //!
 //! Not here: ports and rings (`adapters`), routes ([`crate::switch`]), time: the caller says what it is.
 
+pub mod asked;
 mod calls;
 mod data;
 pub mod deleting;
@@ -422,37 +423,6 @@ impl<P: Port> Runtime<P> {
     /// Hands out the event log's lines.
     pub fn take_events(&mut self, out: &mut String) {
         self.core.runner.log().take(out);
-    }
-
-    /// Gives an operator's words to a function, by the name the configuration calls it.
-    pub fn command(&mut self, function: &str, words: &[&str]) -> Result<String, String> {
-        match self
-            .core
-            .runner
-            .stages()
-            .names
-            .iter()
-            .position(|name| name == function)
-        {
-            Some(index) => {
-                // The command may be one that ends flows.
-                self.core.runner.note_recalls();
-                self.core.runner.stages().functions[index].command(words)
-            }
-            None => Err(alloc::format!(
-                "there is no function `{function}`; there are: {}",
-                self.core.runner.stages().names.join(", ")
-            )),
-        }
-    }
-
-    /// What operators have said to functions that another runtime is to hear, too: the function's
-    /// name, and words for [`Runtime::command`].
-    pub fn said(&self) -> Vec<(String, Vec<String>)> {
-        let stages = self.core.runner.stages();
-        let each = stages.names.iter().zip(&stages.functions);
-        each.flat_map(|(name, function)| function.said().into_iter().map(|words| (name.clone(), words)))
-            .collect()
     }
 
     /// Packets received so far.

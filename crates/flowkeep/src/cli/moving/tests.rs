@@ -47,7 +47,7 @@ impl Cluster for Scripted {
         Fake::default().flow(key)
     }
 
-    fn command(&self, _: &str, _: &[&str]) -> Result<Vec<(u16, String)>, String> {
+    fn command(&self, _: &str, _: &[&str]) -> Result<Vec<crate::tables::Told>, String> {
         Err("no words are understood here".into())
     }
 
