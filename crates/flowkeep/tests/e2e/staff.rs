@@ -318,7 +318,7 @@ fn hits_of_rules_stay_when_runtimes_go() {
     let allowed = || {
         let snapshot = cluster.snapshot();
         let named = snapshot.runtimes.iter().flat_map(|runtime| &runtime.counters);
-        let named = named.filter(|named| &*named.name == "flows_allowed");
+        let named = named.filter(|named| named.name == "flows_allowed");
         named.map(|named| named.count).sum::<u64>()
     };
     let add_up = |gone: &[(u16, Gone)]| {
