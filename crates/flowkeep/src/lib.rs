@@ -70,6 +70,14 @@ pub fn functions() -> registry::Registry {
 
 /// A binary with these functions: reads the command line and does what it says.
 pub fn main(registry: registry::Registry) -> std::process::ExitCode {
+    main_with(registry, std::env::args_os())
+}
+
+/// The same with other words than those of the command line; the first is the program's name.
+pub fn main_with(
+    registry: registry::Registry,
+    words: impl IntoIterator<Item = std::ffi::OsString>,
+) -> std::process::ExitCode {
     let jobs = cli::jobs::Jobs {
         run: run::job::run,
         bench: bench::job,
@@ -78,7 +86,7 @@ pub fn main(registry: registry::Registry) -> std::process::ExitCode {
         lab: lab::job::run,
         sim: sim::job,
     };
-    cli::main(std::env::args_os(), &registry, &jobs)
+    cli::main(words, &registry, &jobs)
 }
 
 /// The command `new`.

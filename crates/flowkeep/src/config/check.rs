@@ -306,10 +306,6 @@ fn instances(config: &Config, document: &mut Document<'_, '_>) {
         let made = function
             .factory
             .instantiate(&worker, &mut variables, &mut objects.of(name));
-        if !config.member.is_empty() && !objects.kinds().is_empty() {
-            let refusal = crate::run::objects::refusal();
-            document.problem_at(&named_at(config, name), &refusal.problem, &refusal.remedy);
-        }
         if let Err(error) = made {
             if let Some(place) = &error.place {
                 let setting = format!("function.{name}.{}", error.at);

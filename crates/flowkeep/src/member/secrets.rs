@@ -17,6 +17,9 @@ use super::Written;
 use crate::config::{Config, Function, Problem, cluster};
 use crate::run::privileges::Account;
 use adapters::keys::{self, KeyError};
+use nf::WorkerInfo;
+use nf::objects::WorkerObjects;
+use nf::variables::Variables;
 use protocols::channel::{AGREED, IN_HEAD, Key, Keys, Protection};
 use runtime::stage::Schema;
 use std::collections::BTreeMap;
@@ -96,12 +99,13 @@ pub const PARTS: [&str; IN_HEAD] = [
     "settings outside of them ([cluster], [[member]], [[port]], sizes, …)",
 ];
 
-/// Bits of a function's word: the versions of its flow state and its group state, and their layouts.
-const BITS: [(u32, u32, &str); 4] = [
+/// Bits of a function's word: the versions of its flow state and its group state, their layouts, and the objects that it shares.
+const BITS: [(u32, u32, &str); 5] = [
     (0, 6, "the version of its flow state"),
     (6, 6, "the version of its group state"),
-    (12, 26, "the layout of its flow state"),
-    (38, 26, "the layout of its group state"),
+    (12, 18, "the layout of its flow state"),
+    (30, 17, "the layout of its group state"),
+    (47, 17, "the kinds of its shared objects"),
 ];
 
 /// What is different, in words; nothing if nothing is. The seed is in all parts. `functions` are this member's, in their order.
@@ -155,6 +159,7 @@ fn words_of(functions: &BTreeMap<String, Function>, word: impl Fn(&str) -> u64) 
             u64::from(group.version),
             layout("flow", flow),
             layout("group", group),
+            kinds_of(name, function).map_or(0, |kinds| word(&kinds)),
         ];
         let placed = BITS.iter().zip(parts);
         placed.fold(0, |word, ((first, count, _), part)| {
@@ -169,6 +174,27 @@ fn words_of(functions: &BTreeMap<String, Function>, word: impl Fn(&str) -> u64) 
         words.push(rest.iter().fold(0, |sum: u64, word| sum.rotate_left(1) ^ word));
     }
     words
+}
+
+/// The kinds of objects that a function shares, in their order, as a text; none if it shares none.
+fn kinds_of(name: &str, function: &Function) -> Option<String> {
+    let worker = WorkerInfo {
+        runtime: 0,
+        runtimes: 1,
+        // Kinds do not depend on it, and tables are made to its size.
+        flows_max: 1024,
+        seed: 0,
+    };
+    let (mut variables, mut objects) = (Variables::local(), WorkerObjects::default());
+    // What is wrong with settings was said when they were read.
+    let _ = function
+        .factory
+        .instantiate(&worker, &mut variables, &mut objects.of(name));
+    let kinds = objects.kinds().iter();
+    let kinds: String = kinds
+        .map(|kind| format!("{:?} {:?} {:x?}; ", kind.function, kind.name, kind.layouts))
+        .collect();
+    (!kinds.is_empty()).then_some(kinds)
 }
 
 impl Secrets {
@@ -504,6 +530,70 @@ mod tests {
     #[repr(C)]
     struct Three {
         bytes: u32,
+    }
+
+    struct Shares<const KINDS: usize>;
+
+    #[derive(nf::Plain, Default, Clone, Copy, Debug)]
+    #[repr(C)]
+    struct Count {
+        packets: u64,
+    }
+
+    impl nf::objects::SharedObject for Count {
+        type Call = u64;
+        type Answer = u64;
+        fn apply(&mut self, by: &u64) -> u64 {
+            self.packets += by;
+            self.packets
+        }
+        fn read(&self, _: &u64) -> u64 {
+            self.packets
+        }
+    }
+
+    #[nf::network_function]
+    impl<const KINDS: usize> nf::NetworkFunction for Shares<KINDS> {
+        const NAME: &'static str = "shares";
+        type Config = nf::NoConfig;
+        type Flow = One;
+
+        fn with_objects(
+            _: &Arc<nf::NoConfig>,
+            _: &WorkerInfo,
+            _: &mut Variables,
+            objects: &mut nf::objects::Objects<'_>,
+        ) -> Result<Self, nf::ConfigError> {
+            for name in ["hosts", "nets"].iter().take(KINDS) {
+                objects.open::<Count>(name)?;
+            }
+            Ok(Shares)
+        }
+
+        fn process(&self, _: &mut nf::Packet, _: &mut One, _: &mut nf::Cx<Self>) -> nf::Verdict {
+            nf::Verdict::Forward
+        }
+    }
+
+    fn sharing<const KINDS: usize>() -> BTreeMap<String, Function> {
+        let shares = runtime::stage::Configured::<Shares<KINDS>>::new("b", nf::NoConfig::default());
+        let factory = Box::new(shares);
+        let kind = "shares";
+        BTreeMap::from([("b".to_owned(), Function { kind, factory })])
+    }
+
+    #[test]
+    fn builds_that_share_other_objects_do_not_meet() {
+        let word = |text: &str| word_of(derive(WORD, &[text.as_bytes()]));
+        let differ = |one: &BTreeMap<String, Function>, other: &BTreeMap<String, Function>| {
+            let mut differs = [0; AGREED];
+            differs[IN_HEAD] = words_of(one, word)[0] ^ words_of(other, word)[0];
+            difference(&differs, &["b".to_owned()])
+        };
+        let said = Some("function `b`: the kinds of its shared objects");
+        assert_eq!(differ(&sharing::<1>(), &sharing::<2>()).as_deref(), said);
+        assert_eq!(differ(&sharing::<0>(), &sharing::<1>()).as_deref(), said);
+        assert_eq!(differ(&sharing::<2>(), &sharing::<2>()), None);
     }
 
     #[test]

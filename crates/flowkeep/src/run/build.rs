@@ -207,9 +207,16 @@ pub(super) fn build(
         seats.push(seat(Worker::Switch(Box::new(switch)), inbox));
     }
     let here = layout.runtimes_here.clone().take(started(&config, member));
-    let made = here.map(|index| Ok((index as u16, shape.runtime(index, &config, &plan, &mut links)?)));
+    let is_without = member.is_some_and(|member| member.joining.is_none());
+    let made = here.map(|index| {
+        let runtime = shape.runtime(index, &config, &plan, &mut links)?;
+        objects::check(&runtime, is_without)?;
+        Ok((index as u16, runtime))
+    });
     let mut made = made.collect::<Result<Vec<_>, RunError>>()?;
-    let views = Views::begin(made.iter_mut().map(|(number, runtime)| (*number, runtime)));
+    // At a member the coordinator says which runtimes share objects.
+    let own = made.iter_mut().filter(|_| member.is_none());
+    let views = Views::begin(own.map(|(number, runtime)| (*number, runtime)));
     for (number, runtime) in made {
         let (handle, inbox) = Handle::new();
         runtimes.insert(number, handle);
@@ -643,7 +650,6 @@ impl Shape<'_> {
             false => at_once(|| Runtime::new(settings, plan, ends, pool, region)),
         };
         let mut runtime = made.map_err(|(function, source)| RunError::Function { function, source })?;
-        objects::check(&runtime, self.others.is_some())?;
         runtime.join(others);
         Ok(runtime)
     }

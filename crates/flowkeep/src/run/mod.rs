@@ -396,6 +396,7 @@ impl Running {
         self.shared.live.trials().close();
         self.shared.checks.close();
         part::leave(&self.shared, &mut each);
+        objects::leave(&self.shared, &mut each);
         for switch in self.shared.switches.values() {
             switch.end(End::StopReading);
         }

@@ -10,8 +10,12 @@
 //! ([`protocols::objects::Conductor`]). What has not come to an end within [`PATIENCE`] is gone on
 //! with before the next change.
 //!
-//! Not here: what runtimes do with views (`runtime::objects`). Runtimes of other processes: objects
-//! are shared within one.
+//! Of a cluster of several processes the coordinator decides on views (`coordinator::decider`), and
+//! runtimes hear of them at their seats. A process that ends has its runtimes leave first ([`leave`]).
+//! Without a coordinator no process knows which runtimes have failed, so functions that share objects
+//! are refused.
+//!
+//! Not here: what runtimes do with views (`runtime::objects`).
 
 use super::Shared;
 use super::build::RunError;
@@ -28,24 +32,46 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Refuses functions that share objects at a member of several processes.
-pub(super) fn check(runtime: &Runtime<WorkerLink>, is_apart: bool) -> Result<(), RunError> {
+/// Refuses functions that share objects at a member that has no coordinator.
+pub(super) fn check(runtime: &Runtime<WorkerLink>, is_without: bool) -> Result<(), RunError> {
     match runtime.object_kinds().first() {
-        Some(kind) if is_apart => Err(RunError::Function {
+        Some(kind) if is_without => Err(RunError::Function {
             function: kind.function.clone(),
-            source: refusal(),
+            source: ConfigError::new(
+                "",
+                "it shares objects, and without a coordinator no member knows which runtimes have failed",
+                "start all members with --join ADDRESS:PORT (docs/coordinator.md), or leave [[member]] and [cluster] out, so that one process \
+                 has all runtimes",
+            ),
         }),
         _ => Ok(()),
     }
 }
 
-/// Why a function that shares objects has no place in a cluster of several processes.
-pub(crate) fn refusal() -> ConfigError {
-    ConfigError::new(
-        "",
-        "it shares objects, which the runtimes of one process do, and no others",
-        "leave [[member]] and [cluster] out, so that one process has all runtimes",
-    )
+/// Has the runtimes of a process that ends share objects no more: what they have goes to others.
+/// Where no coordinator decides within [`PATIENCE`], the copies at others are what is left.
+pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn crate::cluster::Cluster)) {
+    let runtimes = shared.runtimes();
+    if shared.part.is_none() || runtimes.is_empty() {
+        return;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // One that does not answer has ended.
+        let has_left = |handle: &Handle| {
+            let answer = handle.runtime(|runtime| {
+                runtime.leave_objects();
+                runtime.has_left_objects()
+            });
+            answer.unwrap_or(true)
+        };
+        let left = runtimes.values().filter(|handle| has_left(handle)).count();
+        if left == runtimes.len() || Instant::now() > deadline || shared.is_to_break_off() {
+            return;
+        }
+        std::thread::sleep(LOOK);
+        each(shared);
+    }
 }
 
 /// The views of one process's runtimes.

@@ -5,6 +5,8 @@
 //!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: which are gone
 //! ```
 //!
+//! Decisions on which runtimes share objects come the same way, and what each has reached goes back.
+//!
 //! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again, as another incarnation.
 //!
 //! Not here: the agent (`coordinator::agent`), leases and what a view's removals do (`runtime::members`).
@@ -43,6 +45,9 @@ pub(super) struct Place {
     packets: Option<u64>,
     packet_rate: u64,
     is_ready: bool,
+    /// Whether functions share objects; and when the coordinator is told of that next.
+    shares: bool,
+    report_at: u64,
 }
 
 /// Gives each worker its seat.
@@ -80,6 +85,9 @@ impl Place {
             Worker::Switch(switch) => switch.begin_membership(membership),
             Worker::Runtime(runtime) => runtime.begin_membership(membership),
         }
+        let shares = worker
+            .runtime()
+            .is_some_and(|runtime| !runtime.object_kinds().is_empty());
         Place {
             seat,
             fence,
@@ -90,6 +98,8 @@ impl Place {
             packets: None,
             packet_rate: 0,
             is_ready: false,
+            shares,
+            report_at: 0,
         }
     }
 
@@ -114,6 +124,18 @@ impl Place {
             }
             if is_fenced {
                 self.fence.store(number, Ordering::Release);
+            }
+        }
+        if self.shares
+            && let Worker::Runtime(runtime) = worker
+        {
+            while let Some(decision) = self.seat.decision() {
+                runtime.hear_of_decision(&decision);
+            }
+            if now >= self.report_at {
+                self.report_at = now.saturating_add(LOOK);
+                let report = runtime.objects_report();
+                report.into_iter().for_each(|report| self.seat.report(report));
             }
         }
         if now >= self.figures_at {

@@ -41,7 +41,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    fn init(folder: &Folder, words: &str) -> Self {
+    pub fn init(folder: &Folder, words: &str) -> Self {
         let place = folder.0.join("cluster").display().to_string();
         let made = flowkeep(&["cluster", "init", &place]);
         assert!(made.0, "{}", made.1);
@@ -88,7 +88,7 @@ impl Coordinator {
         self.process.wait().expect("it ends");
     }
 
-    fn begin_again(&mut self) {
+    pub fn begin_again(&mut self) {
         self.process = Self::start(&self.folder, &self.address, &self.words);
     }
 

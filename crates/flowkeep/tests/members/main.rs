@@ -12,6 +12,7 @@ mod logs;
 mod more;
 mod ordered;
 mod rig;
+mod shared;
 mod terminal;
 mod tried;
 mod unlisted;
@@ -497,11 +498,11 @@ fn orders_for_others_say_whom_to_ask() {
 
     let right = Member::start(&folder, &config, "node", "right");
     left.wait_for_all();
-    assert!(left.migrate(1).flows_moved > 0);
+    assert!(left.wait_until_moved(1) > 0);
     // A runtime that is not removed is not drained either.
     let word = said("left", &["runtime", "remove", "0"]);
     assert!(word.contains("come and go with its process"), "{word}");
-    assert!(right.migrate(0).flows_moved > 0);
+    assert!(right.wait_until_moved(0) > 0);
     let shown = left.status().to_string();
     assert!(
         shown.contains("member left alone") && shown.contains(&format!("--socket {}", socket("right"))),

@@ -135,12 +135,24 @@ impl Member {
         name: &str,
         more: &[&str],
     ) -> Member {
+        let tool = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        let config = config.display().to_string();
+        let words = [&[command, &config, "--member", name, "--json"][..], more].concat();
+        Member::start_by(folder, tool, name, |tool| {
+            tool.args(words);
+        })
+    }
+
+    /// Starts one with a tool that is given its words by `say`.
+    pub fn start_by(
+        folder: &Folder,
+        mut tool: Command,
+        name: &str,
+        say: impl FnOnce(&mut Command),
+    ) -> Member {
         let log = |what: &str| std::fs::File::create(folder.0.join(format!("{name}.{what}"))).unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
-            .arg(command)
-            .arg(config)
-            .args(["--member", name, "--json"])
-            .args(more)
+        say(&mut tool);
+        let process = tool
             .stdin(Stdio::null())
             .stdout(log("out"))
             .stderr(log("err"))
