@@ -15,7 +15,6 @@
 //! Both ends are seen from the workers' own figures: buffers out of the switches' pools, packets held, flows left.
 //!
 //! Invariant: after a graceful stop nothing is held, and packets received and made equal packets sent and dropped.
-//!
 //! Not here: the control socket and metrics, which ask through [`Cluster`].
 
 mod berth;
@@ -35,7 +34,7 @@ mod laying;
 mod links;
 mod neighbours;
 mod notices;
-pub(crate) mod objects;
+mod objects;
 mod orders;
 pub(crate) mod part;
 mod placing;
