@@ -15,7 +15,7 @@
 //! what it does behind any call. So both ways of a chain have the same results, packet for packet.
 //!
 //! Invariants: a fused entry runs steps of exactly its functions' types, in its order
-//! ([`Fused::entry_of`] compares them when a chain is made).
+//! ([`Fused::entries_of`] compares them when a chain is made).
 //!
 //! Not here: flows with held packets, packets that are traced, and packets that go on behind a
 //! wait. The runner takes those function by function.
