@@ -7,6 +7,7 @@
 //!
 //! Not here: how it is added to what the others have ([`crate::tables`]).
 
+use super::{Shared, silent};
 use crate::tables::{Gone, Said, Told};
 use nf::Adds;
 use runtime::worker::asked::TableRows;
@@ -14,8 +15,25 @@ use runtime::{Port, Runtime};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Asks a function at a runtime that is there.
-pub(super) fn asking<P: Port>(
+/// Asks a function at each runtime; in front of the answers is what those that are gone had counted.
+pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
+    let gone = shared
+        .staff
+        .as_ref()
+        .map(|staff| staff.counted.told(function, words));
+    let mut answers = gone.unwrap_or_default();
+    for (index, runtime) in &shared.runtimes() {
+        let asked = runtime.runtime(asking(function, words));
+        match asked {
+            Ok(said) => answers.push(Told::there(*index, said?)),
+            other => return Err(silent(*index, &other, "the others before it have done it")),
+        }
+    }
+    Ok(answers)
+}
+
+/// The question to one runtime.
+fn asking<P: Port>(
     function: &str,
     words: &[&str],
 ) -> impl FnOnce(&mut Runtime<P>) -> Result<Said, String> + Send + use<P> {

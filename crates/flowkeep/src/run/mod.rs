@@ -15,6 +15,7 @@
 //! Both ends are seen from the workers' own figures: buffers out of the switches' pools, packets held, flows left.
 //!
 //! Invariant: after a graceful stop nothing is held, and packets received and made equal packets sent and dropped.
+//!
 //! Not here: the control socket and metrics, which ask through [`Cluster`].
 
 mod berth;
@@ -652,19 +653,7 @@ impl Cluster for Shared {
     }
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
-        let gone = self
-            .staff
-            .as_ref()
-            .map(|staff| staff.counted.told(function, words));
-        let mut answers = gone.unwrap_or_default();
-        for (index, runtime) in &self.runtimes() {
-            let asked = runtime.runtime(counted::asking(function, words));
-            match asked {
-                Ok(said) => answers.push(Told::there(*index, said?)),
-                other => return Err(silent(*index, &other, "the others before it have done it")),
-            }
-        }
-        Ok(answers)
+        counted::ask(self, function, words)
     }
 
     fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {
