@@ -138,6 +138,16 @@ impl Line {
         })
     }
 
+    /// A token by which one process becomes this member, good for so many seconds.
+    pub fn token(&mut self, member: &str, valid: u64) -> Result<String, CallError> {
+        let client = &mut self.client;
+        let member = member.to_owned();
+        within(&self.runtime, async {
+            let request = proto::MakeTokenRequest { member, valid };
+            Ok(client.make_token(request).await?.into_inner().token)
+        })
+    }
+
     /// The configuration that was decided last.
     pub fn configuration(&mut self) -> Result<proto::Configuration, CallError> {
         let client = &mut self.client;

@@ -26,6 +26,7 @@ pub mod new;
 pub mod registry;
 pub mod report;
 pub mod run;
+pub mod scaling;
 pub mod shape;
 pub mod signals;
 pub mod sim;

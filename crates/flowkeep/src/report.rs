@@ -59,6 +59,10 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+fn is_nothing(share: &f64) -> bool {
+    *share == 0.0
+}
+
 /// Flows of the cluster.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flows {
@@ -84,6 +88,9 @@ pub struct RuntimeStatus {
     pub received: u64,
     /// Packets it passed on.
     pub passed: u64,
+    /// Seconds in steps that had something to do, since its start.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub busy_seconds: f64,
     /// Packets it dropped.
     pub dropped: u64,
     /// Flows begun since the start.
@@ -373,6 +380,7 @@ impl From<&Snapshot> for Status {
                     member: None,
                     received: runtime.received,
                     passed: runtime.passed,
+                    busy_seconds: Duration::from_nanos(runtime.busy).as_secs_f64(),
                     dropped: runtime.dropped.iter().map(|named| named.count).sum(),
                     opened: runtime.flows_opened,
                     flows: runtime.flows,

@@ -321,6 +321,8 @@ pub struct RuntimeStats {
     pub received: u64,
     /// Packets passed on as processed.
     pub passed: u64,
+    /// Nanoseconds of its thread in steps that had something to do: measured by what steps it, 0 where packets carry the time.
+    pub busy: u64,
     /// Packets that functions made.
     pub emitted: u64,
     /// Packets in the runtime now: queued behind waiting calls, held for functions, fragments that wait for their first one, first packets
@@ -393,6 +395,7 @@ impl RuntimeStats {
     pub fn go_on_from(&mut self, before: &RuntimeStats) {
         self.received += before.received;
         self.passed += before.passed;
+        self.busy += before.busy;
         self.emitted += before.emitted;
         self.flows_opened += before.flows_opened;
         self.flows_ended += before.flows_ended;
@@ -437,6 +440,8 @@ pub struct SwitchStats {
     pub received: u64,
     /// Packets sent by its ports.
     pub sent: u64,
+    /// As [`RuntimeStats::busy`].
+    pub busy: u64,
     /// How long packets took from being read to being sent, of one in 1024 that its ports sent. Empty where packets carry the time.
     pub delays: Durations,
     /// Packets turned around (hairpinned).

@@ -62,6 +62,8 @@ Example:
         #[command(flatten)]
         remote: Remote,
     },
+    /// Have members come and go by load, as long as this runs
+    Scale(super::scaling::Scale),
     /// Give a member's workers no new groups
     #[command(
         after_help = "Example:\n  flowkeep cluster drain a --at 192.0.2.1:4400 --identity cluster/ --name operate"
@@ -146,6 +148,7 @@ pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Fail
                 ),
             }
         }
+        ClusterVerb::Scale(words) => super::scaling::scale(&words, out),
         ClusterVerb::Drain { member, remote } => {
             operator(&remote)?.drain(&member).map_err(failed)?;
             match remote.json {

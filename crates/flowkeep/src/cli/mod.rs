@@ -30,6 +30,7 @@ mod newcomer;
 mod orders;
 mod pages;
 mod reach;
+mod scaling;
 mod shapes;
 mod staff;
 mod storing;

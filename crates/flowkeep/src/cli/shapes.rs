@@ -1,6 +1,6 @@
 //! `schema`: what `--json` prints, by noun.
 
-use super::{Failure, asking, balancing, chains, clusters, moving, orders, print, staff};
+use super::{Failure, asking, balancing, chains, clusters, moving, orders, print, scaling, staff};
 use crate::shape::{Named, named};
 use crate::{apply, bench, following, lab, report, sim, store, top, trace};
 use std::io::Write;
@@ -14,6 +14,7 @@ const SHAPES: &[Named] = &[
     named::<clusters::ClusterDrained>(),
     named::<clusters::ClusterRecovered>(),
     named::<clusters::ClusterReport>(),
+    named::<scaling::Scaled>(),
     named::<report::Flow>(),
     named::<crate::moving::Deletion>(),
     named::<following::FlowLine>(),

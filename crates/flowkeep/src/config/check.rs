@@ -22,6 +22,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     stored(config, document);
     instances(config, document);
     super::store::check(config, document);
+    super::scaling::check(config, document);
 }
 
 fn ports(config: &Config, document: &mut Document<'_, '_>) {

@@ -43,6 +43,7 @@ pub mod layout;
 pub mod page;
 pub mod ports;
 pub mod problem;
+pub mod scaling;
 pub mod schema;
 pub mod store;
 pub mod values;
@@ -58,6 +59,7 @@ use runtime::chain::{ChainRule, Plan, PlanError};
 use runtime::fused::Fused;
 use runtime::stage::Factory;
 use runtime::switch::SideRule;
+pub use scaling::Scaling;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -132,6 +134,8 @@ pub struct Config {
     pub migration: Migration,
     /// Whether flows go on when their runtime fails.
     pub replication: Replication,
+    /// Runtimes that come and go by load. Without this table none does by itself.
+    pub scaling: Option<Scaling>,
     /// The user, by name or number, that the process becomes once its ports are open; for one that is started as root. Default: it stays root, with
     /// the few capabilities that it needs.
     #[schemars(example = &"flowkeep")]
@@ -175,6 +179,7 @@ impl Default for Config {
             cluster: Cluster::default(),
             migration: Migration::default(),
             replication: Replication::default(),
+            scaling: None,
             user: None,
             control: Control::default(),
             metrics: Metrics::default(),
@@ -614,6 +619,7 @@ impl Config {
             cluster: self.cluster.clone(),
             migration: self.migration,
             replication: self.replication,
+            scaling: self.scaling,
             user: self.user.clone(),
             control: self.control.clone(),
             metrics: self.metrics.clone(),

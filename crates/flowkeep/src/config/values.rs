@@ -382,6 +382,12 @@ pub fn packets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Err
     }
 }
 
+/// A part of the time.
+pub fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    let number = deserializer.deserialize_u64(Between { least: 1, most: 100 })?;
+    Ok(u8::try_from(number).expect("at most 100"))
+}
+
 /// A time from 10 ms to an hour.
 pub fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<nf::Period, D::Error> {
     let period = nf::Period::deserialize(deserializer)?;

@@ -165,6 +165,33 @@ impl Members {
         &self.missing
     }
 
+    /// The same, of what was asked since the last time.
+    pub fn take_missing(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.missing)
+    }
+
+    /// The runtimes of each member that is in view, looked at now.
+    pub fn runtimes_of(&mut self) -> Result<BTreeMap<u16, String>, String> {
+        self.looked = None;
+        self.look()?;
+        Ok(self.plan.runtimes.clone())
+    }
+
+    /// A token by which one process becomes this member, good for so many seconds.
+    pub fn token(&mut self, member: &str, valid: u64) -> Result<String, String> {
+        self.line
+            .token(member, valid)
+            .map_err(|error| with_remedy(&error))
+    }
+
+    /// One member is told to end.
+    pub fn stop(&mut self, member: &str) -> Result<(), String> {
+        match self.ask_one(member, &Request::Stop)? {
+            Answer::Stopping => Ok(()),
+            _ => Err(FOREIGN.to_owned()),
+        }
+    }
+
     /// Whose runtime it is.
     pub fn member_of(&self, runtime: u16) -> Option<&str> {
         self.plan.runtimes.get(&runtime).map(String::as_str)

@@ -30,6 +30,14 @@ pub fn relayed(request: &[u8], cluster: &dyn Cluster, watches: &Arc<Watches>) ->
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
+/// Answers a request of this process itself.
+pub fn asked(request: Request, cluster: &dyn Cluster) -> Result<Answer, String> {
+    match answer(request, cluster, &mut None) {
+        Reply::Ok(answer) => Ok(answer),
+        Reply::Error(problem) => Err(problem),
+    }
+}
+
 /// What is asked, as the protocol calls it.
 fn name_of(request: &Request) -> String {
     let ask = serde_json::to_value(request).unwrap_or_default();

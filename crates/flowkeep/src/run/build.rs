@@ -3,7 +3,8 @@
 mod error;
 pub(in crate::run) mod memory;
 
-use super::driver::{Driver, Handle, Seat, Worker};
+use super::driver::{Driver, Seat, Worker};
+use super::handle::Handle;
 use super::kernel::{Kernel, PortName};
 use super::links::{Links, Sizes, WorkerLink};
 use super::neighbours::{self, Neighbours};
@@ -309,15 +310,17 @@ fn follow_kernel(config: &Config, layout: &Layout, plan: &Plan) -> Result<Vec<Ke
         .collect()
 }
 
-pub(super) fn seat(worker: Worker, inbox: super::driver::Inbox) -> Seat {
+pub(super) fn seat(worker: Worker, inbox: super::handle::Inbox) -> Seat {
     Seat {
         worker,
         place: None,
         inbox,
-        end: super::driver::End::None,
+        end: super::handle::End::None,
         finishing: None,
         lines: String::new(),
         rests: false,
+        busy: 0,
+        has_worked: false,
         leaves: None,
     }
 }

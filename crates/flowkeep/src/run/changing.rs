@@ -1,7 +1,7 @@
 //! The workers as a change of configuration has them (`crate::apply`): each asked by its thread.
 
 use super::Shared;
-use super::driver::{self, Unanswered};
+use super::handle::{PATIENCE, Unanswered};
 use crate::apply::{Ticket, Workers};
 use runtime::Runtime;
 use runtime::chain::Plan;
@@ -38,7 +38,7 @@ impl Workers for Shared {
                 })
             })
             .collect();
-        let deadline = Instant::now() + driver::PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         let done = |answer: Result<mpsc::Receiver<bool>, Unanswered>| {
             let left = deadline.saturating_duration_since(Instant::now());
             answer.is_ok_and(|answer| answer.recv_timeout(left) == Ok(true))

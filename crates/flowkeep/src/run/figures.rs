@@ -2,7 +2,7 @@
 //!
 //! Not here: what is in them ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`], [`crate::metrics`]).
 
-use super::driver::{self, Answer, Question};
+use super::handle::{Answer, PATIENCE, Question};
 use super::{Part, Shared, Staff};
 use crate::apply::joined::Joined;
 use crate::cluster::{LinkStats, PortStats, Snapshot};
@@ -77,7 +77,7 @@ impl Shared {
             let asked = worker.call(|worker| Some(worker.links()));
             all.extend(
                 asked
-                    .and_then(|links| Ok(links.recv_timeout(driver::PATIENCE)?))
+                    .and_then(|links| Ok(links.recv_timeout(PATIENCE)?))
                     .unwrap_or_default(),
             );
         }

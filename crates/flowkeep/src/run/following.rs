@@ -6,7 +6,7 @@
 //! Invariants: however a [`Following`] goes, its followers end with it; memory is a fixed amount for each runtime.
 
 use super::Shared;
-use super::driver::Handle;
+use super::handle::Handle;
 use super::stamps::Rfc3339;
 use crate::cluster::{Observed, Watching};
 use crate::following::{self, Ends, FlowLine};

@@ -21,7 +21,8 @@
 //! (`runtime::switch`).
 
 use super::berth::Berth;
-use super::driver::{Handle, Worker};
+use super::driver::Worker;
+use super::handle::Handle;
 use super::links::WorkerLink;
 use super::{Running, Shared};
 use crate::config::Member;

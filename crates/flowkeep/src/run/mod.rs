@@ -29,6 +29,7 @@ mod events;
 mod export;
 mod figures;
 mod following;
+mod handle;
 pub mod job;
 mod kernel;
 mod laying;
@@ -41,6 +42,7 @@ pub(crate) mod part;
 mod placing;
 pub mod privileges;
 mod ready;
+mod scaling;
 mod seats;
 mod staff;
 mod stamps;
@@ -60,7 +62,7 @@ use crate::tables::Told;
 use adapters::open::Ports;
 use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
-use driver::{Answer, End, Handle, Question, Unanswered};
+use handle::{Answer, End, Handle, Question, Unanswered};
 use part::{MEMBERS_RUNTIMES, Part};
 use protocols::channel::{AGREED, Protection};
 use runtime::worker::FlowView;
@@ -292,6 +294,10 @@ fn launch(
     let mut threads = threads;
     let (mut agent, mut loads) = (None, None);
     let policy = config.policy;
+    let scaling = config.scaling.map(|scaling| {
+        let rules = scaling.rules(config.runtimes, config.most_runtimes());
+        (rules, scaling.interval())
+    });
     if let Some(member) = &mut member
         && let Some(joining) = member.joining.take()
     {
@@ -343,6 +349,7 @@ fn launch(
     }
     checking::begin(&shared);
     placing::begin(&shared, policy, loads);
+    scaling::begin(&shared, scaling);
     Ok(Running {
         shared,
         threads: started,

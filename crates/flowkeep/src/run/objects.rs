@@ -19,7 +19,7 @@
 
 use super::Shared;
 use super::build::RunError;
-use super::driver::Handle;
+use super::handle::Handle;
 use super::links::WorkerLink;
 use nf::ConfigError;
 use protocols::objects::{Conductor, Members};

@@ -40,7 +40,7 @@ mod tests;
 
 pub(super) use book::Book;
 
-use super::driver::{Answer, PATIENCE, Question, Unanswered};
+use super::handle::{Answer, PATIENCE, Question, Unanswered};
 use super::{HEARD, Handle, LOOK, Shared, lock, silent};
 use crate::moving::{self, Deletion, Leaving, Order, Place, Receipt, UnderWay, may_leave, no_such_runtime};
 use runtime::mobility::{self, Selector};

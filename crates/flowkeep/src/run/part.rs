@@ -20,7 +20,8 @@
 //!
 //! Not here: how groups move (`runtime::mobility`), which members are there (the links).
 
-use super::driver::{Answer, Question, Unanswered, Worker};
+use super::driver::Worker;
+use super::handle::{Answer, Question, Unanswered};
 use super::links::WorkerLink;
 use super::{Handle, LOOK, Shared};
 use crate::cluster::{Cluster, OtherMember};

@@ -38,7 +38,8 @@
 
 use super::build::RunError;
 use super::counted::Counted;
-use super::driver::{Answer, Handle, Question, Seat, Worker};
+use super::driver::{Seat, Worker};
+use super::handle::{Answer, Handle, Question};
 use super::links::WorkerLink;
 use super::objects::Views;
 use super::{Shared, silent};

@@ -1,6 +1,6 @@
 //! Threads of a cluster: which workers each has, the processor time it has had, and what that of the event log does.
 
-use super::driver::{Answer, Handle, Question};
+use super::handle::{Answer, Handle, Question};
 use super::{Events, Shared, events, stamps};
 use crate::config::layout::Layout;
 use adapters::report::Reports;

@@ -17,7 +17,7 @@
 //!
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared out to the workers.
 
-use super::driver::{Answer, Handle, Question, Unanswered};
+use super::handle::{Answer, Handle, Question, Unanswered};
 use super::{Shared, following};
 use crate::capture::Frame;
 use crate::cluster::{Observed, Subject, Watching};

@@ -20,6 +20,7 @@
 //! | `moving` | nDPI's flow tables, while all flows move |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
+//! | `scaling` | which endpoint each host had before |
 //! | `reload` | the rules before and behind a change; the sums |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
@@ -41,6 +42,7 @@ mod host_limits;
 mod moving;
 mod nat;
 mod reload;
+mod scaling;
 mod staff;
 mod tagged;
 mod watching;

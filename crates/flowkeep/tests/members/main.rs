@@ -12,6 +12,7 @@ mod logs;
 mod more;
 mod ordered;
 mod rig;
+mod scaled;
 mod shared;
 mod terminal;
 mod tried;

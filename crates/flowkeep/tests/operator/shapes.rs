@@ -241,6 +241,7 @@ fn what_is_printed_holds_to_its_schema() {
             "cluster-drain",
             "cluster-recover",
             "cluster-status",
+            "cluster-scale",
             "lab-demo",
             "replication-place",
             "store",

@@ -126,6 +126,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let dropped = dropped.chain([(&DropReason::PortUnsent, unsent)]);
         let [received, sent, stalls] = self.ports.figures();
         SwitchStats {
+            busy: 0,
             received,
             sent: sent - unsent,
             turned: self.turned,

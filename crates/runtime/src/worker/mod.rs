@@ -470,6 +470,7 @@ impl<P: Port> Runtime<P> {
             }
         }
         RuntimeStats {
+            busy: 0,
             received: self.received,
             passed: self.core.out.passed(),
             emitted: self.core.runner.emitted(),

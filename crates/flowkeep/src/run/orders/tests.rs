@@ -1,6 +1,6 @@
 //! Orders and drains while runtimes leave questions unanswered: each runtime is a thread that answers as the real one would, but for what it is told to keep.
 
-use super::super::driver::{Command, End, QUESTIONS};
+use super::super::handle::{Command, End, QUESTIONS};
 use super::super::watching;
 use super::*;
 use crate::apply::Live;
@@ -410,6 +410,6 @@ fn a_full_queue_is_an_error_that_says_so() {
     drop(inbox);
     assert_eq!(
         handle.ask(Question::Stats).err(),
-        Some(super::super::driver::Unanswered::Gone)
+        Some(super::super::handle::Unanswered::Gone)
     );
 }
