@@ -46,33 +46,43 @@ const BUFFERS: [usize; 2] = [8192, 2048];
 /// Bytes of a buffer.
 const ROOM: usize = 2048;
 
-enum Next {
+pub(super) enum Next {
+    /// Of a flow, as it is read.
     Of(u32, Segment),
+    /// Of a flow, and when it was due.
+    Due(u32, u64),
     Frame([u8; FRAME]),
 }
 
 /// The switch's port: packets by flow in, the other side's answers to SYNs, and how long packets took.
-struct Line {
+pub(super) struct Line {
     traffic: Traffic,
-    next: VecDeque<Next>,
+    pub next: VecDeque<Next>,
     received: u64,
     sent: u64,
     longest: u64,
+    /// When packets were due that have left, and how long that took, if it is wanted.
+    pub delays: Option<Vec<(u64, u64)>>,
 }
 
 impl Port for Line {
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         while !burst.is_full() && !self.next.is_empty() {
             let Some(mut packet) = pool.take() else { return };
+            let mut due = now;
             match self.next.pop_front() {
                 Some(Next::Of(flow, segment)) => self.traffic.write(&mut packet, flow, segment),
+                Some(Next::Due(flow, at)) => {
+                    self.traffic.write(&mut packet, flow, Segment::Data);
+                    due = at;
+                }
                 Some(Next::Frame(frame)) => {
                     packet.reset(FRAME, LinkType::Ethernet);
                     packet.frame_mut().copy_from_slice(&frame);
                 }
                 None => unreachable!("just looked"),
             }
-            packet.set_timestamp(now);
+            packet.set_timestamp(due);
             self.received += 1;
             burst.push(packet);
         }
@@ -80,7 +90,11 @@ impl Port for Line {
     fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         for packet in burst.iter_mut() {
             self.sent += 1;
-            self.longest = self.longest.max(now.saturating_sub(packet.timestamp()));
+            let (due, delay) = (packet.timestamp(), now.saturating_sub(packet.timestamp()));
+            self.longest = self.longest.max(delay);
+            if let Some(delays) = &mut self.delays {
+                delays.push((due, delay));
+            }
             if packet.frame()[47] == flags::SYN {
                 Traffic::accept(packet);
                 let frame = packet.frame().try_into().expect("all frames are of one length");
@@ -97,10 +111,10 @@ impl Port for Line {
     }
 }
 
-struct Pair {
-    switch: Switch<Line, RingPort>,
-    runtimes: [Runtime<RingPort>; 2],
-    flows: u32,
+pub(super) struct Pair {
+    pub switch: Switch<Line, RingPort>,
+    pub runtimes: [Runtime<RingPort>; 2],
+    pub flows: u32,
     /// Where they are.
     at: usize,
 }
@@ -124,7 +138,7 @@ fn pool(count: usize, origin: u8) -> Pool {
 }
 
 impl Pair {
-    fn new(flows: u32, memory: &Memory) -> Self {
+    pub fn new(flows: u32, memory: &Memory) -> Self {
         let now = monotonic_ns();
         let plan = gateway::plan();
         // A ring must be able to hold every buffer there is.
@@ -176,6 +190,7 @@ impl Pair {
             received: 0,
             sent: 0,
             longest: 0,
+            delays: None,
         };
         let switch = Switch::new(
             settings,
@@ -197,7 +212,7 @@ impl Pair {
     }
 
     /// Steps each worker once; whether any of them did anything.
-    fn step(&mut self) -> bool {
+    pub fn step(&mut self) -> bool {
         let mut is_idle = self.switch.step(monotonic_ns()) == 0;
         for runtime in &mut self.runtimes {
             is_idle &= runtime.step(monotonic_ns()).is_idle();
@@ -205,7 +220,8 @@ impl Pair {
         !is_idle
     }
 
-    fn settle(&mut self) {
+    /// Steps until there is nothing to do.
+    pub fn settle(&mut self) {
         let mut idle = 0;
         while idle < 3 {
             idle = if self.step() { 0 } else { idle + 1 };
@@ -231,9 +247,14 @@ impl Pair {
             self.runtimes[self.at].stats().flows,
             self.runtimes[1 - self.at].stats().flows,
         );
+        self.check_packets();
+        assert_eq!((here, there), (u64::from(self.flows), 0), "flows were lost");
+    }
+
+    /// That no packet was lost.
+    pub fn check_packets(&mut self) {
         let line = self.switch.port_mut(0);
         assert_eq!(line.received, line.sent, "packets were lost");
-        assert_eq!((here, there), (u64::from(self.flows), 0), "flows were lost");
     }
 
     /// Moves all flows to the other runtime, with or without traffic.

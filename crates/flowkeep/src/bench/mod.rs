@@ -14,6 +14,7 @@ mod migrate;
 mod recover;
 mod replicate;
 pub mod report;
+mod scale;
 mod site;
 mod stage;
 mod store;
@@ -62,7 +63,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 11] = [
+pub const SCENARIOS: [(&str, &str); 12] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -77,6 +78,10 @@ pub const SCENARIOS: [(&str, &str); 11] = [
     (
         "migrate",
         "flows of firewall, NAT and load balancer moved between two runtimes",
+    ),
+    (
+        "scale",
+        "what packets feel while half of the flows move to a runtime that came, and back",
     ),
     (
         "replicate",
@@ -204,6 +209,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "stage" => stage::measure,
         "message" => message::measure,
         "migrate" => migrate::measure,
+        "scale" => scale::measure,
         "replicate" => replicate::measure,
         "recover" => recover::measure,
         "store" => store::measure,
@@ -269,6 +275,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Stage => "stage",
         crate::cli::Scenario::Message => "message",
         crate::cli::Scenario::Migrate => "migrate",
+        crate::cli::Scenario::Scale => "scale",
         crate::cli::Scenario::Replicate => "replicate",
         crate::cli::Scenario::Recover => "recover",
         crate::cli::Scenario::Store => "store",

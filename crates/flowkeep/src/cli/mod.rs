@@ -861,6 +861,8 @@ pub enum Scenario {
     Message,
     /// Flows moved between two runtimes
     Migrate,
+    /// What packets feel while a cluster scales out and in
+    Scale,
     /// Copies of flows at another runtime
     Replicate,
     /// Flows whose runtime is killed
@@ -896,7 +898,7 @@ struct Bench {
     /// What to measure
     #[arg(value_enum)]
     scenario: Scenario,
-    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with `store`, 10000,100000 with `replicate` and `recover`, 500,1000,100000,200000 with `migrate`
+    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with `store`, 10000,100000 with `replicate` and `recover`, 500,1000,100000,200000 with `migrate`, 8000,100000 with `scale`
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     flows: Vec<u32>,
     /// How often each case is measured; the median counts
@@ -925,6 +927,7 @@ impl Bench {
             ([], Scenario::Live) => vec![1000, 10_000],
             ([], Scenario::Replicate | Scenario::Recover) => vec![10_000, 100_000],
             ([], Scenario::Store) => vec![50_000],
+            ([], Scenario::Scale) => vec![8000, 100_000],
             ([], Scenario::Migrate) => vec![500, 1000, 100_000, 200_000],
             ([], _) => vec![10_000, 100_000, 1_000_000],
             (flows, _) => flows.to_vec(),
