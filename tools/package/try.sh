@@ -22,6 +22,10 @@ install -d -m 777 "$root/try"
 within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s /bin/sh flowkeep -c "
     flowkeep run --input generate:examples/demo-traffic.toml?packets=2000 --output pcap:in.pcap --events /dev/null &&
     flowkeep run --input pcap:in.pcap --events records.jsonl && wc -l records.jsonl"'
+# README and tutorial, typed line by line from their own blocks.
+here=$(dirname "$(realpath "$0")")
+cp "$here/pages.sh" "$here/../../README.md" "$here/../../docs/tutorial.md" "$root/try"
+within su -s /bin/sh flowkeep -c 'sh /try/pages.sh /try /try/README.md /try/tutorial.md'
 within dpkg --purge flowkeep
 cd "$root"
 left=$(find usr etc var/lib/flowkeep var/log/flowkeep -name '*flowkeep*' -print 2>/dev/null || true)
