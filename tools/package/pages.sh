@@ -12,8 +12,10 @@
 set -eu
 cd "$1"
 shift
-XDG_RUNTIME_DIR=$PWD
+# Only the reader's own directory may have a control socket.
+XDG_RUNTIME_DIR=$(mktemp -d)
 export XDG_RUNTIME_DIR
+trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 patience=1200 # tenths of a second
 started=0
 running=

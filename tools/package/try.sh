@@ -7,9 +7,11 @@ set -eu
 deb=$(realpath "$1")
 suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 root=$(mktemp -d)
-trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+trap 'umount "$root/proc" "$root/dev/shm" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
 mmdebstrap --quiet --variant=required "$suite" "$root" >&2
 mount -t proc proc "$root/proc"
+mkdir -p "$root/dev/shm"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 cp "$deb" "$root/flowkeep.deb"
 within() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ "$@"; }
 
