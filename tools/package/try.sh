@@ -7,9 +7,11 @@ set -eu
 deb=$(realpath "$1")
 suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 root=$(mktemp -d)
-trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+trap 'umount "$root/proc" "$root/dev/shm" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
 mmdebstrap --quiet --variant=required "$suite" "$root" >&2
 mount -t proc proc "$root/proc"
+mkdir -p "$root/dev/shm"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 cp "$deb" "$root/flowkeep.deb"
 within() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ "$@"; }
 
@@ -22,6 +24,10 @@ install -d -m 777 "$root/try"
 within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s /bin/sh flowkeep -c "
     flowkeep run --input generate:examples/demo-traffic.toml?packets=2000 --output pcap:in.pcap --events /dev/null &&
     flowkeep run --input pcap:in.pcap --events records.jsonl && wc -l records.jsonl"'
+# README and tutorial, typed line by line from their own blocks.
+here=$(dirname "$(realpath "$0")")
+cp "$here/pages.sh" "$here/../../README.md" "$here/../../docs/tutorial.md" "$root/try"
+within su -s /bin/sh flowkeep -c 'sh /try/pages.sh /try /try/README.md /try/tutorial.md'
 within dpkg --purge flowkeep
 cd "$root"
 left=$(find usr etc var/lib/flowkeep var/log/flowkeep -name '*flowkeep*' -print 2>/dev/null || true)

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod control;
+pub mod events;
 pub mod following;
 pub mod generate;
 pub mod health;
@@ -35,6 +36,8 @@ pub mod top;
 pub mod trace;
 
 mod store;
+/// The functions that come with Flowkeep, by their types.
+pub use ::functions as built_in;
 /// Functions' tables in 2 MiB pages, and what `chain check` counts memory with: a binary's `#[global_allocator]`.
 pub use adapters::large::LargePages;
 pub use nf;

@@ -14,7 +14,9 @@
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
+mod costs;
 mod pools;
+mod tables;
 
 use crate::cluster::{Cluster, LinkStats, Snapshot};
 use runtime::PortCounters;
@@ -46,7 +48,7 @@ pub(crate) struct Text(String);
 /// A metric whose samples are being written.
 pub(crate) struct Metric<'t> {
     text: &'t mut String,
-    name: &'static str,
+    name: &'t str,
     suffix: &'static str,
 }
 
@@ -89,7 +91,7 @@ impl Text {
         }
     }
 
-    fn metric(&mut self, name: &'static str, kind: &str, suffix: &'static str, help: &str) -> Metric<'_> {
+    fn metric<'t>(&'t mut self, name: &'t str, kind: &str, suffix: &'static str, help: &str) -> Metric<'t> {
         let _ = writeln!(
             self.0,
             "# HELP flowkeep_{name} {help}\n# TYPE flowkeep_{name} {kind}"
@@ -135,6 +137,8 @@ pub fn text(snapshot: &Snapshot) -> String {
     busy(&mut text, snapshot);
     copies(&mut text, snapshot);
     words(&mut text, snapshot);
+    costs::all(&mut text, snapshot);
+    tables::all(&mut text, snapshot);
     ports(&mut text, snapshot);
     links(&mut text, snapshot);
     crate::health::figures::metrics(&mut text, &snapshot.backends);

@@ -4,6 +4,7 @@
 //! fields are stable: other people's scripts read them.
 
 mod copies;
+mod costs;
 mod flows;
 mod values;
 mod variables;
@@ -17,6 +18,7 @@ use crate::member::secrets;
 use crate::shape::Shape;
 use crate::store::figures::{StoreStatus, VariablesStatus};
 pub use copies::Recovery;
+pub use costs::CostStatus;
 pub(crate) use flows::cut_table;
 pub use flows::{Flow, FlowCopy, FlowList};
 use protocols::channel::DropReason;
@@ -142,6 +144,9 @@ pub struct RuntimeStatus {
     /// Words of other workers that none may say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_words: u64,
+    /// What its functions' calls cost, of packets that were sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<CostStatus>,
 }
 
 /// One switch.
@@ -400,6 +405,7 @@ impl From<&Snapshot> for Status {
                     copies: runtime.copies,
                     recovered_flows: runtime.recovered[0],
                     unrecovered_flows: runtime.recovered[1],
+                    costs: runtime.costs.iter().map(CostStatus::from).collect(),
                 })
                 .collect(),
             switches: snapshot
@@ -627,6 +633,9 @@ impl fmt::Display for Status {
             if let Some(problem) = &side.problem {
                 writeln!(f, "{problem}")?;
             }
+        }
+        if let Some(table) = costs::table(&self.runtimes) {
+            write!(f, "\n{table}")?;
         }
         let counted: Vec<(&String, &u64)> = self.counters.iter().filter(|(_, count)| **count > 0).collect();
         if !counted.is_empty() {

@@ -59,6 +59,9 @@ pub struct Rows {
     pub columns: Vec<(String, Adds)>,
     /// The rows, with a cell for each column.
     pub rows: Vec<Row>,
+    /// How many are asked for, those with the greatest figures; 0: all.
+    #[serde(default)]
+    pub top: usize,
 }
 
 impl From<TableRows> for Rows {
@@ -67,11 +70,20 @@ impl From<TableRows> for Rows {
         Rows {
             columns: columns.map(|(name, adds)| ((*name).to_owned(), *adds)).collect(),
             rows: of.rows,
+            top: of.top,
         }
     }
 }
 
 impl Rows {
+    /// Those rows that are asked for.
+    #[must_use]
+    pub fn top(mut self) -> Self {
+        let adds: Vec<Adds> = self.columns.iter().map(|(_, adds)| *adds).collect();
+        table::keep_top(&adds, &mut self.rows, self.top);
+        self
+    }
+
     /// A row's cells by the names of their columns.
     pub fn objects(&self) -> Vec<BTreeMap<String, Value>> {
         let names = || self.columns.iter().map(|(name, _)| name.clone());
@@ -96,13 +108,14 @@ pub fn whole(answers: &[Told]) -> Option<Rows> {
             Said::Text(_) => None,
         })
     };
-    let columns = tables().find(|(_, is_gone)| !is_gone)?.0.columns.clone();
+    let first = tables().find(|(_, is_gone)| !is_gone)?.0;
+    let (columns, top) = (first.columns.clone(), first.top);
     let adds: Vec<Adds> = columns.iter().map(|(_, adds)| *adds).collect();
     let alike = tables().filter(|(rows, _)| rows.columns == columns);
     let (gone, there): (Vec<_>, Vec<_>) = alike.partition(|(_, is_gone)| *is_gone);
     let all = there.into_iter().chain(gone);
     let rows = table::sum(&adds, all.map(|(rows, is_gone)| (&rows.rows[..], is_gone)));
-    Some(Rows { columns, rows })
+    Some(Rows { columns, rows, top }.top())
 }
 
 /// Which runtimes that are gone are in the table; `None` if none is.
@@ -132,7 +145,11 @@ mod tests {
         Told {
             runtime,
             gone,
-            said: Said::Rows(Rows { columns, rows }),
+            said: Said::Rows(Rows {
+                columns,
+                rows,
+                top: 0,
+            }),
         }
     }
 

@@ -164,7 +164,10 @@ fn what_the_guide_shows_builds_and_passes() {
     let folder = place.join("packet-counter");
     let files = files_of_the_guide();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["src/lib.rs", "tests/packets.rs", "chain.toml"]);
+    assert_eq!(
+        names,
+        ["src/lib.rs", "tests/packets.rs", "chain.toml", "src/main.rs"]
+    );
     for (name, text) in &files {
         fs::write(folder.join(name), text).unwrap();
     }

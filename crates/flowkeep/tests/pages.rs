@@ -1,12 +1,17 @@
-//! Pages of reference that are made from the code: docs/metrics.md is what the code says.
+//! Pages of reference that are made from the code: docs/metrics.md and docs/events.md.
 //!
-//! The page is made of the text that Prometheus would read of a cluster that has one of everything.
-//! `FLOWKEEP_PAGES=write cargo test -p flowkeep --test pages` writes it.
+//! The page of metrics is made of the text that Prometheus would read of a cluster that has one of
+//! everything, the page of events of what functions, runtimes and the process declare.
+//! `FLOWKEEP_PAGES=write cargo test -p flowkeep --test pages` writes them.
 
 use flowkeep::cluster::{LinkStats, PortStats, Snapshot};
 use flowkeep::config::layout::WorkerId;
 use flowkeep::health::figures::BackendStatus;
-use runtime::stats::{Named, PoolStats, RuntimeStats, SwitchStats};
+use functions::firewall::Firewall;
+use functions::load_balancer::LoadBalancer;
+use nf::{Adds, Event, NetworkFunction, Table};
+use runtime::stats::{FunctionCost, Named, PoolStats, RuntimeStats, SwitchStats};
+use runtime::worker::asked::TableRows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -29,6 +34,20 @@ fn named() -> Vec<Named> {
     }]
 }
 
+/// A table with one row.
+fn row_of(table: &'static Table) -> TableRows {
+    let cell = |adds| match adds {
+        Adds::Name | Adds::Each => nf::table::Value::from("a"),
+        Adds::Counted | Adds::Sum | Adds::Greatest => 1_u64.into(),
+    };
+    TableRows {
+        function: "one".into(),
+        table,
+        rows: vec![table.adds().map(cell).collect()],
+        top: 0,
+    }
+}
+
 /// A cluster that has one of everything that has figures.
 fn of_everything() -> Snapshot {
     let mut snapshot = Snapshot {
@@ -44,6 +63,12 @@ fn of_everything() -> Snapshot {
                 lasts_seconds: Some(1.0),
                 ..PoolStats::default()
             }],
+            costs: vec![FunctionCost::default()],
+            tables: [Firewall::TABLES, LoadBalancer::TABLES]
+                .into_iter()
+                .flatten()
+                .map(row_of)
+                .collect(),
             ..RuntimeStats::default()
         }],
         ports: vec![PortStats::default()],
@@ -112,24 +137,29 @@ fn page(text: &str) -> String {
     page
 }
 
-#[test]
-fn the_page_of_metrics_is_what_the_code_says() {
-    let page = page(&flowkeep::metrics::text(&of_everything()));
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+/// Holds a page of docs/ against what the code says, or writes it.
+fn hold(name: &str, page: &str) {
+    let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FLOWKEEP_PAGES").is_some_and(|word| word == "write") {
-        std::fs::write(path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
-    let there = std::fs::read_to_string(path).unwrap_or_default();
+    let there = std::fs::read_to_string(&path).unwrap_or_default();
     let mut differs = page
         .lines()
         .zip(there.lines())
         .filter(|(one, other)| one != other);
     assert!(
         page == there,
-        "docs/metrics.md is not what the code says; make it with \
+        "docs/{name} is not what the code says; make it with \
          `FLOWKEEP_PAGES=write cargo test -p flowkeep --test pages`; first: {:#?}",
         differs.next()
     );
+}
+
+#[test]
+fn the_page_of_metrics_is_what_the_code_says() {
+    let page = page(&flowkeep::metrics::text(&of_everything()));
+    hold("metrics.md", &page);
 }
 
 #[test]
@@ -158,4 +188,81 @@ fn every_metric_in_the_sources_is_on_the_page() {
         }
     }
     assert!(found > 20, "{found}");
+}
+
+const EVENTS_OPENING: &str = "\
+# Events
+
+Every line of the event log (`[log] events`), which is JSON. A test makes this page from the code: what is not declared is not written.
+Where the log goes and when it is rotated: [configuration](configuration.md). `flowkeep flow events` has the flows' own changes.
+
+Each line has `time` (of day, in UTC, RFC 3339; in a replay the capture's) and `event`. Lines of functions and runtimes have `runtime`, its number, and
+`function`, the function's kind or `runtime`. A number's unit stands in brackets.
+";
+
+/// The section of events of one origin.
+fn section<'e>(page: &mut String, heading: &str, events: impl IntoIterator<Item = &'e Event>) {
+    let _ = write!(page, "\n## {heading}\n");
+    for event in events {
+        assert!(
+            event.when.ends_with('.'),
+            "{}: when it is written is a sentence",
+            event.name
+        );
+        let _ = write!(
+            page,
+            "\n### `{}`\n\n{}\n\n| field | what |\n|---|---|\n",
+            event.name, event.when
+        );
+        for field in event.fields {
+            let unit = match field.unit {
+                "" => String::new(),
+                unit => format!(" [{unit}]"),
+            };
+            assert!(field.what.ends_with('.'), "{}: {}", event.name, field.name);
+            let _ = writeln!(page, "| `{}`{unit} | {} |", field.name, field.what);
+        }
+    }
+}
+
+/// Functions that come with the tool, with their events.
+fn functions() -> [(&'static str, &'static [Event]); 9] {
+    use functions::{counter, flow_monitor, forward, host_limits, http_parser, ids, nat};
+    fn of<F: NetworkFunction>() -> (&'static str, &'static [Event]) {
+        (F::NAME, F::EVENTS)
+    }
+    [
+        of::<Firewall>(),
+        of::<nat::Nat>(),
+        of::<LoadBalancer>(),
+        of::<forward::Forward>(),
+        of::<ids::Ids>(),
+        of::<http_parser::HttpParser>(),
+        of::<flow_monitor::FlowMonitor>(),
+        of::<host_limits::HostLimits>(),
+        of::<counter::Counter>(),
+    ]
+}
+
+#[test]
+fn the_page_of_events_is_what_the_code_says() {
+    let mut page = EVENTS_OPENING.to_owned();
+    section(
+        &mut page,
+        "The process",
+        flowkeep::events::PROCESS.iter().map(|of| of.event()),
+    );
+    section(
+        &mut page,
+        "Stores",
+        flowkeep::events::STORES.iter().map(|of| of.event()),
+    );
+    section(&mut page, "Runtimes", runtime::stats::EVENTS);
+    let (with, without): (Vec<_>, Vec<_>) = functions().into_iter().partition(|(_, of)| !of.is_empty());
+    for (name, events) in with {
+        section(&mut page, &format!("`{name}`"), events);
+    }
+    let names: Vec<String> = without.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let _ = write!(page, "\nThese functions write none: {}.\n", names.join(", "));
+    hold("events.md", &page);
 }

@@ -7,6 +7,7 @@
 //!   fn new                 the default; or the settings, where `Config` is the function itself; or `with_variables`, `with_objects`
 //!   const REASONS          the names in `drop("…")`, `cut("…")` and `discard("…")` of the block
 //!   const COUNTERS         the names in `count("…")` and `count_by("…", …)` of the block
+//!   const EVENTS           the names in `event("…", …)` of the block, of which nothing else is declared
 //! ```
 //!
 //! Invariant: a list that the author wrote stays as it is, and a name in the block that it lacks is an error. So is a name that is
@@ -25,18 +26,46 @@ struct List {
     constant: &'static str,
     methods: &'static [&'static str],
     what: &'static str,
+    /// How a list is written that has names of which nothing is known.
+    written: &'static str,
+    entry: fn(&str) -> Expr,
+    entries: fn() -> syn::Type,
 }
 
-const LISTS: [List; 2] = [
+fn name_entry(name: &str) -> Expr {
+    syn::parse_quote!(#name)
+}
+
+fn name_entries() -> syn::Type {
+    syn::parse_quote!(&'static [&'static str])
+}
+
+const NAMES: &str = "&'static [&'static str] = &[…]";
+
+const LISTS: [List; 3] = [
     List {
         constant: "REASONS",
         methods: &["drop", "cut", "discard"],
         what: "reason",
+        written: NAMES,
+        entry: name_entry,
+        entries: name_entries,
     },
     List {
         constant: "COUNTERS",
         methods: &["count", "count_by"],
         what: "counter",
+        written: NAMES,
+        entry: name_entry,
+        entries: name_entries,
+    },
+    List {
+        constant: "EVENTS",
+        methods: &["event"],
+        what: "event",
+        written: "&'static [nf::Event] = &[nf::Event::named(\"…\")]",
+        entry: |name| syn::parse_quote!(::nf::Event::named(#name)),
+        entries: || syn::parse_quote!(&'static [::nf::Event]),
     },
 ];
 
@@ -190,7 +219,8 @@ fn fill_names(block: &mut ItemImpl, list: &List) -> Vec<Error> {
         }
         None if !used.others.is_empty() => {
             let problem = format!(
-                "a {what} that is no literal: write `const {constant}: &'static [&'static str] = &[…];` with all names that it can be"
+                "a {what} that is no literal: write `const {constant}: {};` with all names that it can be",
+                list.written
             );
             used.others.iter().map(|at| Error::new(*at, &problem)).collect()
         }
@@ -203,15 +233,16 @@ fn fill_names(block: &mut ItemImpl, list: &List) -> Vec<Error> {
                 }
             }
             let constant = syn::Ident::new(constant, Span::call_site());
+            let (entries, of) = (names.iter().map(|name| (list.entry)(name)), (list.entries)());
             block.items.push(syn::parse_quote!(
-                const #constant: &'static [&'static str] = &[#(#names),*];
+                const #constant: #of = &[#(#entries),*];
             ));
             Vec::new()
         }
     }
 }
 
-/// The names in `&["…", "…"]`; `None` for any other expression.
+/// The names in `&["…", "…"]`, or of events in `&[Event::new("…", …)]`; `None` for any other expression.
 fn literals(expression: &Expr) -> Option<Vec<String>> {
     let Expr::Reference(reference) = expression else {
         return None;
@@ -222,7 +253,11 @@ fn literals(expression: &Expr) -> Option<Vec<String>> {
     array
         .elems
         .iter()
-        .map(|name| literal(name).map(|(name, _)| name))
+        .map(|entry| match entry {
+            Expr::Call(call) => literal(call.args.first()?),
+            name => literal(name),
+        })
+        .map(|name| name.map(|(name, _)| name))
         .collect()
 }
 
@@ -315,6 +350,24 @@ mod tests {
         let list = "const REASONS: &'static [&'static str] = ALL;";
         let (_, errors) = filled(&format!("{list} {PROCESS} {{ cx.drop(\"to_many\") }}"));
         assert_eq!(errors, [""; 0]);
+    }
+
+    #[test]
+    fn events_are_named_too() {
+        let (written, errors) = filled(&format!("{PROCESS} {{ cx.event(\"ended\", x) }}"));
+        assert!(
+            written.contains("& [:: nf :: Event :: named (\"ended\")]"),
+            "{written}"
+        );
+        assert_eq!(errors, [""; 0]);
+        let list = r#"const EVENTS: &'static [Event] = &[Event::new("ended", "At its end.", &[])];"#;
+        let (_, errors) = filled(&format!("{list} {PROCESS} {{ cx.event(\"ended\", x) }}"));
+        assert_eq!(errors, [""; 0]);
+        let (_, errors) = filled(&format!("{list} {PROCESS} {{ cx.event(\"endet\", x) }}"));
+        assert_eq!(
+            errors,
+            ["`endet` is no event in EVENTS: write one of `\"ended\"`, or add it there"]
+        );
     }
 
     #[test]

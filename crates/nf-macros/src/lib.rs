@@ -83,8 +83,8 @@ pub fn plain(input: TokenStream) -> TokenStream {
 /// future, as `process_now`. An `async fn process` is left as it is.
 ///
 /// What is not written follows from the rest: `Config` is `NoConfig`; `Flow` and `Group` are `()`; `new` gives the default, or
-/// the settings where they are the function itself; `REASONS` and `COUNTERS` are the names that this block calls `cx.drop`, `cx.cut`,
-/// `cx.discard`, `cx.count` and `cx.count_by` with. A list that is written must have all of them, so a misspelt name does not
+/// the settings where they are the function itself; `REASONS`, `COUNTERS` and `EVENTS` are the names that this block calls `cx.drop`,
+/// `cx.cut`, `cx.discard`, `cx.count`, `cx.count_by` and `cx.event` with. A list that is written must have all of them, so a misspelt name does not
 /// compile. Functions outside of the block that use names need lists that are written.
 ///
 /// ```

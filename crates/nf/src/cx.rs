@@ -6,7 +6,7 @@
 //!
 //! `Cx<F>` is a typed view of [`RawCx`], which the runtime fills and reads. Only the runtime makes one.
 
-use crate::{FlowState, Keep, NetworkFunction, Reason, Time, Verdict};
+use crate::{Event, FlowState, Keep, NetworkFunction, Reason, Time, Verdict};
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use core::future::Future;
@@ -120,15 +120,29 @@ impl EventLog {
         self.is_group_taken = false;
     }
 
-    /// Appends one JSON line; counts it as lost if there is no room.
-    pub fn write(&mut self, now: u64, function: &str, event: &str, fields: fmt::Arguments<'_>) {
+    /// Counts a line that is not written.
+    fn lose(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Appends one JSON line; counts it as lost if there is no room. A debug build panics if a
+    /// field is not declared.
+    pub fn write(&mut self, now: u64, function: &str, event: &Event, fields: fmt::Arguments<'_>) {
+        if cfg!(debug_assertions)
+            && let Some(field) = event.undeclared(fields)
+        {
+            panic!(
+                "the event `{}` of `{function}` has no field `{field}`: declare it",
+                event.name
+            );
+        }
         let before = self.text.len();
         self.stamp(now);
         let mut bounded = Bounded {
             text: &mut self.text,
             capacity: self.capacity,
         };
-        let parts = [&self.stamp, function, "\",\"event\":\"", event, "\","];
+        let parts = [&self.stamp, function, "\",\"event\":\"", event.name, "\","];
         let result = parts
             .iter()
             .try_for_each(|part| bounded.write_str(part))
@@ -568,10 +582,21 @@ impl<F: NetworkFunction> Cx<F> {
         }
     }
 
-    /// Writes a line to the event log. `fields` is the inside of a JSON object, like `"inside":"10.0.0.1:1"`.
+    /// Writes a line to the event log: an event of [`NetworkFunction::EVENTS`], by its name. `fields` is the inside of a JSON
+    /// object, like `"inside":"10.0.0.1:1"`. What is not declared is not written, and counts as lost.
     pub fn event(&mut self, name: &str, fields: fmt::Arguments<'_>) {
         // SAFETY: promised by the caller that made the view.
-        unsafe { self.raw.log.as_mut() }.write(self.raw.now, F::NAME, name, fields);
+        let log = unsafe { self.raw.log.as_mut() };
+        let declared = F::EVENTS.iter().find(|event| event.name == name);
+        debug_assert!(
+            declared.is_some(),
+            "`{name}` is not in the EVENTS of `{}`",
+            F::NAME
+        );
+        match declared {
+            Some(event) => log.write(self.raw.now, F::NAME, event, fields),
+            None => log.lose(),
+        }
     }
 
     /// Waits; other flows go on meanwhile, later packets of this flow queue behind.
@@ -728,9 +753,19 @@ mod tests {
     #[test]
     fn lines_are_whole_or_lost() {
         let mut log = EventLog::new(170, 3);
-        log.write(0, "nat", "a", format_args!("\"x\":{}", 1));
-        log.write(1_000_000_007, "nat", "b", format_args!("\"x\":\"y\""));
-        log.write(1_000_000_007, "lb", "c", format_args!("\"x\":2"));
+        log.write(0, "nat", &crate::Event::named("a"), format_args!("\"x\":{}", 1));
+        log.write(
+            1_000_000_007,
+            "nat",
+            &crate::Event::named("b"),
+            format_args!("\"x\":\"y\""),
+        );
+        log.write(
+            1_000_000_007,
+            "lb",
+            &crate::Event::named("c"),
+            format_args!("\"x\":2"),
+        );
         assert_eq!(log.lost(), 1);
         let mut text = String::new();
         log.take(&mut text);

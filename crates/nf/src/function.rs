@@ -1,7 +1,7 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
 use crate::objects::Objects;
-use crate::{Check, Cx, FlowState, Row, Table};
+use crate::{Check, Cx, Event, FlowState, Row, Table};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -251,6 +251,8 @@ pub trait NetworkFunction: Sized + 'static {
     const COUNTERS: &'static [&'static str] = &[];
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
+    /// Events that [`Cx::event`] writes: when, and with which fields.
+    const EVENTS: &'static [Event] = &[];
     /// Tables for operators (`flowkeep function NAME TABLE`): the columns of each, and how the
     /// figures of several runtimes are one. [`rows`](Self::rows) fills them.
     const TABLES: &'static [Table] = &[];
@@ -548,14 +550,15 @@ pub trait NetworkFunction: Sized + 'static {
         Keep::Keep
     }
 
-    /// The rows of a table of [`TABLES`](Self::TABLES), as this instance has them.
-    fn rows(&self, table: &str) -> Vec<Row> {
-        let _ = table;
+    /// The rows of a table of [`TABLES`](Self::TABLES), as this instance has them: at most so
+    /// many, the first ones or, where the table has a [`top`](Table::top), the greatest.
+    fn rows(&self, table: &str, most: usize) -> Vec<Row> {
+        let _ = (table, most);
         Vec::new()
     }
 
     /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or what is wrong.
-    /// The name of one of [`TABLES`](Self::TABLES) alone does not come here.
+    /// The name of one of [`TABLES`](Self::TABLES), alone or with a count, does not come here.
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))

@@ -52,6 +52,7 @@ extern crate self as nf;
 pub mod by_hand;
 pub mod check;
 pub mod cx;
+mod event;
 pub mod file;
 pub mod function;
 pub mod objects;
@@ -63,6 +64,7 @@ pub mod units;
 
 pub use check::{Check, Probe};
 pub use cx::{Block, Cx, Direction, Way};
+pub use event::{Event, Field};
 pub use file::TextFile;
 pub use function::{
     Affinity, Arrival, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,

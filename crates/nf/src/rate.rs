@@ -78,7 +78,7 @@ impl TokenBucket {
 ///
 /// let (mut window, second, now) = (Window::default(), Duration::from_secs(1), Time::from_nanoseconds(7));
 /// assert_eq!((window.count(second, now), window.count(second, now)), (1, 2));
-/// assert_eq!(window.count(second, now + second), 1);
+/// assert_eq!(window.count_by(100, second, now + second), 100);
 /// ```
 #[derive(Plain, Default, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -91,10 +91,16 @@ impl Window {
     /// Counts one more; how many that makes in this window.
     #[inline]
     pub fn count(&mut self, length: Duration, now: Time) -> u64 {
+        self.count_by(1, length, now)
+    }
+
+    /// Counts so many more, bytes of a packet for instance; how many that makes in this window.
+    #[inline]
+    pub fn count_by(&mut self, more: u64, length: Duration, now: Time) -> u64 {
         if self.since.is_never() || now - self.since >= length {
             *self = Window { since: now, count: 0 };
         }
-        self.count = self.count.saturating_add(1);
+        self.count = self.count.saturating_add(more);
         self.count
     }
 }
@@ -144,7 +150,7 @@ mod tests {
             let mut bucket = TokenBucket { filled: time, shares: bytes.1 };
             bucket.take_some(tokens, rate, Time::from_nanoseconds(now));
             let mut window = Window { since: time, count: bytes.1 };
-            window.count(Duration::from_nanos(tokens), Time::from_nanoseconds(now));
+            window.count_by(tokens, Duration::from_nanos(tokens), Time::from_nanoseconds(now));
         }
     }
 

@@ -11,7 +11,8 @@
 //!
 //! Rows are of the same thing if all their cells under [`Adds::Name`] are equal.
 //!
-//! Invariants: a row has a cell for each column; what is counted never falls when a runtime goes.
+//! Invariants: a row has a cell for each column; what is counted never falls when a runtime goes;
+//! no table is longer than [`ROWS_MAX`] rows where it has a bound.
 //!
 //! Not here: which runtimes are asked, and what those that are gone had counted.
 //!
@@ -22,6 +23,7 @@ use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,11 @@ pub enum Adds {
     Counted,
     /// A number of the moment, which is summed.
     Sum,
+    /// A number that goes along with what the row is of, so that several runtimes have copies of
+    /// it: the greatest is the figure.
+    Greatest,
+    /// A cell of the moment. Where runtimes differ, each cell is named: `failing, up`.
+    Each,
 }
 
 /// A table that a function has.
@@ -46,6 +53,23 @@ pub struct Table {
     /// Its columns, in the order in which they are printed: their names (lower case, underscores),
     /// and how their cells become one.
     pub columns: &'static [(&'static str, Adds)],
+    /// Of a table that may be long: how many rows are printed unless a count is asked for
+    /// (`flowkeep function NAME TABLE COUNT`), those with the greatest figures. 0: all, in order.
+    pub top: usize,
+    /// Its columns that are metrics, too.
+    pub metrics: &'static [Figure],
+}
+
+/// A column that is a metric: a sample for each row, with the [names](Adds::Name) as labels. Of the
+/// first [`FIGURES_MAX`] rows: those of the same names are one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figure {
+    /// The column.
+    pub column: &'static str,
+    /// The metric, behind `flowkeep_function_`; with `_total`, if the column is counted.
+    pub name: &'static str,
+    /// What it is, a sentence.
+    pub help: &'static str,
 }
 
 /// A cell of a row.
@@ -58,6 +82,12 @@ pub enum Value {
     /// A text.
     Text(String),
 }
+
+/// The most rows of a table that is not asked for as a whole.
+pub const ROWS_MAX: usize = 1000;
+
+/// The most rows of one table and runtime that are in the metrics.
+pub const FIGURES_MAX: usize = 256;
 
 /// A row: a cell for each column.
 pub type Row = Vec<Value>;
@@ -86,6 +116,28 @@ impl From<&str> for Value {
     }
 }
 
+impl Value {
+    /// The number, if it is one.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Value::Number(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+
+    /// Names another cell behind this one, if it is not named yet.
+    fn name_too(&mut self, other: &Value) {
+        let (mut all, other) = (self.to_string(), other.to_string());
+        if all.is_empty() {
+            all = other;
+        } else if !other.is_empty() && all.split(", ").all(|one| one != other) {
+            all.push_str(", ");
+            all.push_str(&other);
+        }
+        *self = Value::Text(all);
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,6 +151,28 @@ impl Table {
     /// How each column's cells become one.
     pub fn adds(&self) -> impl Iterator<Item = Adds> {
         self.columns.iter().map(|(_, adds)| *adds)
+    }
+
+    /// One of a function's tables, if that is what the words ask for, and how many rows: 0 for all.
+    pub fn asked<'t>(tables: &'t [Table], words: &[&str]) -> Result<Option<(&'t Table, usize)>, String> {
+        let Some((name, rest)) = words.split_first() else {
+            return Ok(None);
+        };
+        let Some(table) = tables.iter().find(|table| table.name == *name) else {
+            return Ok(None);
+        };
+        match rest {
+            [] => Ok(Some((table, table.top))),
+            [count] => match count.parse() {
+                Ok(count) if (1..=ROWS_MAX).contains(&count) => Ok(Some((table, count))),
+                _ => Err(alloc::format!(
+                    "`{count}` is no number of rows: write 1 to {ROWS_MAX} behind `{name}`, or nothing"
+                )),
+            },
+            _ => Err(alloc::format!(
+                "`{name}` takes at most a number of rows: {name} COUNT"
+            )),
+        }
     }
 
     /// The rows as text: a line of names, and one for each row.
@@ -172,17 +246,43 @@ pub fn sum<'r>(adds: &[Adds], instances: impl IntoIterator<Item = (&'r [Row], bo
 
 fn add(adds: &[Adds], whole: &mut Row, more: &Row) {
     for ((adds, cell), other) in adds.iter().zip(whole).zip(more) {
-        if let (Adds::Counted | Adds::Sum, Value::Number(one), Value::Number(other)) = (adds, cell, other) {
-            *one = one.saturating_add(*other);
+        match (adds, cell, other) {
+            (Adds::Counted | Adds::Sum, Value::Number(one), Value::Number(other)) => {
+                *one = one.saturating_add(*other);
+            }
+            (Adds::Greatest, Value::Number(one), Value::Number(other)) => *one = (*one).max(*other),
+            (Adds::Each, one, other) if one != other => one.name_too(other),
+            _ => {}
         }
     }
+}
+
+/// Leaves so many rows: those with the greatest figures, of the moment first. 0 leaves all.
+pub fn keep_top(adds: &[Adds], rows: &mut Vec<Row>, count: usize) {
+    if count == 0 {
+        return;
+    }
+    let figures = |row: &Row, wanted: &[Adds]| -> u64 {
+        let cells = adds.iter().zip(row).filter(|(adds, _)| wanted.contains(adds));
+        cells.fold(0, |sum, (_, cell)| match cell {
+            Value::Number(number) => sum.saturating_add(*number),
+            Value::Text(_) => sum,
+        })
+    };
+    rows.sort_by_cached_key(|row| {
+        let now = figures(row, &[Adds::Sum]);
+        Reverse((now, figures(row, &[Adds::Counted, Adds::Greatest])))
+    });
+    rows.truncate(count);
 }
 
 /// Of an instance that is gone: what it had counted, and nothing of the moment.
 pub fn keep_counts(adds: &[Adds], rows: &mut [Row]) {
     for (adds, cell) in rows.iter_mut().flat_map(|row| adds.iter().zip(row)) {
-        if *adds == Adds::Sum {
-            *cell = Value::Number(0);
+        match adds {
+            Adds::Sum => *cell = Value::Number(0),
+            Adds::Each => *cell = Value::Text(String::new()),
+            Adds::Name | Adds::Counted | Adds::Greatest => {}
         }
     }
 }
@@ -211,6 +311,61 @@ mod tests {
         assert_eq!(all, [of(2, "web", 4), of(60, "web", 80)]);
         let all = sum(&ADDS, [(&one[..], false), (&other[..], true)]);
         assert_eq!(all.len(), 2, "what only the gone one has is in no sum: {all:?}");
+    }
+
+    #[test]
+    fn copies_and_differing_cells_are_one() {
+        let adds = [Adds::Name, Adds::Greatest, Adds::Each];
+        let of = |refused: u32, state: &str| [row!["a", refused, state]];
+        let (one, other, third) = (of(7, "up"), of(9, "failing"), of(3, "up"));
+        let mut gone = of(20, "down");
+        keep_counts(&adds, &mut gone);
+        let there = [&one, &other, &third].map(|rows| (&rows[..], false));
+        let all = sum(&adds, there.into_iter().chain([(&gone[..], true)]));
+        assert_eq!(all, [row!["a", 20u32, "up, failing"]]);
+    }
+
+    #[test]
+    fn the_greatest_rows_are_kept() {
+        let rows = [
+            of_host("a", 0, 9),
+            of_host("b", 4, 0),
+            of_host("c", 4, 1),
+            of_host("d", 0, 0),
+        ];
+        let adds = [Adds::Name, Adds::Sum, Adds::Counted];
+        let top = |count| {
+            let mut rows = rows.to_vec();
+            keep_top(&adds, &mut rows, count);
+            rows.into_iter().map(|row| row[0].to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(top(3), ["c", "b", "a"]);
+        assert_eq!(top(0), ["a", "b", "c", "d"], "all, in order");
+    }
+
+    fn of_host(name: &str, now: u32, counted: u32) -> Row {
+        row![name, now, counted]
+    }
+
+    #[test]
+    fn a_table_is_asked_for_by_its_name_and_a_count() {
+        let table = |name, top| Table {
+            name,
+            columns: &[],
+            top,
+            metrics: &[],
+        };
+        let tables = [table("rules", 0), table("hosts", 20)];
+        let asked = |words: &[&str]| Table::asked(&tables, words).map(|found| found.map(|(_, count)| count));
+        assert_eq!(asked(&["rules"]), Ok(Some(0)));
+        assert_eq!(asked(&["hosts"]), Ok(Some(20)));
+        assert_eq!(asked(&["hosts", "5"]), Ok(Some(5)));
+        assert_eq!(asked(&["clear", "5"]), Ok(None));
+        assert_eq!(asked(&[]), Ok(None));
+        for wrong in ["0", "many", "1001"] {
+            assert!(asked(&["hosts", wrong]).is_err_and(|said| said.contains("1 to 1000")));
+        }
+        assert!(asked(&["hosts", "5", "5"]).is_err());
     }
 
     #[test]

@@ -240,7 +240,7 @@ pub unsafe trait Stage {
     /// [`NetworkFunction::TABLES`].
     fn tables(&self) -> &'static [nf::Table];
     /// [`NetworkFunction::rows`].
-    fn rows(&self, table: &str) -> Vec<nf::Row>;
+    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row>;
     /// [`NetworkFunction::command`].
     fn command(&self, words: &[&str]) -> Result<String, String>;
     /// [`NetworkFunction::said`].
@@ -600,8 +600,8 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn tables(&self) -> &'static [nf::Table] {
         F::TABLES
     }
-    fn rows(&self, table: &str) -> Vec<nf::Row> {
-        self.0.rows(table)
+    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row> {
+        self.0.rows(table, most)
     }
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.0.command(words)

@@ -1,7 +1,9 @@
 //! What a worker has counted: every packet in is out, held, or dropped for a named reason.
 
+use crate::worker::asked::TableRows;
 use alloc::string::String;
 use alloc::vec::Vec;
+use nf::{Event, Field};
 
 /// Why the runtime itself drops a packet. Functions have their own reasons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -301,6 +303,47 @@ pub struct RecoveryReceipt {
     pub installed: u64,
 }
 
+const RECOVERED_FIELDS: &[Field] = &[
+    Field::number("failed", "", "Number of the runtime that failed."),
+    Field::number("flows", "flows", "Flows that went on here."),
+    Field::number(
+        "lost",
+        "flows",
+        "Flows whose copies were no flows, or had no room.",
+    ),
+    Field::number(
+        "waited_ms",
+        "ms",
+        "From the notice of the failure until all switches had let the runtime go.",
+    ),
+    Field::number(
+        "installed_ms",
+        "ms",
+        "From then on until all flows were installed and announced.",
+    ),
+];
+
+/// The event of a [`RecoveryReceipt`].
+pub(crate) const RECOVERED: Event = Event::new(
+    "recovered",
+    "Flows of a runtime that failed go on at this one.",
+    RECOVERED_FIELDS,
+);
+
+/// What a store had of flows that cannot go on.
+pub(crate) const STORED_REFUSED: Event = Event::new(
+    "stored_refused",
+    "A runtime begins with a store that has entries which are no flows or groups of its chains.",
+    &[
+        Field::number("other_layout", "entries", "Entries of another layout of states."),
+        Field::number("no_entry", "entries", "Entries that cannot be read."),
+        Field::number("without_group", "entries", "Flows whose group is not there."),
+    ],
+);
+
+/// What runtimes themselves write to the event log.
+pub const EVENTS: &[Event] = &[RECOVERED, STORED_REFUSED];
+
 /// How a function's pool of blocks stands at one runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolStats {
@@ -312,6 +355,19 @@ pub struct PoolStats {
     pub blocks: u32,
     /// Seconds until no block is free, at the rate of the last two; `None` while no fewer become free.
     pub lasts_seconds: Option<f64>,
+}
+
+/// What a function's calls cost, of the packets that were sampled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionCost {
+    /// The function, as configured.
+    pub function: String,
+    /// Calls.
+    pub calls: u64,
+    /// Cycles of all of them.
+    pub cycles: u64,
+    /// Calls that are in neither, since the thread was put aside meanwhile.
+    pub interrupted: u64,
 }
 
 /// A runtime's numbers since its start, and a few of the moment.
@@ -334,6 +390,10 @@ pub struct RuntimeStats {
     pub counters: Vec<Named>,
     /// The functions' pools of blocks.
     pub pools: Vec<PoolStats>,
+    /// What the functions' calls cost; empty where nothing is sampled.
+    pub costs: Vec<FunctionCost>,
+    /// The functions' tables that are in the metrics.
+    pub tables: Vec<TableRows>,
     /// Flows now.
     pub flows: u64,
     /// The most flows there may be.

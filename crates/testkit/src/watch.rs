@@ -132,6 +132,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const EVENTS: &'static [nf::Event] = F::EVENTS;
     const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const FILES: &'static [&'static str] = F::FILES;
@@ -270,8 +271,8 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         self.function.configured(flow, cx.lend())
     }
 
-    fn rows(&self, table: &str) -> Vec<nf::Row> {
-        self.function.rows(table)
+    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row> {
+        self.function.rows(table, most)
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

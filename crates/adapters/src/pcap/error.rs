@@ -3,11 +3,23 @@
 use std::io;
 use std::path::PathBuf;
 
+/// What helps where a file cannot be opened; empty where that is not known.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => {
+            "; write the path of a capture that is there, from the directory you are in"
+        }
+        io::ErrorKind::PermissionDenied => "; let the user that Flowkeep runs as read it, or copy it",
+        io::ErrorKind::IsADirectory => "; name one of the captures in it",
+        _ => "",
+    }
+}
+
 /// Why a capture could not be read or written on.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file cannot be opened.
-    #[error("{path}: cannot be opened: {source}", path = path.display())]
+    #[error("{path}: cannot be opened: {source}{}", remedy(source), path = path.display())]
     Open {
         /// The file.
         path: PathBuf,

@@ -9,6 +9,7 @@
 //! | `plain` | an ordinary function | the erased entry (`process_now`) |
 //! | `future` | an `async fn` without an await | the erased entry, a future built in the frame |
 //! | `await` | an `async fn` with an await that is not taken | the same |
+//! | `sampled` | as `plain`, and what each costs is counted for one burst in some 256 | the same |
 
 use super::report::{Case, median};
 use super::traffic::{BenchPort, Popularity, Segment, Traffic};
@@ -309,12 +310,15 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         for flow in 0..flows {
             inlined.add(flow);
         }
-        let plans = [
+        let plain = || {
             plan(vec![
                 boxed::<PlainSix>(),
                 boxed::<PlainThree>(),
                 boxed::<PlainTwo>(),
-            ]),
+            ])
+        };
+        let plans = [
+            plain(),
             plan(vec![
                 boxed::<FutureSix>(),
                 boxed::<FutureThree>(),
@@ -325,6 +329,7 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
                 boxed::<AwaitThree>(),
                 boxed::<AwaitTwo>(),
             ]),
+            plain(),
         ];
         let mut chains = plans.map(|plan| Chain::new(plan, flows, memory));
         for chain in &mut chains {
@@ -334,8 +339,9 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
             chain.check(flows);
         }
         let (orders, warm) = orders(options, Popularity::Uniform, flows);
-        let [plain, future, awaits] = &mut chains;
-        let samples = compete(&mut [&mut inlined, plain, future, awaits], &orders, warm);
+        let [plain, future, awaits, sampled] = &mut chains;
+        sampled.runtime.sample_costs(adapters::clock::cycles);
+        let samples = compete(&mut [&mut inlined, plain, future, awaits, sampled], &orders, warm);
         let mut samples = samples.into_iter();
         let mut case = |name| {
             let samples = samples.next().expect("a list per subject");
@@ -353,7 +359,8 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         let plain = case("plain").against(&inlined);
         let future = case("future").against(&plain);
         let awaits = case("await").against(&plain);
-        cases.extend([inlined, plain, future, awaits]);
+        let sampled = case("sampled").against(&plain);
+        cases.extend([inlined, plain, future, awaits, sampled]);
     }
     cases
 }

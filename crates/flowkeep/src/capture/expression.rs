@@ -31,7 +31,9 @@ pub fn compile(expression: &str) -> Result<Vec<(u32, Vec<Instruction>)>, String>
         }
     }
     match problem {
-        Some(problem) if programs.is_empty() => Err(format!("--filter '{expression}': {problem}")),
+        Some(problem) if programs.is_empty() => Err(format!(
+            "--filter '{expression}': {problem}; write it as for tcpdump, like 'host 10.0.0.1 and tcp port 443'"
+        )),
         _ => Ok(programs),
     }
 }

@@ -116,11 +116,17 @@ pub fn run(job: &CaptureJob, client: &mut Client, out: &mut dyn Write) -> Result
     }
 }
 
+/// A file that cannot be made, with what helps.
+fn where_to(error: io::Error) -> io::Error {
+    let remedy = "choose a folder that exists and that you may write to";
+    io::Error::new(error.kind(), format!("{error}; {remedy}"))
+}
+
 fn open<'a>(job: &CaptureJob, ports: &[String], out: &'a mut dyn Write) -> io::Result<Sink<'a>> {
     let out: Box<dyn Write + 'a> = match job.file.as_deref() {
         None => return Ok(Sink::Lines(Box::new(Lines::new(ports.to_vec())), out)),
         Some(file) if file == Path::new("-") => Box::new(BufWriter::new(out)),
-        Some(file) => Box::new(BufWriter::new(File::create(file)?)),
+        Some(file) => Box::new(BufWriter::new(File::create(file).map_err(where_to)?)),
     };
     Ok(Sink::File(Writer::new(out, ports.to_vec())?))
 }

@@ -127,7 +127,7 @@ pub fn flow_show(
         Answer::Flow(Some(flow)) => show(&flow, asking, out),
         Answer::Flow(None) => {
             let mut problem = format!(
-                "there is no flow {protocol} {source} {destination}{}",
+                "there is no flow {protocol} {source} {destination}; `flowkeep flow list` shows which there are{}",
                 or_elsewhere(&mut client)
             );
             if let Err(missing) = complete(&client) {
@@ -230,7 +230,7 @@ pub fn function(
     let list = answers.iter().map(|told| {
         let (answer, rows) = match &told.said {
             Said::Text(text) => (Some(text.clone()), None),
-            Said::Rows(rows) => (None, Some(rows.objects())),
+            Said::Rows(rows) => (None, Some(rows.clone().top().objects())),
         };
         FunctionAnswer {
             runtime: told.runtime,

@@ -36,7 +36,7 @@ pub(super) struct Wanted {
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// The most flows
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
     limit: usize,
     /// Go on where a list that was cut has ended: its `next`
     #[arg(long, value_name = "RUNTIME:PLACE")]
@@ -57,6 +57,14 @@ impl Wanted {
             && self.runtime.is_none_or(|runtime| runtime == flow.runtime)
             && self.address.is_none_or(|prefix| has_end_in(flow, prefix))
             && (self.state.as_deref()).is_none_or(is_in)
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("0 is too small; write 1 or more".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
     }
 }
 

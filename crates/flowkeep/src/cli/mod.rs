@@ -25,6 +25,7 @@ mod clusters;
 mod coordinator;
 pub mod jobs;
 mod listing;
+mod mistyped;
 mod moving;
 mod newcomer;
 mod orders;
@@ -1014,7 +1015,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs
     match done {
         Ok(code) => code,
         Err(Stop::Clap(error)) => {
-            let _ = error.print();
+            say(&error);
             code_of(&error)
         }
         Err(Stop::Failure(failure)) => {
@@ -1022,6 +1023,14 @@ pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Prints what the parser says, in color only where it is help for a terminal.
+fn say(error: &clap::Error) {
+    let _ = match error.use_stderr() {
+        true => write!(io::stderr(), "{}", mistyped::plain(&error.render().to_string())),
+        false => error.print(),
+    };
 }
 
 /// The exit code of words that are no command. Help and version are no errors.

@@ -16,5 +16,10 @@ pub fn completions(shell: clap_complete::Shell, mut out: &mut dyn Write) {
 pub fn manual(directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
-        .map_err(|error| Failure::failed(format!("{}: {error}", directory.display())))
+        .map_err(|error| {
+            Failure::failed(format!(
+                "{}: {error}; name a directory that you may write to, or make",
+                directory.display()
+            ))
+        })
 }

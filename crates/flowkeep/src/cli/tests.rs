@@ -246,7 +246,10 @@ fn a_running_cluster_is_asked() {
     let failure = ask("flow show tcp 10.0.0.1:1 192.0.2.1:443").unwrap_err();
     assert_eq!(
         (failure.code, failure.message.as_str()),
-        (FAILURE, "there is no flow tcp 10.0.0.1:1 192.0.2.1:443")
+        (
+            FAILURE,
+            "there is no flow tcp 10.0.0.1:1 192.0.2.1:443; `flowkeep flow list` shows which there are"
+        )
     );
     assert_eq!(
         ask("function load_balancer backend web1 up").unwrap(),

@@ -67,7 +67,7 @@ impl Client {
                 members_beside(path)
             ),
             ErrorKind::PermissionDenied => format!(
-                "you may not open {}: it belongs to the user who runs that Flowkeep",
+                "you may not open {}: it belongs to the user who runs that Flowkeep; ask as that user, or as root",
                 path.display()
             ),
             _ => format!("{}: {error}", path.display()),

@@ -654,6 +654,7 @@ impl Shape<'_> {
         };
         let mut runtime = made.map_err(|(function, source)| RunError::Function { function, source })?;
         runtime.join(others);
+        runtime.sample_costs(adapters::clock::cycles);
         Ok(runtime)
     }
 }

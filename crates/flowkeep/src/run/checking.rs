@@ -1,6 +1,7 @@
 //! The thread that checks servers, and the cluster as it has it ([`crate::health`]).
 
 use super::Shared;
+use crate::events;
 use crate::health::figures::BackendStatus;
 use crate::health::{Checked, Checker, Wanted, Words};
 use runtime::chain::Plan;
@@ -55,8 +56,8 @@ impl Checked for Arc<Shared> {
         ];
         // A server that is up has no reason.
         let (event, fields) = match status.up {
-            Some(true) => ("backend_up", fields.get(..4).unwrap_or_default()),
-            _ => ("backend_down", &fields[..]),
+            Some(true) => (&events::BACKEND_UP, fields.get(..4).unwrap_or_default()),
+            _ => (&events::BACKEND_DOWN, &fields[..]),
         };
         self.notices.tell(event, fields);
     }

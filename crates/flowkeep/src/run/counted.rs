@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   remove ─► Removed, until that runtime is added again: its functions go on counting
-//!   kill ───► Failed, to the end; the next of its number begins at nothing
+//!   kill ───► Failed, to the end; the next of its number begins at nothing, but for what a store
+//!             has of a function: that goes on with it
 //! ```
 //!
 //! Not here: how it is added to what the others have ([`crate::tables`]).
@@ -69,14 +70,19 @@ impl Counted {
         }
     }
 
-    /// One that was removed is there again, with its functions.
-    pub fn is_back(&self, runtime: u16) {
-        self.all().remove(&(runtime, Gone::Removed));
+    /// A runtime of this number is there again: one that was removed with its functions, any with
+    /// what a store has (of these functions).
+    pub fn is_back(&self, runtime: u16, stored: &[String]) {
+        let mut all = self.all();
+        all.remove(&(runtime, Gone::Removed));
+        if let Some(tables) = all.get_mut(&(runtime, Gone::Failed)) {
+            tables.retain(|of| !stored.contains(&of.function));
+        }
     }
 
     /// What those that are gone answer if one of a function's tables is asked for.
     pub fn told(&self, function: &str, words: &[&str]) -> Vec<Told> {
-        let is_asked = |of: &&TableRows| of.function == function && words == [of.table.name];
+        let is_asked = |of: &&TableRows| of.function == function && words.first() == Some(&of.table.name);
         let told = |(&(runtime, gone), tables): (&(u16, Gone), &Vec<TableRows>)| {
             Some(Told {
                 runtime,
@@ -89,5 +95,51 @@ impl Counted {
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<(u16, Gone), Vec<TableRows>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nf::{Table, row};
+
+    static RULES: Table = Table {
+        name: "rules",
+        columns: &[("hits", Adds::Counted), ("rule", Adds::Name)],
+        top: 0,
+        metrics: &[],
+    };
+
+    fn counted(function: &str, hits: u32) -> TableRows {
+        TableRows {
+            function: function.into(),
+            table: &RULES,
+            rows: vec![row![hits, "web"]],
+            top: 0,
+        }
+    }
+
+    #[test]
+    fn what_a_store_has_is_counted_once() {
+        let all = Counted::default();
+        all.note(
+            1,
+            Gone::Failed,
+            vec![counted("firewall", 7), counted("counter", 7)],
+        );
+        all.note(1, Gone::Failed, vec![counted("firewall", 3)]);
+        all.note(2, Gone::Removed, vec![counted("firewall", 5)]);
+        let of = |function: &str| {
+            let told = all.told(function, &["rules", "10"]);
+            let hits = told.iter().map(|told| match &told.said {
+                Said::Rows(rows) => rows.rows[0][0].number(),
+                Said::Text(_) => None,
+            });
+            hits.flatten().collect::<Vec<_>>()
+        };
+        assert_eq!((of("firewall"), of("counter")), (vec![10, 5], vec![7]));
+        all.is_back(1, &["counter".to_owned()]);
+        all.is_back(2, &[]);
+        assert_eq!((of("firewall"), of("counter")), (vec![10], vec![]));
     }
 }

@@ -17,6 +17,7 @@ use crate::apply::joined::{Behind, Own, same_digest};
 use crate::cli::jobs::MemberJob;
 use crate::config::chains::{chains_of, with_chains};
 use crate::config::{self, Config};
+use crate::events;
 use crate::member::Membership;
 use crate::member::joining::{JoinError, Joining};
 use coordinator::agent::Decided;
@@ -168,7 +169,7 @@ fn put_in_force(shared: &Shared, joining: &Joining, decided: &Newest) {
                 ("configuration", number.into()),
                 ("digest", decided.digest.clone().into()),
             ];
-            shared.notices.tell("configuration_in_force", &fields);
+            shared.notices.tell(&events::CONFIGURATION_IN_FORCE, &fields);
         }
         Err(problem) => {
             let _ = writeln!(
@@ -179,7 +180,7 @@ fn put_in_force(shared: &Shared, joining: &Joining, decided: &Newest) {
                 ("configuration", number.into()),
                 ("problem", problem.as_str().into()),
             ];
-            shared.notices.tell("configuration_lags", &fields);
+            shared.notices.tell(&events::CONFIGURATION_LAGS, &fields);
             if let Some(joined) = shared.live.joined() {
                 joined.lags(problem);
             }

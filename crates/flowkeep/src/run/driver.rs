@@ -340,7 +340,7 @@ impl Seat {
         if let Worker::Runtime(runtime) = &mut self.worker
             && !runtime.finish_variables(crate::store::LAST_CHANGES)
         {
-            let _ = events.try_send(crate::store::line("", "variables_left", &[]));
+            let _ = events.try_send(crate::store::line("", &crate::events::VARIABLES_LEFT, &[]));
         }
     }
 

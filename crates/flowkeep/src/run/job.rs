@@ -291,7 +291,7 @@ fn open_events(config: &Config, reports: &Reports) -> Result<Option<Events>, Fai
         Some("-") => ("standard output", Box::new(BufWriter::new(io::stdout()))),
         Some(path) => {
             let file = LogFile::open(Path::new(path), rotation, reports.clone())
-                .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}")))?;
+                .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}; write a path in a folder that exists and that you may write to, or `-`")))?;
             (path, Box::new(file))
         }
     };

@@ -6,6 +6,7 @@
 //! Not here: the writer of the lines ([`super::events`]), events of stores ([`crate::store`]).
 
 use super::lock;
+use crate::events::Declared;
 use crate::log::{self, Level};
 use serde_json::{Map, Value};
 use std::sync::Mutex;
@@ -32,7 +33,7 @@ impl Notices {
     }
 
     /// Tells an event.
-    pub fn tell(&self, event: &str, fields: &[(&str, Value)]) {
+    pub fn tell(&self, event: &Declared, fields: &[(&str, Value)]) {
         let mut line = line(event, fields);
         // Not under the lock: the end of the cluster does not wait for a full disk.
         let Some(lines) = lock(&self.0).clone() else {
@@ -57,10 +58,11 @@ impl Notices {
 }
 
 /// The line of an event, with the time of day.
-fn line(event: &str, fields: &[(&str, Value)]) -> String {
+fn line(event: &Declared, fields: &[(&str, Value)]) -> String {
+    fields.iter().for_each(|(name, _)| event.hold(name));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut all = Map::new();
-    all.insert("event".into(), event.into());
+    all.insert("event".into(), event.event().name.into());
     all.extend(
         fields
             .iter()
@@ -77,15 +79,19 @@ fn line(event: &str, fields: &[(&str, Value)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events;
     use std::sync::mpsc::sync_channel;
 
     #[test]
     fn a_line_has_the_time_of_day_and_is_json() {
-        let text = line("went", &[("file", "a\"b".into()), ("flows", 3.into())]);
+        let text = line(
+            &events::CONFIGURATION_WENT_BACK,
+            &[("file", "a\"b".into()), ("flows_cut", 3.into())],
+        );
         let read: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
-            (read["event"].as_str(), read["flows"].as_u64()),
-            (Some("went"), Some(3))
+            (read["event"].as_str(), read["flows_cut"].as_u64()),
+            (Some("configuration_went_back"), Some(3))
         );
         assert_eq!(read["file"], "a\"b");
         assert!(read["time"].as_f64().unwrap() > 1.7e9, "{text}");
@@ -96,12 +102,12 @@ mod tests {
     fn a_full_log_does_not_hold_up_the_end() {
         let (lines, incoming) = sync_channel(1);
         let notices = Notices::to(lines);
-        notices.tell("first", &[]);
+        notices.tell(&events::BACKEND_UP, &[]);
         std::thread::scope(|scope| {
-            scope.spawn(|| notices.tell("second", &[]));
+            scope.spawn(|| notices.tell(&events::BACKEND_DOWN, &[]));
             notices.close();
         });
-        assert!(incoming.recv().unwrap().contains("first"));
+        assert!(incoming.recv().unwrap().contains("backend_up"));
         assert!(incoming.recv().is_err(), "the writer ends");
     }
 }

@@ -9,6 +9,7 @@
 use super::{MEMBERS_RUNTIMES, Shared};
 use crate::cluster::Cluster;
 use crate::control::{Answer, Request, service};
+use crate::events;
 use crate::log::{self, Level};
 use crate::scaling::acting::{Actor, Ground, Said};
 use crate::scaling::{Limit, Rules, Step};
@@ -97,9 +98,9 @@ fn tell(shared: &Shared, said: &Said) {
             runtimes,
         } => {
             let (what, from): (_, Value) = match step {
-                Step::Add { from, .. } => ("runtime_added", (*from).into()),
-                Step::Move { from, .. } => ("load_moved", (*from).into()),
-                Step::Remove(runtime) => ("runtime_removed", (*runtime).into()),
+                Step::Add { from, .. } => (&events::RUNTIME_ADDED, (*from).into()),
+                Step::Move { from, .. } => (&events::LOAD_MOVED, (*from).into()),
+                Step::Remove(runtime) => (&events::RUNTIME_REMOVED, (*runtime).into()),
             };
             let fields = [
                 ("runtime", Value::from(*runtime)),
@@ -117,7 +118,7 @@ fn tell(shared: &Shared, said: &Said) {
                 Step::Remove(_) => "remove",
             };
             let fields = [("step", what.into()), ("why", why.as_str().into())];
-            shared.notices.tell("scaling_failed", &fields);
+            shared.notices.tell(&events::SCALING_FAILED, &fields);
             log::say(Level::Warn, format_args!("scaling by load: {what}: {why}"));
         }
         Said::Limit(limit) => {
@@ -125,7 +126,7 @@ fn tell(shared: &Shared, said: &Said) {
                 Limit::Most => [("why", "runtimes_max".into()), ("runtime", Value::Null)],
                 Limit::Undivided(runtime) => [("why", "one_group".into()), ("runtime", (*runtime).into())],
             };
-            shared.notices.tell("scaling_limit", &fields);
+            shared.notices.tell(&events::SCALING_LIMIT, &fields);
         }
     }
 }

@@ -177,6 +177,7 @@ impl Maker {
             if let Some(legacy) = slot.legacy.take() {
                 runtime.inherit(legacy);
             }
+            runtime.sample_costs(adapters::clock::cycles);
             Ok(runtime)
         })
     }
@@ -364,7 +365,8 @@ impl Staff {
         if let (true, Some(last)) = (has_failed, last) {
             lock(&self.before).entry(number).or_default().go_on_from(&last);
         }
-        self.counted.is_back(number);
+        let stored = runtime.variables().into_iter().map(|(function, _)| function);
+        self.counted.is_back(number, &stored.collect::<Vec<_>>());
         drop(parked);
         self.views.make(&mut runtime, number);
         runtime.each_link(|_, link| link.set_session(session));

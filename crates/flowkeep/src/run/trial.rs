@@ -8,6 +8,7 @@
 use super::{Shared, checking};
 use crate::apply::Ask;
 use crate::apply::report::Change;
+use crate::events;
 use std::io::Write as _;
 use std::sync::{Weak, mpsc};
 
@@ -58,7 +59,7 @@ fn go_back(cluster: &Weak<Shared>, generation: u64) -> bool {
                 ("now", went.now.into()),
                 ("flows_cut", went.flows_cut.into()),
             ];
-            shared.notices.tell("configuration_went_back", &fields);
+            shared.notices.tell(&events::CONFIGURATION_WENT_BACK, &fields);
             checking::begin(&shared);
             true
         }
@@ -68,7 +69,7 @@ fn go_back(cluster: &Weak<Shared>, generation: u64) -> bool {
                 "generation {generation} was not confirmed and cannot go back yet: {problem}"
             );
             let fields = [("generation", generation.into()), ("problem", problem.into())];
-            shared.notices.tell("configuration_stays", &fields);
+            shared.notices.tell(&events::CONFIGURATION_STAYS, &fields);
             false
         }
     }

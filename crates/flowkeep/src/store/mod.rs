@@ -13,6 +13,7 @@ pub mod figures;
 pub mod job;
 
 use crate::config;
+use crate::events::{self, Declared};
 use crate::log::{self, Level};
 use adapters::report::Reports;
 use nf::variables::Keeper;
@@ -125,14 +126,14 @@ fn driver(
         let (store, event, more) = match told {
             Told::Behind(store, failure) => {
                 log::say(Level::Warn, format_args!("{failure}; its mirror goes on alone"));
-                (store, "mirror_behind", vec![("problem", failure.problem)])
+                (store, &events::MIRROR_BEHIND, vec![("problem", failure.problem)])
             }
             Told::InStep(store) => {
                 log::say(
                     Level::Info,
                     format_args!("store {store}: it has all that its mirror has"),
                 );
-                (store, "mirror_in_step", Vec::new())
+                (store, &events::MIRROR_IN_STEP, Vec::new())
             }
         };
         let _ = events.try_send(line(&store, event, &more));
@@ -143,12 +144,13 @@ fn driver(
 }
 
 /// An event about a store, as a line of the event log.
-pub(crate) fn line(store: &str, event: &str, more: &[(&str, String)]) -> String {
+pub(crate) fn line(store: &str, event: &Declared, more: &[(&str, String)]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut fields = serde_json::Map::new();
     fields.insert("store".into(), store.into());
-    fields.insert("event".into(), event.into());
+    fields.insert("event".into(), event.event().name.into());
     for (name, value) in more {
+        event.hold(name);
         fields.insert((*name).into(), value.as_str().into());
     }
     let rest = serde_json::Value::Object(fields).to_string();
@@ -172,7 +174,7 @@ fn teller(
                 log::say(Level::Warn, format_args!("{failure}; changes wait meanwhile"));
                 let remedy = ("remedy", failure.remedy.clone());
                 (
-                    "store_failing",
+                    &events::STORE_FAILING,
                     vec![("problem", failure.problem.clone()), remedy],
                 )
             }
@@ -181,7 +183,7 @@ fn teller(
                     Level::Info,
                     format_args!("store {store}: it does what it is asked again, after {after:.1?}"),
                 );
-                ("store_again", vec![("after", format!("{after:?}"))])
+                (&events::STORE_AGAIN, vec![("after", format!("{after:?}"))])
             }
             Report::Late {
                 partition,
@@ -194,16 +196,24 @@ fn teller(
                 );
                 let age = ("age", format!("{age:?}"));
                 let of = ("partition", partition.to_string());
-                ("variables_late", vec![of, age, ("bound", format!("{bound:?}"))])
+                (
+                    &events::VARIABLES_LATE,
+                    vec![of, age, ("bound", format!("{bound:?}"))],
+                )
             }
             Report::InTime(partition, after) => {
                 eprintln!(
                     "store {store}: it has the changes of {partition} in time again, after {after:.1?}"
                 );
                 let of = ("partition", partition.to_string());
-                ("variables_in_time", vec![of, ("after", format!("{after:?}"))])
+                (
+                    &events::VARIABLES_IN_TIME,
+                    vec![of, ("after", format!("{after:?}"))],
+                )
             }
-            Report::Forgotten(partition) => ("store_forgot", vec![("partition", partition.to_string())]),
+            Report::Forgotten(partition) => {
+                (&events::STORE_FORGOT, vec![("partition", partition.to_string())])
+            }
             Report::Fenced(partition) => {
                 let problem = format!("another process has claimed the variables {partition}");
                 reports.tell(
@@ -211,7 +221,7 @@ fn teller(
                     problem,
                     "end one of the two, or give each a member's name of its own",
                 );
-                ("store_fenced", vec![("partition", partition.to_string())])
+                (&events::STORE_FENCED, vec![("partition", partition.to_string())])
             }
         };
         let _ = events.try_send(line(&store, event, &more));

@@ -48,14 +48,13 @@ fn take(from: &MemoryEnd) -> Option<(End, End)> {
 fn listed(cluster: &dyn flowkeep::cluster::Cluster) -> BTreeMap<String, [u64; 4]> {
     let mut hosts = BTreeMap::<String, [u64; 4]>::new();
     for told in cluster.command("host_limits", &["hosts"]).expect("an answer") {
-        let Said::Text(text) = told.said else {
+        let Said::Rows(table) = told.said else {
             panic!("a table")
         };
-        for line in text.lines().skip(1) {
-            let mut words = line.split_whitespace();
-            let sum = hosts.entry(words.next().expect("a host").to_owned()).or_default();
-            for (sum, word) in sum.iter_mut().zip(words) {
-                *sum += word.parse::<u64>().expect("a number");
+        for row in table.rows {
+            let sum = hosts.entry(row[0].to_string()).or_default();
+            for (sum, figure) in sum.iter_mut().zip(&row[1..]) {
+                *sum += figure.number().expect("a number");
             }
         }
     }

@@ -34,14 +34,21 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::net::IpAddr;
+use nf::table::ROWS_MAX;
 use nf::variables::merged::Sums;
 use nf::variables::{CounterMap, Key, Merged, Options, Refusal, Ticket, Variables};
-use nf::{ConfigError, Cx, Direction, NetworkFunction, Packet, Side, Verdict, WorkerInfo, network_function};
+use nf::{
+    Adds, ConfigError, Cx, Direction, NetworkFunction, Packet, Row, Side, Table, Verdict, WorkerInfo,
+    network_function, row,
+};
 use wire::packet::flag;
 
-/// The most keys that the command `counts` lists.
+/// The most keys that the command `merged` lists.
 const LISTED: usize = 1000;
+/// The row of `counts` that has the keys with the fewest packets, where there are more than it lists.
+const OTHERS: &str = "(others)";
 
 struct Counts<K> {
     packets: CounterMap<K>,
@@ -80,16 +87,31 @@ impl<K: Key + Send + Ord> Counts<K> {
         self.bytes.add(key, bytes).map(drop)
     }
 
-    fn table(&self, shown: impl Fn(&K) -> String) -> String {
-        let mut table = String::from("count\n");
-        let mut left = LISTED;
+    /// A row for each key, those with the most packets first; the last of them has all that are left.
+    fn rows(&self, most: usize, shown: impl Fn(&K) -> String) -> Vec<Row> {
+        let mut keys = Vec::new();
         self.packets.for_each(|key, packets| {
-            if left > 0 {
-                left -= 1;
-                table += &format!("{} {packets} {}\n", shown(key), self.bytes.get(key));
-            }
+            keys.push((
+                Reverse(positive(packets)),
+                key.clone(),
+                positive(self.bytes.get(key)),
+            ));
         });
-        table
+        keys.sort_unstable();
+        let most = most.min(ROWS_MAX);
+        let listed = match keys.len() > most {
+            true => most.saturating_sub(1),
+            false => keys.len(),
+        };
+        let (listed, others) = keys.split_at(listed);
+        let row = |(packets, key, bytes): &(Reverse<u64>, K, u64)| row![&*shown(key), packets.0, *bytes];
+        let mut rows: Vec<Row> = listed.iter().map(row).collect();
+        if !others.is_empty() {
+            let packets: u64 = others.iter().map(|(packets, ..)| packets.0).sum();
+            let bytes: u64 = others.iter().map(|(.., bytes)| bytes).sum();
+            rows.push(row![OTHERS, packets, bytes]);
+        }
+        rows
     }
 
     fn merged(&self, shown: impl Fn(&K) -> String) -> Result<String, String> {
@@ -113,6 +135,11 @@ impl<K: Key + Send + Ord> Counts<K> {
     }
 }
 
+/// Nothing is taken off a count.
+fn positive(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
+
 enum Kept {
     ByProtocol(Counts<u8>),
     ByHost(Counts<IpAddr>),
@@ -128,6 +155,16 @@ pub struct Counter {
 impl NetworkFunction for Counter {
     const NAME: &'static str = "counter";
     const COUNTERS: &'static [&'static str] = &["packets", "uncounted", "unstored"];
+    const TABLES: &'static [Table] = &[Table {
+        name: "counts",
+        columns: &[
+            ("key", Adds::Name),
+            ("packets", Adds::Counted),
+            ("bytes", Adds::Counted),
+        ],
+        top: 0,
+        metrics: &[],
+    }];
     const ICMP_ERRORS: bool = false;
     type Config = Config;
     type Flow = ();
@@ -192,10 +229,15 @@ impl NetworkFunction for Counter {
         }
     }
 
+    fn rows(&self, _: &str, most: usize) -> Vec<Row> {
+        match &self.kept {
+            Kept::ByProtocol(counts) => counts.rows(most, ToString::to_string),
+            Kept::ByHost(counts) => counts.rows(most, ToString::to_string),
+        }
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
         match (words, &self.kept) {
-            (["counts"], Kept::ByProtocol(counts)) => Ok(counts.table(ToString::to_string)),
-            (["counts"], Kept::ByHost(counts)) => Ok(counts.table(ToString::to_string)),
             (["merged"], Kept::ByProtocol(counts)) => counts.merged(ToString::to_string),
             (["merged"], Kept::ByHost(counts)) => counts.merged(ToString::to_string),
             _ => Err("the commands are: counts, merged".to_string()),

@@ -57,6 +57,7 @@ use alloc::vec::Vec;
 use config::{Action, InvalidAction};
 use core::cell::Cell;
 use core::time::Duration;
+use nf::table::Figure;
 use nf::{
     Adds, Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Row, Table, Time, Verdict, WorkerInfo,
     network_function, row,
@@ -125,6 +126,12 @@ impl NetworkFunction for Firewall {
             ("action", Adds::Name),
             ("rule", Adds::Name),
         ],
+        top: 0,
+        metrics: &[Figure {
+            column: "hits",
+            name: "rule_hits",
+            help: "How often each rule of a firewall was the first that fitted, of its first 256.",
+        }],
     }];
     const COUNTERS: &'static [&'static str] = &[
         "new_packets",
@@ -215,11 +222,12 @@ impl NetworkFunction for Firewall {
     }
 
     /// The rules with their hits.
-    fn rows(&self, _: &str) -> Vec<Row> {
+    fn rows(&self, _: &str, most: usize) -> Vec<Row> {
         let rules = self.program.rules().iter().zip(&self.hits);
         let hits = rules.map(|(rule, hits)| row![hits.get(), rule.action.name(), &*rule.name]);
         let rest = self.hits.last().map(Cell::get).unwrap_or_default();
-        hits.chain([row![rest, "drop", "(no rule matched)"]]).collect()
+        let all = hits.chain([row![rest, "drop", "(no rule matched)"]]);
+        all.take(most).collect()
     }
 
     fn command(&self, _: &[&str]) -> Result<String, String> {

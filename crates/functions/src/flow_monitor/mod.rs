@@ -59,7 +59,7 @@ pub use state::Flow;
 
 use alloc::sync::Arc;
 use core::time::Duration;
-use nf::{ConfigError, Cx, Departure, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use nf::{ConfigError, Cx, Departure, Event, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
 use record::Record;
 use wire::packet::flag;
 
@@ -78,6 +78,11 @@ impl NetworkFunction for FlowMonitor {
     const NAME: &'static str = "flow_monitor";
     const COUNTERS: &'static [&'static str] = &["records", "icmp_errors"];
     const ICMP_ERRORS: bool = false;
+    const EVENTS: &'static [Event] = &[Event::new(
+        "flow",
+        "A flow of which packets were seen is over.",
+        record::FIELDS,
+    )];
     type Config = Config;
     type Flow = Flow;
     type Group = ();

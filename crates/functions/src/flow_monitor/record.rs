@@ -4,9 +4,51 @@
 
 use super::state::Flow;
 use core::fmt::{self, Display, Formatter};
-use nf::FlowKey;
+use nf::{Field, FlowKey};
 use wire::Endpoint;
 use wire::key::protocol_name;
+
+/// What a record has.
+pub(super) const FIELDS: &[Field] = &[
+    Field::text("protocol", "Transport protocol's name."),
+    Field::number("protocol_number", "", "Its IP protocol number."),
+    Field::text("orig", "Address of the end that asked."),
+    Field::number("orig_port", "", "Its port."),
+    Field::text("resp", "Address of the end that answered."),
+    Field::number("resp_port", "", "Its port."),
+    Field::number("vlan", "", "VLAN identifier, or 0."),
+    Field::number(
+        "start",
+        "s",
+        "Time of the first packet; of day, or in a replay the capture's.",
+    ),
+    Field::number("end", "s", "Time of the last packet."),
+    Field::number("orig_packets", "packets", "Packets from `orig`."),
+    Field::number("orig_bytes", "bytes", "Payload from `orig`."),
+    Field::number(
+        "orig_ip_bytes",
+        "bytes",
+        "IP packets from `orig`, headers included.",
+    ),
+    Field::text(
+        "orig_flags",
+        "TCP flags seen from `orig`, by their first letters.",
+    ),
+    Field::number("resp_packets", "packets", "Packets from `resp`."),
+    Field::number("resp_bytes", "bytes", "Payload from `resp`."),
+    Field::number(
+        "resp_ip_bytes",
+        "bytes",
+        "IP packets from `resp`, headers included.",
+    ),
+    Field::text("resp_flags", "TCP flags seen from `resp`."),
+    Field::text(
+        "history",
+        "A letter for each thing that happened, as Zeek has them.",
+    ),
+    Field::text("state", "State of the connection at its end."),
+    Field::number("icmp_errors", "packets", "ICMP errors about the flow."),
+];
 
 /// Prints a flow's record.
 pub struct Record<'a> {

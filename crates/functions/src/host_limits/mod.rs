@@ -47,16 +47,15 @@ pub use config::{Config, HOSTS_MAX, Limit};
 pub use state::{Bucket, Counted, Host, Opened};
 
 use crate::budget::Budget;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use config::Plan;
 use core::cell::{Cell, RefCell};
-use core::fmt::Write;
 use hosts::Hosts;
 use nf::{
-    Addr, Affinity, Arrival, ConfigError, Cx, Departure, Keep, NetworkFunction, Packet, Side, Verdict,
-    WorkerInfo, network_function,
+    Addr, Adds, Affinity, Arrival, ConfigError, Cx, Departure, Event, Field, Keep, NetworkFunction, Packet,
+    Row, Side, Table, Verdict, WorkerInfo, network_function, row,
 };
 use wire::packet::flag;
 
@@ -64,9 +63,8 @@ use wire::packet::flag;
 const TOLD_AGAIN: u64 = 10_000_000_000;
 /// Events per second and runtime at most.
 const EVENTS_PER_SECOND: u32 = 100;
-/// Hosts that the command `hosts` lists if it is not said, and at most.
+/// Hosts that the table `hosts` lists if it is not said.
 const LISTED: usize = 20;
-const LISTED_MAX: usize = 1000;
 
 /// The limits of one runtime.
 pub struct HostLimits {
@@ -93,6 +91,36 @@ impl NetworkFunction for HostLimits {
         "events_limited",
     ];
     const REASONS: &'static [&'static str] = &["too_many_flows", "too_many_new_flows", "too_many_hosts"];
+    const EVENTS: &'static [Event] = &[Event::new(
+        "host_limited",
+        "A host's new flow was refused; for one host, way and runtime every ten seconds at most.",
+        &[
+            Field::text("host", "Address or prefix that is counted."),
+            Field::text(
+                "opened_from",
+                "The side that opened the flow: `inside` or `outside`.",
+            ),
+            Field::text("reason", "Reason of the drop."),
+            Field::number(
+                "flows",
+                "flows",
+                "Flows that the host has, opened from that side.",
+            ),
+            Field::number("refused", "flows", "Flows that were refused so far."),
+        ],
+    )];
+    const TABLES: &'static [Table] = &[Table {
+        name: "hosts",
+        columns: &[
+            ("host", Adds::Name),
+            ("from_inside", Adds::Sum),
+            ("from_inside_refused", Adds::Greatest),
+            ("from_outside", Adds::Sum),
+            ("from_outside_refused", Adds::Greatest),
+        ],
+        top: LISTED,
+        metrics: &[],
+    }];
     type Config = Config;
     type Flow = Counted;
     type Group = Host;
@@ -155,16 +183,19 @@ impl NetworkFunction for HostLimits {
         Keep::Keep
     }
 
-    fn command(&self, words: &[&str]) -> Result<String, String> {
-        let count = match words {
-            ["hosts"] => Some(LISTED),
-            ["hosts", count] => count.parse().ok().filter(|n| (1..=LISTED_MAX).contains(n)),
-            _ => return Err("the command is: hosts [COUNT]".to_string()),
+    /// The hosts with the most flows on this runtime.
+    fn rows(&self, _: &str, most: usize) -> Vec<Row> {
+        let top = self.hosts.borrow().top(most);
+        let row = |entry: &hosts::Entry| {
+            let name = self.plan.name(entry.host).to_string();
+            let ([inside, outside], [refused, refused_outside]) = (entry.flows, entry.refused);
+            row![&*name, inside, refused, outside, refused_outside]
         };
-        match count {
-            Some(count) => Ok(self.table(count)),
-            None => Err(format!("`{}` is no number from 1 to {LISTED_MAX}", words[1])),
-        }
+        top.iter().map(row).collect()
+    }
+
+    fn command(&self, _: &[&str]) -> Result<String, String> {
+        Err("the command is: hosts [COUNT]".to_string())
     }
 }
 
@@ -337,27 +368,5 @@ impl HostLimits {
                 entry.refused[way],
             ),
         );
-    }
-
-    /// `hosts`: a line for each of those with the most flows, on this runtime.
-    fn table(&self, count: usize) -> String {
-        let top = self.hosts.borrow().top(count);
-        let mut text = format!(
-            "{:<43}  from inside      refused  from outside      refused\n",
-            "host"
-        );
-        for entry in top {
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "{:<43}  {:11}  {:11}  {:12}  {:11}",
-                self.plan.name(entry.host).to_string(),
-                entry.flows[0],
-                entry.refused[0],
-                entry.flows[1],
-                entry.refused[1]
-            );
-        }
-        text
     }
 }

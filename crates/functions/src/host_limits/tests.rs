@@ -8,7 +8,6 @@ mod oracle;
 use super::*;
 use core::time::Duration;
 use nf::by_hand::ByHand;
-use std::string::String;
 use std::vec::Vec;
 use testkit::Fate::{self, *};
 use testkit::{Outcome, Step, setup, tcp, udp, wait};
@@ -256,14 +255,15 @@ fn the_command_lists_who_has_the_most() {
         }
         hosts.at(at).refused = [9, 0];
     }
-    let lines = limits.command(&["hosts"]).unwrap();
-    let columns = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
-    let rows: Vec<_> = lines.lines().skip(1).map(columns).collect();
-    assert_eq!(rows[0], ["2001:db8:0:100::/56", "0", "9", "7", "0"]);
-    assert_eq!(rows[1], ["10.0.0.1", "3", "9", "0", "0"]);
-    assert_eq!(rows[2], ["10.0.0.2", "1", "9", "1", "0"]);
-    assert_eq!(limits.command(&["hosts", "1"]).unwrap().lines().count(), 2);
-    for wrong in [&["hosts", "0"][..], &["hosts", "many"], &["host"], &[]] {
+    let of = |host: &str, flows: [u32; 2]| row![host, flows[0], 9u32, flows[1], 0u32];
+    let rows = [
+        of("2001:db8:0:100::/56", [0, 7]),
+        of("10.0.0.1", [3, 0]),
+        of("10.0.0.2", [1, 1]),
+    ];
+    assert_eq!(limits.rows("hosts", 1000), rows);
+    assert_eq!(limits.rows("hosts", 1), rows[..1]);
+    for wrong in [&["host"][..], &[]] {
         assert!(limits.command(wrong).is_err(), "{wrong:?}");
     }
 }

@@ -56,7 +56,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Display, Formatter};
 use core::time::Duration;
 use nf::{
-    ConfigError, Cx, Departure, Endpoint, NetworkFunction, Packet, Time, Verdict, WorkerInfo,
+    ConfigError, Cx, Departure, Endpoint, Field, NetworkFunction, Packet, Time, Verdict, WorkerInfo,
     network_function,
 };
 use reader::Event;
@@ -88,6 +88,11 @@ impl NetworkFunction for HttpParser {
         "stream_room_full",
     ];
     const ICMP_ERRORS: bool = false;
+    const EVENTS: &'static [nf::Event] = &[nf::Event::new(
+        "http",
+        "A request and its response were read, or a connection ended with one of them.",
+        FIELDS,
+    )];
     type Config = Config;
     type Flow = Exchange;
     type Group = ();
@@ -203,6 +208,22 @@ fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
         Event::NotHttp => cx.count("not_http"),
     }
 }
+
+/// What a record has, with the names of Suricata's EVE.
+const FIELDS: &[Field] = &[
+    Field::text("timestamp", "When the request came, in UTC."),
+    Field::text("event_type", "`http`, as Suricata's EVE has it."),
+    Field::text("src_ip", "Address of the client."),
+    Field::number("src_port", "", "Its port."),
+    Field::text("dest_ip", "Address of the server."),
+    Field::number("dest_port", "", "Its port."),
+    Field::text("proto", "`TCP`."),
+    Field::number("tx_id", "", "Number of the request in its connection, from 0."),
+    Field::text(
+        "http",
+        "An object: method, host, URL, agent, status, length of the response.",
+    ),
+];
 
 /// Client and server.
 fn ends(talk: &Talk, cx: &Cx<HttpParser>) -> (Endpoint, Endpoint) {

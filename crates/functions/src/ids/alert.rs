@@ -14,8 +14,25 @@
 use super::ruleset::Compiled;
 use crate::json::{Text, Timestamp};
 use core::fmt::{self, Display, Formatter};
-use nf::Packet;
+use nf::{Field, Packet};
 use wire::protocol;
+
+/// What an alert has.
+pub(super) const FIELDS: &[Field] = &[
+    Field::text("timestamp", "The packet's time, in UTC."),
+    Field::text("event_type", "`alert`, as Suricata's EVE has it."),
+    Field::text("src_ip", "Source of the packet."),
+    Field::number("src_port", "", "Its port."),
+    Field::text("dest_ip", "Destination of the packet."),
+    Field::number("dest_port", "", "Its port."),
+    Field::text("proto", "Protocol."),
+    Field::number("icmp_type", "", "ICMP's type, instead of ports."),
+    Field::number("icmp_code", "", "ICMP's code."),
+    Field::text(
+        "alert",
+        "An object: action, gid, signature_id, rev, signature, category, severity.",
+    ),
+];
 
 /// An alert about a packet.
 pub(super) struct Alert<'a> {

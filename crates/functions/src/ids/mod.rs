@@ -70,7 +70,8 @@ use config::{Loaded, Mode, OutOfOrder, Skipped};
 use core::cell::RefCell;
 use facts::Facts;
 use nf::{
-    Adds, ConfigError, Cx, NetworkFunction, Packet, Row, Table, Verdict, WorkerInfo, network_function, row,
+    Adds, ConfigError, Cx, Event, NetworkFunction, Packet, Row, Table, Verdict, WorkerInfo, network_function,
+    row,
 };
 use rule::{Action, BitWord, Protocol, Track};
 use ruleset::{Compiled, RuleSet, group};
@@ -126,6 +127,11 @@ struct Outcome {
 #[network_function]
 impl NetworkFunction for Ids {
     const NAME: &'static str = "ids";
+    const EVENTS: &'static [Event] = &[Event::new(
+        "alert",
+        "A rule that alerts fits a packet, and its threshold lets it.",
+        alert::FIELDS,
+    )];
     const TABLES: &'static [Table] = &[Table {
         name: "rules",
         columns: &[
@@ -134,6 +140,8 @@ impl NetworkFunction for Ids {
             ("sid", Adds::Name),
             ("message", Adds::Name),
         ],
+        top: 0,
+        metrics: &[],
     }];
     const COUNTERS: &'static [&'static str] = &[
         "alerts",
@@ -256,7 +264,7 @@ impl NetworkFunction for Ids {
 
     /// The rules with their alerts. One that was left out has no number; its message says where it
     /// is and why.
-    fn rows(&self, _: &str) -> Vec<Row> {
+    fn rows(&self, _: &str, most: usize) -> Vec<Row> {
         let work = self.work.borrow();
         let rules = self.rules.rules.iter().zip(&work.alerts);
         let rules = rules.map(|(rule, alerts)| {
@@ -267,7 +275,7 @@ impl NetworkFunction for Ids {
             let why = format!("{file}:{}: {}", error.line, error.fault.problem);
             row![0u32, "left out", "", &*why]
         });
-        rules.chain(skipped).collect()
+        rules.chain(skipped).take(most).collect()
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

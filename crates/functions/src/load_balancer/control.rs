@@ -178,31 +178,17 @@ impl LoadBalancer {
         }
     }
 
-    /// `backends`: a line for each, with the connections of this runtime.
-    pub(super) fn table(&self) -> String {
-        let wide = |names: &mut dyn Iterator<Item = usize>| names.max().unwrap_or(0).max(7);
-        let first = wide(&mut self.services.iter().map(|s| s.name.chars().count()));
-        let second = wide(&mut self.names.iter().map(|n| n.chars().count()));
-        let mut text = format!(
-            "{:first$}  {:second$}  state     weight  connections\n",
-            "service", "backend"
-        );
-        for service in &self.services {
-            for index in service.range() {
-                let load = &self.loads[index];
-                // Writing to a string does not fail.
-                let _ = writeln!(
-                    text,
-                    "{:first$}  {:second$}  {:8}  {:6}  {:11}",
-                    service.name,
-                    self.names[index],
-                    self.words[index].name(),
-                    load.weight,
-                    load.connections.get()
-                );
-            }
-        }
-        text
+    /// A row of `backends`.
+    pub(super) fn row(&self, service: &Service, index: usize) -> Row {
+        let load = &self.loads[index];
+        row![
+            &*service.name,
+            &*self.names[index],
+            self.words[index].name(),
+            load.weight,
+            load.connections.get(),
+            load.opened.get(),
+        ]
     }
 }
 

@@ -58,12 +58,12 @@ use alloc::vec::Vec;
 use check::Word;
 use config::{Health, PolicyConfig, WhenDownConfig};
 use core::cell::Cell;
-use core::fmt::Write;
 use core::time::Duration;
 use hashbrown::HashMap;
+use nf::table::Figure;
 use nf::{
-    Addr, Arrival, Check, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Keep, NetworkFunction,
-    Packet, Verdict, WorkerInfo, network_function,
+    Addr, Adds, Arrival, Check, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Keep,
+    NetworkFunction, Packet, Row, Table, Verdict, WorkerInfo, network_function, row,
 };
 use policy::{Load, Policy};
 use state::Phase;
@@ -141,6 +141,30 @@ impl NetworkFunction for LoadBalancer {
         "unmatched_fragment",
         "now_a_service",
     ];
+    const TABLES: &'static [Table] = &[Table {
+        name: "backends",
+        columns: &[
+            ("service", Adds::Name),
+            ("backend", Adds::Name),
+            ("state", Adds::Each),
+            ("weight", Adds::Each),
+            ("connections", Adds::Sum),
+            ("opened", Adds::Counted),
+        ],
+        top: 0,
+        metrics: &[
+            Figure {
+                column: "connections",
+                name: "backend_connections",
+                help: "Connections that each server has, of the first 256.",
+            },
+            Figure {
+                column: "opened",
+                name: "backend_opened_connections",
+                help: "Connections that each server was chosen for, of the first 256.",
+            },
+        ],
+    }];
     const TRANSLATES: bool = true;
     type Config = LoadBalancerConfig;
     type Flow = Balanced;
@@ -219,6 +243,7 @@ impl NetworkFunction for LoadBalancer {
                 let Some(at) = old.and_then(|old| old.range().find(same)) else {
                     continue;
                 };
+                load.opened.set(before.loads[at].opened.get());
                 let (word, old) = (&self.words[index], &before.words[at]);
                 if old.configured == word.configured {
                     word.said.set(old.said.get());
@@ -248,9 +273,17 @@ impl NetworkFunction for LoadBalancer {
         Keep::Keep
     }
 
+    /// A row for each backend of each service.
+    fn rows(&self, _: &str, most: usize) -> Vec<Row> {
+        let each = self.services.iter().flat_map(|service| {
+            let of = service.range();
+            of.map(|index| self.row(service, index))
+        });
+        each.take(most).collect()
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
         match words {
-            ["backends"] => Ok(self.table()),
             ["backend", name, state] => self.set_health(name, state),
             ["check", service, backend, state] => self.note_check(service, backend, state),
             _ => Err("the commands are: backends; backend NAME up|down|drain".to_string()),
@@ -365,6 +398,7 @@ impl LoadBalancer {
         let backend = service.first + chosen as u16;
         let load = &self.loads[usize::from(backend)];
         load.connections.set(load.connections.get() + 1);
+        load.opened.set(load.opened.get() + 1);
         *flow = Balanced {
             identity: self.identity(index, usize::from(backend)),
             backend,

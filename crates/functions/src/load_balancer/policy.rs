@@ -21,6 +21,8 @@ use core::cell::Cell;
 pub struct Load {
     /// Flows at this runtime.
     pub connections: Cell<u32>,
+    /// Flows it was chosen for here.
+    pub opened: Cell<u64>,
     /// Round robin's savings.
     pub credit: Cell<i64>,
     /// Its share.
@@ -34,6 +36,7 @@ impl Load {
     pub fn new(weight: u16, health: Health) -> Self {
         Load {
             connections: Cell::new(0),
+            opened: Cell::new(0),
             credit: Cell::new(0),
             weight,
             health: Cell::new(health),

@@ -265,9 +265,9 @@ pub struct Config {
     pub ports: (u16, u16),
     /// Ports per block, a power of two from 1 to 32768. Default: 256: above the ports that nearly every subscriber uses at
     /// a time, and 252 hosts to an external address.
-    pub block_size: u16,
+    pub block_size: u32,
     /// The most blocks of one host, 1 to 24. Default: 16 (4096 ports per protocol; RFC 6888 REQ-4 asks for a limit).
-    pub blocks_per_host: u8,
+    pub blocks_per_host: u32,
     /// Default: `endpoint-independent`.
     pub mapping: MappingBehavior,
     /// Default: `address-dependent`.
@@ -450,9 +450,9 @@ impl Plan {
         let plan = Plan {
             pool,
             first_port,
-            block_size: config.block_size,
+            block_size: config.block_size as u16,
             blocks_per_address,
-            blocks_per_host: usize::from(config.blocks_per_host),
+            blocks_per_host: config.blocks_per_host as usize,
             by_inside,
             by_outside,
             static_addresses,
@@ -578,7 +578,7 @@ fn pool(config: &Config) -> Result<Vec<(u32, u32)>, ConfigError> {
 fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
     let (first, last) = config.ports;
     let size = config.block_size;
-    if !size.is_power_of_two() {
+    if !size.is_power_of_two() || size > 32768 {
         let near = size.clamp(1, 32768).next_power_of_two();
         return Err(ConfigError::new(
             "block_size",
@@ -593,8 +593,8 @@ fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
             "write the first and the last, like ports = \"1024-65535\"",
         ));
     }
-    let start = u32::from(first).next_multiple_of(u32::from(size));
-    let count = (u32::from(last) + 1).saturating_sub(start) / u32::from(size);
+    let start = u32::from(first).next_multiple_of(size);
+    let count = (u32::from(last) + 1).saturating_sub(start) / size;
     if count == 0 {
         return Err(ConfigError::new(
             "ports",
@@ -602,7 +602,7 @@ fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
             "widen it, or make block_size smaller",
         ));
     }
-    if !(1..=BLOCKS_MAX).contains(&usize::from(config.blocks_per_host)) {
+    if !(1..=BLOCKS_MAX).contains(&(config.blocks_per_host as usize)) {
         return Err(ConfigError::new(
             "blocks_per_host",
             format!("{} is not from 1 to {BLOCKS_MAX}", config.blocks_per_host),

@@ -18,10 +18,59 @@ use super::alarm::Report;
 use super::config::Log;
 use super::mappings::Mapping;
 use super::state::V4Endpoint;
-use nf::{Block, Cx};
+use nf::{Block, Cx, Event, Field};
 use wire::protocol;
 
 const LINE: usize = 128;
+
+const MAPPING: &[Field] = &[
+    Field::text("inside", "Address and port of the inside host."),
+    Field::text("outside", "External address and port."),
+    Field::text("protocol", "`tcp`, `udp` or `icmp`."),
+    Field::number("vlan", "", "VLAN identifier; absent without one."),
+];
+const BLOCK: &[Field] = &[
+    Field::text("host", "Address of the inside host."),
+    Field::text("outside", "External address."),
+    Field::text("ports", "First and last port."),
+];
+
+/// What NAT writes.
+pub(super) const EVENTS: &[Event] = &[
+    Event::new(
+        "mapping_created",
+        "With `log = \"mappings\"`: a host got an external port.",
+        MAPPING,
+    ),
+    Event::new(
+        "mapping_released",
+        "With `log = \"mappings\"`: the port is free again.",
+        MAPPING,
+    ),
+    Event::new(
+        "block_claimed",
+        "With `log = \"blocks\"`: a host got a block of external ports.",
+        BLOCK,
+    ),
+    Event::new(
+        "block_released",
+        "With `log = \"blocks\"`: the block is free again.",
+        BLOCK,
+    ),
+    Event::new(
+        "pool_low",
+        "An eighth of a runtime's blocks or less is free; again only after a while, or when more were free.",
+        &[
+            Field::number("free_blocks", "blocks", "Blocks that are free at the runtime."),
+            Field::number("blocks", "blocks", "Blocks that are the runtime's own."),
+            Field::number(
+                "lasts_seconds",
+                "s",
+                "Until no block is free, at the present rate; `null` while no fewer become free.",
+            ),
+        ],
+    ),
+];
 
 /// Bytes put together on the stack; what does not fit is left out.
 struct Line {

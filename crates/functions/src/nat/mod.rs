@@ -74,8 +74,9 @@ use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use mappings::Mappings;
 use nf::{
-    Addr, Adds, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Keep, NetworkFunction,
-    Packet, PoolState, Prefix, Recall, Row, Side, Table, Verdict, WorkerInfo, network_function, row,
+    Addr, Adds, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Event, Keep,
+    NetworkFunction, Packet, PoolState, Prefix, Recall, Row, Side, Table, Verdict, WorkerInfo,
+    network_function, row,
 };
 use ports::{Ports, space_of};
 use sessions::{Sessions, Why};
@@ -122,6 +123,7 @@ impl Tables {
 impl NetworkFunction for Nat {
     const NAME: &'static str = "nat";
     const AFFINITY: Affinity = Affinity::InsideAddress;
+    const EVENTS: &'static [Event] = log::EVENTS;
     const TABLES: &'static [Table] = &[Table {
         name: "pool",
         columns: &[
@@ -130,6 +132,8 @@ impl NetworkFunction for Nat {
             ("borrowed", Adds::Sum),
             ("ports_per_block", Adds::Name),
         ],
+        top: 0,
+        metrics: &[],
     }];
     const COUNTERS: &'static [&'static str] = &[
         "flows_from_inside",
@@ -381,7 +385,7 @@ impl NetworkFunction for Nat {
     }
 
     /// The blocks that are this runtime's own; which are free, and how many of those are borrowed.
-    fn rows(&self, _: &str) -> Vec<Row> {
+    fn rows(&self, _: &str, _: usize) -> Vec<Row> {
         let ports = &self.tables.borrow().ports;
         let (blocks, free) = (ports.share(), ports.free_blocks());
         alloc::vec![row![blocks, free, ports.borrowed, self.plan.block_size]]

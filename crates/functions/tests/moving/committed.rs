@@ -54,6 +54,7 @@ impl<F: NetworkFunction> NetworkFunction for Committed<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const EVENTS: &'static [nf::Event] = F::EVENTS;
     const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const LAST: bool = F::LAST;
@@ -96,8 +97,8 @@ impl<F: NetworkFunction> NetworkFunction for Committed<F> {
         self.0.timeout(&flow.0)
     }
 
-    fn rows(&self, table: &str) -> Vec<nf::Row> {
-        self.0.rows(table)
+    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row> {
+        self.0.rows(table, most)
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

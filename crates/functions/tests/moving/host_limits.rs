@@ -66,11 +66,11 @@ fn each_flow_is_given_back_where_it_is() {
             survived.counter("flows_counted"),
             survived.counter("flows_given_back")
         );
-        // A line for each host that has any.
-        for answer in survived.answers() {
-            assert_eq!(answer.matches("\\n").count(), 1, "{answer}");
-        }
-        assert_eq!(survived.answers().len(), 2);
+        // A row for each host that has any, over both runtimes.
+        let [answer] = survived.answers() else {
+            panic!("one table")
+        };
+        assert_eq!(answer.lines().count(), 1, "{answer}");
     }
 }
 

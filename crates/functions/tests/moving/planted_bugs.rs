@@ -89,6 +89,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const EVENTS: &'static [nf::Event] = F::EVENTS;
     const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;
     const LAST: bool = F::LAST;
@@ -175,8 +176,8 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.generation()
     }
 
-    fn rows(&self, table: &str) -> Vec<nf::Row> {
-        self.function.rows(table)
+    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row> {
+        self.function.rows(table, most)
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

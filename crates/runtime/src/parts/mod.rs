@@ -260,7 +260,7 @@ impl Core {
     /// [`Core::begin`] of a packet that may be watched.
     #[inline(always)]
     pub fn begin_seen(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.out.tap.is_some() {
+        if self.out.tap.is_some() || self.runner.sampling.is_on() {
             self.begin_watched(actor, packet, direction);
         } else {
             self.begin_fast(actor, packet, direction);

@@ -22,7 +22,7 @@ use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use crate::record::NO_DEADLINE;
-use crate::stats::RecoveryReceipt;
+use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -243,7 +243,7 @@ impl Keeper {
         core.runner.log().write(
             now,
             "runtime",
-            "recovered",
+            &RECOVERED,
             format_args!(
                 "\"failed\":{},\"flows\":{},\"lost\":{},\"waited_ms\":{:.3},\"installed_ms\":{:.3}",
                 receipt.failed,

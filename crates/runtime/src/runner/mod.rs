@@ -26,6 +26,7 @@
 //! | `lifecycle` | states: create, arrive, depart, re-base, validate; groups' ends |
 //! | `change` | another configuration while flows live |
 //! | `watching` | what is seen of packets that are watched |
+//! | `sampling` | what functions cost |
 //!
 //! Invariants: between two packets nothing is left to be worked off; a waiting actor is not touched but by its own call; every packet
 //! given to the runner is handed back, held, dropped and counted, or waits.
@@ -38,6 +39,7 @@ pub mod change;
 mod held;
 mod lifecycle;
 mod run;
+mod sampling;
 mod verdict;
 mod waiting;
 mod watching;
@@ -160,6 +162,8 @@ pub(crate) struct Runner {
     emitted: u64,
     /// Whether functions are to be asked which flows they want ended.
     recalls: bool,
+    /// What functions cost.
+    pub sampling: sampling::Sampling,
     /// What a call that waits from now on was seen with.
     parking: Look,
     /// Of the configuration in force; see [`change`].
@@ -224,6 +228,7 @@ impl Runner {
             function_drops,
             emitted: 0,
             recalls: false,
+            sampling: sampling::Sampling::new(),
             parking: Look::NONE,
             generation: Generation(1),
             prepared: None,

@@ -65,12 +65,14 @@ impl Runner {
                     if holds {
                         cx.held = self.held.list((actor, step.at, direction == Direction::Opening));
                     }
+                    let before = if SEEN { self.sampling.before() } else { 0 };
                     // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and
                     // the packet and frame are put aside until its future is done.
                     let answer =
                         unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
                     timeout = timeout.max(answer.timeout);
                     if SEEN {
+                        self.sampling.after(step.function, before);
                         self.seen(&mut look, &mut packet, step.function, answer.code, false, out);
                     }
                     (answer.code, step)

@@ -26,6 +26,7 @@ mod ordered;
 mod orders;
 mod replica;
 mod returned;
+mod sampling;
 mod sessions;
 mod spread;
 mod store_commit;

@@ -17,6 +17,26 @@ pub struct TableRows {
     pub table: &'static nf::Table,
     /// Its rows.
     pub rows: Vec<nf::Row>,
+    /// How many are asked for, those with the greatest figures; 0: all.
+    pub top: usize,
+}
+
+impl TableRows {
+    /// Those rows that are asked for.
+    fn top_rows(&self) -> Vec<nf::Row> {
+        let adds: Vec<nf::Adds> = self.table.adds().collect();
+        let mut rows = self.rows.clone();
+        nf::table::keep_top(&adds, &mut rows, self.top);
+        rows
+    }
+}
+
+/// How many rows a runtime answers at most.
+fn most_of(table: &nf::Table) -> usize {
+    match table.top {
+        0 => usize::MAX,
+        _ => nf::table::ROWS_MAX,
+    }
 }
 
 impl<P: Port> Runtime<P> {
@@ -24,7 +44,7 @@ impl<P: Port> Runtime<P> {
     /// answered as text.
     pub fn command(&mut self, function: &str, words: &[&str]) -> Result<String, String> {
         if let Some(answer) = self.table(function, words)? {
-            return Ok(answer.table.text(&answer.rows));
+            return Ok(answer.table.text(&answer.top_rows()));
         }
         let index = self.place_of(function)?;
         // The command may be one that ends flows.
@@ -32,16 +52,33 @@ impl<P: Port> Runtime<P> {
         self.core.runner.stages().functions[index].command(words)
     }
 
-    /// One of a function's tables, if the only word is its name.
+    /// One of a function's tables, if that is what the words ask for. Of one that may be long it
+    /// has more rows than are asked for: which are the greatest is known of all runtimes' sums.
     pub fn table(&self, function: &str, words: &[&str]) -> Result<Option<TableRows>, String> {
         let stage = &self.core.runner.stages().functions[self.place_of(function)?];
-        let [word] = words else { return Ok(None) };
-        let named = stage.tables().iter().find(|table| table.name == *word);
-        Ok(named.map(|table| TableRows {
+        let asked = nf::Table::asked(stage.tables(), words)?;
+        Ok(asked.map(|(table, top)| TableRows {
             function: function.into(),
             table,
-            rows: stage.rows(table.name),
+            rows: stage.rows(table.name, most_of(table)),
+            top,
         }))
+    }
+
+    /// The tables that are in the metrics.
+    pub fn figures(&self) -> Vec<TableRows> {
+        let stages = self.core.runner.stages();
+        let each = stages.names.iter().zip(&stages.functions);
+        let tables = each.flat_map(|(name, stage)| {
+            let shown = stage.tables().iter().filter(|table| !table.metrics.is_empty());
+            shown.map(move |table| TableRows {
+                function: name.clone(),
+                table,
+                rows: stage.rows(table.name, nf::table::FIGURES_MAX),
+                top: 0,
+            })
+        });
+        tables.collect()
     }
 
     /// What this runtime's functions have counted: what is left of it when it goes.
@@ -52,12 +89,13 @@ impl<P: Port> Runtime<P> {
             for table in stage.tables() {
                 let adds: Vec<nf::Adds> = table.adds().collect();
                 if adds.contains(&nf::Adds::Counted) {
-                    let (function, mut rows) = (name.clone(), stage.rows(table.name));
+                    let (function, mut rows) = (name.clone(), stage.rows(table.name, most_of(table)));
                     nf::table::keep_counts(&adds, &mut rows);
                     all.push(TableRows {
                         function,
                         table,
                         rows,
+                        top: 0,
                     });
                 }
             }

@@ -104,6 +104,9 @@ impl<P: Port> Runtime<P> {
         if self.core.out.tap.is_some() {
             self.look_out(burst, lanes);
         }
+        if self.core.runner.sampling.is_due() {
+            return self.take_up_sampled(link, burst, lanes);
+        }
         for (packet, lane) in burst.drain(..).zip(lanes.iter()) {
             if self.core.settings.packet_clock {
                 self.core.go_on_to(packet.timestamp());
@@ -112,6 +115,22 @@ impl<P: Port> Runtime<P> {
             self.core.out.count_consumed(link);
             self.meet(packet, lane, link);
         }
+        self.core.settle_all();
+    }
+
+    /// Runs the chains of a burst in order, and counts what each call costs.
+    #[cold]
+    #[inline(never)]
+    fn take_up_sampled(&mut self, link: usize, burst: &mut Burst, lanes: &[Lane]) {
+        self.core.runner.sampling.start();
+        for (packet, lane) in burst.drain(..).zip(lanes) {
+            if self.core.settings.packet_clock {
+                self.core.go_on_to(packet.timestamp());
+            }
+            self.core.out.count_consumed(link);
+            self.meet_rare(packet, lane, link);
+        }
+        self.core.runner.sampling.end();
         self.core.settle_all();
     }
 

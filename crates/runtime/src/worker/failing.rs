@@ -80,6 +80,7 @@ impl<P: Port> Runtime<P> {
                 protected_flows: 0,
                 protected_by: None,
                 leaving: false,
+                tables: Vec::new(),
                 ..stats
             },
         };

@@ -430,6 +430,12 @@ impl<P: Port> Runtime<P> {
         self.received
     }
 
+    /// Counts by this clock what functions cost, of one burst in some 256.
+    pub fn sample_costs(&mut self, clock: fn() -> u64) {
+        let functions = self.core.runner.stages().functions.len();
+        self.core.runner.sampling.begin(clock, functions);
+    }
+
     /// The numbers so far.
     pub fn stats(&self) -> RuntimeStats {
         let mut dropped = Vec::new();
@@ -483,6 +489,8 @@ impl<P: Port> Runtime<P> {
             dropped,
             counters,
             pools: self.core.pool_stats(),
+            costs: self.core.runner.sampling.costs(&self.core.runner.stages().names),
+            tables: self.figures(),
             protected_by: self.core.protected_by(),
             protected_flows: self.core.sender.flows(),
             protection_took: self.core.sender.took(),

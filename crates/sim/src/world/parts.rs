@@ -18,7 +18,9 @@ use crate::scenario::TIMEOUT_MS_MAX;
 use crate::script::{Fate, Fault, Part, Whence, Who, Whom, Why};
 use crate::timeline::Event;
 use crate::witness::Account;
+use nf::table::Value;
 use runtime::mobility::{Order, OrderError, Selector};
+use runtime::worker::asked::TableRows;
 use wire::Prefix;
 
 /// How long all may take to come to rest: the longest wait of a talk that is given up, and more.
@@ -217,11 +219,14 @@ impl World<'_> {
             .cluster
             .runtimes
             .iter_mut()
-            .map(|runtime| runtime.command("load_balancer", &["backends"]));
-        let last = |line: &str| line.split_whitespace().last()?.parse::<u64>().ok();
-        tables
-            .map(|table| table.unwrap_or_default().lines().filter_map(last).sum())
-            .collect()
+            .map(|runtime| runtime.table("load_balancer", &["backends"]).ok().flatten());
+        let count = |table: TableRows| -> u64 {
+            let names = table.table.columns.iter();
+            let at = names.take_while(|(name, _)| *name != "connections").count();
+            let cells = table.rows.iter().filter_map(|row| row.get(at));
+            cells.filter_map(Value::number).sum()
+        };
+        tables.map(|table| table.map_or(0, count)).collect()
     }
 
     /// All faults are over, and the network is as good as can be.

@@ -425,8 +425,9 @@ impl Player {
         self.close_chapter();
         for (function, words) in &migration.asked {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            for answer in self.rig.command(function, &words) {
-                self.story.answers.push(format!("{answer:?}"));
+            let fails = migration.ways.iter().any(|way| way.is_failure());
+            for answer in self.rig.answers(function, &words, fails) {
+                self.story.answers.push(answer);
             }
         }
         self.story.wrong = self.left_over();

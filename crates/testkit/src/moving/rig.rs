@@ -448,9 +448,27 @@ impl Rig {
         flows
     }
 
-    pub fn command(&mut self, function: &str, words: &[&str]) -> Vec<Result<String, String>> {
-        let asked = self.runtimes.iter_mut().flatten();
-        asked.map(|runtime| runtime.command(function, words)).collect()
+    /// A function's table over both runtimes, or what it says at each. What a runtime had counted
+    /// that fails is gone, so where one does counts are left out.
+    pub fn answers(&mut self, function: &str, words: &[&str], fails: bool) -> Vec<String> {
+        let there = || self.runtimes.iter().flatten();
+        let tables = there().map(|runtime| runtime.table(function, words).ok().flatten());
+        let Some(tables) = tables.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty()) else {
+            let asked = self.runtimes.iter_mut().flatten();
+            let said = asked.map(|runtime| runtime.command(function, words));
+            return said.map(|answer| format!("{answer:?}")).collect();
+        };
+        let table = tables[0].table;
+        let adds: Vec<nf::Adds> = table.adds().collect();
+        let mut rows = nf::table::sum(&adds, tables.iter().map(|of| (&of.rows[..], false)));
+        if fails {
+            let is_counted = |adds: &nf::Adds| matches!(adds, nf::Adds::Counted | nf::Adds::Greatest);
+            let cells = rows.iter_mut().flat_map(|row| adds.iter().zip(row));
+            let counted = cells.filter(|(adds, _)| is_counted(adds));
+            counted.for_each(|(_, cell)| *cell = nf::table::Value::Number(0));
+        }
+        rows.sort();
+        vec![table.text(&rows)]
     }
 
     /// Ends every flow.

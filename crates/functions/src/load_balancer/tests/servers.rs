@@ -100,11 +100,11 @@ fn commands_answer() {
     let table = bench.command("backends").unwrap();
     assert_eq!(
         table,
-        "service  backend  state     weight  connections\n\
-         web      a        draining       1            0\n\
-         web      b        up             1            0\n\
-         web      c        up             1            0\n\
-         tls      a        down           3            0\n"
+        "service  backend  state     weight  connections  opened\n\
+         web      a        draining       1            0       0\n\
+         web      b        up             1            0       0\n\
+         web      c        up             1            0       0\n\
+         tls      a        down           3            0       0\n"
     );
     assert!(bench.command("backend d up").unwrap_err().contains("`d`"));
     assert!(bench.command("backend tls/b up").is_err());

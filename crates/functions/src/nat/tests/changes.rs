@@ -42,7 +42,7 @@ struct Settings {
     pool: Vec<&'static str>,
     ports: (u16, u16),
     has_static: bool,
-    blocks: u8,
+    blocks: u32,
 }
 
 const FIRST: u16 = 1024;
@@ -60,7 +60,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         Just((FIRST + 2 * 64, FIRST + 7 * 64 - 1)),
         Just((FIRST, FIRST + 4 * 64 - 1)),
     ];
-    (pool, ports, any::<bool>(), 1u8..4).prop_map(|(pool, ports, has_static, blocks)| Settings {
+    (pool, ports, any::<bool>(), 1u32..4).prop_map(|(pool, ports, has_static, blocks)| Settings {
         pool,
         ports,
         has_static,

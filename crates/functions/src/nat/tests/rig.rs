@@ -338,8 +338,8 @@ impl Rig {
         }
         let block = Block {
             addr: to.addr,
-            first: to.port & !(self.config.block_size - 1),
-            ports: self.config.block_size,
+            first: to.port & !(self.config.block_size as u16 - 1),
+            ports: self.config.block_size as u16,
         };
         self.blocks.get(&block).copied().unwrap_or(Addr::UNSPECIFIED)
     }

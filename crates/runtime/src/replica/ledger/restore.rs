@@ -16,6 +16,7 @@ use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::replica::keeper::{Copies, Keeper};
+use crate::stats::STORED_REFUSED;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use nf::Affinity;
@@ -86,7 +87,7 @@ impl Keeper {
             core.runner.log().write(
                 core.now,
                 "runtime",
-                "stored_refused",
+                &STORED_REFUSED,
                 format_args!("\"other_layout\":{layout},\"no_entry\":{broken},\"without_group\":{alone}"),
             );
         }
