@@ -7,6 +7,7 @@
 //! | `shapes` | what `--json` prints, and its schemas |
 //! | `said` | what a process says by its level, and a command of what is not there |
 //! | `memory` | what `chain check` says of memory, and what a cluster takes |
+//! | `tables` | functions' tables over runtimes, and what functions cost |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
@@ -16,4 +17,5 @@ mod memory;
 mod running;
 mod said;
 mod shapes;
+mod tables;
 mod trial;

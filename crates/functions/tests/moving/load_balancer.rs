@@ -91,11 +91,20 @@ fn counts_are_of_the_flows_that_are_there() {
         for way in Way::MOVES {
             let survived = balancer(policy).ways([way]).replay(clients());
             assert_eq!(survived.counter("connections"), 16);
-            for answer in survived.answers() {
-                let lines: Vec<&str> = answer.split("\\n").filter(|line| line.contains("up ")).collect();
-                assert_eq!(lines.len(), 5, "{answer}");
-                assert!(lines.iter().all(|line| line.ends_with(" 0")), "{answer}");
-            }
+            let [table] = survived.answers() else {
+                panic!("one table")
+            };
+            let figures = |line: &str| {
+                let mut figures = line.split_whitespace().rev();
+                let mut next = || figures.next()?.parse::<u64>().ok();
+                let opened = next()?;
+                Some((next()?, opened))
+            };
+            let rows: Vec<(u64, u64)> = table.lines().filter_map(figures).collect();
+            assert_eq!(rows.len(), 5, "{table}");
+            assert!(rows.iter().all(|(connections, _)| *connections == 0), "{table}");
+            let opened: u64 = rows.iter().map(|(_, opened)| opened).sum();
+            assert_eq!(opened, 16, "{table}");
         }
     }
 }
