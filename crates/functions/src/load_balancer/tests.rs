@@ -14,6 +14,7 @@ use super::*;
 use arrayvec::ArrayVec;
 use etherparse::{NetHeaders, PacketBuilder, PacketHeaders, TransportHeader};
 use nf::Cx;
+use nf::Table;
 use nf::cx::{EventLog, RawCx, effect};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -169,7 +170,12 @@ impl Bench {
     }
 
     fn command(&self, line: &str) -> Result<String, String> {
-        self.balancer.command(&line.split(' ').collect::<Vec<_>>())
+        let words: Vec<&str> = line.split(' ').collect();
+        // A table is not the function's to print.
+        match Table::asked(LoadBalancer::TABLES, &words)? {
+            Some((table, _)) => Ok(table.text(&self.balancer.rows(table.name, usize::MAX))),
+            None => self.balancer.command(&words),
+        }
     }
 
     /// How many of `count` new connections each server gets; they stay open, or end at once.
