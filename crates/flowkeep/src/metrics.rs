@@ -14,6 +14,7 @@
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
+mod busy;
 mod costs;
 mod pools;
 mod tables;
@@ -134,7 +135,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     packets(&mut text, snapshot);
     switches(&mut text, snapshot);
     runtimes(&mut text, snapshot);
-    busy(&mut text, snapshot);
+    busy::all(&mut text, snapshot);
     copies(&mut text, snapshot);
     words(&mut text, snapshot);
     costs::all(&mut text, snapshot);
@@ -210,25 +211,6 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
 
 /// A figure of each switch, runtime or port: its name, its help, and where it is.
 type Figure<T> = (&'static str, &'static str, fn(&T) -> u64);
-
-/// How long workers had something to do.
-fn busy(text: &mut Text, snapshot: &Snapshot) {
-    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-    let mut metric = text.counter(
-        "runtime_busy_seconds",
-        "Time of a runtime in steps that had something to do.",
-    );
-    for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(&[("runtime", &number)], seconds(runtime.busy));
-    }
-    let mut metric = text.counter(
-        "switch_busy_seconds",
-        "Time of a switch in steps that had something to do.",
-    );
-    for (number, switch) in switches_of(snapshot) {
-        metric.sample(&[("switch", &number)], seconds(switch.busy));
-    }
-}
 
 fn switches(text: &mut Text, snapshot: &Snapshot) {
     let each: [Figure<SwitchStats>; 3] = [

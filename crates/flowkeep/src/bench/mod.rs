@@ -11,6 +11,7 @@ pub mod live;
 mod lookup;
 mod message;
 mod migrate;
+pub(crate) mod papers;
 mod recover;
 mod replicate;
 pub mod report;
@@ -63,7 +64,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 12] = [
+pub const SCENARIOS: [(&str, &str); 13] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -98,6 +99,10 @@ pub const SCENARIOS: [(&str, &str); 12] = [
     (
         "system",
         "packets through port, switch, runtime, switch, port: rate and delay, by function and by chain",
+    ),
+    (
+        "papers",
+        "the papers' figures and ours, by the scenarios above (only by the command)",
     ),
     (
         "live",
@@ -280,6 +285,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Recover => "recover",
         crate::cli::Scenario::Store => "store",
         crate::cli::Scenario::System => "system",
+        crate::cli::Scenario::Papers => return papers_job(&job),
         crate::cli::Scenario::Live => return live_job(&job),
     };
     if scenario == "message" && message::serve() || scenario == "recover" && recover::serve() {
@@ -297,6 +303,24 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
     match run(scenario, &options) {
         Ok(report) if job.json => println!("{}", crate::shape::object(&report)),
         Ok(report) => print!("{}", report.table()),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return std::process::ExitCode::from(crate::cli::FAILURE);
+        }
+    }
+    std::process::ExitCode::SUCCESS
+}
+
+fn papers_job(job: &crate::cli::jobs::BenchJob) -> std::process::ExitCode {
+    // The first run of some scenarios only warms up.
+    let options = Options {
+        runs: usize::from(job.runs).max(2),
+        ..Options::default()
+    };
+    let tell = |scenario: &str| eprintln!("flowkeep bench {scenario} …");
+    match papers::measure(&options, tell) {
+        Ok(figures) if job.json => println!("{}", crate::shape::object(&figures)),
+        Ok(figures) => print!("{}", figures.table()),
         Err(problem) => {
             eprintln!("{problem}");
             return std::process::ExitCode::from(crate::cli::FAILURE);

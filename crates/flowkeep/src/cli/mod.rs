@@ -872,6 +872,8 @@ pub enum Scenario {
     Store,
     /// Port, switch, runtime, switch, port: rate and delay
     System,
+    /// The papers' figures and ours in one table, in minutes
+    Papers,
     /// On veth pairs, against the kernel's nftables (root)
     Live,
 }
@@ -893,6 +895,7 @@ Figures mean something on an idle machine, in a release build, and compared with
 `live` makes namespaces and veth pairs of its own, and removes them.
 
 Examples:
+  flowkeep bench papers --runs 3
   flowkeep bench chain --flows 10000,100000 --json
   flowkeep bench live --flows 10000 --loads 200000,400000,0")]
 struct Bench {

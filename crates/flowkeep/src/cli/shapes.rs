@@ -8,6 +8,7 @@ use std::io::Write;
 /// Each noun's shape, by name.
 const SHAPES: &[Named] = &[
     named::<bench::report::Report>(),
+    named::<bench::papers::Figures>(),
     named::<chains::Checked>(),
     named::<apply::report::Change>(),
     named::<asking::Confirmed>(),

@@ -238,6 +238,7 @@ fn what_is_printed_holds_to_its_schema() {
     assert_eq!(
         left,
         [
+            "bench-papers",
             "cluster-drain",
             "cluster-recover",
             "cluster-status",
