@@ -56,6 +56,8 @@ const SPIN_NS: u64 = 5_000;
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// The longest sleep, in nanoseconds, while a call waits.
 const LOOK_NS: u64 = 2_000_000;
+/// How often the wall clock is looked at.
+const WALL_NS: u64 = 1_000_000_000;
 /// How long calls may still wait when all flows are to end.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long the thread that asks waits for an answer.
@@ -444,6 +446,7 @@ impl Driver {
         let mut idle = 0_u32;
         let mut worked_at = 0_u64;
         let mut round = 0_u32;
+        let mut wall_at = 0_u64;
         let mut descriptors = self.descriptors();
         let mut changes = berth::changes();
         let sleepers = self.sleepers.clone();
@@ -457,6 +460,10 @@ impl Driver {
             } else {
                 monotonic_ns()
             };
+            if !self.packet_clock && now >= wall_at {
+                wall_at = now + WALL_NS;
+                self.tell_wall();
+            }
             let mut busy = false;
             for seat in &mut self.seats {
                 busy |= seat.step(now, self.packet_clock, &self.events);
@@ -512,6 +519,14 @@ impl Driver {
             Err(TryRecvError::Disconnected) => return true,
         }
         false
+    }
+
+    /// Tells runtimes what the wall clock shows: it may have been set.
+    #[cold]
+    fn tell_wall(&mut self) {
+        let wall = super::stamps::clock_offset(false);
+        let runtimes = self.seats.iter_mut().filter_map(|seat| seat.worker.runtime());
+        runtimes.for_each(|runtime| runtime.set_wall(wall));
     }
 
     /// Seats that others have sent are taken up, and those that leave are given away.
