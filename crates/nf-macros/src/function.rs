@@ -14,7 +14,7 @@
 //!
 //! It is inlined into the two places that call it: the runtime's entry and a call by hand.
 //!
-//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`: only those are asked.
+//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`, and one that has a `timer_due` the constant `TIMED`: only those are asked.
 //!
 //! What most functions would write alike is written out where the author has not (`filling`): `Config` is `NoConfig`, `Flow` and
 //! `Group` are `()`, `new` makes the default, and `REASONS` and `COUNTERS` are the names that the block itself uses.
@@ -50,6 +50,7 @@ pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
             errors.extend(name_error(block));
             errors.extend(processing(block).err());
             errors.extend(outliving(block).err());
+            errors.extend(timed(block).err());
             errors.extend(filling::fill_in(block));
         }
         other => errors.push(Error::new_spanned(
@@ -126,6 +127,32 @@ fn outliving(block: &mut ItemImpl) -> Result<(), Error> {
         const OUTLIVES: bool = true;
     ));
     Ok(())
+}
+
+/// Notes that a function has a `timer_due`, so that it is asked when; one of the two methods is nothing without the other.
+fn timed(block: &mut ItemImpl) -> Result<(), Error> {
+    let at = |name: &str| {
+        let method = methods(block).find(|method| method.sig.ident == name);
+        method.map(|method| method.sig.ident.span())
+    };
+    match (at("timer_due"), at("next_timer")) {
+        (None, None) => Ok(()),
+        (Some(_), Some(_)) => {
+            block.items.push(syn::parse_quote!(
+                #[doc(hidden)]
+                const TIMED: bool = true;
+            ));
+            Ok(())
+        }
+        (Some(at), None) => Err(Error::new(
+            at,
+            "nothing says when it is called: write `fn next_timer(&self) -> Option<u64> { self.timers.next_at() }` beside it",
+        )),
+        (None, Some(at)) => Err(Error::new(
+            at,
+            "nothing is called then: write `fn timer_due(&self, cx: &mut TimerCx<Self>) { … }` beside it",
+        )),
+    }
 }
 
 fn without_process(block: &ItemImpl) -> Error {
@@ -311,6 +338,26 @@ mod tests {
             let written = function(none);
             assert!(written.contains("ends with it"), "{written}");
             assert!(!written.contains("OUTLIVES"), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_function_with_timers_says_when_and_what() {
+        let function = |methods: &str| {
+            expanded(&format!(
+                "impl NetworkFunction for F {{ fn process(&self, p: &mut P, f: &mut S, c: &mut C) -> Verdict {{ V }} {methods} }}"
+            ))
+        };
+        let (when, what) = (
+            "fn next_timer(&self) -> Option<u64> { N }",
+            "fn timer_due(&self, cx: &mut TimerCx<Self>) {}",
+        );
+        let written = function(&format!("{when} {what}"));
+        assert!(written.contains("const TIMED : bool = true ;"), "{written}");
+        assert!(!function("").contains("TIMED"));
+        for (one, other) in [(when, "fn timer_due"), (what, "fn next_timer")] {
+            let written = function(one);
+            assert!(written.contains(&format!("write `{other}")), "{written}");
         }
     }
 

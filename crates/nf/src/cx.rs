@@ -20,6 +20,7 @@ use variables::{Fenced, Held, Lock, NotHeld, Ticket};
 use wire::packet::{Side, flag};
 use wire::{Addr, FlowKey, Orientation, Packet, PacketBox, PacketList};
 
+const MILLISECOND: u64 = 1_000_000;
 /// How often a call that waits for a store looks, though nothing is heard of it.
 const LOOK_NS: u64 = 10_000_000;
 
@@ -92,6 +93,8 @@ pub struct EventLog {
     stamp: alloc::string::String,
     stamped: u64,
     is_group_taken: bool,
+    /// What the wall clock shows where the worker's shows 0, in nanoseconds.
+    wall: u64,
 }
 
 impl EventLog {
@@ -105,7 +108,24 @@ impl EventLog {
             stamp: alloc::string::String::with_capacity(STAMP_MAX),
             stamped: 0,
             is_group_taken: false,
+            wall: 0,
         }
+    }
+
+    /// The wall clock shows so many nanoseconds where the worker's clock shows 0.
+    pub fn set_wall(&mut self, wall: u64) {
+        self.wall = wall;
+    }
+
+    /// Milliseconds since 1970 where the worker's clock shows so many nanoseconds.
+    #[inline]
+    pub fn wall_ms(&self, now: u64) -> u64 {
+        self.wall.saturating_add(now) / MILLISECOND
+    }
+
+    /// What the worker's clock shows, in nanoseconds, where the wall clock shows so many milliseconds.
+    pub fn clock_at(&self, wall_ms: u64) -> u64 {
+        wall_ms.saturating_mul(MILLISECOND).saturating_sub(self.wall)
     }
 
     /// Whether a call has taken a group's state, which it may have written, since that was forgotten.
@@ -290,6 +310,48 @@ pub mod effect {
 impl RawCx {
     /// In [`RawCx::wake_at`]: the function did not ask to be woken.
     pub const NO_WAKE: u64 = u64::MAX;
+
+    /// Milliseconds since 1970.
+    #[inline]
+    pub(crate) fn wall_ms(&self) -> u64 {
+        // SAFETY: the log is the worker's, and no code writes to it while a call reads.
+        unsafe { self.log.as_ref() }.wall_ms(self.now)
+    }
+
+    /// Writes a line of one of a function's events.
+    ///
+    /// # Safety
+    /// Nothing else uses the log.
+    pub(crate) unsafe fn event_of<F: NetworkFunction>(&mut self, name: &str, fields: fmt::Arguments<'_>) {
+        // SAFETY: the caller's promise.
+        let log = unsafe { self.log.as_mut() };
+        let declared = F::EVENTS.iter().find(|event| event.name == name);
+        debug_assert!(
+            declared.is_some(),
+            "`{name}` is not in the EVENTS of `{}`",
+            F::NAME
+        );
+        match declared {
+            Some(event) => log.write(self.now, F::NAME, event, fields),
+            None => log.lose(),
+        }
+    }
+
+    /// Adds to one of a function's counters.
+    ///
+    /// # Safety
+    /// `counters` points to `F::COUNTERS.len() + 1` numbers.
+    #[inline(always)]
+    pub(crate) unsafe fn count_of<F: NetworkFunction>(&mut self, name: &'static str, by: u64) {
+        let index = position(F::COUNTERS, name);
+        debug_assert!(
+            index < F::COUNTERS.len(),
+            "`{name}` is not in the COUNTERS of `{}`",
+            F::NAME
+        );
+        // SAFETY: `index` is at most `COUNTERS.len()`, and one more number than that is there.
+        unsafe { *self.counters.as_ptr().add(index) += by };
+    }
 }
 
 // SAFETY: the pointers are the worker's own (its counters, log and groups), and a `RawCx` moves between threads only
@@ -349,6 +411,13 @@ impl<F: NetworkFunction> Cx<F> {
         self.raw.now
     }
 
+    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For what outlasts the process, as
+    /// [`variables::Timers`] do. It goes back where the machine's clock is set back.
+    #[inline]
+    pub fn wall_ms(&self) -> u64 {
+        self.raw.wall_ms()
+    }
+
     /// The side the packet came in from.
     #[inline]
     pub fn side(&self) -> Side {
@@ -400,14 +469,8 @@ impl<F: NetworkFunction> Cx<F> {
     /// Adds to a counter named in [`NetworkFunction::COUNTERS`].
     #[inline(always)]
     pub fn count_by(&mut self, name: &'static str, by: u64) {
-        let index = position(F::COUNTERS, name);
-        debug_assert!(
-            index < F::COUNTERS.len(),
-            "`{name}` is not in the COUNTERS of `{}`",
-            F::NAME
-        );
-        // SAFETY: `index` is at most `COUNTERS.len()`, and one more number than that is there (`Cx::of`).
-        unsafe { *self.raw.counters.as_ptr().add(index) += by };
+        // SAFETY: the view's maker promised that the counters are `F`'s (`Cx::of`).
+        unsafe { self.raw.count_of::<F>(name, by) };
     }
 
     /// The verdict that drops the packet, for a reason named in [`NetworkFunction::REASONS`].
@@ -586,17 +649,7 @@ impl<F: NetworkFunction> Cx<F> {
     /// object, like `"inside":"10.0.0.1:1"`. What is not declared is not written, and counts as lost.
     pub fn event(&mut self, name: &str, fields: fmt::Arguments<'_>) {
         // SAFETY: promised by the caller that made the view.
-        let log = unsafe { self.raw.log.as_mut() };
-        let declared = F::EVENTS.iter().find(|event| event.name == name);
-        debug_assert!(
-            declared.is_some(),
-            "`{name}` is not in the EVENTS of `{}`",
-            F::NAME
-        );
-        match declared {
-            Some(event) => log.write(self.raw.now, F::NAME, event, fields),
-            None => log.lose(),
-        }
+        unsafe { self.raw.event_of::<F>(name, fields) };
     }
 
     /// Waits; other flows go on meanwhile, later packets of this flow queue behind.

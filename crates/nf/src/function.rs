@@ -1,7 +1,7 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
 use crate::objects::Objects;
-use crate::{Check, Cx, Event, FlowState, Row, Table};
+use crate::{Check, Cx, Event, FlowState, Row, Table, TimerCx};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -575,6 +575,56 @@ pub trait NetworkFunction: Sized + 'static {
     fn generation(&self) -> u32 {
         0
     }
+
+    /// When [`timer_due`](Self::timer_due) is to be called next, in milliseconds since 1970 by the wall clock
+    /// ([`Cx::wall_ms`]); `None`: not at all. It is asked for in every step of the worker, so it is read from memory and no more:
+    /// [`variables::Timers::next_at`] is. It may name a time that is too early.
+    #[inline]
+    fn next_timer(&self) -> Option<u64> {
+        None
+    }
+
+    /// The time that [`next_timer`](Self::next_timer) named has come, and no packet need come for it: between two bursts. One timer is to be
+    /// taken ([`variables::Timers::fire`]); the next call follows while another is due, up to a bound in each step. There may be none.
+    ///
+    /// The worker that has the function's variables makes the call, each for its own part, in a process that took them over, too.
+    /// What the call changes of variables goes to the store with the timer's removal, if both fit into one batch.
+    ///
+    /// ```
+    /// # use nf::{network_function, ConfigError, Cx, NetworkFunction, NoConfig, Packet, TimerCx, Verdict, WorkerInfo};
+    /// # use nf::variables::{Options, Timers, Variables};
+    /// # use std::sync::Arc;
+    /// struct Reminder(Timers<u16, ()>);
+    ///
+    /// #[network_function]
+    /// impl NetworkFunction for Reminder {
+    ///     const NAME: &'static str = "reminder";
+    ///     fn with_variables(_: &Arc<NoConfig>, _: &WorkerInfo, variables: &mut Variables) -> Result<Self, ConfigError> {
+    ///         Ok(Reminder(variables.timers("hosts", Options::default())?))
+    ///     }
+    ///     fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+    ///         let _ = self.0.arm(&packet.destination().port, cx.wall_ms() + 60_000, ());
+    ///         Verdict::Forward
+    ///     }
+    ///     fn next_timer(&self) -> Option<u64> {
+    ///         self.0.next_at()
+    ///     }
+    ///     fn timer_due(&self, cx: &mut TimerCx<Self>) {
+    ///         if let Some((port, ())) = self.0.fire(cx.wall_ms()) {
+    ///             cx.event("quiet", format_args!("\"port\":{port}"));
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// `#[network_function]` sees whether a function has this: those without are never asked.
+    fn timer_due(&self, cx: &mut TimerCx<'_, Self>) {
+        let _ = cx;
+    }
+
+    /// Whether [`timer_due`](Self::timer_due) is there: `#[network_function]` sees to that.
+    #[doc(hidden)]
+    const TIMED: bool = false;
 
     /// Which flow is to end although no packet of it says so: an operator clears it, or a pool needs its room. The runtime asks behind
     /// a call that said [`Cx::recall`] and behind [`command`](Self::command), between two bursts, until the answer is

@@ -60,6 +60,7 @@ pub mod plain;
 pub mod rate;
 pub mod table;
 pub mod time;
+pub mod timer;
 pub mod units;
 
 pub use check::{Check, Probe};
@@ -75,6 +76,7 @@ pub use plain::FlowState;
 pub use rate::{Rate, TokenBucket, Window};
 pub use table::{Adds, Row, Table};
 pub use time::{Tick, Time};
+pub use timer::TimerCx;
 pub use units::{ByteSize, Period};
 #[doc(no_inline)]
 pub use variables;

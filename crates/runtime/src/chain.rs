@@ -453,6 +453,8 @@ pub struct Stages {
     pub group_size: usize,
     /// Whether groups may outlive their flows: some function says for how long.
     pub outlives: bool,
+    /// Functions that timers wake, by their numbers.
+    pub timed: Vec<usize>,
     /// The largest future.
     pub future_size: usize,
     /// What the functions have opened.
@@ -483,6 +485,7 @@ impl Stages {
             flow_size: 0,
             group_size: 0,
             outlives: false,
+            timed: Vec::new(),
             future_size: 0,
             variables: WorkerVariables::default(),
             objects: WorkerObjects::default(),
@@ -565,6 +568,8 @@ impl Stages {
             functions.push(Owned::new(stage));
         }
         let outlives = functions.iter().any(|function| function.outlives());
+        let is_timed = |number: &usize| functions.get(*number).is_some_and(|function| function.is_timed());
+        let timed = (0..functions.len()).filter(is_timed).collect();
         let mut stages = Stages {
             chains: Vec::new(),
             ways: Vec::new(),
@@ -578,6 +583,7 @@ impl Stages {
             flow_size: 0,
             group_size,
             outlives,
+            timed,
             future_size,
             variables,
             objects,

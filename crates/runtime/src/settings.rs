@@ -57,6 +57,8 @@ pub struct Settings {
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
     pub now: u64,
+    /// What the wall clock shows where the worker's shows 0, in nanoseconds.
+    pub wall: u64,
 }
 
 impl Settings {
@@ -108,6 +110,7 @@ impl Settings {
             replica_ranks: Vec::new(),
             packet_clock: false,
             now: 0,
+            wall: 0,
         }
     }
 }

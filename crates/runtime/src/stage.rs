@@ -32,7 +32,7 @@ use nf::plain::Plain;
 use nf::variables::Variables;
 use nf::{
     Affinity, Arrival, Check, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet,
-    Verdict, WorkerInfo,
+    TimerCx, Verdict, WorkerInfo,
 };
 use wire::{Endpoint, FlowKey};
 
@@ -247,6 +247,15 @@ pub unsafe trait Stage {
     fn said(&self) -> Vec<Vec<String>>;
     /// [`NetworkFunction::generation`].
     fn generation(&self) -> u32;
+    /// Whether it has a [`NetworkFunction::timer_due`].
+    fn is_timed(&self) -> bool;
+    /// [`NetworkFunction::next_timer`].
+    fn next_timer(&self) -> Option<u64>;
+    /// [`NetworkFunction::timer_due`].
+    ///
+    /// # Safety
+    /// `cx` is filled in as `TimerCx::of` demands.
+    unsafe fn timer_due(&self, cx: &mut RawCx);
     /// [`NetworkFunction::BEGINS_AGAIN`].
     fn begins_again(&self) -> bool;
 }
@@ -593,6 +602,16 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn generation(&self) -> u32 {
         self.0.generation()
+    }
+    fn is_timed(&self) -> bool {
+        F::TIMED
+    }
+    fn next_timer(&self) -> Option<u64> {
+        self.0.next_timer()
+    }
+    unsafe fn timer_due(&self, cx: &mut RawCx) {
+        // SAFETY: the caller's promise.
+        self.0.timer_due(&mut unsafe { TimerCx::of(cx) });
     }
     fn begins_again(&self) -> bool {
         F::BEGINS_AGAIN

@@ -109,6 +109,39 @@ fn a_thousand_additions_are_one_write() {
     });
 }
 
+/// A timer's removal and its effect: a process that is killed between two batches would have one without the other.
+#[test]
+fn what_is_changed_in_one_step_is_in_one_batch() {
+    opened(&Memory::default(), |f| {
+        let options = Options {
+            capacity: 16,
+            consistency: Consistency::Behind {
+                interval_ns: 1_000_000,
+                bound_ns: 1_000_000_000,
+            },
+        };
+        let timers = f.timers::<u8, ()>("t", options).unwrap();
+        let fired = f.counter("fired", options).unwrap();
+        let stored = |f: &mut Partition, at: u64| {
+            f.step(at);
+            let began = std::time::Instant::now();
+            while !f.is_stored() && began.elapsed() < PATIENCE {
+                f.step(at);
+            }
+            (f.figures().batches, f.figures().changes)
+        };
+        timers.arm(&1, 0, ()).unwrap();
+        assert_eq!(stored(f, 10_000_000), (1, 1));
+        fired.add(1);
+        assert_eq!(stored(f, 12_000_000), (2, 2));
+        timers.arm(&2, u64::MAX, ()).unwrap();
+        assert_eq!(stored(f, 12_500_000), (3, 3));
+        // The timers' interval is not over, and the count's is.
+        assert_eq!((timers.fire(1), fired.add(1)), (Some((1, ())), 2));
+        assert_eq!(stored(f, 13_200_000), (4, 5));
+    });
+}
+
 #[test]
 fn what_cannot_be_opened_is_told_so() {
     let memory = Memory::default();

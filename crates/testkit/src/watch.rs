@@ -140,6 +140,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const TRANSLATES: bool = F::TRANSLATES;
     const BEGINS_AGAIN: bool = F::BEGINS_AGAIN;
     const OUTLIVES: bool = F::OUTLIVES;
+    const TIMED: bool = F::TIMED;
     type Config = WatchedConfig<F>;
     type Flow = F::Flow;
     type Group = F::Group;
@@ -281,6 +282,14 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn generation(&self) -> u32 {
         self.function.generation()
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        self.function.next_timer()
+    }
+
+    fn timer_due(&self, cx: &mut nf::TimerCx<'_, Self>) {
+        self.function.timer_due(&mut cx.lend());
     }
 
     fn recall(&self) -> nf::Recall {

@@ -6,6 +6,8 @@ mod port_knocking;
 mod scan_counter;
 #[path = "../../../examples/functions/scan_limit.rs"]
 mod scan_limit;
+#[path = "../../../examples/functions/silent_hosts.rs"]
+mod silent_hosts;
 #[path = "../../../examples/functions/syn_limiter.rs"]
 mod syn_limiter;
 #[path = "../../../examples/functions/token_bucket.rs"]
@@ -18,10 +20,14 @@ use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Plain, Verdict, Wor
 use port_knocking::PortKnocking;
 use scan_counter::ScanCounter;
 use scan_limit::ScanLimit;
+use silent_hosts::SilentHosts;
 use std::sync::Arc;
 use std::time::Duration;
 use syn_limiter::SynLimiter;
 use token_bucket::FlowRate;
+
+#[global_allocator]
+static ALLOCATOR: testkit::CountingAllocator = testkit::CountingAllocator;
 
 const HOST: &str = "10.0.0.1";
 const STRANGER: &str = "198.51.100.7";
@@ -170,6 +176,44 @@ fn a_bucket_fills_as_time_passes() {
 }
 
 #[test]
+fn a_host_that_falls_silent_is_told_without_a_packet() {
+    let host = |n: u8| udp(&format!("10.0.0.{n}:5000"), "192.0.2.1:53");
+    // How many were told when each step was over.
+    let told = |script: &[Step]| {
+        let out = testkit::run::<SilentHosts>(NoConfig {}, script.to_vec());
+        let hosts = out
+            .events()
+            .lines()
+            .filter(|line| line.contains("\"event\":\"silent\""));
+        let ends = hosts.filter_map(|line| line.split("\"host\":\"10.0.0.").nth(1));
+        let ends: Vec<u8> = ends.map(|end| end.as_bytes()[0] - b'0').collect();
+        assert_eq!(out.counter("silent"), ends.len() as u64);
+        ends
+    };
+    let script = [
+        host(1),
+        seconds(30),
+        host(2),
+        // An answer is no word of the host.
+        host(1).reply(),
+        seconds(31),
+        host(2),
+        // The timer of the second finds that it has sent since.
+        seconds(40),
+        seconds(21),
+        host(1),
+        seconds(61),
+    ];
+    assert!(told(&script[..4]).is_empty());
+    assert_eq!(told(&script[..5]), [1]);
+    assert_eq!(told(&script[..7]), [1]);
+    assert_eq!(told(&script[..8]), [1, 2]);
+    assert_eq!(told(&script), [1, 2, 1]);
+    let out = testkit::run::<SilentHosts>(NoConfig {}, vec![host(1).times(50)]);
+    assert_eq!(out.allocations(2..), 0);
+}
+
+#[test]
 fn each_has_sixty_lines_of_code_at_most() {
     for (name, text) in [
         (
@@ -179,6 +223,10 @@ fn each_has_sixty_lines_of_code_at_most() {
         (
             "scan_counter",
             include_str!("../../../examples/functions/scan_counter.rs"),
+        ),
+        (
+            "silent_hosts",
+            include_str!("../../../examples/functions/silent_hosts.rs"),
         ),
         (
             "syn_limiter",

@@ -71,6 +71,9 @@ impl Consistency {
     }
 }
 
+/// Different intervals of one partition's variables whose changes are kept together.
+const INTERVALS: usize = 8;
+
 /// How a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -306,12 +309,19 @@ impl Shelf {
     }
 
     /// Writes what is due into a batch, beginning with the variable whose `turn` it is. Answers how long the last one's changes were collected.
+    ///
+    /// Variables that have one interval are written together, when it is over for one of them: what a function changes of them between two steps is in
+    /// one batch, if it fits. A process that is killed between two batches would have a timer's effect without its removal.
     pub fn fill(&self, turn: usize, now: u64, sequence: u64, buffer: &mut Buffer) -> Option<u64> {
         let count = self.variables.len();
         let mut interval = None;
+        let over = self.over(now);
         for at in (turn..count).chain(0..turn.min(count)) {
             let variable = self.variables.get(at).and_then(Option::as_ref);
-            let due = variable.filter(|variable| variable.is_due(now));
+            let due = variable.filter(|variable| {
+                let interval = variable.consistency().interval_ns();
+                variable.waits() && (over.contains(&interval) || variable.is_due(now))
+            });
             interval = due
                 .and_then(|variable| variable.ship(now, sequence, buffer))
                 .or(interval);
@@ -319,6 +329,22 @@ impl Shelf {
         let more = self.all().any(|variable| variable.waits());
         self.core.changed.set(more);
         interval
+    }
+
+    /// Intervals that are over for some variable, as far as there is room for them; a variable of any other goes by itself.
+    fn over(&self, now: u64) -> [u64; INTERVALS] {
+        // What is never over.
+        let mut over = [Consistency::Local.interval_ns(); INTERVALS];
+        let mut free = 0..INTERVALS;
+        for variable in self.all().filter(|variable| variable.is_due(now)) {
+            let interval = variable.consistency().interval_ns();
+            if !over.contains(&interval)
+                && let Some(place) = free.next().and_then(|at| over.get_mut(at))
+            {
+                *place = interval;
+            }
+        }
+        over
     }
 
     /// How many numbers there are.

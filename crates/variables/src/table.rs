@@ -23,7 +23,7 @@
 //! | [`Set`] | `insert` | `contains`, `for_each` | `remove`, `retain`, `clear` |
 //! | [`Map`] | `insert`, `update` | `get`, `for_each` | `remove`, `retain`, `clear` |
 //! | [`CounterMap`] | `set`, `add` | `get`, `for_each` | `remove`, `retain`, `clear` |
-//! | [`Timers`] | `arm` | `len` | `cancel`, `fire` |
+//! | [`Timers`] | `arm` | `len`, `next_at` | `cancel`, `fire` |
 //!
 //! A call that would exceed a bound changes nothing and says so ([`Refusal`]).
 
@@ -153,6 +153,11 @@ impl<K: Key, V: Stored> Table<K, V> {
 
     pub fn heard(&self) -> u32 {
         self.inner().map_or(0, |inner| inner.progress.heard())
+    }
+
+    /// Whether another instance has claimed the partition.
+    pub fn is_fenced(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.progress.is_fenced())
     }
 
     pub fn changes(&self) -> u64 {

@@ -7,6 +7,10 @@
 //! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and what the function changes before its next step go to the store in
 //! one batch, if they fit into one. So either the store has the effects and not the timer, or the timer and not the effects; a successor then fires it again,
 //! on variables that have seen nothing of it. An effect outside of the variables (a packet that was sent) can happen twice.
+//!
+//! *Without a packet.* [`Timers::next_at`] says when the first timer is due. A function answers it to its
+//! worker (`NetworkFunction::next_timer`), which calls the function then (`timer_due`). Where another process has claimed
+//! the variables, timers are its business: none is due here, and none fires.
 
 use crate::Kind;
 use crate::cells::{Key, Refusal, Stored};
@@ -133,8 +137,22 @@ impl<K: Key, V: Stored> Timers<K, V> {
         Ok(self.table.remove(key)?.map(|(_, _, what)| what))
     }
 
+    /// When the first timer is due, by the wall clock, or earlier: a timer that was cancelled or armed again is still in the order.
+    /// Reads memory and no more.
+    #[inline]
+    pub fn next_at(&self) -> Option<u64> {
+        if self.is_empty() || self.table.is_fenced() {
+            return None;
+        }
+        let first = self.order()?.heap.borrow();
+        first.peek().map(|Reverse(first)| first.at_ms)
+    }
+
     /// Takes a timer whose time has come; the earliest first. Call it until there is none.
     pub fn fire(&self, now_ms: u64) -> Option<(K, V)> {
+        if self.table.is_fenced() {
+            return None;
+        }
         let mut order = self.order()?.heap.borrow_mut();
         while order.peek().is_some_and(|Reverse(first)| first.at_ms <= now_ms) {
             let Reverse(first) = order.pop()?;

@@ -577,13 +577,12 @@ impl Config {
         own.map(|own| own.unwrap_or(self.replication.policy))
     }
 
-    /// How flows are kept in a store, if they are: `wall` is what the wall clock shows where the workers' shows 0.
-    pub fn storing(&self, wall: u64) -> Option<runtime::replication::Storing> {
+    /// How flows are kept in a store, if they are.
+    pub fn storing(&self) -> Option<runtime::replication::Storing> {
         let (_, consistency) = self.store.of(runtime::replication::STORED_AS)?;
         self.keeps_stored().then_some(runtime::replication::Storing {
             interval: consistency.interval_ns(),
             bound: consistency.bound_ns(),
-            wall,
         })
     }
 

@@ -620,7 +620,8 @@ impl Shape<'_> {
             },
             replicated: config.keeps_copies(),
             copying: config.replication.copying(),
-            storing: config.storing(self.wall),
+            storing: config.storing(),
+            wall: self.wall,
             packet_clock: self.packet_clock,
             now: self.now,
             ..alone

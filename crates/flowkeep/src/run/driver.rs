@@ -46,6 +46,8 @@ const SPIN_NS: u64 = 5_000;
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// The longest sleep, in nanoseconds, while a call waits.
 const LOOK_NS: u64 = 2_000_000;
+/// How often the wall clock is looked at.
+const WALL_NS: u64 = 1_000_000_000;
 /// How long calls may still wait when all flows are to end.
 const GRACE: Duration = Duration::from_secs(1);
 /// Flows ended per round when finishing.
@@ -157,6 +159,7 @@ impl Driver {
         let mut idle = 0_u32;
         let mut worked_at = 0_u64;
         let mut round = 0_u32;
+        let mut wall_at = 0_u64;
         let mut descriptors = self.descriptors();
         let mut changes = berth::changes();
         let sleepers = self.sleepers.clone();
@@ -174,6 +177,10 @@ impl Driver {
             };
             self.account(busy, now.saturating_sub(began));
             (began, busy) = (now, 0);
+            if !self.packet_clock && now >= wall_at {
+                wall_at = now + WALL_NS;
+                self.tell_wall();
+            }
             for seat in &mut self.seats {
                 seat.has_worked = seat.step(now, self.packet_clock, &self.events);
                 busy += u64::from(seat.has_worked);
@@ -238,6 +245,14 @@ impl Driver {
             Err(TryRecvError::Disconnected) => return true,
         }
         false
+    }
+
+    /// Tells runtimes what the wall clock shows: it may have been set.
+    #[cold]
+    fn tell_wall(&mut self) {
+        let wall = super::stamps::clock_offset(false);
+        let runtimes = self.seats.iter_mut().filter_map(|seat| seat.worker.runtime());
+        runtimes.for_each(|runtime| runtime.set_wall(wall));
     }
 
     /// Seats that others have sent are taken up, and those that leave are given away.

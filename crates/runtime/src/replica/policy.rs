@@ -60,8 +60,6 @@ pub struct Storing {
     pub interval: u64,
     /// How old a change may become before it is told as late, in nanoseconds.
     pub bound: u64,
-    /// What the wall clock shows where the worker's shows 0, in nanoseconds.
-    pub wall: u64,
 }
 
 /// By which name the store knows flows: the function of their partition.

@@ -24,6 +24,7 @@
 //! | `waiting` | calls that wait, and packets behind them |
 //! | `held` | packets that functions hold |
 //! | `lifecycle` | states: create, arrive, depart, re-base, validate; groups' ends |
+//! | `timers` | functions that a timer wakes without a packet |
 //! | `change` | another configuration while flows live |
 //! | `watching` | what is seen of packets that are watched |
 //! | `sampling` | what functions cost |
@@ -40,6 +41,7 @@ mod held;
 mod lifecycle;
 mod run;
 mod sampling;
+mod timers;
 mod verdict;
 mod waiting;
 mod watching;

@@ -32,6 +32,7 @@ mod spread;
 mod store_commit;
 mod stored;
 mod stored_rests;
+mod timers;
 mod unheard;
 mod unsaid;
 mod variables;

@@ -18,8 +18,8 @@ fn members(factory: Box<dyn Factory>, shop: &Shop) -> Members {
     members.storing = Some(Storing {
         interval: INTERVAL,
         bound: SECOND,
-        wall: WALL,
     });
+    members.wall = WALL;
     members
 }
 

@@ -156,6 +156,7 @@ pub(super) struct Members {
     pub(super) is_returning: bool,
     pub(super) copying: Copying,
     pub(super) storing: Option<Storing>,
+    pub(super) wall: u64,
     pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
 }
 
@@ -184,6 +185,7 @@ impl Members {
             is_returning: false,
             copying: Copying::default(),
             storing: None,
+            wall: 0,
             replica_ranks: Vec::new(),
         }
     }
@@ -269,6 +271,7 @@ impl Members {
                     replicated: self.is_replicated,
                     copying: self.copying,
                     storing: self.storing,
+                    wall: self.wall,
                     replica_ranks: self.replica_ranks.get(runtime).cloned().unwrap_or_default(),
                     now: self.now,
                     ..Settings::alone(2048)

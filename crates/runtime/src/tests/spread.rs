@@ -136,13 +136,13 @@ pub(super) fn cluster_of_clocks(switches: u8, plan: &Plan, flows_max: u32, ahead
     )
 }
 
-/// The same, whose flows are in a store.
+/// The same, whose flows are in a store; and what the wall clock shows where the clocks show 0.
 pub(super) fn stored_cluster(
     switches: u8,
     plan: &Plan,
     flows_max: u32,
     ahead: &[u64],
-    storing: Storing,
+    storing: (Storing, u64),
 ) -> Cluster {
     make(
         switches,
@@ -186,7 +186,7 @@ fn make(
     [flows_max, routes_max]: [u32; 2],
     [depth, buffers]: [usize; 2],
     ahead: &[u64],
-    storing: Option<Storing>,
+    storing: Option<(Storing, u64)>,
 ) -> Cluster {
     let mut switch_links: Vec<Vec<Link>> = (0..switches).map(|_| Vec::new()).collect();
     let mut made = Vec::new();
@@ -208,7 +208,8 @@ fn make(
             egress: [0, switches - 1],
             inside: vec!["10.0.0.0/8".parse().unwrap()],
             now: ahead[usize::from(runtime)],
-            storing,
+            storing: storing.map(|(storing, _)| storing),
+            wall: storing.map_or(0, |(_, wall)| wall),
             ..Settings::alone(flows_max)
         };
         made.push(

@@ -51,14 +51,14 @@ impl Shop {
         self.with(|shelves| shelves.partitions.values().map(BTreeMap::len).sum())
     }
 
-    fn keeper(&self) -> Keeper {
+    pub(super) fn keeper(&self) -> Keeper {
         Keeper::of(Box::new(self.clone()))
     }
 }
 
 impl Source for Shop {
     fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, OpenError> {
-        assert_eq!(function, "replication");
+        assert!(["replication", "alarm"].contains(&function), "{function}");
         let carrier = Boy {
             shop: self.clone(),
             runtime,
@@ -210,9 +210,9 @@ pub(super) fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: 
     let storing = Storing {
         interval: INTERVAL,
         bound: SECOND,
-        wall: wall - ahead,
     };
-    let mut cluster = stored_cluster(switches, plan, 512, &vec![ahead; usize::from(runtimes)], storing);
+    let ahead_of = vec![ahead; usize::from(runtimes)];
+    let mut cluster = stored_cluster(switches, plan, 512, &ahead_of, (storing, wall - ahead));
     cluster.settle();
     cluster
 }
@@ -512,8 +512,8 @@ fn one_begins_again(plan: Plan, packets: &dyn Fn(u16) -> (Side, Vec<u8>)) {
     members.storing = Some(Storing {
         interval: INTERVAL,
         bound: SECOND,
-        wall: WALL,
     });
+    members.wall = WALL;
     (0..4).for_each(|worker| members.start(worker));
     members.settle();
     members.feed(0, (0..60).map(packets));

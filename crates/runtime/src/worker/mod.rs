@@ -8,7 +8,7 @@
 //!   links ─receive─► intake     packets, messages of switches, buffers that come home
 //!                    data       parse and hash all → prefetch buckets → candidates → prefetch actors → chains
 //!   peers ─receive─► moving     records of other runtimes; groups that move go on
-//!                    calls      calls whose time has come go on; a few flows are asked what another configuration makes of them
+//!                    calls      calls whose time has come go on; functions hear of their timers; a few flows are asked what another configuration makes of them
 //!                    core       a few due flows are looked at; first packets leave whose routes are acknowledged
 //!                    sessions   switches that restart are sent what there is
 //!   links ◄transmit─ outbox     messages first, then packets and empty buffers
@@ -189,7 +189,8 @@ impl<P: Port> Runtime<P> {
             now: settings.now,
         };
         let flows = FlowStore::new(&room, affinity, settings.seed, settings.now, &mut memory);
-        let runner = Runner::new(bounds, plan, stages, settings.now, &mut memory);
+        let mut runner = Runner::new(bounds, plan, stages, settings.now, &mut memory);
+        runner.set_wall(settings.wall);
         let out = Outbox::new(shape, &links, pool);
         let sessions = Sessions::new(&links, affinity);
         let mut runtime = Runtime {
@@ -262,6 +263,7 @@ impl<P: Port> Runtime<P> {
                 work.other += self.share();
             }
             work.other += self.wake(BURST_WAKES);
+            work.other += self.core.runner.run_timers();
             if self.fragments.expire(self.core.now) {
                 work.other += self.drop_fragments();
             }
@@ -386,6 +388,7 @@ impl<P: Port> Runtime<P> {
             .into_iter()
             .chain(self.links.iter().filter_map(Port::next_at))
             .chain(self.core.runner.variables().next_at())
+            .chain(self.core.runner.next_timer())
             .chain(self.core.ledger.next_at())
             .chain(self.core.look_at_store_at(self.moves.waits_for_store()))
             .chain(self.objects.as_ref().and_then(|objects| objects.next_at()))
@@ -418,6 +421,11 @@ impl<P: Port> Runtime<P> {
     /// The pool, for tests and drivers.
     pub fn pool(&self) -> &Pool {
         self.core.out.pool()
+    }
+
+    /// The wall clock shows so many nanoseconds where the clock of the steps shows 0, for timers and functions that ask: it has been set.
+    pub fn set_wall(&mut self, wall: u64) {
+        self.core.runner.set_wall(wall);
     }
 
     /// Hands out the event log's lines.

@@ -164,7 +164,7 @@ fn timers_fire_once_in_order_at_the_successor() {
         }
         timers.arm(&1, 200, "1 again".into()).unwrap();
         assert_eq!(timers.cancel(&4), Ok(Some("4 at 70".into())));
-        assert_eq!(timers.fire(49), None);
+        assert_eq!((timers.next_at(), timers.fire(49)), (Some(50), None));
         assert_eq!(timers.fire(120), Some((2, "2 at 50".into())));
         assert_eq!(timers.fire(120), None);
         assert!(first.finish(PATIENCE));
@@ -177,7 +177,7 @@ fn timers_fire_once_in_order_at_the_successor() {
         let mut second = open(&store, "t", "a", 0);
         let timers = second.timers::<u8, String>("t", options()).unwrap();
         assert_eq!(second.counter("fired", options()).unwrap().get(), 0);
-        assert_eq!(timers.len(), 2);
+        assert_eq!((timers.len(), timers.next_at()), (2, Some(200)));
         assert_eq!(timers.fire(1000), Some((1, "1 again".into())));
         assert_eq!(timers.fire(1000), Some((3, "3 at 300".into())));
         assert!(timers.fire(u64::MAX).is_none() && timers.is_empty());
@@ -185,5 +185,30 @@ fn timers_fire_once_in_order_at_the_successor() {
             timers.arm(&7, n, String::new()).unwrap();
         }
         assert!(timers.fire(998).is_none() && timers.fire(999).is_some() && timers.is_empty());
+        assert_eq!(timers.next_at(), None);
+    });
+}
+
+#[test]
+fn timers_that_another_has_claimed_fire_there_alone() {
+    everywhere(|driver| {
+        let (store, _agency) = start(driver());
+        let mut first = open(&store, "t", "a", 0);
+        let timers = first.timers::<u8, u8>("t", options()).unwrap();
+        timers.arm(&1, 10, 11).unwrap();
+        assert!(first.finish(PATIENCE));
+        let mut second = open(&store, "t", "a", 0);
+        let taken = second.timers::<u8, u8>("t", options()).unwrap();
+        // It is told with its next change.
+        timers.arm(&2, 20, 22).unwrap();
+        assert!(!first.finish(PATIENCE) && first.figures().fenced);
+        assert_eq!(
+            (timers.len(), timers.next_at(), timers.fire(100)),
+            (2, None, None)
+        );
+        assert_eq!(
+            (taken.next_at(), taken.fire(100), taken.fire(100)),
+            (Some(10), Some((1, 11)), None)
+        );
     });
 }

@@ -5,9 +5,10 @@
 //! | `forward` | the runtime with a function that does nothing |
 //! | `protocol, none`, `host, none` | the counter, its variables in no store |
 //! | `…, memory`, `…, redb`, `…, redis`, `…, cassandra` | the same, told to that store every millisecond; compared with `none` |
-//! | `…, redis afar`, `…, cassandra afar` | the same server, with a relay of 0.5 ms each way before it ([`places`]) |
+//! | `…, redis afar`, `…, cassandra afar` | the same server, with a relay of 0.25 ms each way before it ([`places`]) |
 //! | `nat, …`, `balancer, …` | NAT or the load balancer alone: flows in the store (policy `store`), written every millisecond |
-//! | `sync …` | each packet waits until the store has its count; compared with `none` |
+//! | `sync protocol, …` | each packet waits until the store has its count; compared with `none` |
+//! | `sync nat, …`, `sync balancer, …` | policy `store_commit`: each packet that changes a flow's committed state waits until the store has that |
 //!
 //! One processor for the packets; agent, relay and server on another. Between two runs the store gets all that waits, so that no change grows old
 //! while another case is measured. A redis-server is started here; a Cassandra is one that runs, named by the environment ([`places`]). Packets are of 64 bytes, from and
@@ -74,7 +75,10 @@ struct Subject {
     name: String,
     runtime: Runtime<BenchPort>,
     traffic: Traffic,
+    /// Whether each packet waits for the store.
     is_sync: bool,
+    /// Flows opened in a second, where it is they that are kept; none otherwise.
+    opened: Option<f64>,
     /// Ended behind the runtime.
     _agency: Option<Agency>,
     rates: Vec<f64>,
@@ -93,13 +97,19 @@ struct Told {
 
 impl Subject {
     fn new(name: &str, load: Load, at: Option<Place>, flows: u32, memory: &Memory) -> Self {
-        let is_sync = name.starts_with("sync");
         let keeps_flows = load.keeps_flows && at.is_some();
+        let commits = name.starts_with("sync");
+        // Of flows that are kept only those packets wait that change what is committed: not those that are measured.
+        let is_sync = commits && !load.keeps_flows;
+        let policy = match commits {
+            true => Policy::StoreCommit,
+            false => Policy::Store,
+        };
         let rule = ChainRule {
             name: "bench".into(),
             matching: Match::default(),
             functions: vec![load.factory.name().to_owned()],
-            replication: keeps_flows.then_some(Policy::Store),
+            replication: keeps_flows.then_some(policy),
         };
         let (keeper, agency) = match at {
             Some(place) => keeper(name, is_sync, keeps_flows, place),
@@ -114,10 +124,10 @@ impl Subject {
         let storing = Storing {
             interval: Consistency::USUAL.interval_ns(),
             bound: Consistency::USUAL.bound_ns(),
-            wall: wall.saturating_sub(now),
         };
         let settings = Settings {
             now,
+            wall: wall.saturating_sub(now),
             inside: vec!["10.0.0.0/8".parse().expect("a prefix")],
             storing: keeps_flows.then_some(storing),
             ..Settings::alone(flows)
@@ -131,6 +141,7 @@ impl Subject {
             runtime: runtime.expect("good settings"),
             traffic,
             is_sync,
+            opened: None,
             _agency: agency,
             rates: Vec::new(),
             changes: Vec::new(),
@@ -139,25 +150,44 @@ impl Subject {
         };
         let all: Vec<u32> = (0..flows).collect();
         if !is_sync {
+            let began = Instant::now();
             subject.open(&all);
+            let rate = f64::from(flows) / began.elapsed().as_secs_f64();
+            subject.opened = load.keeps_flows.then_some(rate);
         }
         subject.send(&all, Duration::MAX);
         subject.settle();
         subject
     }
 
-    /// Opens flows: SYN, SYN and ACK.
+    /// Opens flows: SYN, SYN and ACK. A burst follows when the one before has left.
     fn open(&mut self, flows: &[u32]) {
         for burst in flows.chunks(BURST) {
             let port = &mut self.runtime.links_mut()[0];
             self.traffic.fill(port, burst, Segment::Syn);
-            self.runtime.step(monotonic_ns());
+            self.step_until_out(burst.len());
             let port = &mut self.runtime.links_mut()[0];
-            for mut packet in port.spent.drain(..) {
+            let spent = std::mem::take(&mut port.spent);
+            let count = spent.len();
+            for mut packet in spent {
                 Traffic::accept(&mut packet);
                 port.ready.push(packet);
             }
+            self.step_until_out(count);
+            let port = &mut self.runtime.links_mut()[0];
+            self.traffic.idle.append(&mut port.spent);
+        }
+    }
+
+    /// Steps until so many packets are out, or what is missing has been dropped, or `PATIENCE` is over.
+    fn step_until_out(&mut self, packets: usize) {
+        let began = Instant::now();
+        loop {
             self.runtime.step(monotonic_ns());
+            let out = self.runtime.links_mut()[0].spent.len();
+            if out >= packets || self.runtime.stats().held == 0 || began.elapsed() > PATIENCE {
+                return;
+            }
         }
     }
 
@@ -259,6 +289,14 @@ impl Subject {
         Case::new(&self.name, facts, metric, "million packets per second", rates)
     }
 
+    /// How many flows it opened in a second.
+    fn opening(&self, facts: Parameters) -> Option<Case> {
+        let name = format!("{}: opened", self.name);
+        let metric = "flows opened, from SYN to the answer's way out";
+        let rate = self.opened? / 1e3;
+        Some(Case::new(&name, facts, metric, "thousand per second", vec![rate]))
+    }
+
     /// What the store was told, and how old it was then.
     fn staleness(&self, facts: Parameters) -> Vec<Case> {
         let figures = self.runtime.variables();
@@ -346,7 +384,7 @@ fn load(called: &str) -> Load {
         "protocol" => counter(By::Protocol, false),
         "sync protocol" => counter(By::Protocol, true),
         "host" => counter(By::InsideHost, false),
-        "nat" => flows(Box::new(Configured::<Nat>::new("nat", nat))),
+        "nat" | "sync nat" => flows(Box::new(Configured::<Nat>::new("nat", nat))),
         _ => flows(Box::new(Configured::<LoadBalancer>::new("balancer", balancer))),
     }
 }
@@ -357,7 +395,16 @@ fn subjects(places: &Places, flows: u32, memory: &Memory) -> Vec<Subject> {
         keeps_flows: false,
     };
     let mut subjects = vec![Subject::new("forward", pass, None, flows, memory)];
-    for called in ["protocol", "host", "nat", "balancer", "sync protocol"] {
+    let all = [
+        "protocol",
+        "host",
+        "nat",
+        "balancer",
+        "sync protocol",
+        "sync nat",
+        "sync balancer",
+    ];
+    for called in all {
         if !called.starts_with("sync") {
             let none = format!("{called}, none");
             subjects.push(Subject::new(&none, load(called), None, flows, memory));
@@ -398,6 +445,9 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
                 Some(none) => cases.push(case.against(&none.throughput(facts()))),
                 None => cases.push(case),
             }
+        }
+        for subject in &subjects {
+            cases.extend(subject.opening(facts()));
         }
         for subject in &subjects {
             subject.check();

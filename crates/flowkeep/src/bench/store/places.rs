@@ -3,7 +3,7 @@
 //! ```text
 //!   packets' processor        the other one
 //!   worker ══ rings ══ agent ──────────────────────────► server      local
-//!                      agent ──► relay, 0.5 ms each way ──► server   remote
+//!                      agent ──► relay, 0.25 ms each way ─► server   remote
 //! ```
 //!
 //! What is started here stays on the other processor: threads and servers have the mask of the thread that starts them. The
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use stores::{Agency, Store};
 
 /// How long bytes are on their way to a distant server, and back again.
-pub const DELAY: Duration = Duration::from_micros(500);
+pub const DELAY: Duration = Duration::from_micros(250);
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// The variable of the environment that names a Cassandra.
 const CASSANDRA: &str = "FLOWKEEP_BENCH_CASSANDRA";

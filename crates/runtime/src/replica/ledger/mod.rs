@@ -273,9 +273,10 @@ impl Core {
     /// Has flows written from now on, if the runtime is to, and a store has room for them; answers
     /// whether.
     pub fn open_ledger(&mut self) -> bool {
-        let Some(Storing { interval, wall, .. }) = self.settings.storing else {
+        let Some(Storing { interval, .. }) = self.settings.storing else {
             return false;
         };
+        let wall = self.settings.wall;
         if self.runner.stages().ledger.is_none() {
             return false;
         }
