@@ -8,6 +8,7 @@
 //! | the server is stopped under load | no packet is lost; it has all flows when it is back |
 //! | `store_commit`: the server stands still under load; `kill -9` under load | no packet of a new flow leaves meanwhile; each flow of which a packet left goes on |
 //! | a switch and two nodes, `kill -9` of all, of one, of all but one that stays away (`storing/members.rs`) | the same endpoints, no flow opened again, each flow at one node |
+//! | timers, locks and merged views of functions (`variables/`) | see there |
 //! | a store is not named, a file for two members, a function of the reserved name | the configuration is refused at its line |
 //!
 //! Not here: what is lost when (`crates/runtime`, `tests::stored`), stores (`crates/stores/tests`).
@@ -17,6 +18,7 @@ mod members;
 #[path = "members/rig.rs"]
 mod rig;
 mod storing;
+mod variables;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
