@@ -127,14 +127,14 @@ impl Value {
 
     /// Names another cell behind this one, if it is not named yet.
     fn name_too(&mut self, other: &Value) {
-        let (mut all, other) = (self.to_string(), other.to_string());
+        let (mut all, more) = (self.to_string(), other.to_string());
         if all.is_empty() {
-            all = other;
-        } else if !other.is_empty() && all.split(", ").all(|one| one != other) {
+            self.clone_from(other);
+        } else if !more.is_empty() && all.split(", ").all(|one| one != more) {
             all.push_str(", ");
-            all.push_str(&other);
+            all.push_str(&more);
+            *self = Value::Text(all);
         }
-        *self = Value::Text(all);
     }
 }
 
@@ -315,14 +315,14 @@ mod tests {
 
     #[test]
     fn copies_and_differing_cells_are_one() {
-        let adds = [Adds::Name, Adds::Greatest, Adds::Each];
-        let of = |refused: u32, state: &str| [row!["a", refused, state]];
+        let adds = [Adds::Name, Adds::Greatest, Adds::Each, Adds::Each];
+        let of = |refused: u32, state: &str| [row!["a", refused, state, 3u32]];
         let (one, other, third) = (of(7, "up"), of(9, "failing"), of(3, "up"));
         let mut gone = of(20, "down");
         keep_counts(&adds, &mut gone);
         let there = [&one, &other, &third].map(|rows| (&rows[..], false));
         let all = sum(&adds, there.into_iter().chain([(&gone[..], true)]));
-        assert_eq!(all, [row!["a", 20u32, "up, failing"]]);
+        assert_eq!(all, [row!["a", 20u32, "up, failing", 3u32]], "a number stays one");
     }
 
     #[test]

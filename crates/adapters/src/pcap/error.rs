@@ -6,9 +6,7 @@ use std::path::PathBuf;
 /// What helps where a file cannot be opened; empty where that is not known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => {
-            "; write the path of a capture that is there, from the directory you are in"
-        }
+        io::ErrorKind::NotFound => "; name a file that is there",
         io::ErrorKind::PermissionDenied => "; let the user that Flowkeep runs as read it, or copy it",
         io::ErrorKind::IsADirectory => "; name one of the captures in it",
         _ => "",

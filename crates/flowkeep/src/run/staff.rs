@@ -172,12 +172,15 @@ impl Maker {
             let (links, peers) = (mem::take(&mut slot.links), mem::take(&mut slot.peers));
             let own = || super::build::own_pool(origin, settings.held_max);
             let pool = slot.pool.take().unwrap_or_else(own);
+            let is_timed = !settings.packet_clock;
             let mut runtime = Runtime::with_stages(settings, plan, stages, links, pool, super::build::region);
             runtime.join(peers);
             if let Some(legacy) = slot.legacy.take() {
                 runtime.inherit(legacy);
             }
-            runtime.sample_costs(adapters::clock::cycles);
+            if is_timed {
+                runtime.sample_costs(adapters::clock::cycles);
+            }
             Ok(runtime)
         })
     }

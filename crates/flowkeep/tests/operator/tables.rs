@@ -66,7 +66,7 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
         (["load_balancer", "backends"], "opened"),
         (["firewall", "rules"], "hits"),
     ] {
-        until(column, || sums(&running, &words, column).0 > 50);
+        until(column, || sums(&running, &words, column).0 > 10);
         let (sum, each, answers) = sums(&running, &words, column);
         assert_eq!(answers, 2, "{words:?}");
         match words[1] {
