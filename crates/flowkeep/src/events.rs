@@ -55,7 +55,7 @@ const SCALED: &[Field] = &[
     Field::number("runtime", "", "The runtime that came, went, or took flows."),
     Field::number("from", "", "The runtime that gave flows away."),
     Field::number("flows_moved", "flows", "Flows that moved."),
-    Field::number("seconds", "s", "How long it took."),
+    Field::number("milliseconds", "ms", "How long it took."),
     Field::number("runtimes", "runtimes", "Runtimes that take flows now."),
 ];
 const STORE: Field = Field::text("store", "The store's URI, without its secret.");

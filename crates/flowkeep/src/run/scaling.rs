@@ -106,7 +106,7 @@ fn tell(shared: &Shared, said: &Said) {
                 ("runtime", Value::from(*runtime)),
                 ("from", from),
                 ("flows_moved", (*moved).into()),
-                ("seconds", took.as_secs_f64().into()),
+                ("milliseconds", (took.as_millis() as u64).into()),
                 ("runtimes", (*runtimes).into()),
             ];
             shared.notices.tell(what, &fields);

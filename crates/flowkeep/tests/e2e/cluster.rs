@@ -145,7 +145,7 @@ pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
     assert_eq!(packets.held, 0, "{what}: {packets:?}");
     assert_eq!(outcome.events, Ok(()), "{what}");
     for runtime in &outcome.snapshot.runtimes {
-        assert_eq!(runtime.events_lost, 0, "{what}");
+        assert_eq!((runtime.events_lost, runtime.words_refused), (0, 0), "{what}");
         assert_eq!(
             (runtime.flows, runtime.groups, runtime.waiting),
             (0, 0, 0),
@@ -158,6 +158,7 @@ pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
         );
     }
     for switch in &outcome.snapshot.switches {
+        assert_eq!(switch.words_refused, 0, "{what}");
         assert_eq!(
             (switch.routes, switch.second_keys, switch.blocks),
             (0, 0, 0),

@@ -98,12 +98,12 @@ fn there(cluster: &Arc<dyn Cluster>) -> usize {
 
 #[test]
 fn runtimes_come_and_go_by_load_and_no_endpoint_changes() {
-    // A few percent of the time are much here, so that a busy machine is no matter.
+    // Two percent of the time are much here, so that a busy machine is no matter.
     let toml = "clock = \"machine\"\nidle = \"nap\"\nruntimes = 1\nruntimes_max = 2\nflows_max = 4096\n\
         [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"memory:lan\"\noutput = \"memory:lan\"\n\
         [[port]]\nname = \"world\"\nside = \"outside\"\ninput = \"memory:world\"\noutput = \"memory:world\"\n\
         [[chain]]\nname = \"out\"\nfunctions = [\"nat\"]\n[function.nat]\npool = [\"203.0.113.0/28\"]\n\
-        [scaling]\nhigh = 4\nlow = 3\ninterval = \"50ms\"\nout_after = \"100ms\"\nin_after = \"300ms\"\n";
+        [scaling]\nhigh = 2\nlow = 1\ninterval = \"50ms\"\nout_after = \"100ms\"\nin_after = \"300ms\"\n";
     let mut ports = Ports::new();
     let (lan, world) = (ports.memory("lan"), ports.memory("world"));
     let (running, lines) = start(toml, ports);

@@ -229,8 +229,12 @@ impl Core {
     #[cold]
     pub fn hear_wanted(&mut self, peer: usize, function: u8, count: u16, at: Addr) {
         let (function, to) = (usize::from(function), peer as u16);
-        if self.runner.pool(function).is_none() || !self.sessions.has_runtime(to) {
+        if self.runner.pool(function).is_none() {
             self.out.reject();
+            return;
+        }
+        // A runtime that has just come may ask before this one has met it; it asks again.
+        if !self.sessions.has_runtime(to) {
             return;
         }
         let mut lent = ArrayVec::<Block, { ASKED_MAX as usize }>::new();
