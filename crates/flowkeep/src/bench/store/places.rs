@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use stores::{Agency, Store};
+use stores::{Agency, Report, Store};
 
 /// How long bytes are on their way to a distant server, and back again.
 pub const DELAY: Duration = Duration::from_micros(250);
@@ -50,7 +50,13 @@ fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 fn place(uri: &str) -> Option<Place> {
     aside(|| {
         let driver = stores::driver_of(uri).ok()?;
-        let (store, agency) = Store::start(driver, PATIENCE, |report| eprintln!("{report:?}")).ok()?;
+        // How late changes are is a figure of its own.
+        let tell = |report| {
+            if let Report::Failing(failure) = report {
+                eprintln!("{}: {}; {}", failure.store, failure.problem, failure.remedy);
+            }
+        };
+        let (store, agency) = Store::start(driver, PATIENCE, tell).ok()?;
         Some(Place { store, agency })
     })
 }
