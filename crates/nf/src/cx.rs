@@ -748,6 +748,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::EventLog;
+    use crate::Event;
     use alloc::string::String;
 
     #[test]
