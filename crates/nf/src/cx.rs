@@ -801,6 +801,7 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::EventLog;
+    use crate::Event;
     use alloc::string::String;
 
     #[test]
