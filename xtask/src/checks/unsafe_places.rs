@@ -21,6 +21,7 @@ const PLACES: &[&str] = &[
     "crates/nf/src/cx.rs",
     "crates/nf/src/by_hand.rs",
     "crates/nf/src/plain.rs",
+    "crates/nf/src/timer.rs",
     // An allocator that counts.
     "crates/testkit/src/allocations.rs",
     // The memory of actors, groups and tables.
