@@ -30,7 +30,8 @@
 //! | the next session of the link | is not read before the view has removed the life of this one |
 //!
 //! Each end says its life first in a session: in [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
-//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes. A runtime whose life a switch has not heard, or that its view does not list, gets no new groups.
+//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes. Words and packets behind it are dropped, in the same frame and burst
+//! too, if a view has removed that life. A runtime whose life a switch has not heard, or that its view does not list, gets no new groups.
 //!
 //! Invariants: a life that a view has removed has no effect on this worker afterwards; a worker looks at its lease by the time of its step, so what it does
 //! without one is at most what it does in the step in which the lease ends.

@@ -113,7 +113,10 @@ impl<P: Port, L: Port> Switch<P, L> {
             let id = WorkerId::runtime(runtime as u16);
             leases.note_met(id);
             let asked = Message::LeaseAsked(leases.life(), self.local.now);
-            self.outbox.send_of_lease(id, asked, &mut self.local);
+            if !self.outbox.send_of_lease(id, asked, &mut self.local) {
+                // Which life says what comes is said first.
+                self.outbox.push_message_first(runtime, asked);
+            }
             self.lease_due = leases.due();
         }
     }

@@ -77,7 +77,12 @@ impl<P: Port> Runtime<P> {
     fn take_from_runtime(&mut self, peer: usize, burst: Burst) -> usize {
         let count = burst.len();
         self.moves.prefetch_groups_named(&self.core, &burst);
+        let session = self.core.sessions.runtimes[peer];
         for packet in burst {
+            if self.core.sessions.is_runtime_fenced(peer, session) {
+                self.drop_unheard(&mut Burst::from_iter([packet]));
+                continue;
+            }
             match packet.kind() {
                 Kind::Empty => self.core.out.recycle(packet),
                 Kind::Message => {
@@ -98,6 +103,9 @@ impl<P: Port> Runtime<P> {
                         };
                         bytes = rest;
                         self.apply_moves();
+                        if self.core.sessions.is_runtime_fenced(peer, session) {
+                            break;
+                        }
                     }
                     self.core.out.recycle(packet);
                 }
