@@ -27,7 +27,7 @@ use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use protocols::membership::{Role, WorkerId};
+use protocols::membership::{Role, View, WorkerId};
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool, planted};
 
@@ -156,13 +156,21 @@ impl<L: Port> Outbox<L> {
     }
 
     /// A runtime says which life it is; whether that is another than was known.
-    pub fn note_life(&mut self, runtime: usize, life: u64) -> bool {
+    pub fn note_life(&mut self, runtime: usize, life: u64, since: u32, view: &View) -> bool {
         let Some(peer) = self.runtimes.get_mut(runtime) else {
             return false;
         };
         let is_other = peer.end.life() != life;
-        peer.end.note_life(life, peer.session);
+        let id = WorkerId::runtime(runtime as u16);
+        peer.end.note_life(id, life, since, peer.session, view);
         is_other
+    }
+
+    /// A view is in force: whether the session of a runtime is over by it.
+    pub fn look_at_view(&mut self, runtime: usize, view: &View) -> bool {
+        let peer = &mut self.runtimes[runtime];
+        let id = WorkerId::runtime(runtime as u16);
+        peer.end.look_at_view(id, peer.session, view)
     }
 
     /// Which life it is; 0 while it has not said so.

@@ -8,6 +8,7 @@ use crate::group::GroupKey;
 use crate::members::{WorkerGone, gone_between};
 use crate::message::Message;
 use crate::mobility::{Order, Selector};
+use crate::record::Record;
 use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
 use protocols::ownership::{Epoch, RuntimeId};
@@ -458,7 +459,7 @@ fn say_as_removed(members: &mut Members, (from, to): (usize, usize), says: &[Mes
     members.step(to);
     members.say(from, to, |frame| {
         Message::begin(frame);
-        for message in [Message::LeaseAsked(1, 7)].iter().chain(says) {
+        for message in [Message::LeaseAsked(1, 1, 7)].iter().chain(says) {
             assert!(message.append(frame));
         }
     });
@@ -532,4 +533,35 @@ fn what_a_removed_switch_says_behind_its_life_is_dropped() {
     say_as_removed(&mut members, (0, 1), &says);
     members.step(1);
     assert_eq!(members.flows(), vec![4, 4]);
+}
+
+#[test]
+fn a_life_that_was_removed_before_a_worker_began_is_not_heard_there() {
+    for since in [1, 9] {
+        let mut members = with_leases();
+        members.stop(1);
+        members.stop(2);
+        // Both are removed, and one begins again with a view that never had the other.
+        let fourth = view(4, &[(ALL[0], 1), (ALL[2], 2)]);
+        hear(&mut members, 0, &view(3, &[(ALL[0], 1)]));
+        hear(&mut members, 0, &fourth);
+        members.start(2);
+        begin(&mut members, 2, 2, fourth);
+        members.settle();
+        members.play(1, true);
+        members.step(2);
+        members.say(1, 2, |frame| {
+            Message::begin(frame);
+            for record in [Record::Incarnation(1, since), Record::Leaving(true)] {
+                assert!(record.append(frame));
+            }
+        });
+        for _ in 0..4 {
+            members.now += 1000;
+            members.step(2);
+        }
+        // A life of a view that is not here yet is heard.
+        assert_eq!(members.runtime(1).has_heard_leaving(0), since == 9);
+        members.stop(1);
+    }
 }

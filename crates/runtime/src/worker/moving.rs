@@ -98,14 +98,19 @@ impl<P: Port> Runtime<P> {
                             self.take_object(peer, is_last, piece);
                             continue;
                         }
+                        if let Some((life, since, rest)) = Record::read_incarnation(bytes) {
+                            bytes = rest;
+                            self.hear_incarnation(peer, life, since);
+                            if self.core.sessions.is_runtime_fenced(peer, session) {
+                                break;
+                            }
+                            continue;
+                        }
                         let Some(rest) = self.moves.read_record(&mut self.core, peer, bytes) else {
                             break;
                         };
                         bytes = rest;
                         self.apply_moves();
-                        if self.core.sessions.is_runtime_fenced(peer, session) {
-                            break;
-                        }
                     }
                     self.core.out.recycle(packet);
                 }
