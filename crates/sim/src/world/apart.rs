@@ -300,7 +300,13 @@ impl World<'_> {
                 }
                 match leaving.stage {
                     stage if now < leaving.quiet + QUIET && !is_late => stage,
-                    Stage::Draining => Stage::Finishing,
+                    Stage::Draining => {
+                        if stats.flows > 0 && !self.script.is_calm {
+                            // What could not move ends with it: a balancer lets answers pass that are of no flow.
+                            self.order.cut();
+                        }
+                        Stage::Finishing
+                    }
                     _ => {
                         self.rest_for_good(worker);
                         Stage::Gone
