@@ -480,7 +480,7 @@ impl Decider {
             let stands = self.machine.view().member(id).copied();
             let stands = stands.filter(|stands| stands.incarnation == life);
             if beat.ready && stands.is_some_and(|stands| stands.standing == Standing::Joining) {
-                self.tell(at, Input::Stand(id, Some(Standing::Running)));
+                self.tell(at, Input::Stand(id, life, Some(Standing::Running)));
             }
             let Some(unheard) = translate::to_workers(&beat.unheard) else {
                 return self.refused.count(Refusal::Malformed);
@@ -695,8 +695,8 @@ impl Decider {
         standing: Option<Standing>,
         answer: oneshot::Sender<Answer>,
     ) {
-        for (id, _) in &lives {
-            self.tell(Instant::now(), Input::Stand(*id, standing));
+        for (id, life) in &lives {
+            self.tell(Instant::now(), Input::Stand(*id, *life, standing));
         }
         self.wait(lives, standing, answer);
     }

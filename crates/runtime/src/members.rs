@@ -30,7 +30,9 @@
 //! | the next session of the link | is not read before the view has removed the life of this one |
 //!
 //! Each end says its life first in a session: in [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
-//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes. A runtime whose life a switch has not heard, or that its view does not list, gets no new groups.
+//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes, with the number of a view that has it. A life that the view here has not, if
+//! that is no older, is over: it was removed before this worker began, or by a view that was never here. Words and packets behind it are dropped, in the same
+//! frame and burst too. A runtime whose life a switch has not heard, or that its view does not list, gets no new groups.
 //!
 //! Invariants: a life that a view has removed has no effect on this worker afterwards; a worker looks at its lease by the time of its step, so what it does
 //! without one is at most what it does in the step in which the lease ends.
@@ -83,6 +85,8 @@ pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
 pub(crate) struct End {
     /// Its life in this session; 0 before it has said so.
     life: u64,
+    /// A view that has that life, by its own word.
+    since: u32,
     /// No life up to this one is a member any more.
     removed: u64,
     /// The session that is heard no more; 0 for none.
@@ -118,7 +122,7 @@ impl End {
 
     /// Another session begins.
     pub fn begin(&mut self) {
-        self.life = 0;
+        (self.life, self.since) = (0, 0);
     }
 
     /// The life that the other end has said that it is; 0 for none.
@@ -130,9 +134,18 @@ impl End {
         self.life != 0 && self.life <= self.removed
     }
 
-    /// The other end says which life it is, in the session that is known. Says whether that session is over by it.
-    pub fn note_life(&mut self, life: u64, known: u64) -> bool {
-        self.life = life;
+    /// The other end says which life it is, and which view has it, in the session that is known. Says whether that session is over by it.
+    pub fn note_life(&mut self, worker: WorkerId, life: u64, since: u32, known: u64, view: &View) -> bool {
+        (self.life, self.since) = (life, since);
+        self.look_at_view(worker, known, view)
+    }
+
+    /// Another view is in force. Says whether the session that is known is over by it: of a life that an earlier view has and this one has not.
+    pub fn look_at_view(&mut self, worker: WorkerId, known: u64, view: &View) -> bool {
+        let is_told = self.life != 0 && view.number >= self.since;
+        if is_told && !view.has(worker, Incarnation(self.life)) && !planted::is("earlier_life_forgotten") {
+            self.removed = self.removed.max(self.life);
+        }
         self.fence(known)
     }
 
@@ -175,11 +188,13 @@ pub(crate) struct Leases {
     /// By switch, and by runtime.
     asking: [Vec<Asking>; 2],
     due: u64,
+    since: u32,
 }
 
 impl Leases {
     pub fn new(machine: Membership, switches: usize, runtimes: usize) -> Box<Self> {
         Box::new(Leases {
+            since: machine.view().number,
             machine,
             asked: Vec::with_capacity(switches + runtimes),
             asking: [switches, runtimes].map(|count| alloc::vec![Asking::default(); count]),
@@ -195,6 +210,11 @@ impl Leases {
     /// Which life this worker is.
     pub fn life(&self) -> u64 {
         self.machine.incarnation().0
+    }
+
+    /// The number of a view that has this life.
+    pub fn since(&self) -> u32 {
+        self.since
     }
 
     /// A question has come; it is answered in the next step.
@@ -294,12 +314,15 @@ impl Leases {
 mod tests {
     use super::*;
 
+    const ME: WorkerId = WorkerId::switch(0);
+
     #[test]
     fn a_session_is_over_by_views_only() {
+        let none = View::new(1, Vec::new());
         let mut end = End::default();
         assert!(end.is_over(0, 7, true), "one that begins is met");
         end.begin();
-        assert!(!end.note_life(3, 7));
+        assert!(!end.note_life(ME, 3, 9, 7, &none));
         assert!(!end.is_over(7, 7, true) && !end.is_over(7, 0, true));
         assert!(end.is_suspended(7, 0, true) && end.is_suspended(7, 8, true));
         assert!(end.is_over(7, 0, false), "without views it is the session");
@@ -343,16 +366,39 @@ mod tests {
     }
 
     #[test]
+    fn a_life_that_no_view_has_since_is_over() {
+        let life = |number, lives: &[u64]| {
+            let member = |life: &u64| Member {
+                id: ME,
+                incarnation: Incarnation(*life),
+                standing: Standing::Running,
+            };
+            View::new(number, lives.iter().map(member).collect())
+        };
+        // Removed before this worker began: no view that it had has the life.
+        let mut end = End::default();
+        end.begin();
+        assert!(end.note_life(ME, 5, 3, 7, &life(3, &[])));
+        // Brought in by a view that is not here yet, and removed by one that was never here.
+        let mut end = End::default();
+        end.begin();
+        assert!(!end.note_life(ME, 5, 4, 7, &life(3, &[])));
+        assert!(!end.clone().look_at_view(ME, 7, &life(4, &[5])));
+        assert!(end.look_at_view(ME, 7, &life(6, &[])));
+    }
+
+    #[test]
     fn a_life_that_is_heard_of_late_is_fenced() {
+        let none = View::new(1, Vec::new());
         let mut end = End::default();
         end.begin();
         assert!(!end.remove(5, 7, true), "which life it is has not been said");
         assert!(!end.is_over(7, 7, true));
-        assert!(end.note_life(5, 7));
+        assert!(end.note_life(ME, 5, 9, 7, &none));
         assert!(end.is_over(7, 7, true) && end.is_fenced(7));
         // The next one.
         end.begin();
-        assert!(!end.note_life(6, 8));
+        assert!(!end.note_life(ME, 6, 9, 8, &none));
         assert!(!end.is_over(8, 8, true));
     }
 }

@@ -124,8 +124,8 @@ pub enum Message {
     Heir(RuntimeId, u64),
     /// All flows of that runtime of which there are copies are here, and were announced.
     Recovered(RuntimeId),
-    /// This incarnation of the sender asks for its lease, at this reading of its own clock.
-    LeaseAsked(u64, u64),
+    /// This incarnation of the sender, which the view of this number has, asks for its lease, at this reading of its own clock.
+    LeaseAsked(u64, u32, u64),
     /// This incarnation of the sender grants the lease that was asked for at this reading of the asker's clock.
     LeaseGranted(u64, u64),
     /// The block, of the first runtime's pool, is free and lent to the second
@@ -272,9 +272,14 @@ impl Message {
                 writer.put(&[22]);
                 writer.put(&runtime.0.to_be_bytes());
             }
-            Message::LeaseAsked(incarnation, asked) | Message::LeaseGranted(incarnation, asked) => {
-                let is_asked = matches!(self, Message::LeaseAsked(..));
-                writer.put(&[if is_asked { 18 } else { 19 }]);
+            Message::LeaseAsked(incarnation, view, asked) => {
+                writer.put(&[18]);
+                writer.put(&incarnation.to_be_bytes());
+                writer.put(&view.to_be_bytes());
+                writer.put(&asked.to_be_bytes());
+            }
+            Message::LeaseGranted(incarnation, asked) => {
+                writer.put(&[19]);
                 writer.put(&incarnation.to_be_bytes());
                 writer.put(&asked.to_be_bytes());
             }
@@ -372,14 +377,15 @@ impl Message {
             21 => Message::Heir(reader.runtime()?, u64::from_be_bytes(*reader.take::<8>()?)),
             22 => Message::Recovered(reader.runtime()?),
             23 => Message::Lives(u64::from_be_bytes(*reader.take::<8>()?)),
-            kind @ (18 | 19) => {
-                let incarnation = u64::from_be_bytes(*reader.take::<8>()?);
-                let asked = u64::from_be_bytes(*reader.take::<8>()?);
-                match kind {
-                    18 => Message::LeaseAsked(incarnation, asked),
-                    _ => Message::LeaseGranted(incarnation, asked),
-                }
-            }
+            18 => Message::LeaseAsked(
+                u64::from_be_bytes(*reader.take::<8>()?),
+                u32::from_be_bytes(*reader.take::<4>()?),
+                u64::from_be_bytes(*reader.take::<8>()?),
+            ),
+            19 => Message::LeaseGranted(
+                u64::from_be_bytes(*reader.take::<8>()?),
+                u64::from_be_bytes(*reader.take::<8>()?),
+            ),
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             24 => Message::BlockLent(reader.block()?, reader.runtime()?, reader.runtime()?),
             25 => Message::LendsOver(reader.runtime()?),
@@ -517,7 +523,7 @@ mod tests {
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),
-            (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseAsked(i, a)),
+            (any::<u64>(), any::<u32>(), any::<u64>()).prop_map(|(i, v, a)| Message::LeaseAsked(i, v, a)),
             (any::<u64>(), any::<u64>()).prop_map(|(i, a)| Message::LeaseGranted(i, a)),
         ]
     }

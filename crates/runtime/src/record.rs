@@ -196,8 +196,8 @@ pub(crate) enum Record<'a> {
         count: u16,
     },
     Leaving(bool),
-    /// Which incarnation the sender is, by views: the first of a session.
-    Incarnation(u64),
+    /// Which incarnation the sender is, by views, and the number of one that has it: the first of a session.
+    Incarnation(u64, u32),
     /// A function's pool wants so many blocks, at this address above all.
     Wanted(u8, u16, Addr),
     /// So many blocks of a function's pool are free at the sender, and its own.
@@ -215,6 +215,8 @@ pub(crate) const DEADLINE_MAX: u64 = 30 * 24 * 3600 * 1_000_000_000;
 pub(crate) const FLOW_HEAD: usize = 94;
 /// The type byte of a flow's record.
 const FLOW: u8 = 6;
+/// The type byte of which incarnation the sender is.
+const INCARNATION: u8 = 11;
 /// The type byte of a piece of a message about shared objects.
 const OBJECT: u8 = 25;
 /// The type byte of what is said of a group, and how long that is.
@@ -311,10 +313,22 @@ impl Record<'_> {
             Record::Handed { .. } => 44,
             Record::Leaving(_) => 2,
             Record::Copy(copy) => copy.length(),
-            Record::Incarnation(_) => 9,
+            Record::Incarnation(..) => 13,
             Record::Wanted(..) => 20,
             Record::Pool(..) => 10,
             Record::Object(_, piece) => 4 + piece.len(),
+        }
+    }
+
+    /// Takes in the record by which the sender says which incarnation it is, and which view has it.
+    #[inline]
+    pub fn read_incarnation(bytes: &[u8]) -> Option<(u64, u32, &[u8])> {
+        if bytes.first() != Some(&INCARNATION) {
+            return None;
+        }
+        match Record::read(bytes)? {
+            (Record::Incarnation(incarnation, view), rest) => Some((incarnation, view, rest)),
+            _ => None,
         }
     }
 
@@ -464,9 +478,10 @@ impl Record<'_> {
                 writer.put(&[OBJECT, u8::from(*is_last)]);
                 writer.piece(piece);
             }
-            Record::Incarnation(incarnation) => {
-                writer.put(&[11]);
+            Record::Incarnation(incarnation, view) => {
+                writer.put(&[INCARNATION]);
                 writer.put(&incarnation.to_be_bytes());
+                writer.put(&view.to_be_bytes());
             }
         }
     }
@@ -530,7 +545,7 @@ impl<'a> Record<'a> {
                 count: reader.u16()?,
             },
             10 => Record::Leaving(reader.take::<1>()?[0] != 0),
-            11 => Record::Incarnation(reader.u64()?),
+            INCARNATION => Record::Incarnation(reader.u64()?, u32::from_be_bytes(*reader.take::<4>()?)),
             22 => Record::Rests { left: reader.u64()? },
             23 => {
                 let (function, count) = (reader.take::<1>()?[0], reader.u16()?);
@@ -694,7 +709,7 @@ mod tests {
             },
             Record::Leaving(true),
             Record::Leaving(false),
-            Record::Incarnation(1 << 60),
+            Record::Incarnation(1 << 60, 7),
             Record::Rests { left: 1 << 40 },
             Record::Wanted(3, 517, "192.0.2.1".parse().unwrap()),
             Record::Pool(2, 1 << 20, 1 << 21),

@@ -1,7 +1,7 @@
 //! A simulated member's agent, and the seat of its one worker.
 //!
 //! ```text
-//!   joining ── Join, again and again ──► Member ── the worker begins with its membership ──► seated ── a view is without it ──► fenced
+//!   joining ── Join, again and again ──► Member ── the worker begins with its membership ──► seated ── a view is without it ──► fenced, or has left
 //!                                                                                              └─ a beat for each step or more ─┘
 //! ```
 //!
@@ -36,6 +36,8 @@ pub(crate) struct Agent {
     unheard: Vec<Life>,
     pub is_ready: bool,
     pub is_fenced: bool,
+    /// The worker takes no more steps, and its seat is given up.
+    pub has_left: bool,
 }
 
 impl Agent {
@@ -57,6 +59,7 @@ impl Agent {
             unheard: Vec::new(),
             is_ready: false,
             is_fenced: false,
+            has_left: false,
         }
     }
 
@@ -125,6 +128,9 @@ impl Agent {
     pub fn tell(&mut self) -> Option<Told> {
         if !self.is_seated() {
             return Some(Told::Join(self.life, self.ended.clone()));
+        }
+        if self.has_left {
+            return Some(Told::Leave(self.life));
         }
         if std::mem::replace(&mut self.told, self.steps) == self.steps {
             return None;

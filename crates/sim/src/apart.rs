@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::Pool;
+use wire::packet::Kind;
 
 /// What the world sees of one end of a link.
 #[derive(Default)]
@@ -122,8 +123,16 @@ pub(crate) const DEAD_AFTER: u64 = 100_000_000;
 /// have joined.
 pub(crate) const SUSPENDED: u64 = 3_600_000_000_000;
 
+/// Frames of messages that a worker has sent to switches since the world looked, each with the switch's number.
+pub(crate) type Said = Rc<RefCell<Vec<(usize, Vec<u8>)>>>;
+
+/// A link of a runtime to a switch, whose messages the world reads.
+pub(crate) struct Heard(pub Link, pub usize, pub Said);
+
 /// A link to another worker, wherever that is.
 pub(crate) enum Link {
+    /// To a switch.
+    Heard(Box<Heard>),
     /// In the same process.
     Near(Ring),
     /// In another one.
@@ -133,12 +142,14 @@ pub(crate) enum Link {
 impl Port for Link {
     fn frame_max(&self) -> usize {
         match self {
+            Link::Heard(heard) => heard.0.frame_max(),
             Link::Near(ring) => ring.frame_max(),
             Link::Far(far) => far.peer.frame_max(),
         }
     }
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         match self {
+            Link::Heard(heard) => heard.0.receive(now, pool, burst),
             Link::Near(ring) => ring.receive(now, pool, burst),
             Link::Far(far) => {
                 let had = burst.len();
@@ -150,6 +161,13 @@ impl Port for Link {
     }
     fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
         match self {
+            Link::Heard(heard) => {
+                let Heard(link, switch, said) = &mut **heard;
+                let frames = burst.iter().filter(|packet| packet.kind() == Kind::Message);
+                said.borrow_mut()
+                    .extend(frames.map(|packet| (*switch, packet.frame().to_vec())));
+                link.transmit(now, pool, burst);
+            }
             Link::Near(ring) => ring.transmit(now, pool, burst),
             Link::Far(far) => {
                 far.peer.transmit(now, pool, burst);
@@ -159,47 +177,56 @@ impl Port for Link {
     }
     fn finished(&self) -> bool {
         match self {
+            Link::Heard(heard) => heard.0.finished(),
             Link::Near(ring) => ring.finished(),
             Link::Far(far) => !far.end.borrow().is_busy,
         }
     }
     fn waits(&self) -> bool {
         match self {
+            Link::Heard(heard) => heard.0.waits(),
             Link::Near(ring) => ring.waits(),
             Link::Far(far) => far.peer.waits(),
         }
     }
     fn room(&self) -> usize {
         match self {
+            Link::Heard(heard) => heard.0.room(),
             Link::Near(ring) => ring.room(),
             Link::Far(far) => far.peer.room(),
         }
     }
     fn session(&self) -> u64 {
         match self {
+            Link::Heard(heard) => heard.0.session(),
             Link::Near(ring) => ring.session(),
             Link::Far(far) => far.peer.session(),
         }
     }
     fn is_apart(&self) -> bool {
         match self {
+            Link::Heard(heard) => heard.0.is_apart(),
             Link::Near(ring) => ring.is_apart(),
             Link::Far(far) => far.peer.is_apart(),
         }
     }
     fn has_other_clock(&self) -> bool {
         match self {
+            Link::Heard(heard) => heard.0.has_other_clock(),
             Link::Near(ring) => ring.has_other_clock(),
             Link::Far(far) => far.peer.has_other_clock(),
         }
     }
     fn flush(&mut self) {
-        if let Link::Far(far) = self {
-            far.peer.flush();
+        match self {
+            Link::Heard(heard) => heard.0.flush(),
+            Link::Far(far) => far.peer.flush(),
+            Link::Near(_) => {}
         }
     }
     fn counters(&self) -> PortCounters {
         match self {
+            Link::Heard(heard) => heard.0.counters(),
             Link::Near(ring) => ring.counters(),
             Link::Far(far) => far.peer.counters(),
         }

@@ -56,6 +56,8 @@ pub(crate) enum Told {
     /// This life asks to be a member, and those before it have ended, as its process knows.
     Join(Life, Vec<Incarnation>),
     Beat(Beat),
+    /// This life has no flow left, and takes no more steps.
+    Leave(Life),
 }
 
 /// A heartbeat of a worker that has taken a step.
@@ -96,6 +98,8 @@ struct Process {
     looked: u64,
     newest: BTreeMap<WorkerId, Incarnation>,
     joining: BTreeSet<Life>,
+    /// Lives that were said to leave, and how they are to stand. It is said once.
+    leaving: BTreeSet<(Life, Option<Standing>)>,
     /// Records on their way to the log, in order.
     pending: VecDeque<Record>,
 }
@@ -172,6 +176,7 @@ impl Office {
             looked: now,
             newest,
             joining: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             pending: VecDeque::new(),
         });
     }
@@ -236,6 +241,12 @@ impl Office {
                 }
                 process.on_join(now, life)
             }
+            Told::Leave(life) if !is_settling => {
+                process.stand(now, life, None);
+                let is_over = !process.machine.view().has(life.0, life.1);
+                is_over.then(|| process.newest())
+            }
+            Told::Leave(_) => None,
             Told::Beat(beat) => {
                 let (list, view) = (process.machine.suspects().0, process.machine.view().number);
                 if beat.view > view || beat.list > list {
@@ -255,6 +266,15 @@ impl Office {
         };
         self.tidy();
         answer
+    }
+
+    /// An operator has a life get no new groups.
+    pub fn drain(&mut self, now: u64, life: Life) {
+        if let Some(process) = self.process.as_mut()
+            && now >= process.decides_at
+        {
+            process.stand(now, life, Some(Standing::Leaving));
+        }
     }
 
     /// Looks at which members are silent.
@@ -320,6 +340,13 @@ impl Process {
         self.joining.retain(|(id, life)| !view.has(*id, *life));
     }
 
+    /// Has a life of a member stand otherwise, as soon as a view can say so.
+    fn stand(&mut self, now: u64, life: Life, standing: Option<Standing>) {
+        if self.leaving.insert((life, standing)) {
+            self.tell(now, Input::Stand(life.0, life.1, standing));
+        }
+    }
+
     /// A coordinator that stood still has heard no member meanwhile.
     fn look_at_clock(&mut self, now: u64, suspicion: u64) {
         if now.saturating_sub(self.looked) > suspicion / 2 {
@@ -357,7 +384,7 @@ impl Process {
         let is_joining =
             |member: &Member| member.incarnation == incarnation && member.standing == Standing::Joining;
         if beat.is_ready && stands.is_some_and(is_joining) {
-            self.tell(now, Input::Stand(by, Some(Standing::Running)));
+            self.tell(now, Input::Stand(by, incarnation, Some(Standing::Running)));
         }
         self.tell(now, Input::Unheard(by, incarnation, beat.unheard));
         for (id, life, list) in beat.withdrawn {

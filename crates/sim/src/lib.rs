@@ -12,7 +12,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`scenario`] | configurations, and what hosts may expect of them |
-//! | `script`, `kinds`, `failures`, `cuts` | what a run does |
+//! | `script`, `kinds`, `failures`, `cuts`, `goings` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
 //! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
 //! | `coordinator`, `agent` | a coordinator's process with its log, and the agents of members that have joined it |
@@ -33,6 +33,7 @@ mod cuts;
 pub mod dawdler;
 mod failures;
 mod frame;
+mod goings;
 mod kinds;
 mod link;
 pub mod network;

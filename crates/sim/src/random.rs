@@ -32,6 +32,8 @@ pub(crate) enum Stream {
     Copies = 8,
     /// Whether workers join a coordinator, and the faults of these.
     Leases = 9,
+    /// Which members come and go by plan.
+    Goings = 10,
 }
 
 impl Random {

@@ -183,6 +183,25 @@ fn in_words(script: &Script) -> Vec<String> {
             crate::timeline::in_words_of(&timed.fault, script)
         ));
     }
+    if let Some(at) = script.comes_at {
+        let at = crate::timeline::Millis(at);
+        lines.push(format!("the last runtime is not listed, and begins at {at}"));
+    }
+    for going in &script.goings {
+        let (at, away) = (
+            crate::timeline::Millis(going.at),
+            crate::timeline::Millis(going.away),
+        );
+        let how = if going.is_drained {
+            ", drained by the coordinator first"
+        } else {
+            ""
+        };
+        let runtime = going.runtime;
+        lines.push(format!(
+            "runtime {runtime} leaves at {at}{how}, and begins again {away} later"
+        ));
+    }
     for order in &script.moves {
         let at = crate::timeline::Millis(order.at);
         let when = match order.part {

@@ -17,6 +17,7 @@
 use crate::Time;
 use crate::coordinator::Joined;
 use crate::frame::{End, PAYLOAD_MIN};
+use crate::goings::Going;
 use crate::kinds::Kinds;
 use crate::network::Noise;
 use crate::random::{Random, Stream};
@@ -261,6 +262,10 @@ pub(crate) struct Script {
     pub talks: Vec<Talk>,
     pub moves: Vec<Move>,
     pub faults: Vec<Timed>,
+    /// Runtimes that leave by plan.
+    pub goings: Vec<Going>,
+    /// When the last runtime begins, where no configuration lists it.
+    pub comes_at: Option<Time>,
     /// When faults end.
     pub heals_at: Time,
 }
@@ -289,6 +294,8 @@ impl Script {
             talks: Vec::new(),
             moves: Vec::new(),
             faults: Vec::new(),
+            goings: Vec::new(),
+            comes_at: None,
             heals_at: span,
         };
         script.draw_talks(&mut random, span);
@@ -300,6 +307,7 @@ impl Script {
         script.draw_faults_apart(span);
         script.draw_failures();
         script.draw_cuts();
+        script.draw_goings();
         script.keep_cuts_short();
         script.draw_kinds();
         script.faults.retain(|timed| timed.at < script.heals_at);

@@ -66,8 +66,10 @@ impl Shrinker<'_, '_> {
     fn runs_that_helped(&mut self) -> Result<bool, String> {
         let mut helped = self.thin(|script| script.faults.len(), remove_fault)?;
         helped |= self.thin(|script| script.moves.len(), remove_move)?;
+        helped |= self.thin(|script| script.goings.len(), remove_going)?;
         helped |= self.thin(|script| script.talks.len(), remove_talk)?;
-        let simpler: [fn(&mut Script) -> bool; 10] = [
+        let simpler: [fn(&mut Script) -> bool; 11] = [
+            |script| script.comes_at.take().is_some(),
             |script| std::mem::take(&mut script.noise) != Noise::default(),
             |script| match &mut script.shape.apart {
                 Some(apart) => std::mem::take(&mut apart.noise) != Noise::default(),
@@ -135,6 +137,10 @@ fn remove_fault(script: &mut Script, at: usize) {
 
 fn remove_move(script: &mut Script, at: usize) {
     script.moves.remove(at);
+}
+
+fn remove_going(script: &mut Script, at: usize) {
+    script.goings.remove(at);
 }
 
 fn remove_talk(script: &mut Script, at: usize) {

@@ -43,6 +43,8 @@ pub(crate) enum Event {
     Leapt(u64),
     /// A worker begins as a member.
     Joined(u8),
+    /// A worker leaves by plan.
+    Leaves(u8),
     /// A worker finds that a view has removed it.
     Fenced(u8),
     /// A view, with a list of suspects of this number, which has so many, is in the coordinator's log.
@@ -139,6 +141,7 @@ fn in_words(event: &Event, script: &Script, packets: &[Packet]) -> String {
             script.worker(from)
         ),
         Event::Joined(worker) => format!("joined      {}", script.worker(worker)),
+        Event::Leaves(worker) => format!("LEAVES      {}", script.worker(worker)),
         Event::Fenced(worker) => format!("fenced      {} knows that it is removed", script.worker(worker)),
         Event::InForce(view, list, suspects) => {
             format!("in force    view {view}, list {list} of {suspects} suspects")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 60] = [
+const BUGS: [(&str, Scenario, &str); 62] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -31,6 +31,7 @@ const BUGS: [(&str, Scenario, &str); 60] = [
     ("recovered_group_empty", Scenario::Nat, "converged"),
     ("recovered_arrives_twice", Scenario::Balance, "returned"),
     ("recovered_for_ever", Scenario::Nat, "converged"),
+    ("heir_announces_early", Scenario::Nat, "announced"),
     // Workers that are given up and live.
     ("taken_given_back", Scenario::Nat, "returned"),
     ("heir_without_word", Scenario::Nat, "kept"),
@@ -55,6 +56,7 @@ const BUGS: [(&str, Scenario, &str); 60] = [
     ("held_fragment_without_ports", Scenario::Dual, "moved"),
     ("fragments_not_taken_home", Scenario::Dual, "converged"),
     // Groups that move.
+    ("announced_before_state", Scenario::Nat, "announced"),
     ("kept_packet_lost", Scenario::Nat, "moved"),
     ("second_flow_not_sent", Scenario::Nat, "moved"),
     ("flows_counted_twice", Scenario::Nat, "moved"),

@@ -64,8 +64,8 @@ pub enum Input {
     Stopped(WorkerId, Incarnation),
     /// A process asks for all its workers to be members: one view has them all, if no earlier life is in the way.
     Join(Vec<(WorkerId, Incarnation)>),
-    /// A member changes its standing. `None`: it has no flow left and acts no more, so it is no member any more.
-    Stand(WorkerId, Option<Standing>),
+    /// A member's life changes its standing. `None`: it has no flow left and acts no more, so it is no member any more.
+    Stand(WorkerId, Incarnation, Option<Standing>),
     /// The log has this entry, by its number.
     Logged(u64),
     /// Time has passed.
@@ -134,7 +134,8 @@ pub struct Coordinator {
     /// Lives whose processes have ended.
     stopped: BTreeSet<(WorkerId, Incarnation)>,
     joining: BTreeMap<WorkerId, Incarnation>,
-    standing: BTreeMap<WorkerId, Option<Standing>>,
+    /// How lives of members are to stand, until a view has them so.
+    standing: BTreeMap<(WorkerId, Incarnation), Option<Standing>>,
     settled_at: u64,
     /// Entries that are not known to be in the log, in order.
     unlogged: VecDeque<(u64, Entry)>,
@@ -277,9 +278,9 @@ impl Coordinator {
                     }
                 }
             }
-            Input::Stand(id, standing) => {
-                if self.view.member(id).is_some() {
-                    self.standing.insert(id, standing);
+            Input::Stand(id, incarnation, standing) => {
+                if self.view.has(id, incarnation) {
+                    self.standing.insert((id, incarnation), standing);
                 }
             }
             Input::Logged(number) => self.on_logged(now, number, out),
@@ -368,7 +369,13 @@ impl Coordinator {
                         self.heard.insert(member.id, Heard::nothing(now));
                     }
                 }
-                self.standing.clear();
+                // What was said while this view was on its way to the log is for the next.
+                self.standing.retain(|(id, incarnation), standing| {
+                    let member = view
+                        .member(*id)
+                        .filter(|member| member.incarnation == *incarnation);
+                    member.is_some_and(|member| *standing != Some(member.standing))
+                });
                 let before = core::mem::replace(&mut self.view, view);
                 let entry = core::mem::replace(&mut self.view_entry, number);
                 self.older.push_back((entry, before));
@@ -536,7 +543,7 @@ impl Coordinator {
             let is_gone = suspect.is_some_and(|suspect| suspect.fenced_at.is_some());
             let standing = self
                 .standing
-                .get(&member.id)
+                .get(&(member.id, member.incarnation))
                 .copied()
                 .unwrap_or(Some(member.standing));
             if let (false, Some(standing)) = (is_gone, standing) {

@@ -60,7 +60,6 @@ impl Moves {
                 self.hear_says(core, peer as u16, group, says, flows, figures);
             }
             Record::Leaving(is_leaving) => core.sessions.note_leaving(peer, is_leaving),
-            Record::Incarnation(incarnation) => core.sessions.note_incarnation(peer, incarnation),
             Record::Wanted(function, count, at) => core.hear_wanted(peer, function, count, at),
             Record::Pool(function, free, share) => core.hear_pool(peer, function, (free, share)),
             other => self.take_piece(core, peer, other),
@@ -96,6 +95,9 @@ impl Moves {
                 }
                 let machine = Ownership::absent(self.me(core), self.all_switches(core));
                 let reserved = room.map_or(0, |()| flows);
+                if room.is_ok() && wire::planted::is("announced_before_state") {
+                    self.say_installed(core, group, keys.clone(), epoch);
+                }
                 self.begin_at_target(core, hash, group, machine, reserved, keys);
             } else {
                 room = Err(Refusal::Busy);

@@ -186,7 +186,7 @@ impl Moves {
             }
             Record::Says { .. }
             | Record::Leaving(_)
-            | Record::Incarnation(_)
+            | Record::Incarnation(..)
             | Record::Wanted(..)
             | Record::Pool(..)
             | Record::Object(..)

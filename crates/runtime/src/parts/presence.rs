@@ -8,6 +8,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use nf::{Addr, Affinity, Block};
+use protocols::membership::{View, WorkerId};
 use protocols::ownership::Switches;
 
 /// How long, in nanoseconds, a runtime that begins waits for switches that are not there, and for those that are: longer than they may wait to be
@@ -124,10 +125,11 @@ impl Sessions {
     }
 
     /// Another runtime says which life it is.
-    pub fn note_incarnation(&mut self, runtime: usize, life: u64) {
+    pub fn note_incarnation(&mut self, runtime: usize, life: u64, since: u32, view: &View) {
         if let (Some(end), Some(known)) = (self.runtime_ends.get_mut(runtime), self.runtimes.get(runtime)) {
             // That it is over by now is noted when its link is looked at next.
-            end.note_life(life, *known);
+            let id = WorkerId::runtime(runtime as u16);
+            end.note_life(id, life, since, *known, view);
         }
     }
 

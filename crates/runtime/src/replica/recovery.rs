@@ -269,6 +269,9 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
         // A group that is here has its own: it began again, or came with them.
         if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
             core.out.announce(Message::BlockClaimed(*block, *group));
+            if wire::planted::is("heir_announces_early") {
+                core.out.announce(Message::Routed(*group));
+            }
         }
     }
     recovery.groups = alloc::vec![0; copies.groups.records.len()];

@@ -67,14 +67,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(leases) = &mut self.leases else {
             return 0;
         };
-        let (now, life) = (self.local.now, leases.life());
+        let (now, life, since) = (self.local.now, leases.life(), leases.since());
         let (outbox, local, mut done) = (&mut self.outbox, &mut self.local, 0);
         leases.grant_all(now, |to, asked| {
             let is_sent = outbox.send_of_lease(to, Message::LeaseGranted(life, asked), local);
             done += usize::from(is_sent);
         });
         leases.ask_all(now, |to| {
-            outbox.send_of_lease(to, Message::LeaseAsked(life, now), local)
+            outbox.send_of_lease(to, Message::LeaseAsked(life, since, now), local)
         });
         self.lease_due = leases.due();
         // Without runtimes' leases it may be done.
@@ -89,20 +89,23 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(leases) = &mut self.leases else {
             return;
         };
-        let life = match message {
-            Message::LeaseAsked(life, asked) => {
+        let said = match message {
+            Message::LeaseAsked(life, since, asked) => {
                 leases.note_question(from, life, asked);
-                life
+                Some((life, since))
             }
             Message::LeaseGranted(life, asked) => {
                 leases.note_grant(now, from, life, asked);
-                life
+                None
             }
             _ => return,
         };
-        self.refresh_leases();
         let runtime = usize::from(from.number);
-        if from.role == Role::Runtime && self.outbox.note_life(runtime, life) {
+        let said = said.filter(|_| from.role == Role::Runtime);
+        let view = leases.machine.view();
+        let is_other = said.is_some_and(|(life, since)| self.outbox.note_life(runtime, life, since, view));
+        self.refresh_leases();
+        if is_other {
             self.note_members();
         }
     }
@@ -112,8 +115,11 @@ impl<P: Port, L: Port> Switch<P, L> {
         if let Some(leases) = &mut self.leases {
             let id = WorkerId::runtime(runtime as u16);
             leases.note_met(id);
-            let asked = Message::LeaseAsked(leases.life(), self.local.now);
-            self.outbox.send_of_lease(id, asked, &mut self.local);
+            let asked = Message::LeaseAsked(leases.life(), leases.since(), self.local.now);
+            if !self.outbox.send_of_lease(id, asked, &mut self.local) {
+                // Which life says what comes is said first.
+                self.outbox.push_message_first(runtime, asked);
+            }
             self.lease_due = leases.due();
         }
     }

@@ -51,6 +51,13 @@ impl<P: Port, L: Port> Switch<P, L> {
                 self.session_over(runtime);
             }
         }
+        for runtime in 0..self.outbox.runtimes() {
+            let over = self.leases.as_ref();
+            let over = over.is_some_and(|leases| self.outbox.look_at_view(runtime, leases.machine.view()));
+            if over {
+                self.session_over(runtime);
+            }
+        }
         self.refresh_leases();
         self.note_members();
     }

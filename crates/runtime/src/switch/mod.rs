@@ -422,7 +422,8 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Processed packets leave, messages are handled, buffers come home.
     fn take_from_runtime(&mut self, runtime: usize, burst: Burst) {
         let is_leased = self.is_leased();
-        for packet in burst {
+        let mut packets = burst.into_iter();
+        for packet in packets.by_ref() {
             if !is_leased && packet.kind() == Kind::Data {
                 self.outbox
                     .drop_packet(packet, DropReason::NoLease, &mut self.local);
@@ -441,16 +442,30 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Kind::Message => {
                     self.handle(runtime, &packet);
                     self.outbox.give_home(packet, &mut self.local);
+                    if self.outbox.is_fenced(runtime) {
+                        break;
+                    }
                 }
                 Kind::Empty => self.outbox.give_home(packet, &mut self.local),
             }
         }
+        self.outbox.drop_unheard(packets, &mut self.local);
     }
 
     /// Handles the messages of a frame.
     #[cold]
     fn handle(&mut self, runtime: usize, frame: &PacketBox) {
         let mut bytes = frame.frame();
+        // Which life says the rest: it may be over.
+        while let Some((lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)), rest)) =
+            Message::read(bytes)
+        {
+            bytes = rest;
+            self.hear_of_lease(WorkerId::runtime(runtime as u16), lease);
+        }
+        if self.outbox.is_fenced(runtime) {
+            return;
+        }
         self.directory.prefetch_rerouted(bytes);
         let (directory, outbox) = (&mut self.directory, &mut self.outbox);
         let (mut is_choice_changed, mut is_report_heard) = (false, false);

@@ -27,7 +27,7 @@ use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use protocols::membership::{Role, WorkerId};
+use protocols::membership::{Role, View, WorkerId};
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool, planted};
 
@@ -137,7 +137,12 @@ impl<L: Port> Outbox<L> {
         }
         let mut burst = Burst::new();
         peer.link.receive(local.now, &mut local.pool, &mut burst);
-        for packet in burst {
+        self.drop_unheard(burst, local);
+    }
+
+    /// Drops packets, and messages unread.
+    pub fn drop_unheard(&mut self, packets: impl IntoIterator<Item = PacketBox>, local: &mut Local) {
+        for packet in packets {
             match packet.kind() {
                 Kind::Data => self.drop_packet(packet, DropReason::PeerGone, local),
                 Kind::Message | Kind::Empty => self.give_home(packet, local),
@@ -151,18 +156,33 @@ impl<L: Port> Outbox<L> {
     }
 
     /// A runtime says which life it is; whether that is another than was known.
-    pub fn note_life(&mut self, runtime: usize, life: u64) -> bool {
+    pub fn note_life(&mut self, runtime: usize, life: u64, since: u32, view: &View) -> bool {
         let Some(peer) = self.runtimes.get_mut(runtime) else {
             return false;
         };
         let is_other = peer.end.life() != life;
-        peer.end.note_life(life, peer.session);
+        let id = WorkerId::runtime(runtime as u16);
+        peer.end.note_life(id, life, since, peer.session, view);
         is_other
+    }
+
+    /// A view is in force: whether the session of a runtime is over by it.
+    pub fn look_at_view(&mut self, runtime: usize, view: &View) -> bool {
+        let peer = &mut self.runtimes[runtime];
+        let id = WorkerId::runtime(runtime as u16);
+        peer.end.look_at_view(id, peer.session, view)
     }
 
     /// Which life it is; 0 while it has not said so.
     pub fn life(&self, runtime: usize) -> u64 {
         self.runtimes[runtime].end.life()
+    }
+
+    /// Whether the session that is known is one of a life that a view has removed.
+    #[inline]
+    pub fn is_fenced(&self, runtime: usize) -> bool {
+        let peer = &self.runtimes[runtime];
+        peer.end.is_fenced(peer.session)
     }
 
     /// Lives of a runtime up to this one are over; whether its session is by that.
@@ -234,12 +254,8 @@ impl<L: Port> Outbox<L> {
 
     /// Packets for a runtime that is gone, which another would get.
     fn drop_unsent(&mut self, runtime: usize, local: &mut Local) {
-        for packet in core::mem::take(&mut self.runtimes[runtime].burst) {
-            match packet.kind() {
-                Kind::Data => self.drop_packet(packet, DropReason::PeerGone, local),
-                Kind::Message | Kind::Empty => self.give_home(packet, local),
-            }
-        }
+        let burst = core::mem::take(&mut self.runtimes[runtime].burst);
+        self.drop_unheard(burst, local);
     }
 
     /// A runtime is met: what waited for it is to be said.
@@ -307,6 +323,14 @@ impl<L: Port> Outbox<L> {
     /// How often that was.
     pub fn rejected(&self) -> u64 {
         self.rejected
+    }
+
+    /// Says something to a runtime before everything that waits for it.
+    pub fn push_message_first(&mut self, runtime: usize, message: Message) {
+        if let Some(peer) = self.runtimes.get_mut(runtime) {
+            peer.queue.push_front(message);
+            self.waiting += 1;
+        }
     }
 
     /// Says something to a runtime, behind everything that was pushed for it before.

@@ -1,12 +1,17 @@
 //! Leases and views: a worker without its lease has no effect, and a worker is gone by a view and not before.
 
 use super::flows::Meter;
+use super::groups::{Leaser, OURS, Service};
 use super::sessions::Members;
 use super::*;
+use crate::group::GroupKey;
 use crate::members::{WorkerGone, gone_between};
+use crate::message::Message;
 use crate::mobility::{Order, Selector};
+use crate::record::Record;
 use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
+use protocols::ownership::{Epoch, RuntimeId};
 use std::vec;
 
 const LEASE: u64 = 1_000_000;
@@ -446,4 +451,117 @@ fn switches_grant_each_other_over_their_own_link() {
         .sum();
     assert_eq!((out, members.dropped("no_lease")), (16, 0));
     members.check();
+}
+
+/// Plays a life that a view has removed, which meets a worker and says something behind its life.
+fn say_as_removed(members: &mut Members, (from, to): (usize, usize), says: &[Message]) {
+    members.play(from, true);
+    members.step(to);
+    members.say(from, to, |frame| {
+        Message::begin(frame);
+        for message in [Message::LeaseAsked(1, 1, 7)].iter().chain(says) {
+            assert!(message.append(frame));
+        }
+    });
+    members.say(from, to, |frame| {
+        Message::begin(frame);
+        for message in says {
+            assert!(message.append(frame));
+        }
+    });
+    for _ in 0..4 {
+        members.now += 1000;
+        members.step(to);
+    }
+    members.stop(from);
+}
+
+#[test]
+fn what_a_removed_runtime_says_behind_its_life_is_dropped() {
+    let plan = plan(vec![factory::<Leaser>(), factory::<Service>()]);
+    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan);
+    for worker in 0..3 {
+        members.start(worker);
+        begin(&mut members, worker, 1, first());
+    }
+    for _ in 0..8 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    members.stop(1);
+    let second = view(2, &[(ALL[0], 1), (ALL[2], 1)]);
+    hear(&mut members, 0, &second);
+    hear(&mut members, 2, &second);
+    // The host's group begins at the other runtime.
+    members.feed(0, packets(1..2));
+    let known = |members: &mut Members| {
+        let stats = members.switch(0).stats();
+        (stats.routes, stats.blocks)
+    };
+    let before = known(&mut members);
+    assert_eq!(before, (1, 1));
+    let group = GroupKey::of_address(nf::Addr::v4([10, 0, 0, 1]));
+    let block = nf::Block {
+        addr: nf::Addr::v4(OURS),
+        first: 9024,
+        ports: 64,
+    };
+    // It was moving the group when it was removed, and has not heard of that.
+    let says = [
+        Message::Routed(group),
+        Message::BlockTold(block, group),
+        Message::Behind(group, RuntimeId(1), Epoch::default()),
+        Message::AllTold,
+    ];
+    say_as_removed(&mut members, (1, 0), &says);
+    members.settle();
+    assert_eq!(known(&mut members), before);
+    members.check();
+}
+
+#[test]
+fn what_a_removed_switch_says_behind_its_life_is_dropped() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    assert_eq!(members.flows(), vec![4, 4]);
+    members.stop(0);
+    let second = view(2, &[(ALL[1], 1), (ALL[2], 1)]);
+    hear(&mut members, 1, &second);
+    hear(&mut members, 2, &second);
+    let flow = members.runtime(0).flows(0, 1).0[0].key;
+    let says = [Message::Taken(GroupKey::of_flow(flow)), Message::AllTold];
+    say_as_removed(&mut members, (0, 1), &says);
+    members.step(1);
+    assert_eq!(members.flows(), vec![4, 4]);
+}
+
+#[test]
+fn a_life_that_was_removed_before_a_worker_began_is_not_heard_there() {
+    for since in [1, 9] {
+        let mut members = with_leases();
+        members.stop(1);
+        members.stop(2);
+        // Both are removed, and one begins again with a view that never had the other.
+        let fourth = view(4, &[(ALL[0], 1), (ALL[2], 2)]);
+        hear(&mut members, 0, &view(3, &[(ALL[0], 1)]));
+        hear(&mut members, 0, &fourth);
+        members.start(2);
+        begin(&mut members, 2, 2, fourth);
+        members.settle();
+        members.play(1, true);
+        members.step(2);
+        members.say(1, 2, |frame| {
+            Message::begin(frame);
+            for record in [Record::Incarnation(1, since), Record::Leaving(true)] {
+                assert!(record.append(frame));
+            }
+        });
+        for _ in 0..4 {
+            members.now += 1000;
+            members.step(2);
+        }
+        // A life of a view that is not here yet is heard.
+        assert_eq!(members.runtime(1).has_heard_leaving(0), since == 9);
+        members.stop(1);
+    }
 }

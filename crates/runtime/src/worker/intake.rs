@@ -48,6 +48,10 @@ impl<P: Port> Runtime<P> {
                     self.take_up_leased(link, &mut packets);
                     self.handle(link, &packet);
                     self.core.out.recycle(packet);
+                    if self.is_known_fenced(link) {
+                        self.drop_unheard(&mut all.by_ref().collect());
+                        break;
+                    }
                     if !self.core.out.has_room() {
                         // By what they ask for, words take the buffers for what a step says by itself: the others come later.
                         self.put_aside(link, &mut all);
@@ -94,6 +98,9 @@ impl<P: Port> Runtime<P> {
                 Message::Heir(failed, life) => self.keeper.note_heir(link, failed, life),
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
                     self.hear_of_lease(link, lease);
+                    if self.is_known_fenced(link) {
+                        return;
+                    }
                 }
                 Message::Heard(round) => self.core.out.barrier_mut().acknowledge(link, round),
                 // Nothing that a switch says.

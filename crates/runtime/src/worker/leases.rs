@@ -41,7 +41,7 @@ impl<P: Port> Runtime<P> {
         let Some(leases) = &mut self.leases else {
             return 0;
         };
-        let (now, life) = (self.core.now, leases.life());
+        let (now, life, since) = (self.core.now, leases.life(), leases.since());
         let (core, mut done) = (&mut self.core, 0);
         leases.grant_all(now, |switch, asked| {
             let link = usize::from(switch.number);
@@ -54,7 +54,7 @@ impl<P: Port> Runtime<P> {
             let link = usize::from(switch.number);
             let is_there = core.out.is_present(link);
             if is_there {
-                core.out.send(link, &Message::LeaseAsked(life, now));
+                core.out.send(link, &Message::LeaseAsked(life, since, now));
             }
             is_there
         });
@@ -71,19 +71,15 @@ impl<P: Port> Runtime<P> {
             return;
         };
         let switch = WorkerId::switch(link as u16);
-        let life = match message {
-            Message::LeaseAsked(life, asked) => {
+        match message {
+            Message::LeaseAsked(life, since, asked) => {
                 leases.note_question(switch, life, asked);
-                life
+                let view = leases.machine.view();
+                self.core.sessions.switch_ends[link].note_life(switch, life, since, known, view);
             }
-            Message::LeaseGranted(life, asked) => {
-                leases.note_grant(now, switch, life, asked);
-                life
-            }
+            Message::LeaseGranted(life, asked) => leases.note_grant(now, switch, life, asked),
             _ => return,
-        };
-        // Whether it is over by that is looked at behind the burst.
-        self.core.sessions.switch_ends[link].note_life(life, known);
+        }
         self.refresh_leases();
     }
 
@@ -92,7 +88,7 @@ impl<P: Port> Runtime<P> {
         let now = self.core.now;
         if let Some(leases) = &mut self.leases {
             leases.note_met(WorkerId::switch(link as u16));
-            let asked = Message::LeaseAsked(leases.life(), now);
+            let asked = Message::LeaseAsked(leases.life(), leases.since(), now);
             self.core.out.send(link, &asked);
         }
         if self.core.sender.is_wanted() {
@@ -104,12 +100,21 @@ impl<P: Port> Runtime<P> {
     /// The same at a runtime's.
     pub(super) fn greet_runtime(&mut self, runtime: usize) {
         if let Some(leases) = &self.leases {
-            let life = Record::Incarnation(leases.life());
+            let life = Record::Incarnation(leases.life(), leases.since());
             self.core.out.send_record(runtime as u16, &life);
         }
         if self.core.sender.is_wanted() {
             let life = Record::Copy(self.core.no_base());
             self.core.out.send_record(runtime as u16, &life);
+        }
+    }
+
+    /// A runtime says which life it is.
+    #[cold]
+    pub(super) fn hear_incarnation(&mut self, runtime: usize, life: u64, since: u32) {
+        if let Some(leases) = &self.leases {
+            let view = leases.machine.view();
+            self.core.sessions.note_incarnation(runtime, life, since, view);
         }
     }
 

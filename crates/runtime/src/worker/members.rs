@@ -6,14 +6,14 @@ use super::Runtime;
 use crate::env::Port;
 use crate::members::{Leases, WorkerGone};
 use crate::record::Record;
-use protocols::membership::{Membership, Role, Standing};
+use protocols::membership::{Membership, Role, Standing, WorkerId};
 use protocols::ownership::Switches;
 
 impl<P: Port> Runtime<P> {
     /// Begins to act by leases and views. To be called before the first step, behind [`Runtime::join`].
     pub fn begin_membership(&mut self, machine: Membership) {
         let leases = Leases::new(machine, self.links.len(), self.peers.len());
-        let life = leases.life();
+        let (life, since) = (leases.life(), leases.since());
         self.core.sessions.by_views = true;
         self.core.sessions.view = leases.machine.view().number;
         self.leases = Some(leases);
@@ -25,7 +25,7 @@ impl<P: Port> Runtime<P> {
             if self.core.sessions.runtimes[runtime] != 0 {
                 self.core
                     .out
-                    .send_record(runtime as u16, &Record::Incarnation(life));
+                    .send_record(runtime as u16, &Record::Incarnation(life, since));
             }
         }
     }
@@ -65,12 +65,34 @@ impl<P: Port> Runtime<P> {
                 }
             }
         }
+        self.look_at_ends();
         self.refresh_leases();
         self.note_standings();
         if let Some(leases) = &self.leases
             && leases.standing(leases.machine.me(), leases.life()) == Some(Standing::Leaving)
         {
             self.set_leaving(true);
+        }
+    }
+
+    /// Sessions are over of lives that an earlier view has and the newest has not.
+    fn look_at_ends(&mut self) {
+        for link in 0..self.links.len() {
+            let Some(leases) = &self.leases else { return };
+            let (sessions, view) = (&mut self.core.sessions, leases.machine.view());
+            let switch = WorkerId::switch(link as u16);
+            if sessions.switch_ends[link].look_at_view(switch, sessions.switches[link], view) {
+                self.drop_backlog(link);
+                self.session_over(link);
+            }
+        }
+        for runtime in 0..self.peers.len() {
+            let Some(leases) = &self.leases else { return };
+            let (sessions, view) = (&mut self.core.sessions, leases.machine.view());
+            let id = WorkerId::runtime(runtime as u16);
+            if sessions.runtime_ends[runtime].look_at_view(id, sessions.runtimes[runtime], view) {
+                self.runtime_session_over(runtime);
+            }
         }
     }
 

@@ -77,7 +77,12 @@ impl<P: Port> Runtime<P> {
     fn take_from_runtime(&mut self, peer: usize, burst: Burst) -> usize {
         let count = burst.len();
         self.moves.prefetch_groups_named(&self.core, &burst);
+        let session = self.core.sessions.runtimes[peer];
         for packet in burst {
+            if self.core.sessions.is_runtime_fenced(peer, session) {
+                self.drop_unheard(&mut Burst::from_iter([packet]));
+                continue;
+            }
             match packet.kind() {
                 Kind::Empty => self.core.out.recycle(packet),
                 Kind::Message => {
@@ -91,6 +96,14 @@ impl<P: Port> Runtime<P> {
                         if let Some((is_last, piece, rest)) = Record::read_object(bytes) {
                             bytes = rest;
                             self.take_object(peer, is_last, piece);
+                            continue;
+                        }
+                        if let Some((life, since, rest)) = Record::read_incarnation(bytes) {
+                            bytes = rest;
+                            self.hear_incarnation(peer, life, since);
+                            if self.core.sessions.is_runtime_fenced(peer, session) {
+                                break;
+                            }
                             continue;
                         }
                         let Some(rest) = self.moves.read_record(&mut self.core, peer, bytes) else {

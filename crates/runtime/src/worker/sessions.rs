@@ -84,6 +84,13 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.switch_ends[link].is_fenced(self.links[link].session())
     }
 
+    /// Whether the session that is known is one of a life that a view has removed.
+    #[inline]
+    pub(super) fn is_known_fenced(&self, link: usize) -> bool {
+        let sessions = &self.core.sessions;
+        sessions.switch_ends[link].is_fenced(sessions.switches[link])
+    }
+
     /// Another switch, or none, is at the end of a link. All that the old one sent is processed.
     #[cold]
     pub(super) fn session_over(&mut self, link: usize) {
@@ -94,6 +101,10 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.telling.retain(|telling| telling.link != link);
         self.core.sessions.settling = self.core.sessions.settling.without(link as u8);
         self.core.out.session_over(link, session != 0);
+        if session != 0 {
+            // Which life says what follows is said first.
+            self.greet_switch(link);
+        }
         self.core.switch_over(link as u8);
         self.moves.returned_without(&mut self.core, link as u8);
         if let Some(beginning) = &mut self.core.sessions.beginning {
@@ -108,7 +119,6 @@ impl<P: Port> Runtime<P> {
             self.apply_moves();
         }
         if session != 0 {
-            self.greet_switch(link);
             self.keeper.switch_came(&mut self.core, link);
             let part = Part::Moves(0);
             self.core.sessions.telling.push_back(Telling { link, part });

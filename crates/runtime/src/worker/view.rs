@@ -3,6 +3,7 @@
 use super::Runtime;
 use crate::env::Port;
 use crate::flows::actor::{Phase, flag};
+use crate::group::GroupKey;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use nf::Endpoint;
@@ -80,6 +81,11 @@ impl<P: Port> Runtime<P> {
                 translated: second_key.map(|key| key.ends(header.opening(1))),
             });
         }
+    }
+
+    /// Whether a group, or a flow with this second key, is here.
+    pub fn has_key(&self, key: &GroupKey) -> bool {
+        self.core.flows.has_group(key)
     }
 
     /// The groups of all flows, and those that rest; but for those whose state has been sent.

@@ -8,10 +8,17 @@ use crate::script::Talk;
 const NAME: &str = "converged";
 
 /// A talk that must have been answered was not.
-pub(crate) fn unanswered(index: usize, talk: &Talk) -> Violation {
+pub(crate) fn unanswered(index: usize, talk: &Talk, figures: &Figures) -> Violation {
+    let switches = figures.switches.iter().flat_map(|stats| &stats.dropped);
+    let runtimes = figures.runtimes.iter().flat_map(|stats| &stats.dropped);
+    let drops = switches.chain(runtimes).filter(|named| named.count > 0);
+    let drops: Vec<String> = drops
+        .map(|named| format!("{} {}", named.count, named.name))
+        .collect();
+    let drops = drops.join(", ");
     Violation::new(
         NAME,
-        format!("talk {index} was not answered, with no fault left: {talk}"),
+        format!("talk {index} was not answered, with no fault left: {talk}; drops: {drops}"),
     )
 }
 
@@ -52,4 +59,12 @@ pub(crate) fn empty(figures: &Figures) -> Result<(), Violation> {
         NAME,
         format!("all flows' time is over, and there are {}", left.join(", ")),
     ))
+}
+
+/// A runtime that leaves takes no more steps, and is a member still.
+pub(crate) fn not_left(runtime: &str) -> Violation {
+    Violation::new(
+        NAME,
+        format!("{runtime} has said that it leaves, and no view is without it"),
+    )
 }

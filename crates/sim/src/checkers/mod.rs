@@ -25,6 +25,7 @@
 //! Not here: that no new owner is announced before it holds the state (11). It shows in
 //! `one_actor`, `order` and `moved`: a route that led there too early would begin flows again.
 
+pub(crate) mod announced;
 pub(crate) mod asserted;
 pub(crate) mod conservation;
 pub(crate) mod converged;

@@ -1,4 +1,4 @@
-//! Where each worker is a process: frames between them, and processes that crash alone.
+//! Where each worker is a process: frames between them, and processes that crash alone, or leave by plan (`leaving`).
 //!
 //! A process that crashes is replaced at once by one that knows nothing, has a greater incarnation, and takes no turn and hears no frame until it is there again. Frames that the one
 //! before has sent may still arrive. What it had in hand is lost; of packets so lost there may be as many as were within the cluster when it crashed, or a session ended.
@@ -6,13 +6,17 @@
 //! Not here: what frames are, and how a worker's end is noticed (`runtime::peer`).
 
 use super::cluster::Dead;
+use super::leaving::{HEARD, LOOK, Leaving, PATIENCE, QUIET, ROUNDS, Stage};
 use super::{Due, World};
-use crate::checkers::Sighting;
+use crate::Time;
+use crate::checkers::{Sighting, converged};
 use crate::network::{Passage, Path};
 use crate::random::{Random, Stream};
-use crate::script::Script;
+use crate::script::{MILLI, Script};
 use crate::timeline::Event;
 use crate::witness::Account;
+use protocols::membership::Incarnation;
+use runtime::mobility::{Order, Selector};
 use runtime::stats::{RuntimeStats, SwitchStats};
 use std::collections::BTreeMap;
 
@@ -158,15 +162,25 @@ impl World<'_> {
 
     /// The process of one worker crashes, and begins again after `time`.
     pub(super) fn crash_one(&mut self, worker: u8, time: u64) {
+        self.departing[usize::from(worker)] = None;
+        self.end_process(worker, time, false);
+    }
+
+    /// The process of one worker ends, and begins again after `time`. `is_empty`: nothing may be lost by that.
+    pub(super) fn end_process(&mut self, worker: u8, time: u64, is_empty: bool) {
         let now = self.now();
         let index = usize::from(worker);
         let switches = usize::from(self.script.shape.switches);
-        self.order.cut();
+        if !is_empty {
+            self.order.cut();
+        }
         let held = match index.checked_sub(switches) {
             None => self.cluster.switches[index].stats().held,
             Some(runtime) => self.cluster.runtimes[runtime].stats().held,
         };
-        self.note_losses(held);
+        if !is_empty {
+            self.note_losses(held);
+        }
         let local = self.turns[index].now(now);
         let before = self.cluster.unsent();
         let Ok(dead) = self.cluster.begin_again(self.script, &self.plan, index, local) else {
@@ -191,5 +205,176 @@ impl World<'_> {
         turns.next = crate::Time::MAX;
         turns.version += 1;
         self.plan_for(now + time, Due::Return(worker));
+    }
+
+    /// A runtime begins to leave, unless it is not there, or does already.
+    pub(super) fn begin_going(&mut self, index: u16) {
+        self.open_goings -= 1;
+        let (now, going) = (self.now(), self.script.goings[usize::from(index)]);
+        let worker = self.script.shape.switches + going.runtime as u8;
+        let place = usize::from(worker);
+        let is_there = self.turns[place].down_until <= now && self.is_seated(worker);
+        let Some(life) = self.life_of(place) else {
+            return;
+        };
+        if !is_there || self.is_removed(place) || self.departing[place].is_some() {
+            return;
+        }
+        self.timeline.note(now, Event::Leaves(worker));
+        let stage = match going.is_drained {
+            true => Stage::Drained,
+            false => Stage::Said,
+        };
+        if stage == Stage::Said {
+            self.cluster.runtimes[usize::from(going.runtime)].set_leaving(true);
+        }
+        self.departing[place] = Some(Leaving {
+            life,
+            stage,
+            since: now,
+            seen: 0,
+            quiet: now,
+            rounds: 0,
+            away: going.away,
+        });
+        self.rouse(worker, now);
+        self.plan_for(now + LOOK, Due::Leaves(worker, life));
+    }
+
+    /// How far a runtime is that leaves.
+    pub(super) fn go_on_leaving(&mut self, worker: u8, life: Incarnation) {
+        let (now, place) = (self.now(), usize::from(worker));
+        let is_its = |leaving: &Leaving| leaving.life == life;
+        let Some(mut leaving) = self.departing[place].take_if(|leaving| is_its(leaving)) else {
+            return;
+        };
+        if self.turns[place].stalled_until <= now {
+            let stage = self.next_stage(worker, &mut leaving);
+            if stage != leaving.stage {
+                (leaving.stage, leaving.since) = (stage, now);
+            }
+        }
+        if leaving.stage == Stage::Gone && now >= leaving.since + PATIENCE {
+            if self.script.is_calm {
+                self.fail(Err(converged::not_left(&self.script.worker(worker))));
+            }
+            return self.end_left(worker, leaving.away);
+        }
+        self.departing[place] = Some(leaving);
+        self.rouse(worker, now);
+        self.plan_for(now + LOOK, Due::Leaves(worker, life));
+    }
+
+    fn next_stage(&mut self, worker: u8, leaving: &mut Leaving) -> Stage {
+        let (now, switches) = (self.now(), self.script.shape.switches);
+        let index = usize::from(worker - switches);
+        let is_late = now >= leaving.since + PATIENCE;
+        match leaving.stage {
+            Stage::Drained => {
+                let knows = self.cluster.runtimes[index].stats().leaving;
+                if !knows && !is_late {
+                    self.drain_by_office(worker, leaving.life);
+                    return Stage::Drained;
+                }
+                self.cluster.runtimes[index].set_leaving(true);
+                Stage::Said
+            }
+            Stage::Said if now < leaving.since + HEARD => Stage::Said,
+            Stage::Said => self.order_away(index, leaving),
+            Stage::Moving(order) => {
+                let runtime = &mut self.cluster.runtimes[index];
+                match runtime.receipt(order) {
+                    Some(receipt) if !receipt.is_over && !is_late => Stage::Moving(order),
+                    Some(receipt) if receipt.moved > 0 => self.order_away(index, leaving),
+                    _ => Stage::Draining,
+                }
+            }
+            Stage::Draining | Stage::Finishing => {
+                let runtime = &mut self.cluster.runtimes[index];
+                let has_ended = leaving.stage == Stage::Draining || runtime.finish(usize::MAX);
+                let stats = runtime.stats();
+                let is_home = has_ended && runtime.finished() && !runtime.has_waiting() && stats.held == 0;
+                let seen = stats.received + stats.packets_moved[0];
+                if !is_home || seen != leaving.seen {
+                    (leaving.seen, leaving.quiet) = (seen, now);
+                }
+                match leaving.stage {
+                    stage if now < leaving.quiet + QUIET && !is_late => stage,
+                    Stage::Draining => {
+                        if stats.flows > 0 && !self.script.is_calm {
+                            // What could not move ends with it: a balancer lets answers pass that are of no flow.
+                            self.order.cut();
+                        }
+                        Stage::Finishing
+                    }
+                    _ => {
+                        self.rest_for_good(worker);
+                        Stage::Gone
+                    }
+                }
+            }
+            Stage::Gone => Stage::Gone,
+        }
+    }
+
+    /// Moves all groups to runtimes that do not leave.
+    fn order_away(&mut self, index: usize, leaving: &mut Leaving) -> Stage {
+        let (switches, runtimes) = (
+            usize::from(self.script.shape.switches),
+            self.script.shape.runtimes,
+        );
+        let runtime = &mut self.cluster.runtimes[index];
+        let stats = runtime.stats();
+        let takes = |other: &u16| {
+            let is_met = self
+                .sessions
+                .get(&(switches + index, switches + usize::from(*other)));
+            is_met.is_some_and(|session| *session != 0) && !runtime.has_heard_leaving(*other)
+        };
+        let to: Vec<u16> = (0..runtimes).filter(takes).collect();
+        leaving.rounds += 1;
+        if stats.flows + stats.groups_resting == 0 || to.is_empty() || leaving.rounds > ROUNDS {
+            return Stage::Draining;
+        }
+        let selector = Selector::All;
+        match runtime.order(Order { selector, to }) {
+            Ok(number) => {
+                self.orders.push((index as u16, number));
+                Stage::Moving(number)
+            }
+            Err(_) => Stage::Draining,
+        }
+    }
+
+    /// A runtime that has left the view, as its agent has heard: its process ends.
+    pub(super) fn end_if_left(&mut self, worker: u8) {
+        let place = usize::from(worker);
+        if let Some(leaving) = self.departing[place].take_if(|leaving| leaving.stage == Stage::Gone) {
+            self.end_left(worker, leaving.away);
+        }
+    }
+
+    fn end_left(&mut self, worker: u8, away: u64) {
+        self.departing[usize::from(worker)] = None;
+        let away = if self.now() >= self.script.heals_at {
+            MILLI
+        } else {
+            away
+        };
+        self.end_process(worker, away, self.script.is_calm);
+    }
+
+    /// Whether a runtime takes no more steps, and has its seat given up.
+    pub(super) fn is_gone(&self, worker: usize) -> bool {
+        let leaving = self.departing[worker].as_ref();
+        leaving.is_some_and(|leaving| leaving.stage == Stage::Gone)
+    }
+
+    /// A worker takes no more steps.
+    fn rest_for_good(&mut self, worker: u8) {
+        let turns = &mut self.turns[usize::from(worker)];
+        turns.next = Time::MAX;
+        turns.version += 1;
+        self.leave_view(worker);
     }
 }

@@ -3,7 +3,7 @@
 //! Workers are numbered: switches first, then runtimes. For each the cluster knows which queues lead to it and from it, so that the world can
 //! see which workers have something to do.
 
-use crate::apart::{DEAD_AFTER, Far, Link, SUSPENDED, SharedEnd, Spared};
+use crate::apart::{DEAD_AFTER, Far, Heard, Link, SUSPENDED, Said, SharedEnd, Spared};
 use crate::checkers::Sighting;
 use crate::link::{Clock, Queue, Ring, SharedInterface, SharedQueue, Socket};
 use crate::script::{Script, Shape};
@@ -36,6 +36,8 @@ pub(crate) struct Cluster {
     bounded: Vec<SharedQueue>,
     /// Where each worker is a process: by worker and other worker, the ends of links.
     pub ends: BTreeMap<(usize, usize), SharedEnd>,
+    /// By runtime: what it has said to switches.
+    pub said: Vec<Said>,
     /// By worker: how often it has begun.
     pub lives: Vec<u64>,
     /// Frames taken in and sent, as seen from outside.
@@ -74,6 +76,7 @@ impl Cluster {
             outputs: vec![Vec::new(); workers],
             bounded: Vec::new(),
             ends: BTreeMap::new(),
+            said: (0..runtimes).map(|_| Said::default()).collect(),
             lives,
             entered: 0,
             left: 0,
@@ -99,6 +102,7 @@ impl Cluster {
                 }
                 Some(index) => {
                     let life = cluster.lives[worker];
+                    let links = cluster.hear(index, links, switches);
                     let runtime = runtime(script, plan, index, links, clocks[worker], life)?;
                     cluster.runtimes.push(runtime);
                 }
@@ -155,6 +159,16 @@ impl Cluster {
         Link::Far(Box::new(far))
     }
 
+    /// Has what a runtime says to switches be read.
+    fn hear(&self, runtime: usize, links: Vec<Option<Link>>, switches: usize) -> Vec<Option<Link>> {
+        let said = &self.said[runtime];
+        let hear = |(to, link): (usize, Option<Link>)| match link {
+            Some(link) if to < switches => Some(Link::Heard(Box::new(Heard(link, to, said.clone())))),
+            link => link,
+        };
+        links.into_iter().enumerate().map(hear).collect()
+    }
+
     /// A worker that is a process of its own begins again, with nothing; what it was is handed
     /// back, to be scrapped.
     pub fn begin_again(
@@ -168,7 +182,7 @@ impl Cluster {
         self.lives[worker] += 1;
         let workers = self.lives.len();
         let links = (0..workers).map(|other| (other != worker).then(|| self.end(script, worker, other, now)));
-        let links = links.collect();
+        let links: Vec<_> = links.collect();
         Ok(match worker.checked_sub(switches) {
             None => {
                 for port in (worker..self.interfaces.len()).step_by(switches) {
@@ -180,6 +194,8 @@ impl Cluster {
             }
             Some(index) => {
                 let life = self.lives[worker];
+                self.said[index].borrow_mut().clear();
+                let links = self.hear(index, links, switches);
                 let runtime = runtime(script, plan, index, links, now, life)?;
                 Dead::Runtime(Box::new(std::mem::replace(&mut self.runtimes[index], runtime)))
             }
@@ -210,15 +226,10 @@ impl Cluster {
         let to_runtimes = links.split_off(switches).into_iter().flatten().collect();
         let settings = switch_settings(script, index, now);
         let pool = pool(usize::from(shape.buffers), frame_max(shape, FRAME_MAX), index);
-        Switch::new(
-            settings,
-            plan.clone(),
-            sockets,
-            to_runtimes,
-            links,
-            pool,
-            Region::heap,
-        )
+        let memory = Region::heap;
+        let mut switch = Switch::new(settings, plan.clone(), sockets, to_runtimes, links, pool, memory);
+        switch.expect_listed(usize::from(script.listed()));
+        switch
     }
 
     fn join(&mut self, one: usize, near: &Ring, other: usize) {
@@ -448,7 +459,7 @@ fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runti
     runtime::Settings {
         info: WorkerInfo {
             runtime: index as u16,
-            runtimes: shape.runtimes,
+            runtimes: script.listed(),
             flows_max: shape.flows_max,
             // A runtime that begins again draws again, as with `flowkeep node`.
             seed: script.seed.wrapping_add(life << 32),

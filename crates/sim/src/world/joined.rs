@@ -73,7 +73,9 @@ impl Members {
         let lives: Vec<Life> = (0..workers)
             .map(|worker| life_of(id_of(worker, switches), 0))
             .collect();
-        let view = first_view(lives.iter().copied());
+        // One that is not listed joins later.
+        let listed = switches + usize::from(script.listed());
+        let view = first_view(lives.iter().take(listed).copied());
         let path = |index: usize| {
             let random = Random::of(script.seed, Stream::Leases, 64 + index as u64);
             // A connection damages nothing.
@@ -129,6 +131,9 @@ impl Members {
 impl World<'_> {
     /// All workers begin with the first view.
     pub(super) fn begin_members(&mut self) {
+        if let (Some(at), Some(last)) = (self.script.comes_at, self.turns.last_mut()) {
+            last.down_until = at;
+        }
         let Some(mut members) = self.members.take() else {
             return;
         };
@@ -202,6 +207,33 @@ impl World<'_> {
         self.members = Some(members);
         if let Some(found) = self.found.take() {
             self.fail(Err(found));
+        }
+    }
+
+    /// Which life a worker is, where workers have joined.
+    pub(super) fn life_of(&self, worker: usize) -> Option<Incarnation> {
+        let members = self.members.as_ref()?;
+        members.agents[worker]
+            .is_seated()
+            .then(|| members.agents[worker].life.1)
+    }
+
+    /// An operator has the coordinator drain a worker.
+    pub(super) fn drain_by_office(&mut self, worker: u8, life: Incarnation) {
+        let now = self.now();
+        if let Some(members) = &mut self.members
+            && members.stalled_until <= now
+        {
+            let (local, id) = (members.local(now), members.agents[usize::from(worker)].life.0);
+            members.office.drain(local, (id, life));
+        }
+        self.follow_office();
+    }
+
+    /// A worker takes no more steps: its agent says that it leaves.
+    pub(super) fn leave_view(&mut self, worker: u8) {
+        if let Some(members) = &mut self.members {
+            members.agents[usize::from(worker)].has_left = true;
         }
     }
 
@@ -317,6 +349,13 @@ impl World<'_> {
             return;
         };
         let agent = &mut members.agents[index];
+        if agent.has_left {
+            let is_over = matches!(&said, Said::Newest(view, ..) if !view.has(agent.life.0, life));
+            if is_over && agent.life.1 == life {
+                self.end_if_left(worker);
+            }
+            return;
+        }
         if agent.life.1 != life || self.turns[index].down_until > now {
             return;
         }
@@ -445,7 +484,8 @@ impl World<'_> {
                 }
             };
             let until = machine.map_or(0, |machine| machine.may_act_until());
-            if until > local {
+            // One that leaves takes no more steps.
+            if until > local && !members.agents[worker].has_left {
                 let name = self.script.worker(worker as u8);
                 self.fail(Err(fenced::may_act(members.view.number, &name, until - local)));
             }

@@ -20,6 +20,7 @@
 //! | `cluster` | the workers and their links |
 //! | `apart` | frames between processes, and processes that crash alone |
 //! | `joined` | a coordinator, and the agents of its members |
+//! | `leaving` | runtimes that leave by plan |
 //! | `frames` | frames in the network, in and out |
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
@@ -31,13 +32,14 @@ mod cluster;
 mod frames;
 mod hosts;
 mod joined;
+mod leaving;
 mod parts;
 
 use crate::Time;
 use crate::checkers::delivered::Delivered;
 use crate::checkers::order::Order;
 use crate::checkers::read::Read;
-use crate::checkers::{Sighting, Violation, conservation, endpoints, kept, limited, one_actor};
+use crate::checkers::{Sighting, Violation, announced, conservation, endpoints, kept, limited, one_actor};
 use crate::coordinator::{Said, Told};
 use crate::frame::{self, Assembly, End, Frame, Head, Label, PARTS_MAX};
 use crate::link::Clock;
@@ -51,8 +53,10 @@ use cluster::{Cluster, link_type};
 use frames::port_of;
 use hosts::{Client, Server, Wish};
 use joined::Members;
+use leaving::Leaving;
 use protocols::membership::Incarnation;
 use runtime::chain::Plan;
+use runtime::group::GroupKey;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -111,6 +115,9 @@ enum Due {
     Written(u32),
     /// The coordinator begins again.
     Office,
+    /// A runtime is to leave by plan; and how far it is.
+    Going(u16),
+    Leaves(u8, Incarnation),
     /// A worker's process ends, since this life of it is over.
     Fenced(u8, Incarnation),
 }
@@ -208,6 +215,10 @@ pub(crate) struct World<'s> {
     read: Read,
     /// What groups were ordered to move: from which runtime, and the number it gave the order.
     orders: Vec<(u16, u32)>,
+    /// By worker: how far it is, if it leaves.
+    departing: Vec<Option<Leaving>>,
+    /// Runtimes that are still to leave.
+    open_goings: u32,
     /// Orders that are still to be given in this part.
     open_orders: u32,
     looks: u32,
@@ -298,6 +309,8 @@ impl<'s> World<'s> {
             delivered: Delivered::default(),
             read: Read::default(),
             orders: Vec::new(),
+            departing: (0..workers).map(|_| None).collect(),
+            open_goings: 0,
             open_orders: 0,
             looks: 0,
             let_go: vec![false; usize::from(shape.runtimes)],
@@ -349,7 +362,8 @@ impl<'s> World<'s> {
     }
 
     fn is_at_rest(&self) -> bool {
-        let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0;
+        let is_stable = self.open_goings == 0 && self.departing.iter().all(Option::is_none);
+        let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0 && is_stable;
         let is_over = self.cluster.moves_nothing() && self.cluster.waits_for_nothing();
         is_silent && self.cluster.is_at_rest() && is_over && self.members_are_at_rest()
     }
@@ -373,6 +387,8 @@ impl<'s> World<'s> {
             Due::Order(index) => self.order_move(index),
             Due::Carried(from, to, frame) => self.arrive_at_worker(from, to, frame),
             Due::Return(worker) => self.rouse(worker, self.now()),
+            Due::Going(index) => self.begin_going(index),
+            Due::Leaves(worker, life) => self.go_on_leaving(worker, life),
             Due::Beat(worker) => self.beat(worker),
             Due::Told(worker, told) => self.hear_agent(worker, told),
             Due::Said(worker, life, said) => self.hear_office(worker, life, *said),
@@ -385,7 +401,7 @@ impl<'s> World<'s> {
 
     /// Has a worker take a turn soon, since there is something for it from `at` on.
     fn rouse(&mut self, worker: u8, at: Time) {
-        if !self.is_seated(worker) {
+        if !self.is_seated(worker) || self.is_gone(usize::from(worker)) {
             return;
         }
         let turns = &mut self.turns[usize::from(worker)];
@@ -449,6 +465,7 @@ impl<'s> World<'s> {
         }
         if worker >= switches {
             self.look_at_removed(worker);
+            self.look_at_said(worker);
         }
         let is_moving = worker
             .checked_sub(switches)
@@ -500,6 +517,33 @@ impl<'s> World<'s> {
         let has_frames =
             usize::from(worker) < switches && ports.any(|port| !port.borrow().incoming.is_empty());
         if has_frames { Some(self.now()) } else { rings }
+    }
+
+    /// Shows what a runtime has said in a step to the checker of it.
+    fn look_at_said(&mut self, worker: u8) {
+        let index = usize::from(worker - self.script.shape.switches);
+        let said = std::mem::take(&mut *self.cluster.said[index].borrow_mut());
+        if self.script.shape.is_roomy && !said.is_empty() {
+            let runtime = &self.cluster.runtimes[index];
+            let name = self.script.worker(worker);
+            let others = self.cluster.runtimes.iter().enumerate();
+            let others: Vec<_> = others.filter(|(other, _)| *other != index).collect();
+            let is_elsewhere = |key: &GroupKey| {
+                let mut is_there = false;
+                for (_, other) in &others {
+                    other.each_flow(|flow| {
+                        let (from, to) = flow.ends;
+                        let inside = if flow.is_from_outside { to } else { from };
+                        let is_its =
+                            key.address() == Some(inside.addr) || GroupKey::of_flow(flow.key) == *key;
+                        is_there |= is_its && !flow.is_undecided;
+                    });
+                }
+                is_there
+            };
+            let found = announced::check(&name, &said, |key| runtime.has_key(key), is_elsewhere);
+            self.fail(found);
+        }
     }
 
     /// Shows all flows to the checkers of them.

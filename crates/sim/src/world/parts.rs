@@ -44,6 +44,10 @@ impl World<'_> {
         for (index, timed) in self.script.faults.iter().enumerate() {
             self.plan_for(timed.at, Due::Begin(index as u16));
         }
+        for (index, going) in self.script.goings.iter().enumerate() {
+            self.open_goings += 1;
+            self.plan_for(going.at, Due::Going(index as u16));
+        }
         self.pass(self.script.heals_at, false)?;
         self.heal();
         self.rest()?;
@@ -84,7 +88,7 @@ impl World<'_> {
         let talks = self.script.talks.iter().enumerate();
         let mut demanded = talks.filter(|(_, talk)| talk.part == part && talk.fate == Fate::Answered);
         match demanded.find(|(index, _)| self.clients[*index].stage != super::hosts::Stage::Done) {
-            Some((index, talk)) => Err(converged::unanswered(index, talk)),
+            Some((index, talk)) => Err(converged::unanswered(index, talk, &self.figures())),
             None => Ok(()),
         }
     }
@@ -404,7 +408,7 @@ impl World<'_> {
         let turns = &mut self.turns[usize::from(worker)];
         turns.stalled_until = turns.stalled_until.max(until);
         let at = turns.stalled_until;
-        if self.is_seated(worker) {
+        if self.is_seated(worker) && !self.is_gone(usize::from(worker)) {
             self.set_turn(worker, at);
         }
     }

@@ -244,7 +244,7 @@ fn a_later_life_joins_when_the_one_before_is_fenced() {
         (Incarnation(2), Standing::Joining)
     );
     rig.beat(41, &[S, R]);
-    rig.handle(42, Input::Stand(R, Some(Standing::Running)));
+    rig.handle(42, Input::Stand(R, Incarnation(2), Some(Standing::Running)));
     assert_eq!(rig.coordinator.view().number, 3);
 }
 
@@ -530,6 +530,38 @@ fn a_suspect_that_one_view_fences_is_not_fenced_in_the_next() {
     rig.beat(106, &[S, Q]);
     rig.beat(107, &[R]);
     assert!(rig.coordinator.view().has(R, ONE), "R may act");
+}
+
+#[test]
+fn what_is_said_of_a_standing_while_a_view_is_on_its_way_is_in_the_next() {
+    let mut rig = Rig::new(&[S, R, Q]);
+    rig.beat(10, &[S, R, Q]);
+    let leaves = Input::Stand(R, ONE, Some(Standing::Leaving));
+    let second = unlogged(&mut rig.coordinator, 20, leaves);
+    assert_eq!(second.len(), 1);
+    // R has no flow left before the view is in the log that says that it leaves; Q is said to leave.
+    unlogged(&mut rig.coordinator, 21, Input::Stand(R, ONE, None));
+    unlogged(
+        &mut rig.coordinator,
+        21,
+        Input::Stand(Q, ONE, Some(Standing::Leaving)),
+    );
+    rig.log.push(Entry::View(view(0, &[])));
+    rig.handle(22, Input::Logged(second[0]));
+    rig.beat(23, &[S, R, Q]);
+    let third = rig.coordinator.view();
+    assert_eq!((third.number, third.member(R)), (3, None));
+    assert_eq!(
+        third.member(Q).map(|member| member.standing),
+        Some(Standing::Leaving)
+    );
+    // What is said of one life is not said of the next.
+    rig.beat(24, &[S, Q]);
+    rig.handle(25, Input::Join(vec![(R, Incarnation(2))]));
+    rig.handle(26, Input::Stand(R, ONE, None));
+    rig.beat(27, &[S, R, Q]);
+    rig.beat(28, &[S, R, Q]);
+    assert!(rig.coordinator.view().has(R, Incarnation(2)));
 }
 
 #[test]
