@@ -801,7 +801,6 @@ const _: () = {
 #[cfg(test)]
 mod tests {
     use super::EventLog;
-    use crate::Event;
     use alloc::string::String;
 
     #[test]

@@ -370,6 +370,68 @@ pub struct FunctionCost {
     pub interrupted: u64,
 }
 
+/// How a function's shared objects of one kind stand at one runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectStats {
+    /// The function, as configured.
+    pub function: String,
+    /// The kind's name within the function.
+    pub kind: String,
+    /// Objects that are here.
+    pub objects: u64,
+    /// Copies of other runtimes' objects.
+    pub copies: u64,
+    /// Bytes of both, without their keys.
+    pub bytes: u64,
+    /// Calls that the function has made here, by [`ObjectStats::HOW`].
+    pub calls: [u64; ObjectStats::HOW.len()],
+    /// Calls of them that ended without an answer.
+    pub failed: u64,
+    /// Requests of this runtime that went to another one; a call of an object that is here needs none.
+    pub remote: u64,
+    /// Requests of other runtimes that were sent on, as a rule to the runtime that has the object.
+    pub forwards: u64,
+    /// Objects that went to another runtime.
+    pub moves: u64,
+    /// States that were sent to a runtime that keeps a copy.
+    pub copied: u64,
+    /// Bytes of all messages about such objects that were sent to other runtimes.
+    pub sent_bytes: u64,
+}
+
+impl ObjectStats {
+    /// How objects are called.
+    pub const HOW: [&'static str; 6] = ["update", "send", "merge", "get", "read", "remove"];
+
+    /// All calls.
+    pub fn calls(&self) -> u64 {
+        self.calls.iter().sum()
+    }
+
+    /// Adds what a predecessor has counted; of the moment's figures there are none of its.
+    fn go_on_from(&mut self, before: &ObjectStats) {
+        for (count, more) in self.calls.iter_mut().zip(before.calls) {
+            *count += more;
+        }
+        self.failed += before.failed;
+        self.remote += before.remote;
+        self.forwards += before.forwards;
+        self.moves += before.moves;
+        self.copied += before.copied;
+        self.sent_bytes += before.sent_bytes;
+    }
+
+    /// What stays of these when their runtime is gone: nothing of the moment.
+    pub(crate) fn in_the_end(self) -> ObjectStats {
+        ObjectStats {
+            objects: 0,
+            copies: 0,
+            bytes: 0,
+            ..self
+        }
+    }
+}
+
 /// A runtime's numbers since its start, and a few of the moment.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeStats {
@@ -442,6 +504,10 @@ pub struct RuntimeStats {
     pub groups_evicted: u64,
     /// Calls waiting now.
     pub waiting: u64,
+    /// Shared objects, by function and kind.
+    pub objects: Vec<ObjectStats>,
+    /// Messages about shared objects that came and were not taken.
+    pub object_messages_refused: u64,
     /// Lines the event log had no room for.
     pub events_lost: u64,
     /// Steps in which nothing was received for want of buffers for messages.
@@ -464,6 +530,14 @@ impl RuntimeStats {
         self.groups_recovered += before.groups_recovered;
         self.words_refused += before.words_refused;
         self.unprotected += before.unprotected;
+        self.object_messages_refused += before.object_messages_refused;
+        for kind in &before.objects {
+            let is_it = |of: &&mut ObjectStats| of.function == kind.function && of.kind == kind.kind;
+            match self.objects.iter_mut().find(is_it) {
+                Some(of) => of.go_on_from(kind),
+                None => self.objects.push(kind.clone().in_the_end()),
+            }
+        }
         self.events_lost += before.events_lost;
         self.stalls += before.stalls;
         self.move_pauses.add(&before.move_pauses);

@@ -1,11 +1,12 @@
 //! What is known of a kind of objects: how its bytes are checked, and what its calls do.
 
-use super::SharedObject;
+use super::{SharedObject, SingleWriter};
 use crate::plain::{Plain, bytes_of, from_bytes};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::fmt;
+use core::time::Duration;
 
 /// The longest content, in bytes.
 pub const CONTENT_MAX: usize = 4096;
@@ -41,6 +42,10 @@ pub struct Kind {
     pub name: String,
     /// Of content, call and answer: bytes, and [`Plain::LAYOUT`].
     pub layouts: [(usize, u64); 3],
+    /// Whether one call at a time has an object, and changes it in place.
+    pub is_single: bool,
+    /// Nanoseconds that an object lives without a call; 0: until it is removed.
+    pub idle_ns: u64,
     /// What its calls do.
     pub methods: Methods,
 }
@@ -80,32 +85,59 @@ impl fmt::Debug for Methods {
 impl Kind {
     /// A kind that a function opens under a name.
     pub fn of<T: SharedObject>(function: &str, name: &str) -> Self {
+        Kind::with::<T, T::Call, T::Answer>([function, name], T::IDLE, |methods| Methods {
+            apply: apply::<T>,
+            read: read::<T>,
+            ..methods
+        })
+    }
+
+    /// A kind of objects with one writer.
+    pub fn of_single<T: SingleWriter>(function: &str, name: &str) -> Self {
+        let kind = Kind::with::<T, T::Call, T::Answer>([function, name], T::IDLE, |methods| Methods {
+            read: read_single::<T>,
+            ..methods
+        });
+        Kind {
+            is_single: true,
+            ..kind
+        }
+    }
+
+    fn with<T: Plain + Default, C: Plain, A: Plain>(
+        [function, name]: [&str; 2],
+        idle: Option<Duration>,
+        methods: impl FnOnce(Methods) -> Methods,
+    ) -> Self {
         const {
             assert!(
                 size_of::<T>() <= CONTENT_MAX,
                 "a shared object has at most 4096 bytes"
             );
             assert!(
-                size_of::<T::Call>() <= CALL_MAX && size_of::<T::Answer>() <= ANSWER_MAX,
+                size_of::<C>() <= CALL_MAX && size_of::<A>() <= ANSWER_MAX,
                 "a shared object's call and its answer have at most 64 bytes each"
             );
             assert!(
-                !T::HAS_TIMES && !T::Call::HAS_TIMES && !T::Answer::HAS_TIMES,
+                !T::HAS_TIMES && !C::HAS_TIMES && !A::HAS_TIMES,
                 "a shared object has no `Time` or `Tick`: each host has a clock of its own"
             );
         }
+        let idle = idle.map_or(0, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
         Kind {
             function: function.to_string(),
             name: name.to_string(),
-            layouts: [layout::<T>(), layout::<T::Call>(), layout::<T::Answer>()],
-            methods: Methods {
+            layouts: [layout::<T>(), layout::<C>(), layout::<A>()],
+            is_single: false,
+            idle_ns: idle,
+            methods: methods(Methods {
                 is_content: T::is_valid,
-                is_call: T::Call::is_valid,
-                is_answer: T::Answer::is_valid,
+                is_call: C::is_valid,
+                is_answer: A::is_valid,
                 birth: || bytes_of(&T::default()).to_vec(),
-                apply: apply::<T>,
-                read: read::<T>,
-            },
+                apply: |_, _| None,
+                read: |_, _| None,
+            }),
         }
     }
 }
@@ -120,6 +152,11 @@ fn apply<T: SharedObject>(content: &mut [u8], call: &Words) -> Option<Words> {
     for (byte, after) in content.iter_mut().zip(bytes_of(&object)) {
         *byte = *after;
     }
+    Some(Words::of(&answer))
+}
+
+fn read_single<T: SingleWriter>(content: &[u8], call: &Words) -> Option<Words> {
+    let answer = from_bytes::<T>(content)?.read(&from_bytes::<T::Call>(call.bytes())?);
     Some(Words::of(&answer))
 }
 

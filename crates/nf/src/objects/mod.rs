@@ -18,8 +18,10 @@
 //! |---|---|---|
 //! | [`Shared::update`] | until the call is applied, and the copies have it | the method's |
 //! | [`Shared::send`] | no; it goes within 0.1 ms, in any order with others | none |
+//! | [`Shared::merge`] | no; it goes with others of its key, as one call, within 10 ms or what the object says | none |
 //! | [`Shared::read`] | until the holder answers, if no answer is here that is fresh enough | the method's |
 //! | [`Shared::remove`] | until the object and its copies are gone | none |
+//! | [`Single::get`] | until the object is at this runtime, and no other call has it | the object, until it is dropped |
 //!
 //! *Output commit*: a packet whose `process` awaits an `update` leaves behind the answer, and the
 //! answer comes behind the copies. So no packet has left for an update that one failure undoes.
@@ -31,15 +33,20 @@
 //! Invariants: a token is answered once, to the call that has it (`answers_go_to_their_calls`); a
 //! full desk refuses, and allocates nothing.
 //!
-//! Not here: where an object is and how it survives (`protocols::objects`), and what takes calls off
-//! the desk (`runtime::objects`).
+//! Not here: where an object is and how it survives (`protocols::objects`), and what takes calls
+//! off the desk (`runtime::objects`).
 
+mod deltas;
 mod desk;
 mod kinds;
+mod lent;
+mod single;
 
 use desk::WAIT_TURNS;
 pub use desk::{Asked, Desk, Ended, Key, WAIT_NS, What};
 pub use kinds::{ANSWER_MAX, CALL_MAX, CONTENT_MAX, KINDS_MAX, Kind, Methods, Words};
+pub use lent::Put;
+pub use single::{Getting, Held, Releasing, Single, SingleWriter};
 
 use crate::cx::RawCx;
 use crate::plain::{Plain, bytes_of, from_bytes};
@@ -90,6 +97,22 @@ pub trait SharedObject: Plain + Default {
 
     /// A call that changes nothing.
     fn read(&self, call: &Self::Call) -> Self::Answer;
+
+    /// How long an object lives without a call; `None`: until it is removed. It ends between that
+    /// time and twice that time behind its last call.
+    const IDLE: Option<Duration> = None;
+
+    /// How long calls of [`Shared::merge`] are collected before they go to the object, counted from
+    /// the first of them.
+    const MERGE_WITHIN: Duration = Duration::from_millis(10);
+
+    /// Makes a later call a part of an earlier one that has not gone: to apply the result is to
+    /// apply both. `false` if that cannot be, and nothing is changed: then the earlier one goes by
+    /// itself. Calls that are merged must commute with each other: several runtimes merge theirs,
+    /// and their order is none.
+    fn merge(_earlier: &mut Self::Call, _later: &Self::Call) -> bool {
+        false
+    }
 }
 
 /// Where an instance's handles find the desk: a changed configuration's handles get the worker's.
@@ -150,6 +173,26 @@ impl WorkerObjects {
 impl Objects<'_> {
     /// Opens a kind of objects under a name of its own within the function.
     pub fn open<T: SharedObject>(&mut self, name: &str) -> Result<Shared<T>, ConfigError> {
+        let kind = self.add(Kind::of::<T>(&self.function, name))?;
+        Ok(Shared {
+            door: self.all.door.clone(),
+            kind,
+            content: PhantomData,
+        })
+    }
+
+    /// Opens a kind of objects with one writer, as [`Objects::open`] does.
+    pub fn open_single<T: SingleWriter>(&mut self, name: &str) -> Result<Single<T>, ConfigError> {
+        let kind = self.add(Kind::of_single::<T>(&self.function, name))?;
+        Ok(Single {
+            door: self.all.door.clone(),
+            kind,
+            content: PhantomData,
+        })
+    }
+
+    fn add(&mut self, kind: Kind) -> Result<u16, ConfigError> {
+        let name = kind.name.clone();
         let kinds = &mut self.all.kinds;
         let is_there = |kind: &Kind| kind.function == self.function && kind.name == name;
         let problem = if kinds.iter().any(is_there) {
@@ -158,13 +201,9 @@ impl Objects<'_> {
             "is one more kind of shared objects than there may be (64); put several into one kind"
         } else {
             let number = kinds.len() as u16;
-            kinds.push(Kind::of::<T>(&self.function, name));
+            kinds.push(kind);
             self.all.desk().make_room();
-            return Ok(Shared {
-                door: self.all.door.clone(),
-                kind: number,
-                content: PhantomData,
-            });
+            return Ok(number);
         };
         let (what, remedy) = problem.split_once("; ").unwrap_or((problem, ""));
         let what = alloc::format!("`{name}` {what}");
@@ -194,7 +233,7 @@ impl<T: SharedObject> Shared<T> {
         cx: &'a mut Cx<F>,
         key: &[u8],
         call: &T::Call,
-    ) -> Asking<'a, T> {
+    ) -> Asking<'a, T::Answer> {
         self.ask(cx.raw_mut(), key, What::Update(Words::of(call)))
     }
 
@@ -206,6 +245,28 @@ impl<T: SharedObject> Shared<T> {
         asked.unwrap_or(Err(Ended::Full)).map(|_| ())
     }
 
+    /// Applies a call to the object of a key as a part of others: it is added to those of this
+    /// runtime that have not gone yet ([`SharedObject::merge`]), and they go as one call, within
+    /// [`SharedObject::MERGE_WITHIN`]. It costs a look-up here, and no message of its own, so it is
+    /// cheap enough for each packet. What has not gone is lost with a runtime that fails.
+    pub fn merge(&self, key: &[u8], call: &T::Call) -> Result<(), Ended> {
+        let within = u64::try_from(T::MERGE_WITHIN.as_nanos()).unwrap_or(u64::MAX);
+        let fold = |earlier: &mut Words| {
+            let Some(mut merged) = from_bytes::<T::Call>(earlier.bytes()) else {
+                return false;
+            };
+            let is_merged = T::merge(&mut merged, call);
+            if is_merged {
+                *earlier = Words::of(&merged);
+            }
+            is_merged
+        };
+        let asked = self
+            .door
+            .with(|desk| desk.merge((self.kind, key), Words::of(call), within, fold));
+        asked.unwrap_or(Err(Ended::Full))
+    }
+
     /// What the object of a key answers to a call that changes nothing: an absent one as the
     /// default. An answer that was asked for no longer ago than `stale` may be given again.
     #[must_use = "the answer comes with `.await`"]
@@ -215,7 +276,7 @@ impl<T: SharedObject> Shared<T> {
         key: &[u8],
         call: &T::Call,
         stale: Duration,
-    ) -> Asking<'a, T> {
+    ) -> Asking<'a, T::Answer> {
         let bound = u64::try_from(stale.as_nanos()).unwrap_or(u64::MAX);
         self.ask(cx.raw_mut(), key, What::Read(Words::of(call), bound))
     }
@@ -223,25 +284,16 @@ impl<T: SharedObject> Shared<T> {
     /// Ends the object of a key, if there is one.
     #[must_use = "the object has ended when `.await` is over"]
     pub fn remove<'a, F: NetworkFunction>(&'a self, cx: &'a mut Cx<F>, key: &[u8]) -> Removing<'a> {
-        Removing(self.waits(cx.raw_mut(), key, What::Remove))
+        Removing(Waits::ask(
+            &self.door,
+            cx.raw_mut(),
+            (self.kind, key),
+            What::Remove,
+        ))
     }
 
-    fn ask<'a>(&'a self, raw: &'a mut RawCx, key: &[u8], what: What) -> Asking<'a, T> {
-        Asking {
-            waits: self.waits(raw, key, what),
-            content: PhantomData,
-        }
-    }
-
-    fn waits<'a>(&'a self, raw: &'a mut RawCx, key: &[u8], what: What) -> Waits<'a> {
-        let asked = self.door.with(|desk| desk.ask(self.kind, key, what));
-        Waits {
-            door: &self.door,
-            token: asked.unwrap_or(Err(Ended::Full)),
-            until: raw.now.saturating_add(WAIT_NS),
-            since: self.door.with(Desk::turns).unwrap_or_default(),
-            raw,
-        }
+    fn ask<'a>(&'a self, raw: &'a mut RawCx, key: &[u8], what: What) -> Asking<'a, T::Answer> {
+        Asking::new(Waits::ask(&self.door, raw, (self.kind, key), what))
     }
 }
 
@@ -253,6 +305,18 @@ struct Waits<'a> {
     until: u64,
     /// The worker's turns when it was asked.
     since: u64,
+}
+
+impl<'a> Waits<'a> {
+    fn new(door: &'a Door, raw: &'a mut RawCx, token: Result<u64, Ended>) -> Self {
+        Waits {
+            door,
+            token,
+            until: raw.now.saturating_add(WAIT_NS),
+            since: door.with(Desk::turns).unwrap_or_default(),
+            raw,
+        }
+    }
 }
 
 impl Waits<'_> {
@@ -286,17 +350,24 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// The wait of [`Shared::update`] and [`Shared::read`].
-pub struct Asking<'a, T> {
+/// The wait for an answer of this type.
+pub struct Asking<'a, A> {
     waits: Waits<'a>,
-    content: PhantomData<fn(T)>,
+    answer: PhantomData<fn() -> A>,
 }
 
-impl<T: SharedObject> Future for Asking<'_, T> {
-    type Output = Result<T::Answer, Ended>;
+impl<'a, A> Asking<'a, A> {
+    fn new(waits: Waits<'a>) -> Self {
+        let answer = PhantomData;
+        Asking { waits, answer }
+    }
+}
+
+impl<A: Plain> Future for Asking<'_, A> {
+    type Output = Result<A, Ended>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let read = |words: Words| from_bytes::<T::Answer>(words.bytes()).ok_or(Ended::Unknown);
+        let read = |words: Words| from_bytes::<A>(words.bytes()).ok_or(Ended::Unknown);
         self.waits.poll().map(|answer| answer.and_then(read))
     }
 }

@@ -110,6 +110,10 @@ impl<B: Body> Objects<B> {
     pub(super) fn on_claim(&mut self, from: RuntimeId, view: u32, key: Key, rank: Rank) {
         let (is_now, max) = (view == self.stage.view, self.settings.keys_max);
         let is_mine = self.members.first(&key, self.settings.seed) == Some(self.me.runtime);
+        if view < self.stage.view {
+            // A failure view that another one followed.
+            return self.discard();
+        }
         let Some(recovery) = self.recovery.as_mut().filter(|_| is_now && is_mine) else {
             return self.refuse();
         };
@@ -135,6 +139,9 @@ impl<B: Body> Objects<B> {
     /// All claims of a runtime are here; after the last one's, this runtime serves its keys.
     pub(super) fn on_claims_done(&mut self, now: u64, from: RuntimeId, view: u32) {
         let (is_now, members) = (view == self.stage.view, self.members);
+        if view < self.stage.view {
+            return self.discard();
+        }
         let Some(recovery) = self.recovery.as_mut().filter(|_| is_now) else {
             return self.refuse();
         };

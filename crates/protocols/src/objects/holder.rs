@@ -8,6 +8,9 @@ use super::words::{Output, Phase};
 use super::{Bug, has};
 use crate::ownership::RuntimeId;
 
+/// The token of a change of which nothing is to be said.
+pub const UNANSWERED: u64 = u64::MAX;
+
 impl<B: Body> Objects<B> {
     /// The object is here now, from another holder, by birth or from a copy.
     pub(super) fn install(&mut self, key: Key, image: Image<B>, copies: Members) {
@@ -17,6 +20,7 @@ impl<B: Body> Objects<B> {
         if let Some(entry) = self.entry(key) {
             entry.copy = None;
             entry.object = Some(object);
+            self.touch(&key);
             self.retarget(key);
         }
     }
@@ -29,13 +33,20 @@ impl<B: Body> Objects<B> {
         };
         match &mut entry.object {
             Some(object) if (object.image.generation, object.image.lease) == (generation, lease) => {
+                let was_idle = object.leave == Some(Leave::Idle);
                 object.leave = Some(leave);
+                if object.references > 0 && !has(Bug::RecallsUnsaid) {
+                    self.outputs.push_back(Output::Recalled(key));
+                }
+                if was_idle && leave != Leave::End {
+                    self.ask_parked(key);
+                }
                 self.copy_out(key);
             }
             _ if entry.awaiting.is_any() && entry.parked.len() < max => {
                 entry.parked.push_back(match leave {
                     Leave::To(to, request) => Message::Recall(key, generation, lease, to, request),
-                    Leave::End => Message::Kill(key, generation, lease),
+                    Leave::End | Leave::Idle => Message::Kill(key, generation, lease),
                 });
             }
             _ => self.refuse(),
@@ -49,6 +60,18 @@ impl<B: Body> Objects<B> {
         match entry {
             Some(entry) if entry.object.as_ref().is_some_and(|object| object.leave.is_none()) => {
                 self.serve_here(request);
+            }
+            Some(entry)
+                if entry.parked.len() < max
+                    && entry
+                        .object
+                        .as_ref()
+                        .is_some_and(|object| object.leave == Some(Leave::Idle)) =>
+            {
+                match has(Bug::IdleServes) {
+                    true => self.serve_here(request),
+                    false => entry.parked.push_back(Message::Forward(request)),
+                }
             }
             Some(entry) if entry.awaiting.is_any() && entry.parked.len() < max => {
                 entry.parked.push_back(Message::Forward(request));
@@ -89,6 +112,7 @@ impl<B: Body> Objects<B> {
         object
             .replies
             .push_back((version, Reply::Result(caller.runtime, id, answer)));
+        self.touch(&key);
         self.copy_out(key);
     }
 
@@ -98,11 +122,26 @@ impl<B: Body> Objects<B> {
             return self.refuse();
         };
         object.references = object.references.saturating_sub(1);
-        if let Some(token) = changed {
-            object.image.version = object.image.version.wrapping_add(1);
+        match changed {
+            Some(token) => self.on_changed(key, token),
+            None => {
+                self.touch(&key);
+                self.copy_out(key);
+            }
+        }
+    }
+
+    /// The content was changed by a reference.
+    pub(super) fn on_changed(&mut self, key: Key, token: u64) {
+        let Some(object) = self.object_mut(&key) else {
+            return self.refuse();
+        };
+        object.image.version = object.image.version.wrapping_add(1);
+        if token != UNANSWERED {
             let version = object.image.version;
             object.replies.push_back((version, Reply::Written(token)));
         }
+        self.touch(&key);
         self.copy_out(key);
     }
 
@@ -241,7 +280,7 @@ impl<B: Body> Objects<B> {
         match object.leave {
             Some(Leave::To(to, request)) => self.ship(key, to, request),
             Some(Leave::End) if object.copies.is_empty() || has(Bug::GoneBeforeDropped) => self.end(key),
-            Some(Leave::End) | None => {}
+            Some(Leave::End | Leave::Idle) | None => {}
         }
     }
 
@@ -279,6 +318,7 @@ impl<B: Body> Objects<B> {
             relinquished: 0,
             op: Op::Gone(object.image.generation),
         });
+        self.ask_parked(key);
         self.tidy(&key);
     }
 

@@ -61,6 +61,8 @@ pub enum Op<B: Body> {
     Gone(Gen),
     /// By a holder that leaves: the object of this incarnation needs another holder.
     Offer(Gen),
+    /// By the holder of this lease: the object was not used for long, and is to end.
+    Expire(Gen, u64),
 }
 
 /// A message to the key owner, wherever that is.
@@ -171,4 +173,30 @@ pub enum Message<B: Body> {
     ClaimsDone(u32),
     /// To a copy holder: its copy is the object, with this lease; these runtimes have copies.
     Promote(u32, Key, Gen, u64, Members),
+}
+
+impl<B: Body> Message<B> {
+    /// The key that it is about; a view's own messages have none.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Message::Request(request) | Message::Forward(request) => Some(&request.key),
+            Message::Recall(key, ..)
+            | Message::Kill(key, ..)
+            | Message::Created(key, ..)
+            | Message::Object(key, ..)
+            | Message::Yours(key, ..)
+            | Message::Result(key, ..)
+            | Message::Absent(key, ..)
+            | Message::Removed(key, ..)
+            | Message::Retry(key, ..)
+            | Message::Grant(_, key, ..)
+            | Message::Copy(key, ..)
+            | Message::CopyAck(key, ..)
+            | Message::Drop(key, ..)
+            | Message::DropAck(key, ..)
+            | Message::Claim(_, key, ..)
+            | Message::Promote(_, key, ..) => Some(key),
+            Message::Swept(_) | Message::Flush(_) | Message::ClaimsDone(_) => None,
+        }
+    }
 }

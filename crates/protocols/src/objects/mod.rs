@@ -43,6 +43,10 @@
 //! until the flush is due, from the first one on; *merged* calls are added to one that is here. A
 //! read's answer is good for its bound from when the read was sent, by the reader's clock alone.
 //!
+//! *End by time.* A holder whose object was not used for its kind's time serves it no more, and asks
+//! the key owner for its end (`idle`). The owner ends it as for a removal, if that holder has the
+//! latest lease still. What comes for the object meanwhile waits, and finds none, or the next one.
+//!
 //! *Copies.* A holder sends each new version to the first runtimes of the key's order, one at a
 //! time to each, and answers what depends on a version once they all have it. A copy that no
 //! runtime needs is dropped once the wanted ones are there.
@@ -85,6 +89,7 @@ mod applied;
 mod conductor;
 mod failure;
 mod holder;
+mod idle;
 mod members;
 mod message;
 mod owner;
@@ -99,6 +104,7 @@ mod words;
 
 pub use applied::{Applied, Novelty, WINDOW};
 pub use conductor::{Conductor, Course, Told};
+pub use holder::UNANSWERED;
 pub use members::{KEY_MAX, Key, Members};
 pub use message::{Body, Caller, Gen, Image, Message, Op, Rank, Record, Request};
 pub use sharing::{Decision, Life, Report, Sharing};
@@ -114,10 +120,12 @@ pub const FORWARDS_MAX: u8 = 8;
 impl<B: Body> Objects<B> {
     /// Takes an input in; outputs are ready to be polled, in order.
     pub fn handle(&mut self, now: u64, input: Input<B>) {
+        self.now = now;
         match input {
             Input::Receive(from, message) => self.receive(now, from, message),
             Input::Acquire(key, token, birth) => self.acquire(now, key, token, birth),
             Input::Release(key, changed) => self.on_release(key, changed),
+            Input::Changed(key, token) => self.on_changed(key, token),
             Input::Call(key, call, token, how) => self.call(now, key, call, token, how),
             Input::Read(key, call, token, bound) => self.read(now, key, call, token, bound),
             Input::Remove(key, token) => self.remove(now, key, token),
@@ -127,6 +135,7 @@ impl<B: Body> Objects<B> {
                 if self.tick_at.take_if(|due| *due <= now).is_some() {
                     self.sweep(now);
                     self.send_due(now);
+                    self.look_for_idle(now);
                 }
             }
         }
@@ -258,6 +267,14 @@ enum Bug {
     NoResubmission,
     /// An object is gone while copies of it are left.
     GoneBeforeDropped,
+    /// A holder serves an object on, though it has asked for its end.
+    IdleServes,
+    /// A key owner ends an object for a holder that has it no more.
+    IdleUnchecked,
+    /// What came for an object that ends by time is forgotten with it.
+    IdleForgets,
+    /// A holder does not say that an object in use is to go.
+    RecallsUnsaid,
 }
 
 #[cfg(test)]

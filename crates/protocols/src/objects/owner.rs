@@ -78,7 +78,7 @@ impl<B: Body> Objects<B> {
     }
 
     fn send_on(&mut self, to: RuntimeId, mut request: Request<B>) {
-        let is_bound = matches!(request.op, Op::Gone(_) | Op::Offer(_));
+        let is_bound = matches!(request.op, Op::Gone(_) | Op::Offer(_) | Op::Expire(..));
         if request.forwards >= FORWARDS_MAX && !is_bound {
             return self.put_off(&request);
         }
@@ -133,13 +133,19 @@ impl<B: Body> Objects<B> {
         let Some(record) = self.record(&key).copied() else {
             return match request.op {
                 Op::Create => self.create(key, origin, id),
-                Op::Gone(_) | Op::Offer(_) => {}
+                Op::Gone(_) | Op::Offer(_) | Op::Expire(..) => {}
                 _ => self.send(origin, Message::Absent(key, id)),
             };
         };
         match request.op {
             Op::Gone(generation) => self.on_gone(key, record, generation),
             Op::Offer(generation) => self.adopt(key, record, generation, origin),
+            Op::Expire(generation, lease) => {
+                let is_it = (record.generation, record.lease, record.tail) == (generation, lease, origin);
+                if (is_it || has(Bug::IdleUnchecked)) && record.removing.is_none() {
+                    self.kill(key, record, (origin, 0));
+                }
+            }
             _ if record.removing.is_some() && !has(Bug::ServesRemoving) => self.queue_up(request),
             Op::Create | Op::GetWrite if record.tail == origin => {
                 self.send(origin, Message::Yours(key, id));
@@ -152,17 +158,20 @@ impl<B: Body> Objects<B> {
                 request.forwards = request.forwards.saturating_add(1);
                 self.send(record.tail, Message::Forward(request));
             }
-            Op::Remove => {
-                self.send(record.tail, Message::Kill(key, record.generation, record.lease));
-                self.keep_record(
-                    key,
-                    Record {
-                        removing: Some((origin, id)),
-                        ..record
-                    },
-                );
-            }
+            Op::Remove => self.kill(key, record, (origin, id)),
         }
+    }
+
+    /// The latest holder is told to end the object; `removing` is told when it has.
+    fn kill(&mut self, key: Key, record: Record, removing: (RuntimeId, u64)) {
+        self.send(record.tail, Message::Kill(key, record.generation, record.lease));
+        self.keep_record(
+            key,
+            Record {
+                removing: Some(removing),
+                ..record
+            },
+        );
     }
 
     fn create(&mut self, key: Key, origin: RuntimeId, id: u64) {
@@ -246,7 +255,9 @@ impl<B: Body> Objects<B> {
         };
         entry.record = None;
         let queue = core::mem::take(&mut entry.queue);
-        self.send(origin, Message::Removed(key, id));
+        if id != 0 {
+            self.send(origin, Message::Removed(key, id));
+        }
         self.local.extend(queue.into_iter().map(Message::Request));
         self.tidy(&key);
     }

@@ -2,6 +2,7 @@
 //! cluster.
 
 use super::applied::{Applied, WINDOW};
+use super::idle::Idle;
 use super::members::{Key, Members};
 use super::message::{Body, Caller, Gen, Image, Message, Op, Rank, Record, Request};
 use super::words::{Output, Settings, Stage, Stats};
@@ -41,6 +42,11 @@ pub struct Objects<B: Body> {
     pub(super) cache: BTreeMap<Key, Cached<B>>,
     pub(super) next_id: u64,
     pub(super) next_gen: u64,
+    /// By kind: how long an object may be without use, 0 for ever; and how objects are looked at
+    /// for that.
+    pub(super) idle: Idle,
+    /// The time of the input.
+    pub(super) now: u64,
     /// When the next step of a sweep, of a flush or of a repetition is due.
     pub(super) tick_at: Option<u64>,
     /// Messages of this runtime to itself.
@@ -105,6 +111,9 @@ pub(super) enum Leave {
     To(RuntimeId, u64),
     /// For good.
     End,
+    /// The key owner is asked to end it, since it was not used for long. Until it answers, nothing
+    /// is served here.
+    Idle,
 }
 
 /// The object, at its holder.
@@ -126,6 +135,8 @@ pub(super) struct Object<B: Body> {
     pub(super) dropping: Members,
     /// What waits until its version is copied.
     pub(super) replies: VecDeque<(u64, Reply<B>)>,
+    /// When it was used last, where it ends by time.
+    pub(super) used_at: u64,
 }
 
 /// A runtime that is to have a copy.
@@ -222,6 +233,7 @@ impl<B: Body> Object<B> {
             draining: Members::NONE,
             dropping: Members::NONE,
             replies: VecDeque::new(),
+            used_at: 0,
         }
     }
 
@@ -262,6 +274,8 @@ impl<B: Body> Objects<B> {
             cache: BTreeMap::new(),
             next_id: 1,
             next_gen: 0,
+            idle: Idle::default(),
+            now: 0,
             tick_at: None,
             local: VecDeque::new(),
             outputs: VecDeque::new(),
@@ -305,6 +319,14 @@ impl<B: Body> Objects<B> {
     /// each has a bound in the settings.
     pub fn counts(&self) -> (usize, usize, usize) {
         (self.entries.len(), self.pending.len(), self.cache.len())
+    }
+
+    /// By key, the object's content and the copy's, where there is one.
+    pub fn contents(&self) -> impl Iterator<Item = (&Key, Option<&B>, Option<&B>)> {
+        self.entries.iter().map(|(key, entry)| {
+            let object = entry.object.as_ref().map(|object| &object.image.body);
+            (key, object, entry.copy.as_ref().map(|copy| &copy.body))
+        })
     }
 
     /// The record of a key that this runtime is the owner of.

@@ -25,7 +25,8 @@
 //!   incarnation  view 4, count 8, owner 2
 //!   caller       runtime 2, incarnation 8
 //!   bytes        length 4, so many bytes: a content, a call or an answer, which the driver reads
-//!   operation    1 create, 2 get, 3 read: bytes, 4 call: bytes, 5 remove, 6 gone: incarnation, 7 offer: incarnation
+//!   operation    1 create, 2 get, 3 read: bytes, 4 call: bytes, 5 remove, 6 gone: incarnation, 7 offer: incarnation,
+//!                8 expire: incarnation, lease 8
 //!   image        incarnation, lease 8, version 8, bytes, callers 1: each a caller, a watermark 8, numbers 1, 8 each
 //!   record       incarnation, lease 8, tail 2, whether it is being removed 1, then runtime 2, number 8
 //! ```
@@ -305,6 +306,11 @@ impl Writer<'_> {
                 self.byte(7);
                 self.generation(*generation);
             }
+            Op::Expire(generation, lease) => {
+                self.byte(8);
+                self.generation(*generation);
+                self.long(*lease);
+            }
         }
     }
 }
@@ -463,6 +469,7 @@ impl<'a> Reader<'a> {
                 5 => Op::Remove,
                 6 => Op::Gone(self.generation()?),
                 7 => Op::Offer(self.generation()?),
+                8 => Op::Expire(self.generation()?, self.long()?),
                 _ => return None,
             },
         })

@@ -145,6 +145,9 @@ pub enum Input<B: Body> {
     /// A reference is given back; with a token if the content was changed: [`Output::Written`]
     /// follows.
     Release(Key, Option<u64>),
+    /// The content was changed by a reference that stays; [`Output::Written`] follows for
+    /// each token but [`super::UNANSWERED`].
+    Changed(Key, u64),
     /// A method that changes the object.
     Call(Key, B::Call, u64, How),
     /// A method that changes nothing; an answer that was asked for so many nanoseconds ago, at
@@ -168,6 +171,8 @@ pub enum Output<B: Body> {
     Send(RuntimeId, Message<B>),
     /// The object is here, and stays until the reference is given back.
     Granted(Key, u64),
+    /// The object is to go, and does so when the last reference is given back.
+    Recalled(Key),
     /// The change survives a failure, as far as there are to be copies.
     Written(Key, u64),
     /// A call or a read is answered; a call without an answer was applied, and its answer is lost.

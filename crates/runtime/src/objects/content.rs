@@ -26,6 +26,22 @@ impl Content {
             bytes: (kind.methods.birth)(),
         }
     }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Other bytes of the same kind.
+    pub fn set(&mut self, bytes: &[u8]) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 impl PartialEq for Content {

@@ -27,36 +27,47 @@
 //! ([`protocols::objects::Sharing`]), each with the lives that it means: a message goes to such a
 //! life, or to none.
 //!
-//! Invariants: each token is answered once; what one runtime is sent arrives in that order; a message
-//! is at most [`MESSAGE_MAX`] bytes, and what waits is bounded by [`FLIGHTS_MAX`].
+//! Invariants: each token is answered once; what one runtime is sent arrives in that order; a
+//! message is at most [`MESSAGE_MAX`] bytes, and what waits is bounded by [`FLIGHTS_MAX`].
 //!
 //! Not here: which runtime has an object (the machine), what a call does (`nf::objects`), packets
 //! that wait (`runner::waiting`).
 
 mod content;
+mod counts;
+mod loans;
 
 use crate::outbox::Outbox;
 use crate::parts::presence::Sessions;
 use crate::record::Record;
+use crate::stats::ObjectStats;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use content::{Answer, Call, Content, Kinds};
-use hashbrown::HashMap;
-use nf::objects::{Asked, Desk, Ended, What, Words, WorkerObjects};
+use counts::Counts;
+use hashbrown::{HashMap, HashSet};
+use loans::Loan;
+use nf::objects::{Asked, Desk, Ended, Kind, What, Words, WorkerObjects};
 use protocols::membership::Incarnation;
 use protocols::objects::wire;
-use protocols::objects::{self as protocol, Body, Caller, How, Input, Key, Objects, Output, Stage, WINDOW};
+use protocols::objects::{
+    self as protocol, Body, Caller, How, Input, Key, Objects, Output, Phase, Stage, WINDOW,
+};
 pub use protocols::objects::{Conductor, Decision, Life, Members, Report, Told};
 use protocols::ownership::RuntimeId;
 
 /// Calls that are not answered.
 const FLIGHTS_MAX: usize = 4096;
+/// Those of the machine: a runtime that leaves begins all that is on the desk.
+const REQUESTS_MAX: usize = 4 * FLIGHTS_MAX;
 /// The longest message: a content, and the calls of 64 runtimes that are in it.
 const MESSAGE_MAX: usize = 16 * 1024;
 /// The longest piece of a message, in a frame of records.
 const PIECE_MAX: usize = 1000;
 /// Records that wait for buffers to one runtime, above which no further call is begun.
 const PENDING_MAX: usize = 64;
+/// Merged calls whose key's last ones are not answered are looked at again after so long.
+const MERGED_AGAIN_NS: u64 = 1_000_000;
 /// How many runtimes besides the holder have a copy of each object.
 const COPIES: usize = 1;
 
@@ -82,6 +93,8 @@ struct Flight {
     key: Key,
     words: Words,
     doing: Doing,
+    /// Several calls that were merged.
+    is_merged: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +103,37 @@ enum Doing {
     Creating(How),
     Reading,
     Removing,
+    /// An object with one writer is wanted.
+    Getting,
+    /// One that was changed is copied.
+    Writing,
+}
+
+impl Flight {
+    fn of(token: u64, key: Key, doing: Doing) -> Self {
+        Flight {
+            token,
+            key,
+            words: Words::default(),
+            doing,
+            is_merged: false,
+        }
+    }
+}
+
+/// Calls by number.
+#[derive(Default)]
+struct Flights {
+    all: HashMap<u64, Flight>,
+    last: u64,
+}
+
+impl Flights {
+    fn begin(&mut self, flight: Flight) -> u64 {
+        self.last = self.last.wrapping_add(1);
+        self.all.insert(self.last, flight);
+        self.last
+    }
 }
 
 /// Calls of this runtime to one object.
@@ -111,42 +155,58 @@ pub(crate) struct SharedObjects {
     newest: Option<Decision>,
     /// Whether this runtime wants to be in no view.
     leaves: bool,
+    /// What it is told of a view without it, until its calls are over.
+    departing: Option<Told>,
+    /// Keys of which merged calls are on their way.
+    merging: HashSet<Key>,
+    /// Objects with one writer that calls here want or have.
+    loans: HashMap<Key, Loan>,
     /// By runtime, the message that comes, as far as it has.
     incoming: Vec<Vec<u8>>,
     /// To write messages in.
     buffer: Vec<u8>,
-    flights: HashMap<u64, Flight>,
-    next_flight: u64,
+    flights: Flights,
+    /// Reads that are not to be stale, behind calls of their key that were merged.
+    behind_merged: Vec<u64>,
     queues: HashMap<Key, Queue>,
     reached: Option<Stage>,
     /// For the desk.
     answers: Vec<(u64, Result<Words, Ended>)>,
-    calls: u64,
-    failed: u64,
+    counts: Counts,
     refused: u64,
+}
+
+/// By kind, how long objects live without use.
+fn idle_of(kinds: &[Kind]) -> Vec<u64> {
+    kinds.iter().map(|kind| kind.idle_ns).collect()
 }
 
 impl SharedObjects {
     /// For functions with these kinds, at one life of a runtime, in a view with these members.
     pub fn new(opened: &WorkerObjects, me: Caller, seed: u64, (view, members): (u32, Members)) -> Self {
-        let settings = protocol::Settings::default_with(seed, COPIES);
+        let settings = protocol::Settings {
+            requests_max: REQUESTS_MAX,
+            ..protocol::Settings::default_with(seed, COPIES)
+        };
         SharedObjects {
             me,
             settings,
             newest: None,
             leaves: false,
-            machine: Objects::new(me, view, members, settings),
+            departing: None,
+            merging: HashSet::new(),
+            loans: HashMap::new(),
+            machine: Objects::new(me, view, members, settings).with_idle(idle_of(opened.kinds())),
             kinds: opened.kinds().into(),
             is_in: members.has(me.runtime),
             incoming: Vec::new(),
             buffer: Vec::new(),
-            flights: HashMap::new(),
-            next_flight: 1,
+            flights: Flights::default(),
+            behind_merged: Vec::new(),
             queues: HashMap::new(),
             reached: None,
             answers: Vec::new(),
-            calls: 0,
-            failed: 0,
+            counts: Counts::new(opened.kinds().len()),
             refused: 0,
         }
     }
@@ -156,12 +216,22 @@ impl SharedObjects {
         let (keys, ..) = self.machine.counts();
         let stats = self.machine.stats();
         Figures {
-            calls: self.calls,
-            failed: self.failed,
+            calls: self.counts.calls(),
+            failed: self.counts.failed(),
             keys,
-            unanswered: self.flights.len(),
+            unanswered: self.flights.all.len(),
             refused: self.refused + stats.refused + stats.discarded,
         }
+    }
+
+    /// Goes on with what an earlier life here has counted.
+    pub fn count_on(&mut self, before: &SharedObjects) {
+        self.counts = before.counts.clone();
+    }
+
+    /// What is counted by kind; a look at all objects that are here.
+    pub fn stats(&self, desk: &Desk) -> Vec<ObjectStats> {
+        self.counts.stats(&self.kinds, &self.machine, desk)
     }
 
     /// The newest stage that this runtime has reached since it was told of one.
@@ -170,19 +240,60 @@ impl SharedObjects {
     }
 
     /// When there is something to do by the time alone.
-    pub fn next_at(&self) -> Option<u64> {
-        self.machine.next_timeout()
+    pub fn next_at(&self, desk: &Desk) -> Option<u64> {
+        let of_machine = self.machine.next_timeout();
+        let of_desk = desk.next_due().filter(|_| self.is_in);
+        of_machine.into_iter().chain(of_desk).min()
     }
 
     /// Is told of views; what follows is done by the next [`SharedObjects::go_on`].
-    pub fn hear(&mut self, now: u64, me: RuntimeId, told: &Told) {
+    pub fn hear(&mut self, now: u64, told: &Told, desk: &Desk) {
         let (Told::Stage(_, members) | Told::Failed(_, members, _)) = told;
-        self.is_in |= members.has(me);
-        self.machine.handle(now, (*told).into());
+        let is_member = members.has(self.me.runtime);
+        match told {
+            Told::Stage(stage, _) if stage.phase == Phase::Prepared && !is_member && self.is_in => {
+                self.depart(now, *told, desk);
+            }
+            _ => {
+                if is_member {
+                    (self.is_in, self.departing) = (true, None);
+                    desk.open(true);
+                }
+                self.machine.handle(now, (*told).into());
+            }
+        }
+    }
+
+    /// A view without this runtime: it takes no calls any more, and those that were made end before
+    /// the machine hears of it, which begins nothing then.
+    fn depart(&mut self, now: u64, told: Told, desk: &Desk) {
+        if self.departing.replace(told).is_some() {
+            return;
+        }
+        desk.open(false);
+        while let Some(asked) = desk.next() {
+            self.begin(now, asked, desk);
+        }
+        self.close_deltas(now, true, desk);
+    }
+
+    /// Merged calls that are due go to their objects, one of a key at a time; all do where this
+    /// runtime leaves.
+    fn close_deltas(&mut self, now: u64, is_all: bool, desk: &Desk) {
+        let later = now.saturating_add(MERGED_AGAIN_NS);
+        desk.close(now, is_all, later, |kind, key, call, calls| {
+            let is_free = self.flights.all.len() < FLIGHTS_MAX
+                && Key::new(kind, key).is_some_and(|key| !self.merging.contains(&key));
+            if is_all || is_free {
+                let what = What::Merged(call.clone(), calls);
+                self.begin_call(now, 0, kind, key, what);
+            }
+            is_all || is_free
+        });
     }
 
     /// Hears a decision of the coordinator; one that is not behind the newest changes nothing.
-    pub fn hear_decision(&mut self, now: u64, decision: &Decision) {
+    pub fn hear_decision(&mut self, now: u64, decision: &Decision, desk: &Desk) {
         let newest = self.newest.as_ref();
         if newest.is_some_and(|newest| newest.order() >= decision.order()) {
             return;
@@ -193,9 +304,10 @@ impl SharedObjects {
         }
         if !self.is_in {
             let (view, members) = decision.course.before();
-            self.machine = Objects::new(self.me, view, members, self.settings);
+            let idle = idle_of(&self.kinds);
+            self.machine = Objects::new(self.me, view, members, self.settings).with_idle(idle);
         }
-        self.hear(now, self.me.runtime, &decision.course.told());
+        self.hear(now, &decision.course.told(), desk);
     }
 
     fn life(&self) -> Life {
@@ -271,26 +383,34 @@ impl SharedObjects {
     /// desk; says how much was done, and whether there are answers.
     #[cold]
     pub fn go_on(&mut self, now: u64, desk: &Desk, out: &mut Outbox, sessions: &Sessions) -> (usize, bool) {
-        desk.turn();
+        desk.turn(now);
         let mut work = 0;
         if self.machine.next_timeout().is_some_and(|due| due <= now) {
             self.machine.handle(now, Input::Tick);
             work += 1;
         }
+        work += self.take_back(now, desk);
         let is_congested = |out: &Outbox| out.records_pending() >= PENDING_MAX;
         while self.is_in
-            && self.flights.len() < FLIGHTS_MAX
+            && self.flights.all.len() < FLIGHTS_MAX
             && !is_congested(out)
             && let Some(asked) = desk.next()
         {
-            self.begin(now, asked);
+            self.begin(now, asked, desk);
             work += 1;
+        }
+        if self.is_in && !is_congested(out) {
+            self.close_deltas(now, false, desk);
         }
         while let Some(output) = self.machine.poll() {
-            self.carry_out(now, output, out, sessions);
+            self.carry_out(now, output, desk, out, sessions);
             work += 1;
         }
-        let has_answers = !self.answers.is_empty();
+        if let Some(told) = self.departing.take_if(|_| self.flights.all.is_empty()) {
+            self.machine.handle(now, told.into());
+            work += 1;
+        }
+        let has_answers = !self.answers.is_empty() || desk.has_told();
         for (token, answer) in self.answers.drain(..) {
             desk.answer(token, answer);
         }
@@ -299,45 +419,61 @@ impl SharedObjects {
 
     /// Another life of this runtime begins: which calls were applied is not known.
     pub fn give_up(self, desk: &Desk) {
-        for flight in self.flights.into_values() {
+        desk.forget_lent();
+        for flight in self.flights.all.into_values() {
             desk.answer(flight.token, Err(Ended::Late));
         }
     }
 
-    fn begin(&mut self, now: u64, asked: Asked) {
+    fn begin(&mut self, now: u64, asked: Asked, desk: &Desk) {
         let Asked {
             token,
             kind,
             key,
             what,
         } = asked;
-        self.calls += 1;
-        let Some(key) = Key::new(kind, &key) else {
-            return self.answer(token, Err(Ended::KeyTooLong));
+        match (&what, Key::new(kind, &key)) {
+            (What::Get, Some(key)) => {
+                let number = self.flights.begin(Flight::of(token, key, Doing::Getting));
+                self.want(now, key, number, desk);
+            }
+            _ => self.begin_call(now, token, kind, &key, what),
+        }
+    }
+
+    fn begin_call(&mut self, now: u64, token: u64, kind: u16, key: &[u8], what: What) {
+        self.counts.call(kind, &what);
+        let is_merged = matches!(what, What::Merged(..));
+        let Some(key) = Key::new(kind, key) else {
+            return self.answer(kind, token, Err(Ended::KeyTooLong));
         };
-        let number = self.next_flight;
-        self.next_flight = number.wrapping_add(1);
         let (doing, words, bound) = match what {
             What::Update(words) => (Doing::Calling(How::Waits), words, 0),
             What::Send(words) => (Doing::Calling(How::Untethered), words, 0),
+            What::Merged(words, _) => (Doing::Calling(How::Waits), words, 0),
             What::Read(words, bound) => (Doing::Reading, words, bound),
-            What::Remove => (Doing::Removing, Words::default(), 0),
+            What::Remove | What::Get => (Doing::Removing, Words::default(), 0),
         };
-        let input = match doing {
-            Doing::Reading => Some(Input::Read(key, Call(words.clone()), number, bound)),
-            Doing::Removing => Some(Input::Remove(key, number)),
-            _ => None,
-        };
-        let flight = Flight {
+        if is_merged {
+            self.merging.insert(key);
+        }
+        let number = self.flights.begin(Flight {
             token,
             key,
-            words,
+            words: words.clone(),
             doing,
-        };
-        self.flights.insert(number, flight);
-        match input {
-            Some(input) => self.machine.handle(now, input),
-            None => self.line_up(now, key, number),
+            is_merged,
+        });
+        match doing {
+            // What was merged may have to make its object first.
+            Doing::Reading if bound == 0 && self.merging.contains(&key) => {
+                self.behind_merged.push(number);
+            }
+            Doing::Reading => self
+                .machine
+                .handle(now, Input::Read(key, Call(words), number, bound)),
+            Doing::Removing => self.machine.handle(now, Input::Remove(key, number)),
+            _ => self.line_up(now, key, number),
         }
     }
 
@@ -352,7 +488,7 @@ impl SharedObjects {
     }
 
     fn call(&mut self, now: u64, number: u64) {
-        let Some(flight) = self.flights.get(&number) else {
+        let Some(flight) = self.flights.all.get(&number) else {
             return;
         };
         if let Doing::Calling(how) = flight.doing {
@@ -361,24 +497,33 @@ impl SharedObjects {
         }
     }
 
-    fn carry_out(&mut self, now: u64, output: Output<Content>, out: &mut Outbox, sessions: &Sessions) {
+    fn carry_out(
+        &mut self,
+        now: u64,
+        output: Output<Content>,
+        desk: &Desk,
+        out: &mut Outbox,
+        sessions: &Sessions,
+    ) {
         match output {
             Output::Send(to, message) => {
                 self.buffer.clear();
                 wire::write(&message, &mut self.buffer);
+                self.counts.sent(self.me, &message, self.buffer.len());
                 self.send(to.0, out, sessions);
             }
+            Output::Granted(key, number) if self.is_getting(number) => self.lend(key, number, desk),
             Output::Granted(key, number) => {
                 self.machine.handle(now, Input::Release(key, None));
-                if let Some(flight) = self.flights.get_mut(&number)
+                if let Some(flight) = self.flights.all.get_mut(&number)
                     && let Doing::Creating(how) = flight.doing
                 {
                     flight.doing = Doing::Calling(how);
                     self.call(now, number);
                 }
             }
-            // No reference is given back with a change.
-            Output::Written(..) => {}
+            Output::Recalled(key) => self.recall(&key, desk),
+            Output::Written(_, number) => self.end(now, number, Ok(Words::default())),
             Output::Answered(number, answer) => {
                 let answer = answer.map(|Answer(words)| words).ok_or(Ended::Unknown);
                 self.end(now, number, answer);
@@ -390,7 +535,7 @@ impl SharedObjects {
 
     /// A call ended without an answer: for now, or for good.
     fn on_ended(&mut self, now: u64, number: u64, ended: protocol::Ended) {
-        let Some(flight) = self.flights.get_mut(&number) else {
+        let Some(flight) = self.flights.all.get_mut(&number) else {
             return;
         };
         let answer = match (ended, flight.doing) {
@@ -409,15 +554,47 @@ impl SharedObjects {
             (protocol::Ended::Leaving, _) => Err(Ended::Leaving),
             _ => Err(Ended::Full),
         };
+        let getting = self
+            .flights
+            .all
+            .get(&number)
+            .filter(|flight| flight.doing == Doing::Getting);
+        let wanted = getting.map(|flight| flight.key);
         self.end(now, number, answer);
+        if let Some(key) = wanted {
+            self.refuse_loan(now, key);
+        }
+    }
+
+    /// What was merged has gone: the reads behind it follow.
+    fn read_behind(&mut self, now: u64, key: Key) {
+        for number in core::mem::take(&mut self.behind_merged) {
+            match self.flights.all.get(&number) {
+                Some(flight) if flight.key == key => {
+                    let call = Call(flight.words.clone());
+                    self.machine.handle(now, Input::Read(key, call, number, 0));
+                }
+                Some(_) => self.behind_merged.push(number),
+                None => {}
+            }
+        }
+    }
+
+    fn is_getting(&self, number: u64) -> bool {
+        let flight = self.flights.all.get(&number);
+        flight.is_some_and(|flight| flight.doing == Doing::Getting)
     }
 
     /// A call is over: the next of its object is made.
     fn end(&mut self, now: u64, number: u64, answer: Result<Words, Ended>) {
-        let Some(flight) = self.flights.remove(&number) else {
+        let Some(flight) = self.flights.all.remove(&number) else {
             return;
         };
-        self.answer(flight.token, answer);
+        if flight.is_merged {
+            self.merging.remove(&flight.key);
+            self.read_behind(now, flight.key);
+        }
+        self.answer(flight.key.kind(), flight.token, answer);
         if !matches!(flight.doing, Doing::Calling(_) | Doing::Creating(_)) {
             return;
         }
@@ -435,15 +612,17 @@ impl SharedObjects {
         }
     }
 
-    fn answer(&mut self, token: u64, answer: Result<Words, Ended>) {
-        self.failed += u64::from(answer.is_err());
+    fn answer(&mut self, kind: u16, token: u64, answer: Result<Words, Ended>) {
+        if answer.is_err() {
+            self.counts.fail(kind);
+        }
         if token != 0 {
             self.answers.push((token, answer));
         }
     }
 
-    /// Sends what is in the buffer. To a runtime that is not there, or another life of it, nothing is
-    /// sent: a view without it follows.
+    /// Sends what is in the buffer. To a runtime that is not there, or another life of it, nothing
+    /// is sent: a view without it follows.
     fn send(&mut self, to: u16, out: &mut Outbox, sessions: &Sessions) {
         let is_meant = |decision: &Decision| {
             let life = sessions.life(to);

@@ -1,10 +1,16 @@
-//! Objects that functions share: what runtimes count together is exact, through moves, runtimes that
-//! come and go, and one that fails.
+//! Objects that functions share: what runtimes count together is exact, through moves, runtimes
+//! that come and go, and one that fails.
+
+mod merged;
+mod random;
+mod single;
 
 use super::failing::Process;
 use super::*;
 use crate::mobility::{Order, Selector};
-use nf::objects::{Ended, Objects, Shared, SharedObject};
+use crate::stats::ObjectStats;
+use core::time::Duration;
+use nf::objects::{Ended, Objects, Shared, SharedObject, Single, SingleWriter};
 use nf::variables::Variables;
 use nf::{Cx, FlowState, Packet, Plain, Verdict, WorkerInfo, network_function};
 use protocols::membership::Incarnation;
@@ -44,12 +50,78 @@ impl SharedObject for Total {
     fn read(&self, _: &u64) -> u64 {
         self.packets
     }
+    fn merge(earlier: &mut u64, later: &u64) -> bool {
+        *earlier += later;
+        true
+    }
+}
+
+impl SingleWriter for Total {
+    type Call = u64;
+    type Answer = u64;
+    fn read(&self, _: &u64) -> u64 {
+        assert_eq!(self.filling, [7; 300]);
+        self.packets
+    }
+}
+
+/// Ends when it was not called for long.
+#[derive(Plain, Default, Clone, Copy, Debug)]
+#[repr(C)]
+struct Brief {
+    packets: u64,
+}
+
+impl SharedObject for Brief {
+    type Call = u64;
+    type Answer = u64;
+    const IDLE: Option<Duration> = Some(Duration::from_millis(10));
+    fn apply(&mut self, by: &u64) -> u64 {
+        self.packets += by;
+        self.packets
+    }
+    fn read(&self, _: &u64) -> u64 {
+        self.packets
+    }
 }
 
 /// Lets so many packets through to each host outside, and says how many by a payload of one byte:
-/// `r` reads that without a change, `s` sends a change, `x` removes the object.
+/// `r` reads that without a change, `s` sends a change, `m` merges it with others, `x` removes the
+/// object. `g`, `f`, `q` and `y` count with one writer: `g` waits until its change is copied, `f`
+/// does not, `q` reads, `y` removes. `i` counts with an object that ends by time.
 struct Limit {
     hosts: Shared<Total>,
+    totals: Single<Total>,
+    brief: Shared<Brief>,
+}
+
+impl Limit {
+    /// What is done with objects of one writer.
+    async fn single(&self, what: u8, key: &[u8], cx: &mut Cx<Self>) -> Verdict {
+        let counted = match what {
+            b'q' => {
+                let count = self.totals.read(cx, key, &0, Duration::ZERO).await;
+                cx.count_by("read", count.unwrap_or(u64::MAX));
+                Ok(())
+            }
+            b'y' => self.totals.remove(cx, key).await,
+            _ => match self.totals.get(cx, key).await {
+                Ok(mut held) => {
+                    assert_eq!(held.filling, [7; 300]);
+                    held.packets += 1;
+                    match what {
+                        b'g' => held.release(cx).await,
+                        _ => Ok(()),
+                    }
+                }
+                Err(ended) => Err(ended),
+            },
+        };
+        match counted {
+            Ok(()) => Verdict::Forward,
+            Err(_) => cx.drop("late"),
+        }
+    }
 }
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -75,6 +147,8 @@ impl NetworkFunction for Limit {
     ) -> Result<Self, ConfigError> {
         Ok(Limit {
             hosts: objects.open("hosts")?,
+            totals: objects.open_single("totals")?,
+            brief: objects.open("brief")?,
         })
     }
 
@@ -91,6 +165,18 @@ impl NetworkFunction for Limit {
             Some(b's') => {
                 assert_eq!(self.hosts.send(&key, &1), Ok(()));
                 return Verdict::Forward;
+            }
+            Some(what @ (b'g' | b'f' | b'q' | b'y')) => return self.single(*what, &key, cx).await,
+            Some(b'i') => {
+                let count = self.brief.update(cx, &key, &1).await.unwrap_or(u64::MAX);
+                cx.count_by("read", count);
+                return Verdict::Forward;
+            }
+            Some(b'm') => {
+                return match self.hosts.merge(&key, &1) {
+                    Ok(()) => Verdict::Forward,
+                    Err(_) => cx.drop("late"),
+                };
             }
             Some(b'x') => {
                 assert_eq!(self.hosts.remove(cx, &key).await, Ok(()));
@@ -138,6 +224,13 @@ impl World {
         for _ in 0..20 {
             self.process.now += 100_000;
             self.process.settle();
+        }
+    }
+
+    /// So much time passes that all that was merged has gone.
+    fn pass_merged(&mut self) {
+        for _ in 0..8 {
+            self.pass();
         }
     }
 
@@ -203,6 +296,24 @@ impl World {
             .sum()
     }
 
+    /// What each runtime has counted of a kind.
+    fn kind(&self, name: &str) -> Vec<ObjectStats> {
+        let runtimes = self.process.runtimes.iter().flatten();
+        let all = runtimes.flat_map(|runtime| runtime.stats().objects);
+        all.filter(|of| of.kind == name).collect()
+    }
+
+    fn kinds(&self) -> Vec<ObjectStats> {
+        self.kind("hosts")
+    }
+
+    /// What one more packet with this payload counts as read.
+    fn count(&mut self, what: &[u8], port: u16, host: u8) -> u64 {
+        let before = self.counted("read");
+        self.feed([udp(9, port, host, 53, false, what)]);
+        self.counted("read") - before
+    }
+
     /// What one more packet reads.
     fn read(&mut self, port: u16) -> u64 {
         let before = self.counted("read");
@@ -251,6 +362,17 @@ fn a_count_is_exact_over_all_runtimes() {
             .max(),
         Some((0, 0))
     );
+    let kinds: Vec<_> = world.kinds();
+    let sum = |of: fn(&ObjectStats) -> u64| kinds.iter().map(of).sum::<u64>();
+    // One object, 190 updates and a read; two of three runtimes asked for each over a message.
+    assert_eq!(
+        (kinds.len(), sum(|of| of.objects), sum(|of| of.copies)),
+        (3, 1, 1)
+    );
+    assert_eq!(sum(|of| of.bytes), 2 * size_of::<Total>() as u64);
+    assert_eq!((sum(|of| of.calls[0]), sum(|of| of.calls[4])), (190, 1));
+    assert!(sum(|of| of.remote) > 100 && sum(|of| of.copied) > 1);
+    assert_eq!((sum(|of| of.failed), sum(|of| of.moves)), (0, 0));
     world.process.assert_conserved("exact");
     world.process.assert_all_is_home("exact");
 }
@@ -354,6 +476,8 @@ fn a_runtime_that_leaves_takes_no_object_with_it() {
         world.conduct();
         let left = world.process.runtimes[usize::from(leaving)].as_ref().unwrap();
         assert_eq!(left.objects().unwrap().keys, 0);
+        let moves: u64 = world.kinds().iter().map(|of| of.moves).sum();
+        assert!(moves <= u64::from(leaving) + 1, "{moves} moves of one object");
         // It comes back as another life, and its flows' calls wait for that.
         world.begin(leaving, u64::from(leaving) + 2);
         world.process.feed(0, packets(1000..1010));
@@ -374,8 +498,8 @@ fn a_runtime_ends_while_calls_wait() {
     drop(world);
 }
 
-/// Decisions of a coordinator bring runtimes in, one after another, and a message goes to the life that
-/// its sender's newest decision means, or to none.
+/// Decisions of a coordinator bring runtimes in, one after another, and a message goes to the life
+/// that its sender's newest decision means, or to none.
 #[test]
 fn decisions_bring_runtimes_in_and_say_which_lives_are_meant() {
     let mut world = World::new(2, Members::NONE);
@@ -465,134 +589,5 @@ fn without_shared_objects_there_is_no_part() {
     for runtime in process.runtimes.iter_mut().flatten() {
         runtime.share_objects(1, set(0..2), 1);
         assert_eq!((runtime.object_kinds().len(), runtime.objects()), (0, None));
-    }
-}
-
-/// Numbers by a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
-/// Calls, moves of flows, runtimes that leave and join, and in every other run one that fails: all
-/// in the midst of each other.
-fn random_run(seed: u64) {
-    const RUNTIMES: u64 = 4;
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let mut world = World::new(RUNTIMES as usize, set(0..RUNTIMES as u16));
-    let (mut fed, mut life, mut may_fail) = ([0_u64; 3], 2, seed % 2 == 1);
-    let mut failed: Option<u16> = None;
-    for _ in 0..400 {
-        let (members, is_settled) = (world.conductor.view().1, world.conductor.is_settled());
-        let runtime = random.below(RUNTIMES) as u16;
-        match random.below(60) {
-            0..20 => {
-                let host = random.below(3);
-                if fed[host as usize] < LIMIT {
-                    fed[host as usize] += 1;
-                    let packet = udp(1, 1000 + random.below(40) as u16, host as u8, 53, false, b"u");
-                    world.process.switches[random.below(2) as usize]
-                        .port_mut(0)
-                        .input
-                        .push_back(packet);
-                }
-            }
-            20..23 => {
-                let to = random.below(RUNTIMES) as u16;
-                if let Some(from) = world.process.runtimes[usize::from(runtime)]
-                    .as_mut()
-                    .filter(|_| to != runtime)
-                {
-                    let (selector, to) = (Selector::All, vec![to]);
-                    let _ = from.order(Order { selector, to });
-                }
-            }
-            23 if is_settled && failed.is_none() && members == set(0..RUNTIMES as u16) => {
-                assert!(world.conductor.change(members.without(RuntimeId(runtime))));
-            }
-            24 if is_settled && failed.is_none() && !members.has(RuntimeId(runtime)) => {
-                // It comes back when no call of its flows is left in its former life.
-                world.pass();
-                world.begin(runtime, life);
-                life += 1;
-            }
-            25 if may_fail && members.has(RuntimeId(runtime)) => {
-                (may_fail, failed) = (false, Some(runtime));
-                world.process.fail(runtime.into());
-                while !world.process.is_forgotten(runtime.into()) {
-                    world.process.now += 1000;
-                    for worker in 0..2 + RUNTIMES as usize {
-                        world.process.step(worker);
-                    }
-                }
-                world.conductor.fail(set([runtime]));
-            }
-            26 if is_settled && failed.is_some() => {
-                let number = failed.take().unwrap_or_default();
-                world.process.follow(number.into());
-                world.begin(number, life);
-                life += 1;
-            }
-            27..30 => world.tell(),
-            _ => {
-                world.process.now += 1000 + 40_000 * random.below(2);
-                world.process.step(random.below(2 + RUNTIMES) as usize);
-            }
-        }
-    }
-    world.conduct();
-    for number in 0..RUNTIMES as u16 {
-        if !world.conductor.view().1.has(RuntimeId(number)) {
-            if failed.take_if(|failed| *failed == number).is_some() {
-                world.process.follow(number.into());
-            }
-            world.begin(number, life);
-            life += 1;
-            world.conduct();
-        }
-    }
-    world.pass();
-    let has_failed = seed % 2 == 1 && !may_fail;
-    for host in 0..3 {
-        let (sent, fed) = (world.sent_to(host), fed[usize::from(host)]);
-        let before = world.counted("read");
-        world.feed([udp(9, 9, host, 53, false, b"r")]);
-        let count = world.counted("read") - before;
-        assert!(
-            sent <= count && count <= fed,
-            "seed {seed}: {sent} left, {count} counted, {fed} came"
-        );
-        let refused = world.dropped("late");
-        assert!(
-            has_failed || (count + refused >= fed),
-            "seed {seed}: {count} of {fed} counted, {refused} late"
-        );
-    }
-    let unanswered = |runtime: &Runtime<_>| runtime.objects().map(|figures| figures.unanswered);
-    assert!(
-        world
-            .process
-            .runtimes
-            .iter()
-            .flatten()
-            .all(|runtime| unanswered(runtime) == Some(0)),
-        "seed {seed}"
-    );
-    world.process.assert_all_is_home("random");
-}
-
-#[test]
-fn random_runs_lose_no_acknowledged_update() {
-    let seeds = std::env::var("OBJECTS_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok());
-    for seed in 0..seeds.unwrap_or(60) {
-        random_run(seed);
     }
 }

@@ -30,7 +30,7 @@
 
 use super::Runtime;
 use crate::env::{Burst, Port, give_or_keep};
-use crate::stats::{DropReason, Named, RuntimeStats, add_to};
+use crate::stats::{DropReason, Named, ObjectStats, RuntimeStats, add_to};
 use alloc::string::String;
 use alloc::vec::Vec;
 use wire::packet::{Kind, flag};
@@ -81,6 +81,7 @@ impl<P: Port> Runtime<P> {
                 protected_by: None,
                 leaving: false,
                 tables: Vec::new(),
+                objects: stats.objects.into_iter().map(ObjectStats::in_the_end).collect(),
                 ..stats
             },
         };

@@ -391,7 +391,7 @@ impl<P: Port> Runtime<P> {
             .chain(self.core.runner.next_timer())
             .chain(self.core.ledger.next_at())
             .chain(self.core.look_at_store_at(self.moves.waits_for_store()))
-            .chain(self.objects.as_ref().and_then(|objects| objects.next_at()))
+            .chain(self.objects_next_at())
             .min()
     }
 
@@ -522,6 +522,8 @@ impl<P: Port> Runtime<P> {
             groups_resting: self.core.flows.groups().resting().len() as u64,
             groups_evicted: self.core.groups_evicted,
             waiting: self.core.runner.waiting() as u64,
+            objects: self.object_stats(),
+            object_messages_refused: self.objects().map_or(0, |figures| figures.refused),
             events_lost: self.core.runner.events_lost(),
             stalls: self.stalls,
             generation: self.core.runner.generation().0,

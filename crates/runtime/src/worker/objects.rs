@@ -7,8 +7,11 @@ use super::Runtime;
 use crate::env::Port;
 use crate::objects::{Figures, SharedObjects};
 use crate::parts::Core;
+use crate::stats::ObjectStats;
 use alloc::boxed::Box;
-use nf::objects::Kind;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use nf::objects::{Desk, Kind};
 use protocols::objects::{Caller, Decision, Members, Report, Stage, Told};
 use protocols::ownership::RuntimeId;
 
@@ -32,9 +35,13 @@ impl<P: Port> Runtime<P> {
         // The same at all workers of a cluster.
         let [seed, ..] = self.core.settings.seed.0;
         let opened = &self.core.runner.stages().objects;
-        let objects = SharedObjects::new(opened, me, seed, (view, members));
+        let desk = opened.desk();
+        desk.open(true);
+        let mut objects = SharedObjects::new(opened, me, seed, (view, members));
+        if let Some(before) = &self.objects {
+            objects.count_on(before);
+        }
         if let Some(before) = self.objects.replace(Box::new(objects)) {
-            let desk = opened.desk();
             before.give_up(&desk);
             self.core.runner.hasten_answered(&desk);
         }
@@ -51,17 +58,33 @@ impl<P: Port> Runtime<P> {
 
     /// Is told of a view of the runtimes that share objects.
     pub fn hear_of_objects(&mut self, told: &Told) {
-        let me = self.id();
+        let desk = self.desk();
         if let Some(objects) = &mut self.objects {
-            objects.hear(self.core.now, me, told);
+            objects.hear(self.core.now, told, &desk);
         }
     }
 
     /// Is told of a decision of the coordinator.
     pub fn hear_of_decision(&mut self, decision: &Decision) {
+        let desk = self.desk();
         if let Some(objects) = &mut self.objects {
-            objects.hear_decision(self.core.now, decision);
+            objects.hear_decision(self.core.now, decision, &desk);
         }
+    }
+
+    /// What is counted of shared objects, by kind.
+    pub(super) fn object_stats(&self) -> Vec<ObjectStats> {
+        let objects = self.objects.as_ref();
+        objects.map_or_else(Vec::new, |objects| objects.stats(&self.desk()))
+    }
+
+    fn desk(&self) -> Arc<Desk> {
+        self.core.runner.stages().objects.desk()
+    }
+
+    /// When there is something to do for shared objects by the time alone.
+    pub(super) fn objects_next_at(&self) -> Option<u64> {
+        self.objects.as_ref()?.next_at(&self.desk())
     }
 
     /// What the coordinator is told of shared objects here, where functions have any.
@@ -106,10 +129,10 @@ impl<P: Port> Runtime<P> {
     #[cold]
     #[inline(never)]
     pub(super) fn share(&mut self) -> usize {
+        let desk = self.desk();
         let Some(objects) = &mut self.objects else {
             return 0;
         };
-        let desk = self.core.runner.stages().objects.desk();
         let Core {
             now, out, sessions, ..
         } = &mut self.core;

@@ -141,8 +141,10 @@ const CALM: Bounds = Bounds {
     plan: &[],
     after: &[],
     fails: None,
+    fails_again: None,
     is_zombie: false,
     is_quick: false,
+    is_lent: false,
     is_hasty: false,
     is_written: false,
 };
@@ -218,6 +220,107 @@ fn calls_are_applied_once_and_their_order_is_free() {
             ],
             is_quick: true,
             ..CALM
+        },
+    );
+}
+
+/// A reference is kept for as long as no other runtime wants the object.
+const LENT: Bounds = Bounds {
+    scripts: [
+        &[Do::Write(0)],
+        &[Do::Write(0), Do::Get(0)],
+        &[Do::Write(0), Do::Remove(0)],
+    ],
+    is_lent: true,
+    ..CALM
+};
+
+#[test]
+fn a_reference_that_is_kept_goes_when_another_wants_the_object() {
+    hold("three writers and a removal, lent", LENT);
+    hold(
+        "two writers while one leaves, lent",
+        Bounds {
+            keys: &[(0, 0)],
+            scripts: [&[], &[Do::Write(0)], &[Do::Write(0)]],
+            is_quick: false,
+            is_lent: true,
+            ..LEAVE
+        },
+    );
+}
+
+/// A holder asks for the end of its object, while others call it or want it.
+const IDLE: Bounds = Bounds {
+    scripts: [
+        &[Do::Call(0)],
+        &[Do::Write(0), Do::Expire(0)],
+        &[Do::Call(0), Do::Write(0)],
+    ],
+    is_quick: true,
+    ..CALM
+};
+
+#[test]
+fn an_object_ends_by_time_with_nothing_that_was_acknowledged_since() {
+    hold("calls and a writer", IDLE);
+    hold(
+        "a copy, the holder again, a reader",
+        Bounds {
+            copies: 1,
+            scripts: [
+                &[Do::Read(0)],
+                &[Do::Write(0), Do::Expire(0), Do::Get(0)],
+                &[Do::Write(0)],
+            ],
+            ..IDLE
+        },
+    );
+    hold(
+        "while it is removed",
+        Bounds {
+            scripts: [&[Do::Remove(0)], &[Do::Write(0), Do::Expire(0)], &[Do::Call(0)]],
+            ..IDLE
+        },
+    );
+    hold(
+        "while its holder leaves",
+        Bounds {
+            keys: &[(0, 0)],
+            scripts: [&[], &[], &[Do::Write(0), Do::Expire(0)]],
+            ..LEAVE
+        },
+    );
+    hold(
+        "while a caller fails",
+        Bounds {
+            scripts: [&[], &[Do::Call(0)], &[Do::Write(0), Do::Expire(0)]],
+            ..FAILS
+        },
+    );
+}
+
+#[test]
+fn every_rule_of_an_end_by_time_that_is_broken_is_noticed() {
+    find(&[
+        (Bug::IdleServes, IDLE, "updates are lost"),
+        (Bug::IdleUnchecked, IDLE, "updates are lost"),
+        (Bug::IdleForgets, IDLE, "end cannot be reached"),
+        (Bug::RecallsUnsaid, LENT, "end cannot be reached"),
+    ]);
+}
+
+#[test]
+fn an_answer_that_may_be_stale_is_one_that_was_given() {
+    hold(
+        "a reader of stale answers",
+        Bounds {
+            scripts: [
+                &[Do::Stale(0), Do::Stale(0), Do::Read(0), Do::Stale(0)],
+                &[Do::Write(0), Do::Call(0)],
+                &[],
+            ],
+            ..COPIED
         },
     );
 }
@@ -361,6 +464,21 @@ fn a_runtime_fails_at_any_step() {
     );
 }
 
+/// Two of three fail, the second one while the first failure is heard of, or later. Each update was at all three.
+#[test]
+fn a_second_runtime_fails_at_any_step() {
+    hold(
+        "a holder and a key owner fail",
+        Bounds {
+            copies: 2,
+            fails: Some(1),
+            fails_again: Some(0),
+            scripts: [&[], &[Do::Write(0)], &[Do::Get(0)]],
+            ..FAILS
+        },
+    );
+}
+
 #[test]
 fn a_runtime_is_suspected_wrongly() {
     hold(
@@ -388,6 +506,23 @@ fn larger_bounds_hold() {
             Bounds {
                 copies: 2,
                 scripts: [&[], &[Do::Write(0)], &[Do::Write(0), Do::Call(0)]],
+                ..FAILS
+            },
+        ),
+        (
+            "an end by time while its holder leaves",
+            Bounds {
+                keys: &[(0, 0)],
+                scripts: [&[], &[Do::Call(0)], &[Do::Write(0), Do::Expire(0)]],
+                ..LEAVE
+            },
+        ),
+        (
+            "two failures, two writers",
+            Bounds {
+                copies: 2,
+                fails_again: Some(2),
+                scripts: [&[Do::Get(0)], &[Do::Write(0)], &[Do::Write(0)]],
                 ..FAILS
             },
         ),

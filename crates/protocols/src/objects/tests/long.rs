@@ -54,7 +54,10 @@ fn plan(
     plan
 }
 
-fn bounds(random: &mut Random) -> Bounds {
+/// Seeds from here on have more operations, and two failures.
+const WIDE: u64 = 1_000_000;
+
+fn bounds(random: &mut Random, is_wide: bool) -> Bounds {
     let mut members = [0b111, 0b011, 0b110][random.below(3)];
     let first = members;
     let count = random.below(4);
@@ -96,13 +99,16 @@ fn bounds(random: &mut Random) -> Bounds {
         (0..count)
             .map(|_| {
                 let key = random.below(keys);
-                match random.below(8) {
+                match random.below(if is_wide { 11 } else { 8 }) {
                     0 | 1 => Do::Write(key),
                     2 => Do::Get(key),
                     3 => Do::Read(key),
                     4 => Do::Call(key),
                     5 => Do::Untethered(key),
                     6 => Do::Merge(key),
+                    8 => Do::Expire(key),
+                    9 => Do::Stale(key),
+                    10 => Do::Call(key),
                     _ if has_removes => Do::Remove(key),
                     _ => Do::Write(key),
                 }
@@ -110,7 +116,7 @@ fn bounds(random: &mut Random) -> Bounds {
             .collect()
     };
     let scripts = core::array::from_fn(|r| leak(script(random, keys.len(), r)));
-    Bounds {
+    let mut bounds = Bounds {
         members: first,
         keys: leak(keys),
         copies: 1 + random.below(2),
@@ -118,17 +124,33 @@ fn bounds(random: &mut Random) -> Bounds {
         plan: leak(changes),
         after: leak(after),
         fails,
+        fails_again: None,
         is_zombie: random.is_in(3),
         is_quick: random.is_in(2),
+        is_lent: false,
         is_hasty: random.is_in(2),
         is_written: true,
+    };
+    if is_wide && random.is_in(3) {
+        fail_twice(random, &mut bounds);
     }
+    bounds
+}
+
+/// Two fail, in a view that does not change otherwise: each update was at all three.
+fn fail_twice(random: &mut Random, bounds: &mut Bounds) {
+    let first = random.below(RUNTIMES);
+    let second = (first + 1 + random.below(RUNTIMES - 1)) % RUNTIMES;
+    let keys = bounds.keys.iter().map(|(a, _)| (*a, *a)).collect();
+    (bounds.fails, bounds.fails_again) = (Some(first), Some(second));
+    (bounds.members, bounds.copies, bounds.keys) = (0b111, 2, leak(keys));
+    (bounds.plan, bounds.after) = (&[], &[]);
 }
 
 fn run(seed: u64) -> Result<usize, String> {
     const STEPS_MAX: usize = 20_000;
     let mut random = Random(seed);
-    let bounds = bounds(&mut random);
+    let bounds = bounds(&mut random, seed >= WIDE);
     let mut world = World::new(&bounds);
     let mut story = vec![];
     // From time to time one channel is slow.
@@ -191,6 +213,9 @@ fn random_runs_hold() {
     let ends = range.as_ref().and_then(|range| range.split_once(".."));
     let number = |text: &str| text.parse().expect("OBJECTS_SEEDS is two numbers: from..to");
     runs(ends.map_or(0..600, |(from, to)| number(from)..number(to)));
+    if ends.is_none() {
+        runs(WIDE..WIDE + 600);
+    }
 }
 
 #[test]

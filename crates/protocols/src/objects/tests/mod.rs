@@ -1,9 +1,11 @@
 //! The machines' own tests; `explore` goes through every state of `world`, `long` through random
 //! runs of larger ones.
 
+mod asks;
 mod conductor;
 mod explore;
 mod long;
+mod namer;
 mod sharing;
 mod steps;
 mod words;

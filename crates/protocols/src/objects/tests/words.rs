@@ -89,6 +89,7 @@ fn one_of_each() -> Vec<Message<Bits>> {
         Op::Remove,
         Op::Gone(generation),
         Op::Offer(generation),
+        Op::Expire(generation, 7),
     ];
     let requests = ops.into_iter().map(|op| Request {
         key,
