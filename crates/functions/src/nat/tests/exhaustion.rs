@@ -206,5 +206,8 @@ fn an_operator_clears_flows() {
     clear(&mut rig, &["clear", "all"]).unwrap();
     rig.recall();
     rig.assert_empty();
-    assert_eq!(rig.nats[0].rows("pool")[0][..2], nf::row![32u32, 32u32]);
+    assert_eq!(
+        rig.nats[0].rows("pool", usize::MAX)[0][..2],
+        nf::row![32u32, 32u32]
+    );
 }
