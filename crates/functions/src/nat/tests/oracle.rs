@@ -63,7 +63,7 @@ fn config() -> impl Strategy<Value = Config> {
         Just(MappingBehavior::EndpointIndependent),
         Just(MappingBehavior::AddressAndPortDependent)
     ];
-    (filtering, mapping, any::<bool>(), any::<bool>(), 1u8..4).prop_map(
+    (filtering, mapping, any::<bool>(), any::<bool>(), 1u32..4).prop_map(
         |(filtering, mapping, ports, parity, blocks)| {
             Config {
                 filtering,
