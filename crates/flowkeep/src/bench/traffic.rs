@@ -101,7 +101,16 @@ const KEPT: usize = 64;
 
 /// A worker's pool, and traffic in buffers of that pool: what the worker drops is given back where it is from.
 pub fn shared() -> (Pool, Traffic) {
-    let count = BUFFERS + KEPT;
+    shared_of(KEPT)
+}
+
+/// The same for a worker that holds packets back: it does so while half of its buffers are free.
+pub fn shared_with_room() -> (Pool, Traffic) {
+    shared_of(3 * BUFFERS)
+}
+
+fn shared_of(kept: usize) -> (Pool, Traffic) {
+    let count = BUFFERS + kept;
     let mut pool = Pool::new(Region::heap(Pool::region_length(count, 128)), count, 128, 0);
     let idle = (0..BUFFERS).filter_map(|_| pool.take()).collect();
     let traffic = Traffic {

@@ -20,7 +20,7 @@ mod places;
 
 use super::gateway;
 use super::report::{Case, Parameters};
-use super::traffic::{BenchPort, Popularity, Segment, Traffic, shared};
+use super::traffic::{BenchPort, Popularity, Segment, Traffic, shared, shared_with_room};
 use super::{Memory, Options, parameters};
 use adapters::clock::{CycleRate, cycles, monotonic_ns};
 use functions::counter::{By, Config, Counter};
@@ -132,7 +132,10 @@ impl Subject {
             storing: keeps_flows.then_some(storing),
             ..Settings::alone(flows)
         };
-        let (pool, traffic) = shared();
+        let (pool, traffic) = match commits && keeps_flows {
+            true => shared_with_room(),
+            false => shared(),
+        };
         let runtime = Runtime::new(settings, plan, vec![BenchPort::default()], pool, |length| {
             memory.region(length)
         });
