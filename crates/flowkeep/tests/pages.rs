@@ -10,7 +10,7 @@ use flowkeep::health::figures::BackendStatus;
 use functions::firewall::Firewall;
 use functions::load_balancer::LoadBalancer;
 use nf::{Adds, Event, NetworkFunction, Table};
-use runtime::stats::{FunctionCost, Named, PoolStats, RuntimeStats, SwitchStats};
+use runtime::stats::{FunctionCost, Named, ObjectStats, PoolStats, RuntimeStats, SwitchStats};
 use runtime::worker::asked::TableRows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -69,6 +69,7 @@ fn of_everything() -> Snapshot {
                 .flatten()
                 .map(row_of)
                 .collect(),
+            objects: vec![ObjectStats::default()],
             ..RuntimeStats::default()
         }],
         ports: vec![PortStats::default()],
@@ -170,6 +171,7 @@ fn every_metric_in_the_sources_is_on_the_page() {
         include_str!("../src/metrics/pools.rs"),
         include_str!("../src/health/figures.rs"),
         include_str!("../src/store/figures.rs"),
+        include_str!("../src/report/objects.rs"),
     ];
     let mut found = 0;
     for source in sources {
