@@ -541,7 +541,13 @@ impl<'s> World<'s> {
                 }
                 is_there
             };
-            let found = announced::check(&name, &said, |key| runtime.has_key(key), is_elsewhere);
+            let found = announced::check(
+                self.script,
+                &name,
+                &said,
+                |key| runtime.has_key(key),
+                is_elsewhere,
+            );
             self.fail(found);
         }
     }
