@@ -70,7 +70,7 @@ fn config() -> impl Strategy<Value = Config> {
                 mapping,
                 preserve_ports: ports,
                 preserve_parity: parity,
-                blocks_per_host: blocks.into(),
+                blocks_per_host: blocks,
                 block_size: 64,
                 // Seven blocks on each of two addresses: hosts run out, and so does the pool.
                 ports: (1024, 1024 + 7 * 64 - 1),
