@@ -138,6 +138,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     links(&mut text, snapshot);
     crate::health::figures::metrics(&mut text, &snapshot.backends);
     crate::store::figures::metrics(&mut text, &snapshot.stores, &snapshot.variables);
+    crate::report::objects::metrics(&mut text, snapshot);
     text.0.push_str("# EOF\n");
     text.0
 }

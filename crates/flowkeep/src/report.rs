@@ -5,6 +5,7 @@
 
 mod copies;
 mod flows;
+pub(crate) mod objects;
 mod values;
 mod variables;
 mod whole;
@@ -19,6 +20,7 @@ use crate::store::figures::{StoreStatus, VariablesStatus};
 pub use copies::Recovery;
 pub(crate) use flows::cut_table;
 pub use flows::{Flow, FlowCopy, FlowList};
+pub use objects::ObjectsStatus;
 use protocols::channel::DropReason;
 use runtime::stats::Named;
 use schemars::JsonSchema;
@@ -217,6 +219,9 @@ pub struct Status {
     /// Each function's variables in them, on each runtime.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<VariablesStatus>,
+    /// Each kind of functions' shared objects, on each runtime.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectsStatus>,
     /// Each server that this process checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendStatus>,
@@ -434,6 +439,7 @@ impl From<&Snapshot> for Status {
             links: snapshot.links.iter().map(LinkStatus::from).collect(),
             stores: snapshot.stores.clone(),
             variables: snapshot.variables.clone(),
+            objects: objects::of(snapshot),
             backends: snapshot.backends.clone(),
             trial: snapshot.trial.clone(),
             went_back: snapshot.went_back.clone(),
@@ -601,6 +607,9 @@ impl fmt::Display for Status {
             write!(f, "\n{table}")?;
         }
         if let Some(table) = variables::table(&self.variables) {
+            write!(f, "\n{table}")?;
+        }
+        if let Some(table) = objects::table(&self.objects) {
             write!(f, "\n{table}")?;
         }
         self.write_backends(f)?;

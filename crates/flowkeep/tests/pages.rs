@@ -6,7 +6,7 @@
 use flowkeep::cluster::{LinkStats, PortStats, Snapshot};
 use flowkeep::config::layout::WorkerId;
 use flowkeep::health::figures::BackendStatus;
-use runtime::stats::{Named, PoolStats, RuntimeStats, SwitchStats};
+use runtime::stats::{Named, ObjectStats, PoolStats, RuntimeStats, SwitchStats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -44,6 +44,7 @@ fn of_everything() -> Snapshot {
                 lasts_seconds: Some(1.0),
                 ..PoolStats::default()
             }],
+            objects: vec![ObjectStats::default()],
             ..RuntimeStats::default()
         }],
         ports: vec![PortStats::default()],
@@ -140,6 +141,7 @@ fn every_metric_in_the_sources_is_on_the_page() {
         include_str!("../src/metrics/pools.rs"),
         include_str!("../src/health/figures.rs"),
         include_str!("../src/store/figures.rs"),
+        include_str!("../src/report/objects.rs"),
     ];
     let mut found = 0;
     for source in sources {

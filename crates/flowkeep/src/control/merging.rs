@@ -106,6 +106,7 @@ fn add(whole: &mut Status, more: Status) {
     whole.links.extend(more.links);
     whole.stores.extend(more.stores);
     whole.variables.extend(more.variables);
+    whole.objects.extend(more.objects);
     for (name, count) in more.counters {
         *whole.counters.entry(name).or_default() += count;
     }

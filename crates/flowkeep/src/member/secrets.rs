@@ -192,7 +192,13 @@ fn kinds_of(name: &str, function: &Function) -> Option<String> {
         .instantiate(&worker, &mut variables, &mut objects.of(name));
     let kinds = objects.kinds().iter();
     let kinds: String = kinds
-        .map(|kind| format!("{:?} {:?} {:x?}; ", kind.function, kind.name, kind.layouts))
+        .map(|kind| {
+            let single = if kind.is_single { " single" } else { "" };
+            format!(
+                "{:?} {:?} {:x?}{single}; ",
+                kind.function, kind.name, kind.layouts
+            )
+        })
         .collect();
     (!kinds.is_empty()).then_some(kinds)
 }
