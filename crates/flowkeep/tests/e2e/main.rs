@@ -20,6 +20,7 @@
 //! | `moving` | nDPI's flow tables, while all flows move |
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
+//! | `objects` | the function's own counters, which are no objects |
 //! | `reload` | the rules before and behind a change; the sums |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
@@ -40,6 +41,7 @@ mod frames;
 mod host_limits;
 mod moving;
 mod nat;
+mod objects;
 mod reload;
 mod staff;
 mod tagged;
