@@ -21,6 +21,7 @@
 //! | `egress` | which ports a configuration says packets leave by |
 //! | `host_limits` | plain sums of what each host has opened |
 //! | `scaling` | which endpoint each host had before |
+//! | `objects` | the function's own counters, which are no objects |
 //! | `reload` | the rules before and behind a change; the sums |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
@@ -41,6 +42,7 @@ mod frames;
 mod host_limits;
 mod moving;
 mod nat;
+mod objects;
 mod reload;
 mod scaling;
 mod staff;
