@@ -23,9 +23,9 @@ use nf::{Side, WorkerInfo};
 use runtime::chain::{ChainRule, Match, Plan};
 use runtime::env::{Burst, Port, PortCounters, dispose};
 use runtime::message::Message;
+use runtime::mobility::{Order, Selector};
 use runtime::stage::{Configured, Factory};
 use runtime::switch::{self, Policy, SideRule, Switch};
-use runtime::worker::migrate::{Order, Selector};
 use runtime::{Runtime, Settings};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -211,6 +211,7 @@ fn settings(switch: u8, switches: u8, routes_max: u32) -> switch::Settings {
         fragments_max: 16,
         packet_clock: false,
         lead_max: u64::MAX,
+        recovery_max: 0,
         patient: false,
         egress: [Some(0), Some(0)],
         now: 0,
@@ -241,6 +242,7 @@ fn plan(input: u8) -> Plan {
         name: "all".to_owned(),
         matching: Match::default(),
         functions: vec![factory.name().to_owned()],
+        replication: None,
     };
     Plan::new(vec![rule], vec![factory]).expect("a plan")
 }
