@@ -58,7 +58,6 @@ fn scatter(rank: u32, flows: u32) -> u32 {
 }
 
 /// A port that hands over what was put into it, and keeps what comes out.
-#[derive(Default)]
 pub struct BenchPort {
     /// To be received next.
     pub ready: Burst,
@@ -66,12 +65,35 @@ pub struct BenchPort {
     pub spent: Vec<PacketBox>,
     /// Buffers of packets that the worker has dropped: they went to its pool, and the port takes them from there.
     pub home: Vec<PacketBox>,
+    /// So many buffers stay in that pool.
+    kept: usize,
+}
+
+impl Default for BenchPort {
+    fn default() -> Self {
+        BenchPort {
+            ready: Burst::new(),
+            spent: Vec::new(),
+            home: Vec::new(),
+            kept: KEPT,
+        }
+    }
+}
+
+impl BenchPort {
+    /// For a worker of [`shared_with_room`].
+    pub fn with_room() -> Self {
+        BenchPort {
+            kept: ROOM,
+            ..BenchPort::default()
+        }
+    }
 }
 
 impl Port for BenchPort {
     #[inline]
     fn receive(&mut self, _: u64, pool: &mut Pool, burst: &mut Burst) {
-        while pool.free() > KEPT {
+        while pool.free() > self.kept {
             self.home.extend(pool.take());
         }
         burst.extend(self.ready.drain(..));
@@ -98,6 +120,8 @@ pub struct Traffic {
 const BUFFERS: usize = 256;
 /// Buffers of a worker's pool that are for its own packets.
 const KEPT: usize = 64;
+/// The same of a worker that holds packets back.
+const ROOM: usize = 3 * BUFFERS;
 
 /// A worker's pool, and traffic in buffers of that pool: what the worker drops is given back where it is from.
 pub fn shared() -> (Pool, Traffic) {
@@ -106,7 +130,7 @@ pub fn shared() -> (Pool, Traffic) {
 
 /// The same for a worker that holds packets back: it does so while half of its buffers are free.
 pub fn shared_with_room() -> (Pool, Traffic) {
-    shared_of(3 * BUFFERS)
+    shared_of(ROOM)
 }
 
 fn shared_of(kept: usize) -> (Pool, Traffic) {

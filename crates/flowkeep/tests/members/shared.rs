@@ -165,6 +165,21 @@ fn shares_through_all(name: &str, has_hosts: bool) {
         .for_each(|name| site.wait_until_runs(name));
     site.wait_for_limits("with two nodes");
     assert!(flows(&left.status()) > 0 && flows(&right.status()) > 0);
+    // Each asks for objects of the other, and keeps copies of them.
+    for node in [&left, &right] {
+        let status = node.status();
+        let [hosts] = &status.objects[..] else {
+            panic!("one kind at one runtime: {:?}", status.objects);
+        };
+        assert_eq!(
+            (hosts.function.as_str(), hosts.kind.as_str()),
+            ("scan_limit", "hosts")
+        );
+        assert!(hosts.calls["update"] > 0 && hosts.remote > 0, "{hosts:?}");
+        assert!(hosts.objects > 0 && hosts.copies > 0, "{hosts:?}");
+        assert!(hosts.copied > 0 && hosts.sent_bytes > 0, "{hosts:?}");
+        assert_eq!(hosts.bytes, 168 * (hosts.objects + hosts.copies));
+    }
     // One joins under traffic, and gets flows whose hosts have reached all they may.
     let third = site.start("node", "third");
     site.wait_until_runs("third");

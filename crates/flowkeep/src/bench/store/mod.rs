@@ -132,13 +132,11 @@ impl Subject {
             storing: keeps_flows.then_some(storing),
             ..Settings::alone(flows)
         };
-        let (pool, traffic) = match commits && keeps_flows {
-            true => shared_with_room(),
-            false => shared(),
+        let ((pool, traffic), port) = match commits && keeps_flows {
+            true => (shared_with_room(), BenchPort::with_room()),
+            false => (shared(), BenchPort::default()),
         };
-        let runtime = Runtime::new(settings, plan, vec![BenchPort::default()], pool, |length| {
-            memory.region(length)
-        });
+        let runtime = Runtime::new(settings, plan, vec![port], pool, |length| memory.region(length));
         let mut subject = Subject {
             name: name.to_owned(),
             runtime: runtime.expect("good settings"),
@@ -152,6 +150,8 @@ impl Subject {
             bytes: Vec::new(),
         };
         let all: Vec<u32> = (0..flows).collect();
+        // It begins: no group may before that is done.
+        subject.runtime.step(monotonic_ns());
         if !is_sync {
             let began = Instant::now();
             subject.open(&all);
