@@ -151,8 +151,20 @@ fn what_is_printed_holds_to_its_schema() {
     while flows()["flows"].as_array().unwrap().len() < 3 {
         assert!(began.elapsed() < PATIENCE);
     }
-    let one = flows()["flows"][0].clone();
-    let key = ["protocol", "source", "destination"].map(|field| one[field].as_str().unwrap().to_owned());
+    // A flow may end between two commands: another one, then.
+    let key = loop {
+        let one = flows()["flows"][0].clone();
+        let key = ["protocol", "source", "destination"].map(|field| one[field].as_str().map(str::to_owned));
+        if let [Some(protocol), Some(source), Some(destination)] = key
+            && running
+                .ask(&["flow", "show", &protocol, &source, &destination])
+                .status
+                .success()
+        {
+            break [protocol, source, destination];
+        }
+        assert!(began.elapsed() < PATIENCE, "no flow is shown");
+    };
     let key = [key[0].as_str(), &key[1], &key[2]];
     let with = |words: &[&'static str], more: &[&str]| -> Vec<u8> {
         let words: Vec<&str> = words.iter().copied().chain(more.iter().copied()).collect();
