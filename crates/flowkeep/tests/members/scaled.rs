@@ -18,8 +18,9 @@ struct Scaling {
 
 impl Scaling {
     fn start(site: &Site, words: &[&str]) -> Self {
+        // Of a test that fails no node is left for long.
         let launch = format!(
-            "exec {} node {} --member $FLOWKEEP_MEMBER --runtimes 1 --join $FLOWKEEP_JOIN --token $FLOWKEEP_TOKEN --socket {} 2>/dev/null",
+            "exec timeout --signal=KILL 300 {} node {} --member $FLOWKEEP_MEMBER --runtimes 1 --join $FLOWKEEP_JOIN --token $FLOWKEEP_TOKEN --socket {} 2>/dev/null",
             env!("CARGO_BIN_EXE_flowkeep"),
             site.config.display(),
             site.folder.0.join("auto.sock").display(),
