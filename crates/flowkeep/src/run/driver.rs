@@ -228,10 +228,13 @@ impl Driver {
     /// A round took so long: so many of its workers had something to do, and share that time.
     #[inline]
     fn account(&mut self, busy: u64, took: u64) {
-        if let Some(each) = took.checked_div(busy) {
-            let worked = self.seats.iter_mut().filter(|seat| seat.has_worked);
-            worked.for_each(|seat| seat.busy += each);
-        }
+        let each = match busy {
+            0 => return,
+            1 => took,
+            _ => took / busy,
+        };
+        let worked = self.seats.iter_mut().filter(|seat| seat.has_worked);
+        worked.for_each(|seat| seat.busy += each);
     }
 
     /// Whether no worker here goes on, and none comes.

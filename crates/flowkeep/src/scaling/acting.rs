@@ -115,12 +115,14 @@ impl<G: Ground> Actor<G> {
         let Some((samples, dropped)) = self.measure(&status) else {
             return Ok(None);
         };
+        if self.not_before.is_some_and(|at| Instant::now() < at) {
+            return Ok(None);
+        }
         let decision = self.scaler.decide(self.began.elapsed(), &samples, dropped);
         if let Some(limit) = decision.limit {
             return Ok(Some(Said::Limit(limit)));
         }
-        let is_early = self.not_before.is_some_and(|at| Instant::now() < at);
-        let Some(step) = decision.step.filter(|_| !is_early) else {
+        let Some(step) = decision.step else {
             return Ok(None);
         };
         let (began, there) = (Instant::now(), samples.len());
@@ -141,6 +143,7 @@ impl<G: Ground> Actor<G> {
             },
             Err(problem) => {
                 self.not_before = Some(Instant::now() + AFTER_FAILURE);
+                self.scaler.forget_step();
                 Said::Failed(step, problem)
             }
         }))

@@ -273,6 +273,12 @@ impl Scaler {
         Decision { step, limit: None }
     }
 
+    /// The step that was decided last has failed: what its runtimes do says nothing of it.
+    pub fn forget_step(&mut self) {
+        self.gave = None;
+        self.took.clear();
+    }
+
     /// A step begins: what was measured is of before.
     fn did(&mut self) {
         self.hot_since.clear();
@@ -399,6 +405,16 @@ mod tests {
         assert_eq!(decided(&mut scaler, 0, 3, &[of(0, 990)]).len(), 1);
         let two = [of(0, 980), of(1, 10)];
         assert_eq!(decided(&mut scaler, 3, 50, &two), []);
+    }
+
+    #[test]
+    fn a_step_that_has_failed_is_decided_again() {
+        let mut scaler = Scaler::new(RULES);
+        let hot = [of(0, 990)];
+        let added = Step::Add { from: 0, count: 500 };
+        assert_eq!(decided(&mut scaler, 0, 3, &hot), step(2, added));
+        scaler.forget_step();
+        assert_eq!(decided(&mut scaler, 3, 3, &hot), step(5, added));
     }
 
     #[test]

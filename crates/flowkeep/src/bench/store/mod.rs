@@ -398,15 +398,7 @@ fn subjects(places: &Places, flows: u32, memory: &Memory) -> Vec<Subject> {
         keeps_flows: false,
     };
     let mut subjects = vec![Subject::new("forward", pass, None, flows, memory)];
-    let all = [
-        "protocol",
-        "host",
-        "nat",
-        "balancer",
-        "sync protocol",
-        "sync nat",
-        "sync balancer",
-    ];
+    let all = ["protocol", "host", "nat", "balancer", "sync protocol"];
     for called in all {
         if !called.starts_with("sync") {
             let none = format!("{called}, none");
