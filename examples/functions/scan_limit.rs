@@ -1,8 +1,8 @@
 //! A scan limit over all runtimes: an inside host may open flows to twenty ports outside, wherever its flows are processed; those that it has reached stay open to it.
 
-use nf::objects::{Ended, Objects, Shared, SharedObject};
+use nf::objects::{Ended, Objects, ObjectsHere, Shared, SharedObject};
+use nf::{Addr, Adds, Row, Side, Table, network_function, row, variables::Variables};
 use nf::{ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Plain, Verdict, WorkerInfo};
-use nf::{Side, network_function, variables::Variables};
 use std::{cell::Cell, sync::Arc};
 
 const TARGETS_MAX: usize = 20;
@@ -52,6 +52,12 @@ pub struct Flow {
 #[network_function]
 impl NetworkFunction for ScanLimit {
     const NAME: &'static str = "scan_limit";
+    const TABLES: &'static [Table] = &[Table {
+        name: "hosts",
+        columns: &[("host", Adds::Name), ("ports", Adds::Sum)],
+        top: 20,
+        metrics: &[],
+    }];
     type Config = NoConfig;
     type Flow = Flow;
 
@@ -89,10 +95,22 @@ impl NetworkFunction for ScanLimit {
         }
     }
 
+    /// `flowkeep function scan_limit hosts`: the hosts with the most ports. Each host's object is at one runtime.
+    fn object_rows(&self, _: &str, _: usize, here: ObjectsHere<'_>) -> Vec<Row> {
+        let hosts = here.iter(&self.hosts);
+        let rows = hosts.filter_map(|(key, host)| Some(row![&*address(key)?, host.used]));
+        rows.collect()
+    }
+
     /// `flowkeep function scan_limit`: what this runtime has refused.
     fn command(&self, _: &[&str]) -> Result<String, String> {
         Ok(format!("refused {}", self.refused.get()))
     }
+}
+
+/// A host's address, of its object's key.
+fn address(key: &[u8]) -> Option<String> {
+    Some(Addr::v6(key.try_into().ok()?).to_string())
 }
 
 /// A port outside as a number (FNV-1a of 64 bits).

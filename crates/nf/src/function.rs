@@ -1,6 +1,6 @@
 //! [`NetworkFunction`] and the small types in its signatures.
 
-use crate::objects::Objects;
+use crate::objects::{Objects, ObjectsHere};
 use crate::{Check, Cx, Event, FlowState, Row, Table, TimerCx};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -555,6 +555,13 @@ pub trait NetworkFunction: Sized + 'static {
     fn rows(&self, table: &str, most: usize) -> Vec<Row> {
         let _ = (table, most);
         Vec::new()
+    }
+
+    /// The same of a table whose rows are shared objects: `here` has those that are at this
+    /// runtime ([`ObjectsHere::iter`]).
+    fn object_rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<Row> {
+        let _ = here;
+        self.rows(table, most)
     }
 
     /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or what is wrong.

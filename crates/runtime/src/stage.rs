@@ -27,7 +27,7 @@ use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
 use nf::cx::RawCx;
-use nf::objects::Objects;
+use nf::objects::{Objects, ObjectsHere};
 use nf::plain::Plain;
 use nf::variables::Variables;
 use nf::{
@@ -239,8 +239,8 @@ pub unsafe trait Stage {
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug));
     /// [`NetworkFunction::TABLES`].
     fn tables(&self) -> &'static [nf::Table];
-    /// [`NetworkFunction::rows`].
-    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row>;
+    /// [`NetworkFunction::object_rows`].
+    fn rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<nf::Row>;
     /// [`NetworkFunction::command`].
     fn command(&self, words: &[&str]) -> Result<String, String>;
     /// [`NetworkFunction::said`].
@@ -619,8 +619,8 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn tables(&self) -> &'static [nf::Table] {
         F::TABLES
     }
-    fn rows(&self, table: &str, most: usize) -> Vec<nf::Row> {
-        self.0.rows(table, most)
+    fn rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<nf::Row> {
+        self.0.object_rows(table, most, here)
     }
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.0.command(words)

@@ -276,6 +276,10 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         self.function.rows(table, most)
     }
 
+    fn object_rows(&self, table: &str, most: usize, here: nf::objects::ObjectsHere<'_>) -> Vec<nf::Row> {
+        self.function.object_rows(table, most, here)
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.function.command(words)
     }

@@ -11,6 +11,7 @@ pub mod live;
 mod lookup;
 mod message;
 mod migrate;
+mod objects;
 pub(crate) mod papers;
 mod recover;
 mod replicate;
@@ -22,6 +23,7 @@ mod store;
 mod switch;
 mod system;
 mod traffic;
+mod workers;
 
 use adapters::clock::{CycleRate, allowed_cpus, cycles, pin_to};
 use adapters::machine::{CpuTimes, Machine, load_average};
@@ -64,7 +66,7 @@ impl Default for Options {
 }
 
 /// The scenarios, with what each measures.
-pub const SCENARIOS: [(&str, &str); 13] = [
+pub const SCENARIOS: [(&str, &str); 14] = [
     ("chain", "firewall, NAT and load balancer on one core, per packet"),
     ("switch", "routing a packet to its runtime"),
     ("launch", "what a new flow costs over its packet"),
@@ -83,6 +85,10 @@ pub const SCENARIOS: [(&str, &str); 13] = [
     (
         "scale",
         "what packets feel while half of the flows move to a runtime that came, and back",
+    ),
+    (
+        "objects",
+        "objects that runtimes share, beside tables of their own and beside a call for each packet",
     ),
     (
         "replicate",
@@ -215,6 +221,7 @@ pub fn run(scenario: &str, options: &Options) -> Result<Report, String> {
         "message" => message::measure,
         "migrate" => migrate::measure,
         "scale" => scale::measure,
+        "objects" => objects::measure,
         "replicate" => replicate::measure,
         "recover" => recover::measure,
         "store" => store::measure,
@@ -281,6 +288,7 @@ pub fn job(job: crate::cli::jobs::BenchJob, _registry: &crate::registry::Registr
         crate::cli::Scenario::Message => "message",
         crate::cli::Scenario::Migrate => "migrate",
         crate::cli::Scenario::Scale => "scale",
+        crate::cli::Scenario::Objects => "objects",
         crate::cli::Scenario::Replicate => "replicate",
         crate::cli::Scenario::Recover => "recover",
         crate::cli::Scenario::Store => "store",

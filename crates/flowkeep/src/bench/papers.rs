@@ -59,7 +59,7 @@ const TO_MS: Take = Take::Figure(1e-3);
 /// A scenario, at which numbers of flows, and its rows.
 type Part = (&'static str, &'static [u32], &'static [Row]);
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     (
         "message",
         &[0],
@@ -311,6 +311,45 @@ const PARTS: [Part; 8] = [
                 ("half load, out: delay while scaling, longest", 8000),
                 TO_MS,
                 "ms",
+            ),
+        ],
+    ),
+    (
+        "objects",
+        &[10_000],
+        &[
+            row(
+                [
+                    "S6",
+                    "7",
+                    "rate with objects that two runtimes share, of that with tables of their own",
+                    "82 to 92 %",
+                ],
+                ("shared, 2 runtimes: packets", 10_000),
+                Take::Share,
+                "%",
+            ),
+            row(
+                [
+                    "S6",
+                    "7",
+                    "the same with a call for each packet (remote-only)",
+                    "20 to 50 %",
+                ],
+                ("called, 2 runtimes: packets", 10_000),
+                Take::Share,
+                "%",
+            ),
+            row(
+                [
+                    "S6",
+                    "8",
+                    "packets by work at four runtimes that share, of those at one",
+                    "92 to 98 %",
+                ],
+                ("shared, 4 runtimes: packets", 10_000),
+                Take::Share,
+                "%",
             ),
         ],
     ),

@@ -22,9 +22,9 @@
 //!
 //! Not here: a runtime's making (`docs/performance.md`), the choice of when to scale (`crate::scaling`).
 
-use super::migrate::{Next, Pair};
 use super::report::{Case, Parameters};
 use super::traffic::FRAME;
+use super::workers::{Next, Workers};
 use super::{Memory, Options};
 use adapters::clock::monotonic_ns;
 use runtime::mobility::{Order, Selector};
@@ -49,7 +49,7 @@ struct Scaled {
     delays: [Vec<u64>; 3],
 }
 
-impl Pair {
+impl Workers {
     /// How many packets a second they pass.
     fn capacity(&mut self) -> f64 {
         let (began, mut flow, mut count) = (monotonic_ns(), 0, 0_u64);
@@ -132,7 +132,7 @@ impl Pair {
     }
 }
 
-fn share(delays: &[u64], share: f64) -> f64 {
+pub(super) fn share(delays: &[u64], share: f64) -> f64 {
     let mut sorted = delays.to_vec();
     sorted.sort_unstable();
     let at = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
@@ -144,7 +144,7 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     let mut cases = Vec::new();
     for &flows in &options.flows {
         memory.begin_case();
-        let mut pair = Pair::new(flows, memory);
+        let mut pair = Workers::of_gateway(flows, memory);
         let half = pair.capacity() / 2.0;
         // The memory is touched, at both ends.
         pair.scale(0, Selector::OneIn(2), RATE.min(half));

@@ -864,6 +864,8 @@ pub enum Scenario {
     Migrate,
     /// What packets feel while a cluster scales out and in
     Scale,
+    /// Objects that runtimes share
+    Objects,
     /// Copies of flows at another runtime
     Replicate,
     /// Flows whose runtime is killed
@@ -902,7 +904,7 @@ struct Bench {
     /// What to measure
     #[arg(value_enum)]
     scenario: Scenario,
-    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with `store`, 10000,100000 with `replicate` and `recover`, 500,1000,100000,200000 with `migrate`, 8000,100000 with `scale`
+    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with `store`, 10000,100000 with `replicate` and `recover`, 10000 with `objects`, 500,1000,100000,200000 with `migrate`, 8000,100000 with `scale`
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     flows: Vec<u32>,
     /// How often each case is measured; the median counts
@@ -931,6 +933,7 @@ impl Bench {
             ([], Scenario::Live) => vec![1000, 10_000],
             ([], Scenario::Replicate | Scenario::Recover) => vec![10_000, 100_000],
             ([], Scenario::Store) => vec![50_000],
+            ([], Scenario::Objects) => vec![10_000],
             ([], Scenario::Scale) => vec![8000, 100_000],
             ([], Scenario::Migrate) => vec![500, 1000, 100_000, 200_000],
             ([], _) => vec![10_000, 100_000, 1_000_000],

@@ -1,116 +1,19 @@
 //! Shared objects in the whole tool: what all runtimes merge into one count, and what each changes
 //! in place, is what packets were counted, while runtimes come and go under load.
 
+#[path = "../sharing/tally.rs"]
+mod tally;
+
 use adapters::open::Ports;
 use flowkeep::cluster::Cluster;
 use flowkeep::moving::{Leaving, Order};
 use flowkeep::report::Status;
 use flowkeep::run;
 use flowkeep::tables::Said;
-use nf::objects::{Objects, Shared, SharedObject, Single, SingleWriter};
-use nf::{
-    ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Plain, Verdict, WorkerInfo,
-    network_function, variables::Variables,
-};
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-#[derive(Plain, Default, Clone, Copy, Debug)]
-#[repr(C)]
-struct Count {
-    packets: u64,
-}
-
-impl SharedObject for Count {
-    type Call = u64;
-    type Answer = u64;
-    fn apply(&mut self, by: &u64) -> u64 {
-        self.packets += by;
-        self.packets
-    }
-    fn read(&self, _: &u64) -> u64 {
-        self.packets
-    }
-    fn merge(earlier: &mut u64, later: &u64) -> bool {
-        *earlier += later;
-        true
-    }
-}
-
-impl SingleWriter for Count {
-    type Call = u64;
-    type Answer = u64;
-    fn read(&self, _: &u64) -> u64 {
-        self.packets
-    }
-}
-
-/// Counts each packet with what others count, and one of so many in place; reads both counts now
-/// and then.
-struct Tally {
-    merged: Shared<Count>,
-    owned: Single<Count>,
-    seen: [Cell<u64>; 2],
-}
-
-#[derive(FlowState, Default, Clone, Copy, Debug)]
-#[repr(C)]
-struct Flow {
-    packets: u64,
-}
-
-/// An object that all runtimes want goes from one to the next for each: more would be more than it can.
-const ONE_IN: u64 = 100;
-
-#[network_function]
-impl NetworkFunction for Tally {
-    const NAME: &'static str = "tally";
-    const COUNTERS: &'static [&'static str] = &["merged", "owned"];
-    type Config = NoConfig;
-    type Flow = Flow;
-    type Group = ();
-
-    fn with_objects(
-        _: &Arc<NoConfig>,
-        _: &WorkerInfo,
-        _: &mut Variables,
-        objects: &mut Objects<'_>,
-    ) -> Result<Self, ConfigError> {
-        Ok(Tally {
-            merged: objects.open("merged")?,
-            owned: objects.open_single("owned")?,
-            seen: Default::default(),
-        })
-    }
-
-    async fn process(&self, _: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
-        flow.packets += 1;
-        if self.merged.merge(b"all", &1).is_ok() {
-            cx.count("merged");
-        }
-        if flow.packets % ONE_IN == 1 {
-            if let Ok(mut held) = self.owned.get(cx, b"all").await {
-                held.packets += 1;
-                if held.release(cx).await.is_ok() {
-                    cx.count("owned");
-                }
-            }
-            if let Ok(count) = self.merged.read(cx, b"all", &0, Duration::ZERO).await {
-                self.seen[0].set(count.max(self.seen[0].get()));
-            }
-            if let Ok(count) = self.owned.read(cx, b"all", &0, Duration::ZERO).await {
-                self.seen[1].set(count.max(self.seen[1].get()));
-            }
-        }
-        Verdict::Forward
-    }
-
-    fn command(&self, _: &[&str]) -> Result<String, String> {
-        Ok(format!("{} {}", self.seen[0].get(), self.seen[1].get()))
-    }
-}
+use tally::Tally;
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(300);
@@ -242,7 +145,7 @@ fn counts_over_all_runtimes_add_up_while_these_come_and_go() {
         let of = status.objects.iter().filter(|of| of.kind == kind);
         of.map(|of| of.calls[how]).sum()
     };
-    assert_eq!(status.objects.len(), 6, "{:?}", status.objects);
+    assert_eq!(status.objects.len(), 9, "{:?}", status.objects);
     assert!(sum("merged", "merge") > 2000 && sum("owned", "get") > 20);
     let objects = |kind: &str| -> u64 {
         let of = status.objects.iter().filter(|of| of.kind == kind);

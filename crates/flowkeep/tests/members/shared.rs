@@ -8,16 +8,21 @@
 
 #[path = "../../../../examples/functions/scan_limit.rs"]
 mod scan_limit;
+mod tallied;
+#[path = "../sharing/tally.rs"]
+mod tally;
 
 use super::joined::{ALONE, Coordinator, flows, is_listed, passes, runs};
 use super::more::wait_for_word;
 use super::rig::{Folder, Member, PATIENCE};
 use super::steady;
+use super::wide::ask;
 use scan_limit::ScanLimit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+use tally::Tally;
 
 const TARGETS_MAX: usize = 20;
 /// The words of a tool, in the environment of this program, a line each.
@@ -31,7 +36,7 @@ fn tool() {
         return;
     };
     let words = ["flowkeep"].into_iter().chain(words.lines()).map(Into::into);
-    let ended = flowkeep::main_with(flowkeep::registry![ScanLimit], words);
+    let ended = flowkeep::main_with(flowkeep::registry![ScanLimit, Tally], words);
     std::process::exit(i32::from(ended != ExitCode::SUCCESS));
 }
 
@@ -43,6 +48,10 @@ struct Site {
 
 impl Site {
     fn new(name: &str, has_hosts: bool) -> Site {
+        Site::of(name, has_hosts, "scan_limit")
+    }
+
+    fn of(name: &str, has_hosts: bool, function: &str) -> Site {
         let folder = Folder::new(name);
         let hosts = [1, 2, 3, 4].map(|number| match has_hosts {
             true => folder.host(number),
@@ -61,7 +70,7 @@ impl Site {
         let capture = folder.0.join("out.pcap").display().to_string();
         let text = folder.members(&members)
             + &folder.generated(&profile).replace("/dev/null", &capture)
-            + "[[chain]]\nname = \"all\"\nfunctions = [\"scan_limit\"]\n";
+            + &format!("[[chain]]\nname = \"all\"\nfunctions = [\"{function}\"]\n");
         let config = folder.write("cluster.toml", &text);
         let coordinator = Coordinator::init(&folder, ALONE);
         Site {
@@ -180,6 +189,23 @@ fn shares_through_all(name: &str, has_hosts: bool) {
         assert!(hosts.copied > 0 && hosts.sent_bytes > 0, "{hosts:?}");
         assert_eq!(hosts.bytes, 168 * (hosts.objects + hosts.copies));
     }
+    // The objects of both are one list.
+    let done = ask(
+        &site.coordinator,
+        "read",
+        &["function", "scan_limit", "hosts", "--json"],
+    );
+    let listed = done.json();
+    let ports = listed["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| row["ports"].as_u64());
+    let ports: Vec<_> = ports.collect();
+    assert!(
+        ports.len() >= 6 && ports.iter().all(|ports| *ports == Some(TARGETS_MAX as u64)),
+        "{listed}"
+    );
     // One joins under traffic, and gets flows whose hosts have reached all they may.
     let third = site.start("node", "third");
     site.wait_until_runs("third");

@@ -1,6 +1,6 @@
 //! Commands over the whole cluster: asked by the coordinator, with certificates of each right and with none.
 
-use super::joined::{COPIES, Site, flowkeep, flows, passes};
+use super::joined::{COPIES, Coordinator, Site, flowkeep, flows, passes};
 use super::rig::{Member, PATIENCE};
 use coordinator::agent::{CallError, Serving};
 use coordinator::identity::Identity;
@@ -37,14 +37,19 @@ impl Done {
 
 /// Runs a command over the cluster.
 pub fn wide(site: &Site, name: &str, words: &[&str]) -> Done {
-    shown_with(site, &site.coordinator.folder, name, words)
+    ask(&site.coordinator, name, words)
 }
 
-fn shown_with(site: &Site, identity: &str, name: &str, words: &[&str]) -> Done {
+/// The same, by the coordinator.
+pub fn ask(coordinator: &Coordinator, name: &str, words: &[&str]) -> Done {
+    shown_with(coordinator, &coordinator.folder, name, words)
+}
+
+fn shown_with(coordinator: &Coordinator, identity: &str, name: &str, words: &[&str]) -> Done {
     let output = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
         .args(words)
         .env_remove("FLOWKEEP_SOCKET")
-        .env("FLOWKEEP_CLUSTER", &site.coordinator.address)
+        .env("FLOWKEEP_CLUSTER", &coordinator.address)
         .args(["--identity", identity, "--name", name])
         .output()
         .expect("it runs");
@@ -192,10 +197,10 @@ fn rights_are_the_certificates(site: &Site) {
     // Another cluster's certificate, and one of that cluster with this one's authority.
     let other = site.folder.0.join("other").display().to_string();
     assert!(flowkeep(&["cluster", "init", &other]).0);
-    shown_with(site, &other, "admin", &drain).refused(1, &["no connection"]);
+    shown_with(&site.coordinator, &other, "admin", &drain).refused(1, &["no connection"]);
     let authority = Path::new(&site.coordinator.folder).join("ca.pem");
     std::fs::copy(authority, Path::new(&other).join("ca.pem")).expect("it is copied");
-    assert_eq!(shown_with(site, &other, "admin", &drain).code, 1);
+    assert_eq!(shown_with(&site.coordinator, &other, "admin", &drain).code, 1);
     assert_eq!(at(site), before, "nothing has changed");
     let list = wide(site, "read", &["runtime", "list", "--json"]).json();
     let runtimes = list["runtimes"].as_array().expect("a list");

@@ -38,12 +38,14 @@
 
 mod deltas;
 mod desk;
+mod here;
 mod kinds;
 mod lent;
 mod single;
 
 use desk::WAIT_TURNS;
 pub use desk::{Asked, Desk, Ended, Key, WAIT_NS, What};
+pub use here::{Collection, ObjectsHere, Shelf};
 pub use kinds::{ANSWER_MAX, CALL_MAX, CONTENT_MAX, KINDS_MAX, Kind, Methods, Words};
 pub use lent::Put;
 pub use single::{Getting, Held, Releasing, Single, SingleWriter};

@@ -41,13 +41,14 @@ use crate::outbox::Outbox;
 use crate::parts::presence::Sessions;
 use crate::record::Record;
 use crate::stats::ObjectStats;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use content::{Answer, Call, Content, Kinds};
 use counts::Counts;
 use hashbrown::{HashMap, HashSet};
 use loans::Loan;
-use nf::objects::{Asked, Desk, Ended, Kind, What, Words, WorkerObjects};
+use nf::objects::{Asked, Desk, Ended, Kind, Shelf, What, Words, WorkerObjects};
 use protocols::membership::Incarnation;
 use protocols::objects::wire;
 use protocols::objects::{
@@ -181,6 +182,12 @@ fn idle_of(kinds: &[Kind]) -> Vec<u64> {
     kinds.iter().map(|kind| kind.idle_ns).collect()
 }
 
+impl Shelf for SharedObjects {
+    fn contents(&self, kind: u16) -> Box<dyn Iterator<Item = (&[u8], &[u8])> + '_> {
+        Box::new(self.held(kind))
+    }
+}
+
 impl SharedObjects {
     /// For functions with these kinds, at one life of a runtime, in a view with these members.
     pub fn new(opened: &WorkerObjects, me: Caller, seed: u64, (view, members): (u32, Members)) -> Self {
@@ -232,6 +239,14 @@ impl SharedObjects {
     /// What is counted by kind; a look at all objects that are here.
     pub fn stats(&self, desk: &Desk) -> Vec<ObjectStats> {
         self.counts.stats(&self.kinds, &self.machine, desk)
+    }
+
+    /// Keys and contents of the objects of a kind that are here.
+    fn held(&self, kind: u16) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let all = self.machine.contents();
+        let held = all.filter_map(|(key, object, _)| Some((key, object?)));
+        let of_kind = held.filter(move |(key, _)| key.kind() == kind);
+        of_kind.map(|(key, content)| (key.bytes(), content.bytes()))
     }
 
     /// The newest stage that this runtime has reached since it was told of one.

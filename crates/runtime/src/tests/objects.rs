@@ -1,6 +1,7 @@
 //! Objects that functions share: what runtimes count together is exact, through moves, runtimes
 //! that come and go, and one that fails.
 
+mod listed;
 mod merged;
 mod random;
 mod single;
@@ -10,7 +11,7 @@ use super::*;
 use crate::mobility::{Order, Selector};
 use crate::stats::ObjectStats;
 use core::time::Duration;
-use nf::objects::{Ended, Objects, Shared, SharedObject, Single, SingleWriter};
+use nf::objects::{Ended, Objects, ObjectsHere, Shared, SharedObject, Single, SingleWriter};
 use nf::variables::Variables;
 use nf::{Cx, FlowState, Packet, Plain, Verdict, WorkerInfo, network_function};
 use protocols::membership::Incarnation;
@@ -135,6 +136,16 @@ impl NetworkFunction for Limit {
     const NAME: &'static str = "limit";
     const REASONS: &'static [&'static str] = &["over", "late", "removed"];
     const COUNTERS: &'static [&'static str] = &["read", "lost"];
+    const TABLES: &'static [nf::Table] = &[nf::Table {
+        name: "objects",
+        columns: &[
+            ("kind", nf::Adds::Name),
+            ("host", nf::Adds::Name),
+            ("packets", nf::Adds::Sum),
+        ],
+        top: 0,
+        metrics: &[],
+    }];
     type Config = NoConfig;
     type Flow = Seen;
     type Group = ();
@@ -193,6 +204,14 @@ impl NetworkFunction for Limit {
             }
             Err(_) => cx.drop("late"),
         }
+    }
+
+    fn object_rows(&self, _: &str, _: usize, here: ObjectsHere<'_>) -> Vec<nf::Row> {
+        let row = |kind: &'static str| {
+            move |(key, total): (&[u8], Total)| nf::row![kind, u64::from(key[15]), total.packets]
+        };
+        let shared = here.iter(&self.hosts).map(row("shared"));
+        shared.chain(here.iter(&self.totals).map(row("single"))).collect()
     }
 }
 

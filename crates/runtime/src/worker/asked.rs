@@ -4,9 +4,11 @@
 
 use super::Runtime;
 use crate::env::Port;
+use crate::stage::Stage;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use nf::objects::ObjectsHere;
 
 /// A function's table, as one runtime has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,16 @@ fn most_of(table: &nf::Table) -> usize {
     }
 }
 
+/// A table's rows; the greatest, if the function has more than so many.
+fn rows_of(stage: &dyn Stage, table: &nf::Table, most: usize, here: ObjectsHere<'_>) -> Vec<nf::Row> {
+    let mut rows = stage.rows(table.name, most, here);
+    if rows.len() > most {
+        let adds: Vec<nf::Adds> = table.adds().collect();
+        nf::table::keep_top(&adds, &mut rows, most);
+    }
+    rows
+}
+
 impl<P: Port> Runtime<P> {
     /// Gives an operator's words to a function, by the name the configuration calls it. A table is
     /// answered as text.
@@ -56,25 +68,26 @@ impl<P: Port> Runtime<P> {
     /// has more rows than are asked for: which are the greatest is known of all runtimes' sums.
     pub fn table(&self, function: &str, words: &[&str]) -> Result<Option<TableRows>, String> {
         let stage = &self.core.runner.stages().functions[self.place_of(function)?];
+        let here = self.objects_here();
         let asked = nf::Table::asked(stage.tables(), words)?;
         Ok(asked.map(|(table, top)| TableRows {
             function: function.into(),
             table,
-            rows: stage.rows(table.name, most_of(table)),
+            rows: rows_of(&**stage, table, most_of(table), here),
             top,
         }))
     }
 
     /// The tables that are in the metrics.
     pub fn figures(&self) -> Vec<TableRows> {
-        let stages = self.core.runner.stages();
+        let (stages, here) = (self.core.runner.stages(), self.objects_here());
         let each = stages.names.iter().zip(&stages.functions);
         let tables = each.flat_map(|(name, stage)| {
             let shown = stage.tables().iter().filter(|table| !table.metrics.is_empty());
             shown.map(move |table| TableRows {
                 function: name.clone(),
                 table,
-                rows: stage.rows(table.name, nf::table::FIGURES_MAX),
+                rows: rows_of(&**stage, table, nf::table::FIGURES_MAX, here),
                 top: 0,
             })
         });
@@ -83,13 +96,13 @@ impl<P: Port> Runtime<P> {
 
     /// What this runtime's functions have counted: what is left of it when it goes.
     pub fn counted_rows(&self) -> Vec<TableRows> {
-        let stages = self.core.runner.stages();
+        let (stages, here) = (self.core.runner.stages(), self.objects_here());
         let mut all = Vec::new();
         for (name, stage) in stages.names.iter().zip(&stages.functions) {
             for table in stage.tables() {
                 let adds: Vec<nf::Adds> = table.adds().collect();
                 if adds.contains(&nf::Adds::Counted) {
-                    let (function, mut rows) = (name.clone(), stage.rows(table.name, most_of(table)));
+                    let (function, mut rows) = (name.clone(), rows_of(&**stage, table, most_of(table), here));
                     nf::table::keep_counts(&adds, &mut rows);
                     all.push(TableRows {
                         function,

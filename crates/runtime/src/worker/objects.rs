@@ -11,7 +11,7 @@ use crate::stats::ObjectStats;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use nf::objects::{Desk, Kind};
+use nf::objects::{Desk, Kind, ObjectsHere};
 use protocols::objects::{Caller, Decision, Members, Report, Stage, Told};
 use protocols::ownership::RuntimeId;
 
@@ -70,6 +70,12 @@ impl<P: Port> Runtime<P> {
         if let Some(objects) = &mut self.objects {
             objects.hear_decision(self.core.now, decision, &desk);
         }
+    }
+
+    /// The shared objects that are here.
+    pub(super) fn objects_here(&self) -> ObjectsHere<'_> {
+        let objects = self.objects.as_deref();
+        objects.map_or_else(ObjectsHere::default, |objects| ObjectsHere::of(objects))
     }
 
     /// What is counted of shared objects, by kind.
