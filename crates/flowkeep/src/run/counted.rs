@@ -9,8 +9,10 @@
 //! Not here: how it is added to what the others have ([`crate::tables`]).
 
 use super::{Shared, silent};
+use crate::control::counted::Counted;
 use crate::tables::{Gone, Said, Told};
 use nf::Adds;
+use nf::table::ROWS_MAX;
 use runtime::worker::asked::TableRows;
 use runtime::{Port, Runtime};
 use std::collections::BTreeMap;
@@ -33,6 +35,28 @@ pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec
     Ok(answers)
 }
 
+/// What functions have counted at the runtimes here. Those with a store go on with what that has.
+pub(super) fn at_member(shared: &Shared) -> Vec<Counted> {
+    let mut all = Vec::new();
+    for (index, runtime) in &shared.runtimes() {
+        let asked = runtime.runtime(|runtime| {
+            let stored = runtime.variables().into_iter().map(|(function, _)| function);
+            let stored: Vec<String> = stored.collect();
+            (runtime.counted_rows(ROWS_MAX), stored)
+        });
+        // One that does not answer now is asked again.
+        let Ok((tables, stored)) = asked else { continue };
+        let kept = tables.into_iter().filter(|of| !stored.contains(&of.function));
+        all.extend(kept.map(|of| Counted {
+            runtime: *index,
+            function: of.function.clone(),
+            table: of.table.name.to_owned(),
+            rows: of.into(),
+        }));
+    }
+    all
+}
+
 /// The question to one runtime.
 fn asking<P: Port>(
     function: &str,
@@ -51,9 +75,9 @@ fn asking<P: Port>(
 
 /// By number and how they went: their functions' tables.
 #[derive(Default)]
-pub(super) struct Counted(Mutex<BTreeMap<(u16, Gone), Vec<TableRows>>>);
+pub(super) struct Ended(Mutex<BTreeMap<(u16, Gone), Vec<TableRows>>>);
 
-impl Counted {
+impl Ended {
     /// The runtime is gone, and had counted this.
     pub fn note(&self, runtime: u16, gone: Gone, tables: Vec<TableRows>) {
         let mut all = self.all();
@@ -86,6 +110,7 @@ impl Counted {
         let told = |(&(runtime, gone), tables): (&(u16, Gone), &Vec<TableRows>)| {
             Some(Told {
                 runtime,
+                member: None,
                 gone: Some(gone),
                 said: Said::Rows(tables.iter().find(is_asked)?.clone().into()),
             })
@@ -121,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_a_store_has_is_counted_once() {
-        let all = Counted::default();
+        let all = Ended::default();
         all.note(
             1,
             Gone::Failed,

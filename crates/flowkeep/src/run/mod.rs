@@ -55,6 +55,7 @@ use crate::apply::{Ask, Live, Source, joined};
 use crate::cluster::{Cluster, Cursor, LinkStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
+use crate::control::counted::{Counted, Counts};
 use crate::health::Board;
 use crate::member::Membership;
 use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
@@ -70,7 +71,7 @@ use staff::{Door, Staff};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::FlowKey;
@@ -170,6 +171,10 @@ struct Shared {
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
+    /// What functions had counted at a member that ends.
+    left: OnceLock<Vec<Counted>>,
+    /// The incarnation of a member.
+    life: u64,
     packet_clock: bool,
     desk: watching::Desk,
     threads: Vec<Thread>,
@@ -306,6 +311,7 @@ fn launch(
         agent = Some(joined);
         seats::seat_all(&mut threads, all, &fence, stores.views.as_ref());
     }
+    let life = member.as_ref().map_or(0, |member| member.incarnation.number());
     let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),
         switches,
@@ -318,6 +324,8 @@ fn launch(
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
+        left: OnceLock::new(),
+        life,
         packet_clock,
         desk: watching::Desk::default(),
         threads: on_threads,
@@ -415,6 +423,9 @@ impl Running {
             drained = self.drain(&mut each);
         }
         self.shared.desk.close();
+        if self.member.is_some() {
+            let _ = self.shared.left.set(counted::at_member(&self.shared));
+        }
         let snapshot = self.shared.ask_all();
         *self
             .shared
@@ -661,6 +672,11 @@ impl Cluster for Shared {
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
         counted::ask(self, function, words)
+    }
+
+    fn counted(&self) -> Counts {
+        let left = self.left.get().cloned();
+        Counts::of(self.life, left.unwrap_or_else(|| counted::at_member(self)))
     }
 
     fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {

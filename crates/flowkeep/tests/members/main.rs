@@ -7,6 +7,7 @@
 
 mod changed;
 mod dying;
+mod gone;
 mod joined;
 mod logs;
 mod more;

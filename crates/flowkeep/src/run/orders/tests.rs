@@ -108,6 +108,8 @@ impl Site {
             stop: AtomicBool::new(false),
             break_off: AtomicBool::new(false),
             last: Mutex::new(None),
+            left: std::sync::OnceLock::new(),
+            life: 0,
             packet_clock: false,
             desk: watching::Desk::default(),
             threads: Vec::new(),
