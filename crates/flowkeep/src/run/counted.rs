@@ -9,14 +9,15 @@
 //! Not here: how it is added to what the others have ([`crate::tables`]).
 
 use super::{Shared, silent};
-use crate::control::counted::Counted;
+use crate::control::counted::{Counted, Counts};
+use crate::member::Membership;
 use crate::tables::{Gone, Said, Told};
 use nf::Adds;
 use nf::table::ROWS_MAX;
 use runtime::worker::asked::TableRows;
 use runtime::{Port, Runtime};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Asks a function at each runtime; in front of the answers is what those that are gone had counted.
 pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
@@ -35,8 +36,38 @@ pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec
     Ok(answers)
 }
 
+/// What functions have counted at a member, in this life of it. It is said when the runtimes have
+/// ended, too.
+#[derive(Default)]
+pub(super) struct Own {
+    life: u64,
+    left: OnceLock<Vec<Counted>>,
+}
+
+impl Own {
+    /// Of a member; otherwise no coordinator asks for it.
+    pub fn of(member: Option<&Membership>) -> Self {
+        Own {
+            life: member.map_or(0, |member| member.incarnation.number()),
+            left: OnceLock::new(),
+        }
+    }
+
+    /// The runtimes are about to end.
+    pub fn end(&self, shared: &Shared) {
+        if self.life > 0 {
+            let _ = self.left.set(at_member(shared));
+        }
+    }
+
+    pub fn counts(&self, shared: &Shared) -> Counts {
+        let left = self.left.get().cloned();
+        Counts::of(self.life, left.unwrap_or_else(|| at_member(shared)))
+    }
+}
+
 /// What functions have counted at the runtimes here. Those with a store go on with what that has.
-pub(super) fn at_member(shared: &Shared) -> Vec<Counted> {
+fn at_member(shared: &Shared) -> Vec<Counted> {
     let mut all = Vec::new();
     for (index, runtime) in &shared.runtimes() {
         let asked = runtime.runtime(|runtime| {

@@ -1,8 +1,9 @@
 //! What functions had counted at a member stays in their tables when its process has ended, and is counted once when it is back.
 
 use super::changed::firewall;
-use super::joined::{Site, is_listed, passes, runs};
+use super::joined::{Site, flowkeep, is_listed, passes, runs};
 use super::rig::PATIENCE;
+use super::schema;
 use super::wide::{until_all_answer, wide};
 use coordinator::identity::Identity;
 use coordinator::operator::Operator;
@@ -99,7 +100,19 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
         of(&rules(&site), "right", false) > Some(0)
     });
 
-    // It leaves: what it has counted to its end is heard.
+    // It gets nothing new, and leaves: what it has counted to its end is heard.
+    let words = [
+        "cluster",
+        "drain",
+        "right",
+        "--json",
+        "--at",
+        &site.coordinator.address,
+    ];
+    let as_whom = ["--identity", &site.coordinator.folder, "--name", "operate"];
+    let (is_good, says) = flowkeep(&[&words[..], &as_whom].concat());
+    assert!(is_good, "{says}");
+    schema::holds("cluster-drain", says.as_bytes());
     let stopped = wide(&site, "admin", &["stop", "--member", "right"]);
     assert_eq!(stopped.code, 0, "{}", stopped.err);
     let last = of(&rules(&site), "right", false);

@@ -14,6 +14,8 @@ mod more;
 mod ordered;
 mod rig;
 mod scaled;
+#[path = "../schema/mod.rs"]
+mod schema;
 mod shared;
 mod terminal;
 mod tried;
