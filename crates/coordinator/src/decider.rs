@@ -753,6 +753,7 @@ impl Decider {
             records: records as u64,
             // The service knows.
             serving: Vec::new(),
+            counted: Vec::new(),
             configuration: Some(proto::Decided {
                 trial: self.configured.trial_left(Instant::now()),
                 ..self.configured.decided()

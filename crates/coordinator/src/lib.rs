@@ -88,6 +88,7 @@ pub mod agent;
 pub mod decider;
 pub mod guard;
 pub mod identity;
+pub mod kept;
 pub mod log;
 pub mod operator;
 pub mod proto;

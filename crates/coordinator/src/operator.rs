@@ -129,6 +129,16 @@ impl Line {
         })
     }
 
+    /// What functions had counted at a member, as it said last; empty if it has said nothing.
+    pub fn counted(&mut self, member: &str) -> Result<Vec<u8>, CallError> {
+        let client = &mut self.client;
+        let member = member.to_owned();
+        within(&self.runtime, async {
+            let request = proto::CountedRequest { member };
+            Ok(client.counted(request).await?.into_inner().counts)
+        })
+    }
+
     /// A runtime is no member any more, though it lives: the number of the view without it.
     pub fn recover(&mut self, runtime: u32) -> Result<u32, CallError> {
         let client = &mut self.client;

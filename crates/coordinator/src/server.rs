@@ -2,6 +2,7 @@
 
 use crate::decider::{Decider, Handle, replay};
 use crate::identity::{Authority, AuthorityError, Identity, TlsError, server};
+use crate::kept::Keeper;
 use crate::log::{Log, LogError, Writer};
 use crate::refusal::{Refusal, Refusals};
 use crate::relay::{self, Judge, Relay, Scribe};
@@ -93,6 +94,8 @@ pub struct Settings {
     pub judge: Judge,
     /// How orders are said to members.
     pub scribe: Scribe,
+    /// Asks members what they have counted, if that is to stay.
+    pub keeper: Option<Keeper>,
 }
 
 impl Settings {
@@ -114,6 +117,7 @@ impl Settings {
             events,
             judge: relay::none,
             scribe: relay::no_orders,
+            keeper: None,
         })
     }
 }
@@ -184,6 +188,8 @@ impl Server {
             relay: Arc::new(Relay::default()),
             judge: settings.judge,
             scribe: settings.scribe,
+            kept: Arc::default(),
+            keeper: settings.keeper,
         };
         let (end, ended) = oneshot::channel();
         let (ready, readiness) = mpsc::channel();

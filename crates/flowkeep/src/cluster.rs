@@ -19,6 +19,7 @@ use crate::apply::trial::{TrialStatus, WentBack};
 use crate::capture::{Frame, Wanted};
 use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
+use crate::control::counted::Counts;
 use crate::following::{self, FlowLine};
 use crate::health::figures::BackendStatus;
 use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal, UnderWay};
@@ -48,6 +49,11 @@ pub trait Cluster: Send + Sync {
 
     /// An operator's words to a function: each runtime's answer, and what those that are gone had counted.
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String>;
+
+    /// What functions have counted at this member's runtimes, also when these have ended.
+    fn counted(&self) -> Counts {
+        Counts::default()
+    }
 
     /// Says what another configuration would do, or puts it in force ([`crate::apply`]).
     fn change(&self, ask: &Ask) -> Result<Change, String> {
@@ -569,12 +575,8 @@ pub(crate) mod fake {
                 .push(format!("{function} {}", words.join(" ")));
             match function {
                 "load_balancer" => {
-                    let told = |runtime| Told {
-                        runtime,
-                        gone: None,
-                        said: crate::tables::Said::Text("web1 up".into()),
-                    };
-                    Ok([0, 1].map(told).into())
+                    let said = || crate::tables::Said::Text("web1 up".into());
+                    Ok([0, 1].map(|runtime| Told::there(runtime, said())).into())
                 }
                 _ => Err(format!("there is no function `{function}`")),
             }

@@ -6,7 +6,7 @@
 //!
 //! Not here: what is in the tables (the functions), what those that are gone had counted (`run`).
 
-use nf::table::{self, Value};
+use nf::table::{self, ROWS_MAX, Value};
 use nf::{Adds, Row};
 use runtime::worker::asked::TableRows;
 use schemars::JsonSchema;
@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 pub struct Told {
     /// The runtime.
     pub runtime: u16,
+    /// Whose it was, of what a coordinator knows.
+    #[serde(default)]
+    pub member: Option<String>,
     /// It is not there: the answer is what it had counted.
     pub gone: Option<Gone>,
     /// The answer.
@@ -27,8 +30,12 @@ pub struct Told {
 impl Told {
     /// Of a runtime that is there.
     pub fn there(runtime: u16, said: Said) -> Self {
-        let gone = None;
-        Told { runtime, gone, said }
+        Told {
+            runtime,
+            member: None,
+            gone: None,
+            said,
+        }
     }
 }
 
@@ -40,6 +47,8 @@ pub enum Gone {
     Removed,
     /// It failed; the figures are the last that are known.
     Failed,
+    /// Its member's process has ended; the figures are the last that the coordinator has heard.
+    Ended,
 }
 
 /// An answer.
@@ -62,6 +71,9 @@ pub struct Rows {
     /// How many are asked for, those with the greatest figures; 0: all.
     #[serde(default)]
     pub top: usize,
+    /// How many were left out by that.
+    #[serde(skip)]
+    pub left_out: usize,
 }
 
 impl From<TableRows> for Rows {
@@ -71,6 +83,7 @@ impl From<TableRows> for Rows {
             columns: columns.map(|(name, adds)| ((*name).to_owned(), *adds)).collect(),
             rows: of.rows,
             top: of.top,
+            left_out: 0,
         }
     }
 }
@@ -80,7 +93,9 @@ impl Rows {
     #[must_use]
     pub fn top(mut self) -> Self {
         let adds: Vec<Adds> = self.columns.iter().map(|(_, adds)| *adds).collect();
+        let all = self.rows.len();
         table::keep_top(&adds, &mut self.rows, self.top);
+        self.left_out += all - self.rows.len();
         self
     }
 
@@ -115,7 +130,23 @@ pub fn whole(answers: &[Told]) -> Option<Rows> {
     let (gone, there): (Vec<_>, Vec<_>) = alike.partition(|(_, is_gone)| *is_gone);
     let all = there.into_iter().chain(gone);
     let rows = table::sum(&adds, all.map(|(rows, is_gone)| (&rows.rows[..], is_gone)));
-    Some(Rows { columns, rows, top }.top())
+    let all = Rows {
+        columns,
+        rows,
+        top,
+        left_out: 0,
+    };
+    Some(all.top())
+}
+
+/// Whether the table of all has more rows than are shown of it. A runtime answers [`ROWS_MAX`] rows
+/// of a table that may be long, so that one with so many may have more.
+pub fn is_cut(answers: &[Told], whole: &Rows) -> bool {
+    let there = answers.iter().filter_map(|told| match &told.said {
+        Said::Rows(rows) => Some(rows.rows.len()),
+        Said::Text(_) => None,
+    });
+    whole.top > 0 && (whole.left_out > 0 || there.into_iter().any(|count| count >= ROWS_MAX))
 }
 
 /// Which runtimes that are gone are in the table; `None` if none is.
@@ -124,10 +155,17 @@ pub fn gone_in_it(answers: &[Told]) -> Option<String> {
         let how = match told.gone? {
             Gone::Removed => "removed",
             Gone::Failed => "failed: as it was last known",
+            Gone::Ended => "its process has ended: as the coordinator last heard",
         };
-        Some(format!("runtime {} ({how})", told.runtime))
+        let whose = told.member.as_ref().map(|member| format!(" of {member}"));
+        Some(format!(
+            "runtime {}{} ({how})",
+            told.runtime,
+            whose.unwrap_or_default()
+        ))
     });
-    let gone: Vec<String> = gone.collect();
+    let mut gone: Vec<String> = gone.collect();
+    gone.dedup();
     (!gone.is_empty()).then(|| format!("What is gone is in it: {}", gone.join(", ")))
 }
 
@@ -144,13 +182,36 @@ mod tests {
         let rows = vec![row![hits, rule]];
         Told {
             runtime,
+            member: None,
             gone,
             said: Said::Rows(Rows {
                 columns,
                 rows,
                 top: 0,
+                left_out: 0,
             }),
         }
+    }
+
+    #[test]
+    fn a_table_that_is_cut_says_so() {
+        let of = |top: usize, rules: usize| {
+            let mut told = told(0, None, 1, "0");
+            if let Said::Rows(rows) = &mut told.said {
+                rows.rows = (0..rules)
+                    .map(|rule| row![1u32, rule.to_string().as_str()])
+                    .collect();
+                rows.top = top;
+            }
+            let whole = whole(std::slice::from_ref(&told)).unwrap();
+            (whole.rows.len(), is_cut(&[told], &whole))
+        };
+        assert_eq!(of(0, 1200), (1200, false), "all are asked for");
+        assert_eq!([of(20, 20), of(20, 21)], [(20, false), (20, true)]);
+        assert_eq!(
+            [of(ROWS_MAX, 999), of(ROWS_MAX, 1000)],
+            [(999, false), (1000, true)]
+        );
     }
 
     #[test]

@@ -379,3 +379,33 @@ fn the_page_of_reasons_has_each_of_them() {
         "docs/reasons.md: its last line"
     );
 }
+
+/// Names of calls in the first column of a table, which begins with this line.
+fn calls_of(page: &str, header: &str) -> Vec<String> {
+    let (_, rest) = page.split_once(&format!("{header}\n|---|---|\n")).expect(header);
+    let rows = rest.lines().take_while(|line| line.starts_with('|'));
+    let cells = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    let names = cells.filter_map(|cell| cell.trim_start_matches('.').split_once('(').map(|(name, _)| name));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_guide_lists_calls_that_there_are() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let guide = read("docs/guide/write-a-function.md");
+    let wire = ["packet.rs", "tcp.rs", "rewrite.rs"].map(|file| read(&format!("crates/wire/src/{file}")));
+    let tables = [
+        ("| `packet.` | is |", wire.concat()),
+        ("| step | is |", read("crates/testkit/src/step.rs")),
+    ];
+    for (header, code) in tables {
+        let names = calls_of(&guide, header);
+        assert!(names.len() >= 15, "{header}: {names:?}");
+        for name in names {
+            assert!(
+                code.contains(&format!("pub fn {name}(")),
+                "{header}: there is no `{name}`"
+            );
+        }
+    }
+}

@@ -14,6 +14,8 @@
 
 #[path = "storing/mirrored.rs"]
 mod mirrored;
+#[path = "schema/mod.rs"]
+mod schema;
 mod storing;
 
 use serde_json::Value;
@@ -25,6 +27,7 @@ use storing::{Folder, flowkeep, output, server, wait};
 fn sum_at(uri: &str, name: &str) -> i64 {
     let (done, said, error) = output(&["store", "inspect", uri, "--json"]);
     assert!(done, "{error}");
+    schema::holds("store", said.as_bytes());
     let said: Value = serde_json::from_str(&said).expect("JSON");
     let all = said["variables"].as_array().expect("a list");
     let named = all.iter().filter(|row| row["name"] == name);
@@ -178,6 +181,7 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
     // Both runtimes' parts are one variable, and the sum is all packets.
     let (done, said, error) = output(&["store", "inspect", &other, "--merged", "--json"]);
     assert!(done, "{error}");
+    schema::holds("store-merged", said.as_bytes());
     let said: Value = serde_json::from_str(&said).expect("JSON");
     let rows = said["variables"].as_array().expect("a list");
     assert_eq!(rows.len(), 2, "{said}");

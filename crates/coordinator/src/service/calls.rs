@@ -7,13 +7,14 @@
 //! | `NotifyView`, `Status` | members; operators with read and above |
 //! | `Serve` | members |
 //! | `Relay` | operators with the right that the request needs ([`crate::relay::Judge`]) |
-//! | `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
+//! | `Counted`, `Drain`, `SetMigrationTarget`, `SetReplicas`, `Recover` | operators with operate and above |
 //! | `Configuration` | members; operators with admin |
 //! | `Configure`, `Confirm`, `MakeToken` | operators with admin |
 
 use super::connections::Peer;
 use crate::decider::{Answer, Enlisting, Handle, Published, Question, TRIAL_MS};
 use crate::identity::{Authority, Caller, Right, Token, is_name};
+use crate::kept::{Keeper, Kept};
 use crate::proto::coordinator_server::Coordinator;
 use crate::proto::{self, Notification};
 use crate::refusal::{Refusal, Refusals};
@@ -51,6 +52,8 @@ pub struct Service {
     pub(crate) relay: Arc<Relay>,
     pub(crate) judge: Judge,
     pub(crate) scribe: Scribe,
+    pub(crate) kept: Arc<Kept>,
+    pub(crate) keeper: Option<Keeper>,
 }
 
 type Answered<T> = Result<Response<T>, Status>;
@@ -332,6 +335,7 @@ impl Coordinator for Service {
     async fn leave(&self, request: Request<proto::LeaveRequest>) -> Answered<proto::LeaveAnswer> {
         let (peer, member) = self.member(&request, "Leave")?;
         let incarnation = Incarnation(request.into_inner().incarnation);
+        self.kept.look_last(&self.relay, &member, self.keeper).await;
         let question = Question::Leave { member, incarnation };
         self.ask(&peer, question).await?;
         Ok(Response::new(proto::LeaveAnswer {}))
@@ -353,6 +357,7 @@ impl Coordinator for Service {
         match self.ask(&peer, Question::Status).await? {
             Answer::Status(mut status) => {
                 status.serving = self.relay.serving();
+                status.counted = self.kept.members();
                 Ok(Response::new(*status))
             }
             _ => Err(Status::internal("another answer")),
@@ -376,6 +381,12 @@ impl Coordinator for Service {
             Ok(answer) => Ok(Response::new(proto::RelayAnswer { answer })),
             Err((refusal, why)) => Err(self.refuse(Some(&peer), refusal, why)),
         }
+    }
+
+    async fn counted(&self, request: Request<proto::CountedRequest>) -> Answered<proto::CountedAnswer> {
+        self.operator(&request, "Counted", Right::Operate, false)?;
+        let counts = self.kept.of(&request.into_inner().member);
+        Ok(Response::new(proto::CountedAnswer { counts }))
     }
 
     async fn configure(&self, request: Request<proto::ConfigureRequest>) -> Answered<proto::ConfigureAnswer> {

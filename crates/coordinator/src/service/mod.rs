@@ -32,6 +32,10 @@ pub async fn serve(
     service: Service,
     ended: oneshot::Receiver<()>,
 ) {
+    let (kept, relay) = (service.kept.clone(), service.relay.clone());
+    let keeping = service
+        .keeper
+        .map(|keeper| tokio::spawn(kept.follow(relay, keeper)));
     let (sender, sessions) = mpsc::channel::<std::io::Result<Session>>(16);
     let refused = (service.refused.clone(), service.events.clone());
     let accepting = tokio::spawn(connections::accept(listener, tls, sender, refused));
@@ -55,4 +59,5 @@ pub async fn serve(
         _ = ended => {}
     }
     accepting.abort();
+    keeping.inspect(|keeping| keeping.abort());
 }

@@ -3,6 +3,7 @@
 use super::rig::*;
 use flowkeep_coordinator::agent::{CallError, Serving, connect};
 use flowkeep_coordinator::identity::{Caller, Identity, Right};
+use flowkeep_coordinator::kept::Keeper;
 use flowkeep_coordinator::log::Embedded;
 use flowkeep_coordinator::operator::Operator;
 use flowkeep_coordinator::proto::{self, served::What};
@@ -108,6 +109,45 @@ fn requests_are_relayed_as_rights_allow() {
     until_serving(&read, at, &["a"]);
     refused(ask(&read, at, "b", b"r"), Refusal::MemberAway);
     assert_eq!(server.refused(Refusal::TooLong), 1);
+}
+
+/// What a member says beyond a question of the keeper's is none of its.
+const LAST: Keeper = Keeper {
+    question: || b"r counted".to_vec(),
+    add: |_, said| said.ends_with(b": r counted").then(|| said.to_vec()),
+};
+
+#[test]
+fn what_a_member_had_counted_stays_when_it_is_gone() {
+    let cluster = Cluster::new("relay-counted");
+    let mut settings = cluster.settings("127.0.0.1:0".parse().unwrap());
+    settings.judge = judge;
+    settings.keeper = Some(LAST);
+    let log = Embedded::open(&cluster.log_path()).unwrap();
+    let server = Server::start(settings, Box::new(log)).unwrap();
+    let at = server.address();
+    let [read, operate] = [Right::Read, Right::Operate].map(|right| cluster.operator(right));
+    let counted = |identity: &Identity, member: &str| {
+        let operator = Operator {
+            address: at.to_string(),
+            identity: identity.clone(),
+        };
+        operator.connect().unwrap().counted(member)
+    };
+    let (a, b) = (member(&cluster, "a", at), member(&cluster, "b", at));
+    until_serving(&read, at, &["a", "b"]);
+    until("both are heard", || {
+        status(&read, at).is_some_and(|status| status.counted == ["a", "b"])
+    });
+    drop((a, b));
+    until_serving(&read, at, &[]);
+    assert_eq!(counted(&operate, "a").unwrap(), b"a: r counted");
+    assert_eq!(counted(&operate, "c").unwrap(), b"");
+    refused(counted(&read, "a"), Refusal::Role);
+    refused(
+        counted(&cluster.identity(&Caller::Member("a".into())), "a"),
+        Refusal::Role,
+    );
 }
 
 #[test]

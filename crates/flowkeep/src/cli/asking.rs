@@ -9,7 +9,7 @@ use crate::control::client::Client;
 use crate::control::{self, Answer, Key, Request};
 use crate::shape::{self, Shape};
 use crate::tables::{self, Gone, Said, Told};
-use nf::table::Value;
+use nf::table::{ROWS_MAX, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -164,6 +164,8 @@ pub(super) struct FunctionAnswers {
     /// The answers of all runtimes as one table, with what runtimes that are gone had counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<Vec<BTreeMap<String, Value>>>,
+    /// The table has more rows than these: a count behind its name says how many are wanted.
+    cut: bool,
     /// Of each runtime.
     answers: Vec<FunctionAnswer>,
 }
@@ -223,10 +225,14 @@ pub fn function(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let mut client = connect(asking)?;
+    let table = words.first().cloned().unwrap_or_default();
     let Answer::Function(answers) = ask(&mut client, &Request::Function { name, words })? else {
         return Err(foreign());
     };
-    let member_of = |told: &Told| client.member_of(told.runtime).map(ToString::to_string);
+    let member_of = |told: &Told| match &told.member {
+        Some(member) => Some(member.clone()),
+        None => client.member_of(told.runtime).map(ToString::to_string),
+    };
     let list = answers.iter().map(|told| {
         let (answer, rows) = match &told.said {
             Said::Text(text) => (Some(text.clone()), None),
@@ -241,13 +247,22 @@ pub fn function(
         }
     });
     let whole = tables::whole(&answers);
+    let cut = whole
+        .as_ref()
+        .is_some_and(|whole| tables::is_cut(&answers, whole));
     let list = FunctionAnswers {
         answers: list.collect(),
         rows: whole.as_ref().map(tables::Rows::objects),
+        cut,
+    };
+    let more = |shown: usize| match shown {
+        ROWS_MAX.. => format!("There are more rows than these {shown}, which are the most that are shown\n"),
+        _ => format!("There are more rows than these {shown}: say how many, `{table} {ROWS_MAX}` at most\n"),
     };
     let text = match whole {
         Some(whole) => [whole.to_string()]
             .into_iter()
+            .chain(cut.then(|| more(whole.rows.len())))
             .chain(tables::gone_in_it(&answers))
             .collect(),
         None => each_in_words(&answers, member_of),

@@ -6,6 +6,7 @@ use crate::apply::report::Outcome;
 use crate::apply::{Ask, LISTED_MAX, absolute};
 use crate::config::{self, Config, Problem, schema};
 use crate::registry::Registry;
+use crate::run::privileges::Account;
 use crate::run::{self, Memory};
 use crate::shape::{self, Shape};
 use nf::Period;
@@ -59,7 +60,7 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
         Ok((config, warnings))
     });
     match read {
-        Ok((mut config, warnings)) if json => {
+        Ok((mut config, mut warnings)) if json => {
             let chains: Vec<_> = config
                 .chain
                 .iter()
@@ -68,20 +69,26 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
                     functions: chain.functions.clone(),
                 })
                 .collect();
+            let (runtimes, runtimes_max) = (config.runtimes, config.most_runtimes());
+            let memory = run::memory(&mut config);
+            warnings.extend(memory.as_ref().and_then(Memory::warning));
             let checked = Checked {
                 good: true,
                 problems: Vec::new(),
                 warnings,
                 chains,
-                runtimes: Some(config.runtimes),
-                runtimes_max: Some(config.most_runtimes()),
-                memory: run::memory(&mut config),
+                runtimes: Some(runtimes),
+                runtimes_max: Some(runtimes_max),
+                memory,
             };
             print(out, shape::object(&checked))
         }
         Ok((mut config, warnings)) => {
             let mut text = overview(path, &config, &warnings);
             if let Some(memory) = run::memory(&mut config) {
+                if let Some(warning) = memory.warning() {
+                    let _ = writeln!(text, "\nwarning: {warning}");
+                }
                 let _ = write!(text, "\n{}", memory.text());
             }
             print(out, text.trim_end())
@@ -134,6 +141,14 @@ fn on_this_machine(path: &Path, config: &Config, registry: &Registry) -> Result<
         format!("{at}: {problem}; {remedy}")
     };
     warnings.extend(later.into_iter().map(words));
+    if config.member.is_empty() && config.port.iter().all(|port| port.input.is_none()) {
+        warnings.push("no port has an input: `flowkeep run` needs `--input URI` with this file".to_owned());
+    }
+    warnings.extend(
+        Account::of(config)
+            .err()
+            .map(|problem| format!("user: {problem}")),
+    );
     Ok(warnings)
 }
 

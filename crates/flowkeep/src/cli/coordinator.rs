@@ -4,7 +4,7 @@
 //! Not here: what it does (`crates/coordinator`, docs/coordinator.md).
 
 use super::{Failure, Said, USAGE};
-use crate::control::{rights, scribe};
+use crate::control::{counted, rights, scribe};
 use crate::log::{self, Level};
 use crate::signals::StopSignal;
 use clap::Args;
@@ -112,6 +112,7 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     settings.timing = timing(words)?;
     settings.judge = rights::judge;
     settings.scribe = scribe::say;
+    settings.keeper = Some(counted::KEEPER);
     if words.etcd.is_empty() {
         let log = Embedded::open(&words.data.join("log")).map_err(failed)?;
         let _server = Server::start(settings, Box::new(log)).map_err(failed)?;

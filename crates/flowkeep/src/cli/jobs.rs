@@ -278,7 +278,8 @@ fn monitor(registry: &Registry) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Puts `--input` and `--output` into the first port, made if there is none.
+/// Puts `--input` and `--output` into the first port. If there is none, one is made, and is named
+/// for what it reads or writes.
 fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>) -> Result<(), Failure> {
     let uri = |option: &str, text: Option<&str>, role: Role| -> Result<Option<Uri>, Failure> {
         text.map(|text| {
@@ -292,8 +293,9 @@ fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>
         return Ok(());
     }
     if config.port.is_empty() {
+        let named = input.as_ref().or(output.as_ref()).map_or("", Uri::as_str);
         config.port.push(Port {
-            name: "port".to_owned(),
+            name: named.split('?').next().unwrap_or_default().to_owned(),
             input: None,
             output: None,
             side: Side::ByAddress,

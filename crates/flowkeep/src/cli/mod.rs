@@ -38,6 +38,8 @@ mod storing;
 mod watching;
 
 #[cfg(test)]
+mod shown;
+#[cfg(test)]
 mod tests;
 
 use crate::log::{self, Level};

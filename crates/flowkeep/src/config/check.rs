@@ -17,6 +17,7 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     super::cluster::check(config, document);
     chains(config, registry, document);
     last(config, document);
+    interfaces(config, document);
     affinities(config, document);
     copies(config, document);
     stored(config, document);
@@ -179,6 +180,27 @@ fn last(config: &Config, document: &mut Document<'_, '_>) {
                 let at = format!("chain[{chain}].functions[{index}]");
                 document.problem_at(&at, &problem, "put it at the end of the chain");
             }
+        }
+    }
+}
+
+/// A function that says by which interface a port goes names ports that are there.
+fn interfaces(config: &Config, document: &mut Document<'_, '_>) {
+    let known: Vec<&str> = config.port.iter().map(|port| port.name.as_str()).collect();
+    let used: BTreeSet<&String> = (config.chain.iter()).flat_map(|chain| &chain.functions).collect();
+    for (name, function) in config.functions.iter().filter(|(name, _)| used.contains(name)) {
+        let feed = function.factory.feed();
+        let Some(Ok(supply)) = feed.map(|feed| feed.downcast::<functions::forward::Supply>()) else {
+            continue;
+        };
+        for port in supply
+            .interfaces
+            .keys()
+            .filter(|port| !known.contains(&port.as_str()))
+        {
+            let at = format!("function.{name}.interfaces.{port}");
+            let problem = format!("there is no port `{port}`");
+            document.problem_at(&at, &problem, &write_instead(port, &known));
         }
     }
 }

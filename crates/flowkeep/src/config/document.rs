@@ -277,6 +277,7 @@ impl<'t, 'r> Document<'t, 'r> {
             Some(list @ ("port" | "chain" | "member")) if is_header && problem == "duplicate key" => {
                 format!("write [[{list}]], each time: there may be several")
             }
+            Some(word) if problem == "string values must be quoted" => format!("write \"{word}\""),
             _ => expected,
         };
         let place = Problem::at(&self.file, self.text, span);
@@ -289,7 +290,11 @@ impl<'t, 'r> Document<'t, 'r> {
         let span = error.span().unwrap_or(otherwise);
         let path = self.path_at(&span);
         let value = self.text.get(span.clone()).unwrap_or_default();
-        let (problem, remedy) = in_words(error.message(), value, example.as_deref());
+        let (problem, mut remedy) = in_words(error.message(), value, example.as_deref());
+        // A function's table at the top: its name is no setting, nor near to one.
+        if error.message().starts_with("unknown field") && self.registry.entry(&path).is_some() {
+            remedy = format!("a function's settings stand below its name: write [function.{path}]");
+        }
         let place = if error.message().starts_with("missing field") {
             // serde points at the whole table; its name, or its first line, says it better.
             self.find(&path).unwrap_or(span.start..span.start)

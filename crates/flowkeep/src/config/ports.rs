@@ -1,4 +1,5 @@
-//! What ports name: halves that fit each other, and files and interfaces that are there.
+//! What ports name: halves that fit each other, and files and interfaces that are there; with them
+//! the folders of the event log and the control socket.
 //!
 //! [`halves`] is a check of the text alone, for every reader of a configuration. [`absent`] looks at this machine, so only
 //! `chain check` asks it: `run` finds the same when it opens its ports.
@@ -31,7 +32,7 @@ pub(super) fn halves(port: &Port, index: usize, document: &mut Document<'_, '_>)
     }
 }
 
-/// Something that a port names and this machine does not have.
+/// Something that a setting names and this machine does not have.
 #[derive(Debug)]
 pub struct Absent {
     /// The setting.
@@ -44,8 +45,8 @@ pub struct Absent {
     pub is_warning: bool,
 }
 
-/// Files and interfaces that ports name, and that are not there. With members they may be on another host, and an interface may
-/// come later: those are warnings.
+/// Files, folders and interfaces that settings name, and that are not there. With members they may be
+/// on another host; an interface, and a folder of a service, may come later: those are warnings.
 pub fn absent(config: &Config) -> Vec<Absent> {
     let halves = config.port.iter().enumerate().flat_map(|(index, port)| {
         let half = |name: &str, uri: &Option<Uri>, role| {
@@ -67,7 +68,22 @@ pub fn absent(config: &Config) -> Vec<Absent> {
             is_warning,
         })
     });
-    found.collect()
+    let mut found: Vec<Absent> = found.collect();
+    // A service's folders are made when it starts.
+    let events = config.log.events.as_deref().filter(|path| *path != "-");
+    let socket = config.control.socket.as_deref();
+    let written = [("log.events", events.map(Path::new)), ("control.socket", socket)];
+    found.extend(written.into_iter().filter_map(|(at, path)| {
+        let found = unwritten(path?)?;
+        let (problem, remedy) = found.rsplit_once("; ")?;
+        Some(Absent {
+            at: at.to_owned(),
+            problem: problem.to_owned(),
+            remedy: remedy.to_owned(),
+            is_warning: true,
+        })
+    }));
+    found
 }
 
 /// What of a URI is not there: the problem, its remedy, and whether it is an interface.

@@ -26,6 +26,7 @@
 //! Not here: what the coordinator relays and to whom it refuses it (`coordinator::relay`, [`super::rights`]).
 
 use super::changing;
+use super::counted::Counts;
 use super::merging::{merged, tagged};
 use super::observing;
 use super::rights::Reach;
@@ -35,6 +36,7 @@ use crate::cluster::{Cursor, Observed};
 use crate::moving::{Deletion, Order, Part, Receipt};
 use crate::report::FlowList;
 use crate::run::part::MEMBERS_RUNTIMES;
+use crate::tables::{Said, Told};
 use coordinator::agent::CallError;
 use coordinator::operator::{Line, Operator};
 use coordinator::proto::{Decided, Standing, StatusAnswer, WorkerRole};
@@ -55,6 +57,10 @@ struct Plan {
     runtimes: BTreeMap<u16, String>,
     /// Of runtimes that get new groups: what they do.
     loads: BTreeMap<u16, Load>,
+    /// Incarnations of members with runtimes.
+    lives: BTreeMap<String, u64>,
+    /// Members of which the coordinator knows what they had counted.
+    counted: Vec<String>,
     /// The configuration on trial.
     trial: Option<TrialStatus>,
 }
@@ -65,6 +71,8 @@ impl Plan {
             members: status.serving.iter().cloned().collect(),
             runtimes: BTreeMap::new(),
             loads: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            counted: status.counted.clone(),
             trial: status.configuration.as_ref().and_then(trial_of),
         };
         for member in &status.members {
@@ -74,6 +82,7 @@ impl Plan {
                 && let Ok(number) = u16::try_from(worker.number)
             {
                 plan.runtimes.insert(number, member.name.clone());
+                plan.lives.insert(member.name.clone(), worker.incarnation);
                 let standing = member.member.as_ref().map(|member| member.standing());
                 let load = member.load.filter(|_| !member.suspected);
                 if let (Some(Standing::Running), Some(load)) = (standing, load) {
@@ -260,9 +269,14 @@ impl Members {
                 Ok(answer)
             }
             Request::Flow(_) | Request::Threads => self.ask_several(all(), request),
-            Request::Function { .. } | Request::Replication { .. } => {
-                self.ask_several(with_runtimes(), request)
+            Request::Function { name, words } => {
+                let mut answer = self.ask_several(with_runtimes(), request)?;
+                if let Answer::Function(answers) = &mut answer {
+                    self.add_what_is_gone(answers, name, words);
+                }
+                Ok(answer)
             }
+            Request::Replication { .. } => self.ask_several(with_runtimes(), request),
             Request::Flows { from, limit } => self.page(*from, *limit),
             Request::Leaving { runtime, .. }
             | Request::Remove { runtime }
@@ -284,6 +298,7 @@ impl Members {
                 givers => self.ask_several(givers, request),
             },
             Request::Receipt { parts } => self.receipt(parts),
+            Request::Counted => Err(self.say_member("a member says what it has counted")),
             Request::Orders | Request::Cancel { .. } => {
                 Err(self.say_member("orders have numbers at each member"))
             }
@@ -328,6 +343,28 @@ impl Members {
         let mut its =
             all.filter(|worker| worker.role() == WorkerRole::Runtime && worker.number == u32::from(runtime));
         Ok(its.next().map(|worker| worker.incarnation))
+    }
+
+    /// What members that have ended had counted, if one of a function's tables is asked for. What
+    /// is not known is missing.
+    fn add_what_is_gone(&mut self, answers: &mut Vec<Told>, function: &str, words: &[String]) {
+        let is_table = answers.iter().any(|told| matches!(told.said, Said::Rows(_)));
+        let (true, Some(table)) = (is_table, words.first()) else {
+            return;
+        };
+        for member in self.plan.counted.clone() {
+            let counts = match self.line.counted(&member) {
+                Ok(counts) => serde_json::from_slice::<Counts>(&counts).unwrap_or_default(),
+                Err(error) => {
+                    let why = format!("what it had counted before: {}", with_remedy(&error));
+                    self.missing.entry(member).or_insert(why);
+                    continue;
+                }
+            };
+            let living = self.plan.lives.get(&member).copied();
+            answers.extend(counts.gone(living, &member, function, table));
+        }
+        answers.sort_by_key(|told| (told.runtime, told.gone));
     }
 
     fn say_member(&self, why: &str) -> String {

@@ -28,6 +28,7 @@
 
 mod changing;
 pub mod client;
+pub mod counted;
 pub mod members;
 mod merging;
 mod observing;
@@ -80,6 +81,8 @@ pub enum Request {
         /// The words.
         words: Vec<String>,
     },
+    /// What functions have counted here, for the coordinator.
+    Counted,
     /// Another configuration: what it would do, or that it shall be in force.
     Change(Ask),
     /// Of a change over all members, one member's half: what it would do, held until it is decided.
@@ -260,6 +263,8 @@ pub enum Answer {
     Flow(Option<Flow>),
     /// To [`Request::Function`]: each runtime's answer, and what those that are gone had counted.
     Function(Vec<Told>),
+    /// To [`Request::Counted`].
+    Counted(counted::Counts),
     /// To [`Request::Change`].
     Change(Box<Change>),
     /// To [`Request::Prepare`].

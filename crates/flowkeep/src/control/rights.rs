@@ -2,7 +2,7 @@
 //!
 //! | right | requests |
 //! |---|---|
-//! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads`, `PartDone`, `WatchPart`, `ObservedPart`, `EndWatch` |
+//! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads`, `Counted`, `PartDone`, `WatchPart`, `ObservedPart`, `EndWatch` |
 //! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Fail`, `Replication`, `Replica`, `Prepare` that is dry |
 //! | admin | `Stop`, `Kill`, `Prepare`, `TakeBack`, `Chains` |
 //! | none will do | `Change`, `Confirm`, `Watch`, `Observed` |
@@ -40,6 +40,7 @@ impl Request {
             | Request::Receipt { .. }
             | Request::Orders
             | Request::Threads
+            | Request::Counted
             | Request::WatchPart { .. }
             | Request::ObservedPart { .. }
             | Request::EndWatch { .. }

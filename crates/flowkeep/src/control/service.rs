@@ -71,6 +71,7 @@ pub(super) fn answer(
                 Err(problem) => return Reply::Error(problem),
             }
         }
+        Request::Counted => Answer::Counted(cluster.counted()),
         Request::Change(ask) => match cluster.change(&ask) {
             Ok(change) => Answer::Change(Box::new(change)),
             Err(problem) => return Reply::Error(problem),

@@ -9,12 +9,15 @@
 //! Not here: how it is added to what the others have ([`crate::tables`]).
 
 use super::{Shared, silent};
+use crate::control::counted::{Counted, Counts};
+use crate::member::Membership;
 use crate::tables::{Gone, Said, Told};
 use nf::Adds;
+use nf::table::ROWS_MAX;
 use runtime::worker::asked::TableRows;
 use runtime::{Port, Runtime};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Asks a function at each runtime; in front of the answers is what those that are gone had counted.
 pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
@@ -31,6 +34,58 @@ pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec
         }
     }
     Ok(answers)
+}
+
+/// What functions have counted at a member, in this life of it. It is said when the runtimes have
+/// ended, too.
+#[derive(Default)]
+pub(super) struct Own {
+    life: u64,
+    left: OnceLock<Vec<Counted>>,
+}
+
+impl Own {
+    /// Of a member; otherwise no coordinator asks for it.
+    pub fn of(member: Option<&Membership>) -> Self {
+        Own {
+            life: member.map_or(0, |member| member.incarnation.number()),
+            left: OnceLock::new(),
+        }
+    }
+
+    /// The runtimes are about to end.
+    pub fn end(&self, shared: &Shared) {
+        if self.life > 0 {
+            let _ = self.left.set(at_member(shared));
+        }
+    }
+
+    pub fn counts(&self, shared: &Shared) -> Counts {
+        let left = self.left.get().cloned();
+        Counts::of(self.life, left.unwrap_or_else(|| at_member(shared)))
+    }
+}
+
+/// What functions have counted at the runtimes here. Those with a store go on with what that has.
+fn at_member(shared: &Shared) -> Vec<Counted> {
+    let mut all = Vec::new();
+    for (index, runtime) in &shared.runtimes() {
+        let asked = runtime.runtime(|runtime| {
+            let stored = runtime.variables().into_iter().map(|(function, _)| function);
+            let stored: Vec<String> = stored.collect();
+            (runtime.counted_rows(ROWS_MAX), stored)
+        });
+        // One that does not answer now is asked again.
+        let Ok((tables, stored)) = asked else { continue };
+        let kept = tables.into_iter().filter(|of| !stored.contains(&of.function));
+        all.extend(kept.map(|of| Counted {
+            runtime: *index,
+            function: of.function.clone(),
+            table: of.table.name.to_owned(),
+            rows: of.into(),
+        }));
+    }
+    all
 }
 
 /// The question to one runtime.
@@ -51,9 +106,9 @@ fn asking<P: Port>(
 
 /// By number and how they went: their functions' tables.
 #[derive(Default)]
-pub(super) struct Counted(Mutex<BTreeMap<(u16, Gone), Vec<TableRows>>>);
+pub(super) struct Ended(Mutex<BTreeMap<(u16, Gone), Vec<TableRows>>>);
 
-impl Counted {
+impl Ended {
     /// The runtime is gone, and had counted this.
     pub fn note(&self, runtime: u16, gone: Gone, tables: Vec<TableRows>) {
         let mut all = self.all();
@@ -86,6 +141,7 @@ impl Counted {
         let told = |(&(runtime, gone), tables): (&(u16, Gone), &Vec<TableRows>)| {
             Some(Told {
                 runtime,
+                member: None,
                 gone: Some(gone),
                 said: Said::Rows(tables.iter().find(is_asked)?.clone().into()),
             })
@@ -121,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_a_store_has_is_counted_once() {
-        let all = Counted::default();
+        let all = Ended::default();
         all.note(
             1,
             Gone::Failed,

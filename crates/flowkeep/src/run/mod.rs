@@ -55,6 +55,7 @@ use crate::apply::{Ask, Live, Source, joined};
 use crate::cluster::{Cluster, Cursor, LinkStats, Snapshot, Subject, ThreadShare, Watching};
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
+use crate::control::counted::Counts;
 use crate::health::Board;
 use crate::member::Membership;
 use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
@@ -64,7 +65,6 @@ use adapters::report::{Report, Reports};
 use coordinator::agent::Agent;
 use handle::{Answer, End, Handle, Question, Unanswered};
 use part::{MEMBERS_RUNTIMES, Part};
-use protocols::channel::{AGREED, Protection};
 use runtime::worker::FlowView;
 use staff::{Door, Staff};
 use std::collections::BTreeMap;
@@ -77,6 +77,7 @@ use wire::FlowKey;
 
 pub use build::RunError;
 pub use build::memory::Memory;
+pub use part::Links;
 pub(crate) use watching::flag_letters;
 
 /// The memory that a configuration needs; none where that cannot be counted. Takes its functions.
@@ -119,27 +120,6 @@ pub struct Running {
     fence: seats::Fence,
 }
 
-/// The links to other processes of a running member.
-#[derive(Clone)]
-pub struct Links(Arc<Shared>);
-
-impl Links {
-    /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
-    pub fn protect(&self, protection: &Protection) -> Result<(), String> {
-        part::protect(&self.0, protection)
-    }
-
-    /// The words that they meet others by, where those change with the configuration.
-    pub fn words(&self) -> Option<[u64; AGREED]> {
-        self.0.live.words()
-    }
-
-    /// How they are.
-    pub fn stats(&self) -> Vec<LinkStats> {
-        self.0.links()
-    }
-}
-
 /// What a cluster was when it ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -170,6 +150,8 @@ struct Shared {
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
+    /// What functions have counted at a member.
+    own: counted::Own,
     packet_clock: bool,
     desk: watching::Desk,
     threads: Vec<Thread>,
@@ -306,6 +288,7 @@ fn launch(
         agent = Some(joined);
         seats::seat_all(&mut threads, all, &fence, stores.views.as_ref());
     }
+    let own = counted::Own::of(member.as_ref());
     let shared = Arc::new_cyclic(|me| Shared {
         began: Instant::now(),
         switches,
@@ -318,6 +301,7 @@ fn launch(
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
+        own,
         packet_clock,
         desk: watching::Desk::default(),
         threads: on_threads,
@@ -415,6 +399,7 @@ impl Running {
             drained = self.drain(&mut each);
         }
         self.shared.desk.close();
+        self.shared.own.end(&self.shared);
         let snapshot = self.shared.ask_all();
         *self
             .shared
@@ -661,6 +646,10 @@ impl Cluster for Shared {
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
         counted::ask(self, function, words)
+    }
+
+    fn counted(&self) -> Counts {
+        self.own.counts(self)
     }
 
     fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {

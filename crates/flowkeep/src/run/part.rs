@@ -24,7 +24,7 @@ use super::driver::Worker;
 use super::handle::{Answer, Question, Unanswered};
 use super::links::WorkerLink;
 use super::{Handle, LOOK, Shared};
-use crate::cluster::{Cluster, OtherMember};
+use crate::cluster::{Cluster, LinkStats, OtherMember};
 use crate::config::layout::{Layout, WorkerId};
 use crate::config::{Config, Member};
 use crate::member::{Membership, socket_of};
@@ -341,4 +341,25 @@ pub(super) fn fail(shared: &Shared, runtime: u16) -> Result<(), String> {
     thread
         .map(drop)
         .map_err(|error| format!("no thread can be started: {error}; nothing was killed"))
+}
+
+/// The links to other processes of a running member.
+#[derive(Clone)]
+pub struct Links(pub(super) Arc<Shared>);
+
+impl Links {
+    /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
+    pub fn protect(&self, protection: &Protection) -> Result<(), String> {
+        protect(&self.0, protection)
+    }
+
+    /// The words that they meet others by, where those change with the configuration.
+    pub fn words(&self) -> Option<[u64; AGREED]> {
+        self.0.live.words()
+    }
+
+    /// How they are.
+    pub fn stats(&self) -> Vec<LinkStats> {
+        self.0.links()
+    }
 }

@@ -63,7 +63,7 @@ pub struct Parts {
 impl Parts {
     /// Of a cluster, or of the part of it that a member has.
     pub fn new(config: &Config, layout: &Layout, member: Option<&str>) -> Self {
-        let (switches, runtimes) = (&layout.switches_here, &layout.runtimes_here);
+        let (switches, most) = (&layout.switches_here, layout.runtimes_here.len());
         let ports = config.port.iter().zip(&layout.ports);
         let ports = ports.filter(|(_, place)| switches.contains(&place.switch));
         let ports: Vec<&str> = ports.map(|(port, _)| port.name.as_str()).collect();
@@ -72,8 +72,19 @@ impl Parts {
         if !ports.is_empty() {
             parts.push(format!("ports {}", ports.join(", ")));
         }
-        if !runtimes.is_empty() {
-            parts.push(format!("runtimes {}", runtimes.len()));
+        // A member has all of its runtimes from the start; in one process others may come.
+        let begins = if member.is_some() {
+            most
+        } else {
+            usize::from(config.runtimes)
+        };
+        if begins > 0 && most > 0 {
+            let room = if begins < most {
+                format!(" of at most {most}")
+            } else {
+                String::new()
+            };
+            parts.push(format!("runtimes {begins}{room}"));
         }
         if let Some(events) = &config.log.events {
             parts.push(match events.as_str() {

@@ -37,7 +37,7 @@
 //! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other processes, which come and go with these.
 
 use super::build::RunError;
-use super::counted::Counted;
+use super::counted::Ended;
 use super::driver::{Seat, Worker};
 use super::handle::{Answer, Handle, Question};
 use super::links::WorkerLink;
@@ -212,7 +212,7 @@ pub(super) struct Staff {
     /// By number, the figures of runtimes that have failed.
     before: Mutex<BTreeMap<u16, RuntimeStats>>,
     /// What functions of those that are gone had counted.
-    pub counted: Counted,
+    pub counted: Ended,
 }
 
 /// What workers do goes before making one: the kernel finds and clears hundreds of megabytes, on
@@ -266,7 +266,7 @@ impl Staff {
             sessions: Mutex::new(2),
             views,
             before: Mutex::default(),
-            counted: Counted::default(),
+            counted: Ended::default(),
         }
     }
 
@@ -504,7 +504,8 @@ impl Staff {
         infos.retain(|info| info.runtime != number);
         // What a store has not taken goes on with the next of this number.
         runtime.finish_variables(crate::store::LAST_CHANGES);
-        self.counted.note(number, Gone::Removed, runtime.counted_rows());
+        self.counted
+            .note(number, Gone::Removed, runtime.counted_rows(usize::MAX));
         let Remains { links, peers, legacy } = runtime.dismantle();
         let last = RuntimeStats {
             flows_max: 0,
@@ -559,7 +560,8 @@ impl Staff {
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
         let before = runtime.stats();
-        self.counted.note(number, Gone::Failed, runtime.counted_rows());
+        self.counted
+            .note(number, Gone::Failed, runtime.counted_rows(usize::MAX));
         let mut wreck = runtime.fail();
         let deadline = Instant::now() + REST;
         loop {

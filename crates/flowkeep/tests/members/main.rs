@@ -7,12 +7,15 @@
 
 mod changed;
 mod dying;
+mod gone;
 mod joined;
 mod logs;
 mod more;
 mod ordered;
 mod rig;
 mod scaled;
+#[path = "../schema/mod.rs"]
+mod schema;
 mod shared;
 mod terminal;
 mod tried;

@@ -5,6 +5,7 @@
 use super::joined::{COPIES, Site, flowkeep, flows, passes, recovered, runs};
 use super::more::wait_for_word;
 use super::rig::{Member, PATIENCE};
+use super::schema;
 use super::wide::wide;
 use coordinator::identity::Identity;
 use coordinator::operator::{Line, Operator};
@@ -85,6 +86,9 @@ fn the_coordinator_orders_what_members_do() {
         "{}",
         placed.err
     );
+    schema::holds("replication-place", placed.out.as_bytes());
+    let view = site.coordinator.view().expect("it answers");
+    schema::holds("cluster-status", view.to_string().as_bytes());
 
     a_runtime_is_recovered(&site, &left, &right);
     some_go_where_there_is_least_to_do(&site, &left);
@@ -99,7 +103,14 @@ fn a_runtime_is_recovered(site: &Site, left: &Member, right: &Member) {
     protected(right, 0);
     let coordinator = &site.coordinator;
     let recover = |number: &str, name: &str| {
-        let words = ["cluster", "recover", number, "--at", &coordinator.address];
+        let words = [
+            "cluster",
+            "recover",
+            number,
+            "--json",
+            "--at",
+            &coordinator.address,
+        ];
         let as_whom = ["--identity", &coordinator.folder, "--name", name];
         flowkeep(&[&words[..], &as_whom].concat())
     };
@@ -113,7 +124,8 @@ fn a_runtime_is_recovered(site: &Site, left: &Member, right: &Member) {
     let of_right = flows(&right.status());
     let life = runs(&coordinator.view().expect("it answers"), "right").expect("it runs");
     let (is_good, says) = recover("1", "operate");
-    assert!(is_good && says.contains("runtime 1 is removed by view"), "{says}");
+    assert!(is_good, "{says}");
+    schema::holds("cluster-recover", says.as_bytes());
     let status = left.wait_until("all flows are here", |status| flows(status) == 400);
     assert_eq!(recovered(&status), [of_right, 0]);
     wait_for_word(&site.folder, "right", "it begins again, as another incarnation");

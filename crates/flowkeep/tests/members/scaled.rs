@@ -3,6 +3,7 @@
 
 use super::joined::{Site, flows, is_listed, passes, runs};
 use super::rig::PATIENCE;
+use super::schema;
 use super::steady;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -64,7 +65,10 @@ impl Scaling {
         let (began, mut others) = (Instant::now(), Vec::new());
         while let Some(left) = (2 * PATIENCE).checked_sub(began.elapsed()) {
             match self.lines.recv_timeout(left) {
-                Ok(line) if line["event"] == event => return line,
+                Ok(line) if line["event"] == event => {
+                    schema::holds("cluster-scale", line.to_string().as_bytes());
+                    return line;
+                }
                 Ok(line) => others.push(line),
                 Err(_) => break,
             }

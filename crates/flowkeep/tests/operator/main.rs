@@ -16,6 +16,8 @@ mod memory;
 #[path = "../running/mod.rs"]
 mod running;
 mod said;
+#[path = "../schema/mod.rs"]
+mod schema;
 mod shapes;
 mod tables;
 mod trial;

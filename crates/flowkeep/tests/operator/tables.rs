@@ -83,6 +83,13 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
     assert_eq!(listed(&["load_balancer", "backends", "3"]), 3);
     assert_eq!(listed(&["host_limits", "hosts", "5"]), 5);
     assert_eq!(listed(&["host_limits", "hosts"]), 20);
+    // A table that is cut says so, and what to write for more.
+    let is_cut = |words: &[&str]| ask(&running, &[&["function"], words].concat())["cut"] == true;
+    assert!(is_cut(&["host_limits", "hosts", "5"]) && !is_cut(&["host_limits", "hosts", "1000"]));
+    assert!(!is_cut(&["load_balancer", "backends"]));
+    let shown = text(&running.ask(&["function", "host_limits", "hosts", "5"]).stdout);
+    let more = "There are more rows than these 5: say how many, `hosts 1000` at most";
+    assert!(shown.contains(more), "{shown}");
     let wrong = running.ask(&["function", "load_balancer", "backends", "many"]);
     let said = text(&wrong.stderr);
     assert!(

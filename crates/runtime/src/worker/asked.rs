@@ -94,15 +94,17 @@ impl<P: Port> Runtime<P> {
         tables.collect()
     }
 
-    /// What this runtime's functions have counted: what is left of it when it goes.
-    pub fn counted_rows(&self) -> Vec<TableRows> {
+    /// What this runtime's functions have counted, so many rows of each table at most: what is left
+    /// of it when it goes.
+    pub fn counted_rows(&self, most: usize) -> Vec<TableRows> {
         let (stages, here) = (self.core.runner.stages(), self.objects_here());
         let mut all = Vec::new();
         for (name, stage) in stages.names.iter().zip(&stages.functions) {
             for table in stage.tables() {
                 let adds: Vec<nf::Adds> = table.adds().collect();
                 if adds.contains(&nf::Adds::Counted) {
-                    let (function, mut rows) = (name.clone(), rows_of(&**stage, table, most_of(table), here));
+                    let most = most.min(most_of(table));
+                    let (function, mut rows) = (name.clone(), rows_of(&**stage, table, most, here));
                     nf::table::keep_counts(&adds, &mut rows);
                     all.push(TableRows {
                         function,

@@ -109,6 +109,12 @@ impl Memory {
         )
     }
 
+    /// What `run` would refuse on this machine; the file may be for another one.
+    pub fn warning(&self) -> Option<String> {
+        let refused = self.held_against_what_there_is().err()?;
+        Some(format!("`flowkeep run` refuses it here: {refused}"))
+    }
+
     /// Refuses what cannot be: it would be killed, or the machine would stand still.
     fn held_against_what_there_is(&self) -> Result<(), RunError> {
         if self.start_bytes <= self.available_bytes {

@@ -108,6 +108,7 @@ impl Site {
             stop: AtomicBool::new(false),
             break_off: AtomicBool::new(false),
             last: Mutex::new(None),
+            own: crate::run::counted::Own::default(),
             packet_clock: false,
             desk: watching::Desk::default(),
             threads: Vec::new(),
