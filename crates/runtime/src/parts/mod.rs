@@ -162,6 +162,8 @@ pub(crate) struct Core {
     pub pools: Pools,
     /// Whether what packets change is followed: for copies, or for a store.
     pub is_followed: bool,
+    /// Whether packets may have to wait for that.
+    pub is_gated: bool,
     /// Actors that accepted moves will need.
     pub reserved: usize,
     /// Whether an operator wants no more groups here.
@@ -208,6 +210,7 @@ impl Core {
             ledger: Ledger::default(),
             pools: Pools::default(),
             is_followed: false,
+            is_gated: false,
             reserved: 0,
             is_leaving: false,
             early_looks: 0,
@@ -270,8 +273,10 @@ impl Core {
     /// [`Core::begin`] of a packet that is not watched.
     #[inline(always)]
     pub fn begin_fast(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.is_followed {
+        if self.is_gated {
             self.begin_followed::<false>(actor, packet, direction);
+        } else if self.is_followed {
+            self.begin_noted(actor, packet, direction);
         } else {
             self.begin::<false>(actor, packet, direction);
         }
@@ -279,17 +284,36 @@ impl Core {
 
     #[inline(never)]
     fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        let is_stored = self.ledger.is_on();
+        let before = is_stored.then(|| self.before_noting(actor));
         if self.ledger.has_waiting() {
             self.observe_stored(actor);
         }
-        if !self.sender.is_on() {
-            self.begin::<SEEN>(actor, packet, direction);
-            return self.note_stored(actor);
+        let is_copied = self.sender.is_on();
+        if is_copied {
+            self.observe(actor);
         }
-        self.observe(actor);
         self.begin::<SEEN>(actor, packet, direction);
-        self.commit_after(actor);
-        self.note_stored(actor);
+        if is_copied {
+            self.commit_after(actor);
+        }
+        if self.ledger.has_waiting() {
+            self.commit_stored_rest(actor);
+        }
+        if let Some(before) = before {
+            self.note_lack(actor, &before);
+            self.ledger.forget_observed();
+        }
+    }
+
+    /// The same where no packet waits for what it changes.
+    #[inline(never)]
+    fn begin_noted(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        let before = self.before_noting(actor);
+        self.begin::<false>(actor, packet, direction);
+        if !self.is_as_noted(actor, &before) {
+            self.note_lack(actor, &before);
+        }
     }
 
     #[cold]

@@ -123,6 +123,7 @@ impl Subject {
         let wall = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
         let storing = Storing {
             interval: Consistency::USUAL.interval_ns(),
+            lazy: Storing::LAZY,
             bound: Consistency::USUAL.bound_ns(),
         };
         let settings = Settings {
