@@ -4,6 +4,7 @@ use super::sessions::{Members, SECOND};
 use super::spread::Cluster;
 use super::stored::{INTERVAL, Shop, WALL, begin, flows, pass_interval, stored_as};
 use super::*;
+use crate::replica::BROKEN;
 use crate::replica::ledger::form::{self, What};
 use crate::replica::policy::{Policy as Copied, Storing};
 use crate::switch::Policy;
@@ -330,6 +331,49 @@ fn a_flow_out_of_the_store_never_lives_shorter() {
             cluster.now += SECOND;
             cluster.settle();
             assert_eq!(flows(&cluster), 0, "{kind}, a packet each {gap} ns");
+        }
+    }
+}
+
+/// Whether what a later packet of a flow commits is in the store an interval later, and the flow has
+/// the time that the packet gave it.
+fn is_kept(kind: usize) -> bool {
+    let shop = Shop::default();
+    let plan = stored_as(Copied::Store, vec![function_of(kind)], &shop);
+    let mut cluster = begin(1, 1, &plan, 0, WALL);
+    feed(&mut cluster, 1, 1, change::COMMITTED);
+    pass_interval(&mut cluster);
+    feed(&mut cluster, 1, 1, change::FLOW);
+    pass_interval(&mut cluster);
+    let there = in_store(&shop, kind)[&(1, 1)];
+    feed(&mut cluster, 1, 1, change::GROUP);
+    pass_interval(&mut cluster);
+    let is_there = there[0] == 2 && in_store(&shop, kind)[&(1, 1)][2] == 2;
+    cluster.now += 50 * SECOND;
+    cluster.settle();
+    feed(&mut cluster, 1, 1, 0);
+    pass_interval(&mut cluster);
+    drop(cluster);
+    is_there && flows(&begin(1, 1, &plan, 0, WALL + 140 * SECOND)) == 1
+}
+
+#[test]
+fn a_broken_rule_of_noting_is_noticed() {
+    for kind in 0..KINDS {
+        assert!(is_kept(kind));
+        for rule in [
+            "committed bytes are compared",
+            "groups are compared",
+            "a deadline beyond the store's is written",
+        ] {
+            BROKEN.set(rule);
+            let is_noticed = !is_kept(kind);
+            BROKEN.set("");
+            // Flows that are groups have those compared with the rest.
+            assert!(
+                is_noticed || kind < 2 && rule.starts_with("groups"),
+                "{kind}: {rule}"
+            );
         }
     }
 }

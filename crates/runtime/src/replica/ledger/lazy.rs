@@ -22,6 +22,7 @@
 
 use super::noting::span;
 use crate::flows::actor::{Header, stored};
+use crate::replica::is_broken;
 use alloc::vec::Vec;
 
 /// Parts of the walk.
@@ -87,6 +88,7 @@ impl Lazy {
         // One that moves further at once may be anywhere.
         header.deadline <= before.saturating_add(span(self.tick))
             && tick.wrapping_sub(header.stored_to) as i8 <= 0
+            || is_broken("a deadline beyond the store's is written")
     }
 
     /// A flow is to be written within the time.

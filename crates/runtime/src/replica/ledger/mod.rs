@@ -341,12 +341,6 @@ impl Core {
         }
     }
 
-    /// The masks of the chains that are in force.
-    pub fn keep_as_configured(&mut self) {
-        let offset = (!self.ledger.has_groups).then(|| self.flows.group_offset());
-        self.ledger.kept = noting::kept(self.runner.stages(), self.ledger.chains, offset);
-    }
-
     /// Writes what is due; answers how much was done.
     #[inline]
     pub fn go_on_storing(&mut self) -> usize {
