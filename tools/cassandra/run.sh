@@ -4,6 +4,9 @@
 #   run.sh install             fetches the jars with Maven, unless they are there
 #   run.sh FOLDER PORT         does so, and becomes the server: its data in FOLDER, CQL on 127.0.0.1:PORT
 #
+# With FLOWKEEP_CASSANDRA_NODE=2 or =3 the node is on 127.0.0.2 or .3, and joins the one on 127.0.0.1 with the
+# same port, which has to run.
+#
 # The jars are kept in ~/.cache/flowkeep (or $FLOWKEEP_CACHE). Exit code 77: the server cannot be had here;
 # the last line on standard error says why. The heap has 512 MB; all in all a node takes 0.6 to 0.9 GB.
 set -eu
@@ -48,7 +51,11 @@ install
 
 folder=$1
 port=$2
-# The port between nodes: no other node asks for it, but it has to be free.
+number=${FLOWKEEP_CASSANDRA_NODE:-1}
+address=127.0.0.$number
+# Three nodes share the ring evenly.
+token=$(((number - 1) * 3074457345618258602))
+# The port between nodes: the same on each address, and it has to be free.
 storage=$((port > 40000 ? port - 20000 : port + 20000))
 mkdir -p "$folder"
 cat >"$folder/cassandra.yaml" <<YAML
@@ -59,8 +66,8 @@ seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters:
       - seeds: "127.0.0.1:$storage"
-listen_address: 127.0.0.1
-rpc_address: 127.0.0.1
+listen_address: $address
+rpc_address: $address
 native_transport_port: $port
 storage_port: $storage
 ssl_storage_port: $storage
@@ -118,5 +125,5 @@ exec "$java" -Xms256m -Xmx512m -Xss512k -XX:+UseSerialGC -XX:TieredStopAtLevel=1
     "-Dcassandra.config=file://$folder/cassandra.yaml" "-Dlogback.configurationFile=$folder/logback.xml" \
     "-Dcassandra.storagedir=$folder" -Dcassandra-foreground=yes \
     -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=100 \
-    -Dcassandra.superuser_setup_delay_ms=0 -Dcassandra.initial_token=0 \
+    -Dcassandra.superuser_setup_delay_ms=0 "-Dcassandra.initial_token=$token" \
     -cp "$folder:$jars/*" org.apache.cassandra.service.CassandraDaemon

@@ -198,6 +198,7 @@ pub fn many_cases(scale: &Scale) -> Step {
     ];
     if scale.every_capture {
         chosen.push(("FLOWKEEP_EVERY_CAPTURE", "1".to_owned()));
+        chosen.push(("FLOWKEEP_THREE_NODES", "1".to_owned()));
     }
     Step {
         name: "tests, many cases",

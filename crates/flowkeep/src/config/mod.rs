@@ -387,6 +387,11 @@ pub struct Replication {
     #[schemars(with = "String", example = &"10ms")]
     #[serde(deserialize_with = "values::wait")]
     pub snapshot_interval: nf::Period,
+    /// With `"store"` and `"store_commit"`: lazy fields of states, and how long a flow has, are in the store so long after a packet at the latest, from `"10ms"` to
+    /// `"1h"`. Default `"1s"`. A flow that goes on out of the store has up to twice as long more than it had.
+    #[schemars(with = "String", example = &"1s")]
+    #[serde(deserialize_with = "values::wait")]
+    pub lazy_interval: nf::Period,
     /// Whether lazy fields of states are copied as committed ones are: counts of packets and bytes, for example, where they are billed. Default `false`.
     pub commit_lazy: bool,
     /// After how long without an answer another process is taken to have failed, from `"10ms"` to `"1h"`. Default `"200ms"`. Shorter than the
@@ -446,6 +451,9 @@ impl Default for Replication {
             policy: ReplicationPolicy::None,
             snapshot_packets: runtime::replication::Copying::default().packets,
             snapshot_interval: nf::Period::new(std::time::Duration::from_millis(10)),
+            lazy_interval: nf::Period::new(std::time::Duration::from_nanos(
+                runtime::replication::Storing::LAZY,
+            )),
             commit_lazy: false,
             silence: nf::Period::new(std::time::Duration::from_millis(200)),
             recovery_max: nf::Period::seconds(2),
@@ -582,6 +590,7 @@ impl Config {
         let (_, consistency) = self.store.of(runtime::replication::STORED_AS)?;
         self.keeps_stored().then_some(runtime::replication::Storing {
             interval: consistency.interval_ns(),
+            lazy: self.replication.lazy_interval.duration().as_nanos() as u64,
             bound: consistency.bound_ns(),
         })
     }

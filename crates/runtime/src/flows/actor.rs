@@ -134,11 +134,23 @@ pub struct Header {
     pub answered: bool,
     /// Under which base another runtime keeps a copy of it; 0 for none, and with [`STALE`] if the copy is not up to date.
     pub copied: u8,
+    /// What a store knows of it: bits of [`stored`].
+    pub stored: u8,
+    /// How far its deadline may move before the store is to know (`replica::ledger`).
+    pub stored_to: u8,
     /// The frame of its waiting call, in phase `Waiting`.
     pub frame: u32,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
+
+/// Bits of [`Header::stored`].
+pub mod stored {
+    /// The store's entry has all committed bytes, or it is about to be written.
+    pub const WRITTEN: u8 = 1;
+    /// It is written again before long: a packet has passed since.
+    pub const TOUCHED: u8 = 2;
+}
 
 /// In [`Header::copied`]: see there.
 pub const STALE: u8 = 0x80;
@@ -148,7 +160,7 @@ pub const NO_GROUP: u32 = u32::MAX;
 
 impl Header {
     /// A header of the free list.
-    const FREE: Header = Header {
+    pub const FREE: Header = Header {
         key: FlowKey::from_words([0; 5]),
         deadline: 0,
         group: NO_GROUP,
@@ -158,6 +170,8 @@ impl Header {
         flags: 0,
         answered: false,
         copied: 0,
+        stored: 0,
+        stored_to: 0,
         frame: 0,
     };
 
@@ -177,6 +191,21 @@ impl Header {
     #[inline]
     pub fn outdate_copy(&mut self) {
         self.copied |= if self.copied == 0 { 0 } else { STALE };
+    }
+
+    /// All of it but key, deadline, group and frame.
+    #[inline(always)]
+    pub fn marks(&self) -> [u8; 8] {
+        [
+            self.phase as u8,
+            self.generation,
+            self.chain,
+            self.flags,
+            u8::from(self.answered),
+            self.copied,
+            self.stored,
+            self.stored_to,
+        ]
     }
 
     /// The orientation of the opening direction in the first (0) or second (1) key.
@@ -302,6 +331,14 @@ impl Slab {
         // padding, so all bytes are there; a call with a pointer to a state has given it up when
         // the state is moved.
         unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
+    }
+
+    /// The line behind an actor's header: states, and behind short ones the second key.
+    #[inline(always)]
+    pub fn state_line(&self, index: u32) -> &[u64; 8] {
+        // SAFETY: a stride is whole lines, and at least two; the region began zeroed, and states
+        // and keys are plain data. No call has a pointer to a state while this is read.
+        unsafe { self.state(index).cast::<[u64; 8]>().as_ref() }
     }
 
     /// The same, to be written.

@@ -89,6 +89,8 @@ pub struct BlockOwners {
     seed: HashSeed,
     /// Claims and releases since they were taken, where copies are kept of them.
     noted: Option<Vec<BlockChange>>,
+    /// Groups that claimed or released since they were taken, where they are in a store.
+    noted_groups: Option<Vec<GroupKey>>,
 }
 
 /// A block was claimed, or released, by a group.
@@ -122,7 +124,19 @@ impl BlockOwners {
             most: blocks.max(BLOCKS),
             seed,
             noted: None,
+            noted_groups: None,
         }
+    }
+
+    /// From now on notes which groups claim or release.
+    pub fn note_groups(&mut self) {
+        self.noted_groups.get_or_insert_default();
+    }
+
+    /// A group that has claimed or released since it was taken last.
+    #[inline]
+    pub fn take_group(&mut self) -> Option<GroupKey> {
+        self.noted_groups.as_mut()?.pop()
     }
 
     /// From now on notes claims and releases.
@@ -153,6 +167,11 @@ impl BlockOwners {
                 block,
                 group,
             });
+        }
+        if let Some(noted) = &mut self.noted_groups
+            && noted.last() != Some(&group)
+        {
+            noted.push(group);
         }
     }
 

@@ -261,6 +261,8 @@ impl OutputHold {
                     self.places.remove(&actor);
                     let header = flows.header_mut(actor);
                     header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
+                    // No packet's chain has changed that: its next packet has it written.
+                    header.stored = 0;
                 }
             }
             let gate = match store.is_for(chain) {

@@ -33,6 +33,7 @@
 //! look-up misses a key that is being settled ([`Core::find`]); a flow does not end while it settles; nothing is settling
 //! between two steps.
 
+mod following;
 mod hearing;
 mod holding;
 mod life;
@@ -162,6 +163,8 @@ pub(crate) struct Core {
     pub pools: Pools,
     /// Whether what packets change is followed: for copies, or for a store.
     pub is_followed: bool,
+    /// Whether packets may have to wait for that.
+    pub is_gated: bool,
     /// Actors that accepted moves will need.
     pub reserved: usize,
     /// Whether an operator wants no more groups here.
@@ -208,6 +211,7 @@ impl Core {
             ledger: Ledger::default(),
             pools: Pools::default(),
             is_followed: false,
+            is_gated: false,
             reserved: 0,
             is_leaving: false,
             early_looks: 0,
@@ -254,51 +258,6 @@ impl Core {
         }
         if self.runner.has_more() {
             self.run_more();
-        }
-    }
-
-    /// [`Core::begin`] of a packet that may be watched.
-    #[inline(always)]
-    pub fn begin_seen(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.out.tap.is_some() || self.runner.sampling.is_on() {
-            self.begin_watched(actor, packet, direction);
-        } else {
-            self.begin_fast(actor, packet, direction);
-        }
-    }
-
-    /// [`Core::begin`] of a packet that is not watched.
-    #[inline(always)]
-    pub fn begin_fast(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.is_followed {
-            self.begin_followed::<false>(actor, packet, direction);
-        } else {
-            self.begin::<false>(actor, packet, direction);
-        }
-    }
-
-    #[inline(never)]
-    fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.ledger.has_waiting() {
-            self.observe_stored(actor);
-        }
-        if !self.sender.is_on() {
-            self.begin::<SEEN>(actor, packet, direction);
-            return self.note_stored(actor);
-        }
-        self.observe(actor);
-        self.begin::<SEEN>(actor, packet, direction);
-        self.commit_after(actor);
-        self.note_stored(actor);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn begin_watched(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        if self.is_followed {
-            self.begin_followed::<true>(actor, packet, direction);
-        } else {
-            self.begin::<true>(actor, packet, direction);
         }
     }
 

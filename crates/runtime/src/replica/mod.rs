@@ -78,6 +78,7 @@ impl Core {
     /// Copies are sent from now on, or a store is told; or no more.
     pub fn follow(&mut self) {
         self.is_followed = self.sender.is_on() || self.ledger.is_on();
+        self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
     }
 
     /// A number that no other life of this runtime has, by which it is told from those. It says nothing of what functions draw.

@@ -1,8 +1,8 @@
 //! The last step of a packet whose flow may have a copy: it leaves, or waits for a replica or a store.
 //!
 //! ```text
-//!   chain ─► pass ─► not followed ──────────────────────────────────► out
-//!             └────► followed ─┬─► store_commit (`ledger::through`) ─► store's gate ─► out
+//!   chain ─► pass ─► no gate ───────────────────────────────────────► out
+//!             └────► gates ────┬─► store_commit (`ledger::through`) ─► store's gate ─► out
 //!                              ├─► copies (`compare`) ──────────────► gate ─► out
 //!                              └─► neither ─────────────────────────► out, counted if it lacks a copy
 //! ```
@@ -17,8 +17,8 @@ impl Core {
     /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
     #[inline(always)]
     pub fn pass(&mut self, actor: u32, packet: PacketBox) {
-        if self.is_followed {
-            self.pass_followed(actor, packet);
+        if self.is_gated {
+            self.pass_gated(actor, packet);
         } else {
             if self.sender.is_wanted {
                 self.count_unprotected(actor);
@@ -28,7 +28,7 @@ impl Core {
     }
 
     #[inline(never)]
-    fn pass_followed(&mut self, actor: u32, packet: PacketBox) {
+    fn pass_gated(&mut self, actor: u32, packet: PacketBox) {
         if self.ledger.has_waiting() {
             let is_written = self.commit_stored(actor);
             if self.waits_for_store(actor) {

@@ -58,8 +58,15 @@ pub struct Copying {
 pub struct Storing {
     /// The store is told so many nanoseconds after a change.
     pub interval: u64,
+    /// The same of what no packet commits: lazy bytes, and when a flow is over. 0: with the rest.
+    pub lazy: u64,
     /// How old a change may become before it is told as late, in nanoseconds.
     pub bound: u64,
+}
+
+impl Storing {
+    /// `lazy` where nothing else is said, in nanoseconds.
+    pub const LAZY: u64 = 1_000_000_000;
 }
 
 /// By which name the store knows flows: the function of their partition.

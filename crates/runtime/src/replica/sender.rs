@@ -288,6 +288,7 @@ impl Core {
         }
         if self.settings.storing.is_some() {
             self.ledger.set_policies(&policies, self.runner.plan());
+            self.keep_as_configured();
             self.wait_for_store_as_configured();
         }
         let is_other = policies != self.sender.policies;

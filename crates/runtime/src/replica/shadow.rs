@@ -56,6 +56,26 @@ impl Shape {
         shape
     }
 
+    /// Its masks in the first line of a state, of which it begins at `offset`, beside others there;
+    /// `false` if it reaches further.
+    pub fn mask_line(&self, offset: usize, masks: &mut [u64; LINE]) -> bool {
+        let lines = self.lines.iter().flat_map(|(at, line)| {
+            let words = line.iter().enumerate();
+            words.map(|(word, mask)| (*at + word * WORD, *mask))
+        });
+        let mut all = lines
+            .chain(self.words.iter().copied())
+            .filter(|(_, mask)| *mask != 0);
+        all.all(|(at, mask)| {
+            let place = masks.get_mut((offset + at) / WORD);
+            let is_there = place.is_some() && offset.is_multiple_of(WORD);
+            if let Some(place) = place {
+                *place |= mask.to_le();
+            }
+            is_there
+        })
+    }
+
     /// Whether no byte is committed.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

@@ -31,6 +31,7 @@ mod sessions;
 mod spread;
 mod store_commit;
 mod stored;
+mod stored_lazy;
 mod stored_rests;
 mod timers;
 mod unheard;

@@ -17,6 +17,7 @@ fn members(factory: Box<dyn Factory>, shop: &Shop) -> Members {
     members.is_returning = true;
     members.storing = Some(Storing {
         interval: INTERVAL,
+        lazy: Storing::LAZY,
         bound: SECOND,
     });
     members.wall = WALL;

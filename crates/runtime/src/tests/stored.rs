@@ -209,6 +209,7 @@ pub(super) fn stored_as(policy: Copied, factories: Vec<Box<dyn Factory>>, shop: 
 pub(super) fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: u64) -> Cluster {
     let storing = Storing {
         interval: INTERVAL,
+        lazy: Storing::LAZY,
         bound: SECOND,
     };
     let ahead_of = vec![ahead; usize::from(runtimes)];
@@ -373,7 +374,8 @@ fn the_time_without_a_process_counts() {
         cluster.now += 2 * SECOND;
         cluster.settle();
         assert_eq!(flows(&cluster), expected);
-        cluster.now += 40 * SECOND;
+        // What a store says of a flow's time is later than it is by twice the longer interval.
+        cluster.now += 40 * SECOND + 2 * Storing::LAZY;
         cluster.settle();
         assert_eq!((flows(&cluster), cluster.routes()), (0, 0), "after {dead} s");
         pass_interval(&mut cluster);
@@ -511,6 +513,7 @@ fn one_begins_again(plan: Plan, packets: &dyn Fn(u16) -> (Side, Vec<u8>)) {
     let mut members = Members::none(2, 2, Policy::RoundRobin, plan);
     members.storing = Some(Storing {
         interval: INTERVAL,
+        lazy: Storing::LAZY,
         bound: SECOND,
     });
     members.wall = WALL;

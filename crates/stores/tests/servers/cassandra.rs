@@ -10,7 +10,7 @@
 
 use crate::authority::Authority;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,6 +41,8 @@ pub struct Node {
     pub authority: Authority,
     pub port: u16,
     pub pid: i32,
+    /// It is on 127.0.0.this.
+    number: u8,
 }
 
 fn script() -> PathBuf {
@@ -56,6 +58,14 @@ impl Node {
     /// A node with further settings, as `cassandra.yaml` has them. `FOLDER` in them is the node's, which has its certificate, for
     /// `localhost`.
     pub fn start_with(settings: &str) -> Result<Self, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        Self::start_at(1, port, settings)
+    }
+
+    /// A node of several, which have one port; the first of them is there before the others.
+    pub fn start_at(number: u8, port: u16, settings: &str) -> Result<Self, String> {
         let installed = Command::new("sh").arg(script()).arg("install").output();
         let installed = installed.map_err(|error| error.to_string())?;
         if installed.status.code() == Some(77) {
@@ -63,9 +73,6 @@ impl Node {
             return Err(said.lines().last().unwrap_or_default().to_owned());
         }
         assert!(installed.status.success(), "{installed:?}");
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
         let folder = tempfile::tempdir().unwrap().keep();
         let authority = Authority::new(&folder.join("ca.crt"));
         authority.sign(&folder, "node", "localhost");
@@ -73,6 +80,7 @@ impl Node {
         let mut keeper = Command::new("sh")
             .args(["-c", KEEPER, "keeper"])
             .args([&script(), &folder, Path::new(&port.to_string())])
+            .env("FLOWKEEP_CASSANDRA_NODE", number.to_string())
             .env(
                 "FLOWKEEP_CASSANDRA_YAML",
                 settings.replace("FOLDER", &folder.display().to_string()),
@@ -90,6 +98,7 @@ impl Node {
             authority,
             port,
             pid: 0,
+            number,
         };
         node.launch();
         Ok(node)
@@ -107,7 +116,7 @@ impl Node {
     pub fn launch(&mut self) {
         let began = Instant::now();
         self.pid = self.say("start").parse().unwrap();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect((Ipv4Addr::new(127, 0, 0, self.number), self.port)).is_err() {
             let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             let is_over = began.elapsed() > Duration::from_secs(240) || log().contains("during startup");
             assert!(!is_over, "Cassandra does not start: {}", log());

@@ -3,6 +3,7 @@
 mod authority;
 mod cassandra;
 mod cassandra_faults;
+mod cassandra_three;
 mod cassandra_tls;
 mod cassandra_users;
 mod conformance;

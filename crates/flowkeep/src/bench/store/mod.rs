@@ -45,6 +45,19 @@ const ASYNC: Duration = Duration::from_millis(400);
 /// Of no-store throughput, what is to be reached.
 const GOAL: f64 = 90.0;
 
+/// What runs.
+const ALL: [&str; 7] = [
+    "protocol",
+    "host",
+    "nat",
+    "balancer",
+    "sync protocol",
+    "sync nat",
+    "sync balancer",
+];
+/// The variable of the environment that names some of these, with commas between: no others run.
+const ONLY: &str = "FLOWKEEP_BENCH_ONLY";
+
 struct Pass;
 
 #[network_function]
@@ -123,6 +136,7 @@ impl Subject {
         let wall = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
         let storing = Storing {
             interval: Consistency::USUAL.interval_ns(),
+            lazy: Storing::LAZY,
             bound: Consistency::USUAL.bound_ns(),
         };
         let settings = Settings {
@@ -398,8 +412,11 @@ fn subjects(places: &Places, flows: u32, memory: &Memory) -> Vec<Subject> {
         keeps_flows: false,
     };
     let mut subjects = vec![Subject::new("forward", pass, None, flows, memory)];
-    let all = ["protocol", "host", "nat", "balancer", "sync protocol"];
-    for called in all {
+    let only = std::env::var(ONLY).unwrap_or_default();
+    for called in ALL {
+        if !only.is_empty() && !only.split(',').any(|one| one == called) {
+            continue;
+        }
         if !called.starts_with("sync") {
             let none = format!("{called}, none");
             subjects.push(Subject::new(&none, load(called), None, flows, memory));

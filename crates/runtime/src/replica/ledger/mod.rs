@@ -5,13 +5,14 @@
 //!
 //! The ledger is a map of the runtime's partition `replication` (`variables`): whole flows and
 //! whole groups as bytes ([`form`]), each under a number that is given once. A packet of a chain
-//! with the policy `store` notes its flow; no packet of it waits.
+//! with the policy `store` that changes what is committed notes its flow ([`noting`]); no packet of
+//! it waits. What else a packet changes is written within `lazy` ([`lazy`]).
 //!
 //! ```text
 //!   packet ─► chain ─► noted: flow in the queue, group marked          ends, as they come
-//!                         │ `interval` later, some flows a step              │
-//!                         ▼                                                  ▼
-//!             group, if marked ─► flow ──────────► map ◄────────────── entry removed
+//!               │         │ `interval` later, some flows a step              │
+//!       touched ▼         ▼                                                  ▼
+//!        walk ──► group, if marked ─► flow ───────► map ◄────────────── entry removed
 //!                                                   │ at once
 //!                                                   ▼
 //!                                        the store's agent (`stores`) ══► store
@@ -61,7 +62,7 @@
 //! Source and target of a move have partitions of their own, so for a moment both have records of
 //! the group. Which may write which, and when, is in [`handed`].
 //!
-//! Invariants: an actor is in the queue at most once; an entry has one flow or group; a chain
+//! Invariants: an actor is in the queue at most once, and has a bit at most besides; an entry has one flow or group; a chain
 //! without the policy notes nothing; bytes of the store are checked before they are a state, as
 //! those of a peer are.
 //!
@@ -69,6 +70,8 @@
 
 pub(crate) mod form;
 pub(crate) mod handed;
+mod lazy;
+pub(crate) mod noting;
 pub(crate) mod restore;
 pub(crate) mod through;
 mod writing;
@@ -79,6 +82,7 @@ use crate::parts::Core;
 use crate::replica::policy::{Policy, Storing};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use nf::Affinity;
 use nf::variables::{Bytes, Map};
 
 /// Flows and groups written in a step.
@@ -113,6 +117,10 @@ pub(crate) struct Ledger {
     chains: u64,
     /// By chain, what its flows' entries say of their layout; and what groups' entries say.
     layouts: Vec<form::Layout>,
+    /// By chain, what its packets are compared by.
+    kept: Vec<noting::Kept>,
+    /// Whether flows have groups.
+    has_groups: bool,
     group_layout: u64,
     /// The next entry's number.
     next: u64,
@@ -120,6 +128,7 @@ pub(crate) struct Ledger {
     groups: Vec<Place>,
     /// Actors, and groups, and when they are to be written, in that order.
     queue: VecDeque<(u32, u64)>,
+    lazy: lazy::Lazy,
     /// Memory of entries that are gone.
     spares: Vec<Bytes>,
     /// A policy has changed: the next actor to be looked at.
@@ -138,7 +147,8 @@ impl Ledger {
 
     /// When the next flow is to be written.
     pub fn next_at(&self) -> Option<u64> {
-        self.queue.front().map(|(_, at)| *at)
+        let queued = self.queue.front().map(|(_, at)| *at);
+        queued.into_iter().chain(self.lazy.next_at()).min()
     }
 
     /// Whether any chain's flows are in the store.
@@ -148,6 +158,12 @@ impl Ledger {
 
     fn has_policy(&self, chain: u8) -> bool {
         self.chains >> (chain % 64) & 1 == 1
+    }
+
+    /// Whether packets of this flow have had written what they commit.
+    fn is_whole(&self, actor: u32, chain: u8) -> bool {
+        let known = self.flows.get(actor as usize);
+        self.waits(chain) && known.is_some_and(|known| known.entry != 0 && !known.is_behind)
     }
 
     /// The chains of another configuration, or their policies, are in force.
@@ -224,6 +240,9 @@ impl Ledger {
         let Some(place) = places.get_mut(index as usize) else {
             return;
         };
+        if !is_group {
+            self.lazy.forget(index);
+        }
         let entry = core::mem::take(&mut place.entry);
         *place = Place {
             is_queued: place.is_queued,
@@ -273,7 +292,7 @@ impl Core {
     /// Has flows written from now on, if the runtime is to, and a store has room for them; answers
     /// whether.
     pub fn open_ledger(&mut self) -> bool {
-        let Some(Storing { interval, .. }) = self.settings.storing else {
+        let Some(Storing { interval, lazy, .. }) = self.settings.storing else {
             return false;
         };
         let wall = self.settings.wall;
@@ -285,11 +304,14 @@ impl Core {
             interval,
             wall,
             next: 1,
+            lazy: lazy::Lazy::new(flows, lazy, interval),
+            has_groups: self.flows.affinity() != Affinity::Flow,
             flows: alloc::vec![Place::default(); flows],
             groups: alloc::vec![Place::default(); groups],
             ..Ledger::default()
         };
         self.flows.note_ends();
+        self.flows.owners.note_groups();
         self.copy_as_configured();
         true
     }
@@ -308,15 +330,14 @@ impl Core {
         self.note_stored(actor);
     }
 
-    /// A flow may have changed.
-    #[inline]
+    /// A flow may have changed, and what it was is not known.
     pub fn note_stored(&mut self, actor: u32) {
         if self.ledger.is_on {
             if self.ledger.has_waiting() {
                 self.commit_stored_rest(actor);
             }
-            let header = self.flows.header(actor);
-            self.ledger.note(actor, header, self.now);
+            self.note(actor);
+            self.ledger.forget_observed();
         }
     }
 
@@ -327,11 +348,12 @@ impl Core {
             return 0;
         }
         self.store_ends();
-        let is_due = self.ledger.next_at().is_some_and(|at| at <= self.now);
-        match is_due || self.ledger.walk.is_some() {
-            true => self.store_some(self.now, WRITES),
-            false => 0,
+        self.note_blocks();
+        let is_due = self.ledger.queue.front().is_some_and(|(_, at)| *at <= self.now);
+        if is_due || self.ledger.walk.is_some() || self.ledger.lazy.is_due(self.now) {
+            return self.store_some(self.now, WRITES);
         }
+        0
     }
 
     /// The runtime ends: its flows stay in the store as they are.
@@ -339,7 +361,12 @@ impl Core {
     pub fn close_ledger(&mut self) {
         if self.ledger.is_on {
             self.store_ends();
+            self.note_blocks();
             while self.store_some(u64::MAX, usize::MAX) > 0 {}
+            while let Some(actor) = self.ledger.lazy.any() {
+                self.ledger.lazy.forget(actor);
+                self.store_flow(actor);
+            }
             self.ledger.is_on = false;
             self.follow();
         }
@@ -360,6 +387,28 @@ impl Core {
             count += 1;
             self.walk_stored(actor);
         }
+        count + self.store_touched(budget - count)
+    }
+
+    /// Goes on with flows of which nothing has changed but what is lazy.
+    fn store_touched(&mut self, budget: usize) -> usize {
+        let used = self.flows.used();
+        self.ledger.lazy.begin_part(self.now, used);
+        let Some(entries) = self.runner.stages().ledger.clone() else {
+            return 0;
+        };
+        let mut count = 0;
+        while count < budget && entries.changes().saturating_sub(entries.stored_up_to()) < lazy::BEHIND_MAX {
+            let Some(actor) = self.ledger.lazy.next(used) else {
+                break;
+            };
+            count += 1;
+            self.ledger.lazy.forget(actor);
+            if !self.store_flow(actor) {
+                self.ledger.lazy.touch(actor, self.now);
+                break;
+            }
+        }
         count
     }
 
@@ -375,7 +424,7 @@ impl Core {
         if header.phase == Phase::Free || self.is_to_be_judged(actor) {
             return;
         }
-        self.ledger.note(actor, &header, self.now);
+        self.note(actor);
     }
 
     fn store_place(&mut self, place: u32, is_last: bool) {

@@ -71,6 +71,16 @@ impl Through {
         (self.actor, self.group, self.passed) = (None, None, None);
         chains & !before != 0
     }
+
+    /// Whether packets of some chain wait.
+    pub fn is_on(&self) -> bool {
+        self.chains != 0
+    }
+
+    /// The committed bytes that the observed group had.
+    pub fn observed_group(&self) -> &[u64] {
+        &self.group_words
+    }
 }
 
 impl Ledger {
@@ -81,7 +91,7 @@ impl Ledger {
     }
 
     #[inline]
-    fn waits(&self, chain: u8) -> bool {
+    pub(super) fn waits(&self, chain: u8) -> bool {
         self.is_on && self.through.chains >> (chain % 64) & 1 == 1
     }
 
@@ -113,6 +123,7 @@ impl Core {
             }
         }
         self.store_gate.set_waiting(chains);
+        self.follow();
     }
 
     /// Whether a packet of this flow is to pass the store's gate.
@@ -223,19 +234,10 @@ impl Core {
         let through = &self.ledger.through;
         let is_noted = through.actor == Some(actor)
             && (through.answered, through.flags) == (header.answered, header.flags & COPIED);
-        if known.entry == 0 || known.is_behind || !is_noted {
-            return true;
-        }
-        let (stages, state) = (self.runner.stages(), self.flows.state_bytes(actor));
-        let shared = stages.group_committed();
-        if header.group == NO_GROUP && !shared.is_empty() {
-            let group = state.get(self.flows.group_offset()..).unwrap_or_default();
-            if shared.differs(group, &through.group_words) {
-                return true;
-            }
-        }
-        let shape = stages.committed(header.chain);
-        shape.is_none_or(|shape| shape.differs(state, &through.flow))
+        known.entry == 0
+            || known.is_behind
+            || !is_noted
+            || differs_from_observed(through, actor, header, &self.runner, &self.flows)
     }
 
     /// Behind a packet's chain, whatever became of the packet, or behind what functions were told.
@@ -243,7 +245,6 @@ impl Core {
         if self.ledger.through.passed != Some(actor) || self.flows.has_ended_stored() {
             self.commit_stored(actor);
         }
-        self.ledger.forget_observed();
     }
 
     /// A flow of this group is over: what it gave back is another's only when the store has that.
@@ -347,7 +348,30 @@ impl Core {
     }
 }
 
-fn observe_flow(
+/// Whether a flow's committed bytes are others than they were; `true` of one that was not observed.
+pub(super) fn differs_from_observed(
+    through: &Through,
+    actor: u32,
+    header: &Header,
+    runner: &crate::runner::Runner,
+    flows: &crate::flows::FlowStore,
+) -> bool {
+    if through.actor != Some(actor) {
+        return true;
+    }
+    let (stages, state) = (runner.stages(), flows.state_bytes(actor));
+    let shared = stages.group_committed();
+    if header.group == NO_GROUP && !shared.is_empty() {
+        let group = state.get(flows.group_offset()..).unwrap_or_default();
+        if shared.differs(group, &through.group_words) {
+            return true;
+        }
+    }
+    let shape = stages.committed(header.chain);
+    shape.is_none_or(|shape| shape.differs(state, &through.flow))
+}
+
+pub(super) fn observe_flow(
     through: &mut Through,
     actor: u32,
     header: &Header,
@@ -366,7 +390,7 @@ fn observe_flow(
     }
 }
 
-fn observe_group(
+pub(super) fn observe_group(
     through: &mut Through,
     group: u32,
     runner: &crate::runner::Runner,

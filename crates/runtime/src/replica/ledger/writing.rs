@@ -8,6 +8,7 @@
 use super::form::{self, Stamp};
 use crate::flows::actor::{NO_GROUP, Phase};
 use crate::parts::Core;
+use crate::record::NO_DEADLINE;
 
 impl Core {
     fn stamp(&self) -> Stamp {
@@ -56,6 +57,8 @@ impl Core {
 
     pub(super) fn store_flow(&mut self, actor: u32) -> bool {
         let header = *self.flows.header(actor);
+        // Where nothing is written below, its next packet is to have it written.
+        self.flows.header_mut(actor).stored = 0;
         // One on its way from here is the target's soon. One of the configuration before is noted
         // when it was asked.
         let is_here = matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving);
@@ -86,13 +89,23 @@ impl Core {
         let own = bytes.get(..travelling.own).unwrap_or_default();
         let (at, length) = travelling.group;
         let shared = bytes.get(at..at + length).unwrap_or_default();
-        let facts = crate::replica::sender::facts(&header, *self.flows.second_key(actor), self.now);
+        let mut facts = crate::replica::sender::facts(&header, *self.flows.second_key(actor), self.now);
+        if facts.time_left != NO_DEADLINE {
+            let left = facts.time_left.saturating_add(self.ledger.lazy.margin());
+            facts.time_left = left.min(NO_DEADLINE - 1);
+        }
         let group = self.flows.group_key(actor);
         let is_written = self.ledger.write(entries, false, actor, |into| {
             form::write_flow(into, layout, stamp, group, &facts, [own, shared]);
         });
         if let Some(known) = self.ledger.flows.get_mut(actor as usize) {
             known.is_behind &= !is_written;
+        }
+        if is_written {
+            self.ledger.lazy.forget(actor);
+            let (bits, to) = self.ledger.lazy.marks(header.deadline, false);
+            let header = self.flows.header_mut(actor);
+            (header.stored, header.stored_to) = (bits, to);
         }
         is_written
     }
