@@ -309,15 +309,20 @@ impl Core {
     }
 
     /// A flow may have changed.
-    #[inline]
+    #[inline(always)]
     pub fn note_stored(&mut self, actor: u32) {
         if self.ledger.is_on {
-            if self.ledger.has_waiting() {
-                self.commit_stored_rest(actor);
-            }
-            let header = self.flows.header(actor);
-            self.ledger.note(actor, header, self.now);
+            self.note_now(actor);
         }
+    }
+
+    #[inline(never)]
+    fn note_now(&mut self, actor: u32) {
+        if self.ledger.has_waiting() {
+            self.commit_stored_rest(actor);
+        }
+        let header = self.flows.header(actor);
+        self.ledger.note(actor, header, self.now);
     }
 
     /// Writes what is due; answers how much was done.
