@@ -320,11 +320,13 @@ impl Slab {
     }
 
     /// Bytes of all states of an actor.
+    #[inline(always)]
     pub fn state_length(&self) -> usize {
         self.second_key - size_of::<Header>()
     }
 
     /// All states of an actor, and of its group if it is by itself, as bytes: they are plain data.
+    #[inline(always)]
     pub fn state_bytes(&self, index: u32) -> &[u8] {
         let length = self.state_length();
         // SAFETY: inside the stride; the region began zeroed and states are plain data without

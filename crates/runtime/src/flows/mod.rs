@@ -360,6 +360,7 @@ impl FlowStore {
     }
 
     /// All states of an actor as bytes, and of its group if it is by itself.
+    #[inline(always)]
     pub fn state_bytes(&self, actor: u32) -> &[u8] {
         self.slab.state_bytes(actor)
     }

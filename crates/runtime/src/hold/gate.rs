@@ -137,8 +137,17 @@ impl Gate {
     }
 
     /// Passes a packet of a flow, or has it wait.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self, actor: u32, header: &Header, packet: PacketBox, out: &mut Outbox) {
+        match self.latest <= self.acknowledged {
+            // No mark is above that, and no packet waits.
+            true => out.pass(packet),
+            false => self.pass_behind_mark(actor, header, packet, out),
+        }
+    }
+
+    #[inline(never)]
+    fn pass_behind_mark(&mut self, actor: u32, header: &Header, packet: PacketBox, out: &mut Outbox) {
         let index = mark_of(header, actor);
         let mark = self.mark_at(index);
         let ticket = match self.waiting >> (header.chain % 64) & 1 {

@@ -63,6 +63,7 @@ struct Lane {
 }
 
 impl Lane {
+    #[inline(always)]
     fn push(&mut self, packet: PacketBox) {
         if self.packets.is_full() {
             self.more.push(packet);

@@ -13,7 +13,7 @@
 use super::Outbox;
 use crate::env::{Burst, Port};
 use crate::message::Message;
-use crate::record::Record;
+use crate::record::{Copy, Record};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use wire::packet::Kind;
@@ -204,6 +204,17 @@ impl Outbox {
     /// Sends a record to a runtime, behind all that was sent to it.
     pub fn send_record(&mut self, to: u16, record: &Record<'_>) {
         self.runtimes.append(to, record, &mut self.pool);
+    }
+
+    /// Sends changed bytes of a copy, as [`Outbox::send_record`] does.
+    #[inline]
+    pub fn send_runs(&mut self, to: u16, slot: u32, is_group: bool, runs: &[u8]) {
+        let outgoing = self.runtimes.all.get_mut(usize::from(to));
+        let outgoing = outgoing.filter(|outgoing| outgoing.pending.is_empty());
+        let frame = outgoing.and_then(Outgoing::frame);
+        if !frame.is_some_and(|frame| Copy::append_runs(slot, is_group, runs, frame)) {
+            self.send_record(to, &Record::Copy(Copy::Runs { slot, is_group, runs }));
+        }
     }
 
     /// Sends a buffer to a runtime, behind what was sent to it.

@@ -25,7 +25,7 @@ impl Core {
     #[inline(always)]
     pub fn begin_fast(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if !self.is_followed {
-            self.begin::<false>(actor, packet, direction);
+            self.begin::<false, false>(actor, packet, direction);
         } else if self.is_gated {
             self.begin_followed::<false>(actor, packet, direction);
         } else {
@@ -44,7 +44,7 @@ impl Core {
         if is_copied {
             self.observe(actor);
         }
-        self.begin::<SEEN>(actor, packet, direction);
+        self.begin::<SEEN, true>(actor, packet, direction);
         if is_copied {
             self.commit_after(actor);
         }
@@ -63,7 +63,7 @@ impl Core {
     #[inline(never)]
     fn begin_noted(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         let before = self.before_noting(actor);
-        self.begin::<false>(actor, packet, direction);
+        self.begin::<false, false>(actor, packet, direction);
         if !self.is_as_noted(actor, &before) {
             self.note_lack(actor, &before);
         }
@@ -75,7 +75,7 @@ impl Core {
         if self.is_followed {
             self.begin_followed::<true>(actor, packet, direction);
         } else {
-            self.begin::<true>(actor, packet, direction);
+            self.begin::<true, false>(actor, packet, direction);
         }
     }
 }

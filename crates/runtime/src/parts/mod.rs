@@ -236,9 +236,15 @@ impl Core {
         self.runner.set_now(self.now);
     }
 
-    /// Runs a packet's chain from the start, and whatever else that leaves to do.
+    /// Runs a packet's chain from the start, and whatever else that leaves to do. `FOLLOWED`: what it
+    /// changes may be followed.
     #[inline(always)]
-    pub fn begin<const SEEN: bool>(&mut self, actor: u32, mut packet: PacketBox, direction: Direction) {
+    fn begin<const SEEN: bool, const FOLLOWED: bool>(
+        &mut self,
+        actor: u32,
+        mut packet: PacketBox,
+        direction: Direction,
+    ) {
         let exit = if packet.has(packet_flag::LATERAL) {
             Side::Inside
         } else {
@@ -254,7 +260,7 @@ impl Core {
             whole: true,
         };
         if let Some(through) = self.runner.run::<SEEN>(job, &mut self.flows, &mut self.out) {
-            self.leave_chain(through);
+            self.leave_chain::<FOLLOWED>(through);
         }
         if self.runner.has_more() {
             self.run_more();
@@ -266,7 +272,7 @@ impl Core {
     pub fn run_more(&mut self) {
         while let Some(effect) = self.runner.next(&mut self.flows, &mut self.out) {
             match effect {
-                Effect::Through(through) => self.leave_chain(through),
+                Effect::Through(through) => self.leave_chain::<true>(through),
                 Effect::End(actor) => {
                     if self.flows.header(actor).phase == Phase::Active {
                         self.end_actor(actor);
@@ -280,7 +286,7 @@ impl Core {
 
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.
     #[inline(always)]
-    pub fn leave_chain(&mut self, through: Through) {
+    fn leave_chain<const FOLLOWED: bool>(&mut self, through: Through) {
         let Through {
             actor,
             packet,
@@ -306,7 +312,7 @@ impl Core {
                 return self.hold_behind(actor, packet);
             }
         }
-        self.pass(actor, packet);
+        self.pass_if::<FOLLOWED>(actor, packet);
     }
 
     /// The actor, and which of its keys, that has this key.

@@ -8,6 +8,10 @@
 //! (`Before::passed`). A group is compared only if a function has taken its state
 //! (`Runner::is_group_taken`), and noted before only where a packet of the chain did so lately.
 //!
+//! Most packets are of a flow and a group whose copies are up to date, of a chain that has not taken a
+//! group's state lately. They are observed *plainly* (`Before::plain`), and one look says whether they
+//! changed anything. All others take the longer way.
+//!
 //! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
 //! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
 //! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
@@ -17,35 +21,70 @@
 
 use super::policy::Policy;
 use super::sender::COPIED;
+use super::shadow::Shadow;
 use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::Copy;
-use alloc::vec::Vec;
 
 /// So many records may wait for a replica that reads none, beyond what its link holds. Of a base, too, which
 /// a packet waits for then.
 pub(crate) const PENDING_MAX: usize = 16_384;
 
+/// In [`Before`]: no flow, or no group.
+pub(super) const NONE: u32 = NO_GROUP;
+
 /// What a flow's state was before its packet's chain.
-#[derive(Default)]
 pub(super) struct Before {
     /// Whose, if any.
-    pub(super) actor: Option<u32>,
+    pub(super) actor: u32,
+    /// The same flow, if it was observed plainly.
+    plain: u32,
     /// Its committed bytes ([`super::shadow`]).
-    pub(super) flow: Vec<u64>,
-    pub(super) answered: bool,
-    pub(super) flags: u8,
+    pub(super) flow: Shadow,
+    /// [`facts`] of it.
+    facts: u32,
     /// Its group, if that has a copy: calls are watched since for whether they take its state.
-    pub(super) group: Option<u32>,
+    pub(super) group: u32,
     /// Whether the group's committed bytes were noted, too.
-    pub(super) is_group_noted: bool,
+    is_group_noted: bool,
     /// The bytes of that group, or of a flow that is its own.
-    pub(super) group_words: Vec<u64>,
+    pub(super) group_shadow: Shadow,
     /// A packet of this flow has left, what it changed is sent, and no function was called since.
-    pub(super) passed: Option<u32>,
+    pub(super) passed: u32,
     /// A flow that begins: its group was looked at before functions were told.
-    pub(super) begins: Option<u32>,
+    begins: u32,
+}
+
+impl Default for Before {
+    fn default() -> Self {
+        Before {
+            actor: NONE,
+            plain: NONE,
+            flow: Shadow::default(),
+            facts: 0,
+            group: NONE,
+            is_group_noted: false,
+            group_shadow: Shadow::default(),
+            passed: NONE,
+            begins: NONE,
+        }
+    }
+}
+
+impl Before {
+    /// What comes next was not observed.
+    #[inline]
+    pub(super) fn forget(&mut self) {
+        (self.actor, self.plain, self.group) = (NONE, NONE, NONE);
+    }
+}
+
+/// What a copy has of a flow's header besides its keys and time, and which copy it is.
+#[inline(always)]
+fn facts(header: &Header) -> u32 {
+    let (flags, answered) = (header.flags & COPIED, u8::from(header.answered));
+    u32::from_le_bytes([header.chain, flags, answered, header.copied])
 }
 
 impl Core {
@@ -60,13 +99,69 @@ impl Core {
     }
 
     /// Notes the committed bytes of a flow before a packet's chain runs, and watches for its group.
-    #[inline]
+    #[inline(always)]
     pub fn observe(&mut self, actor: u32) {
+        let header = self.flows.header(actor);
+        let (chain, group, facts) = (header.chain, header.group, facts(header));
+        let (sender, stages) = (&mut self.sender, self.runner.stages());
+        let is_plain = header.copied == sender.base()
+            && (sender.commits & !sender.taking) >> (chain % 64) & 1 == 1
+            && sender.before.begins == NONE
+            && !self.flows.has_ended()
+            && !self.ledger.has_waiting()
+            && (group != NO_GROUP || stages.group_committed().is_empty());
+        let Some(shape) = stages.committed(chain).filter(|_| is_plain) else {
+            return self.observe_all(actor);
+        };
+        // With a flow that has a copy its group has one.
+        debug_assert!(group == NO_GROUP || sender.has_group(group));
+        let before = &mut sender.before;
+        (before.actor, before.plain, before.passed) = (actor, actor, NONE);
+        (before.group, before.is_group_noted) = (group, false);
+        before.facts = facts;
+        shape.note(self.flows.state_bytes(actor), &mut before.flow);
+        self.runner.watch_groups();
+    }
+
+    /// Whether a flow was observed plainly, and no more than its committed bytes may be other than they were.
+    #[inline(always)]
+    pub fn is_plain(&self, actor: u32) -> bool {
+        let before = &self.sender.before;
+        before.plain == actor
+            && before.facts == facts(self.flows.header(actor))
+            && !self.runner.is_group_taken()
+            && !self.flows.has_ended()
+            && !self.flows.owners.has_changes()
+    }
+
+    /// Whether the committed bytes of such a flow are.
+    #[inline(always)]
+    pub fn differs_plainly(&self, actor: u32) -> bool {
+        let shape = self.runner.stages().committed(self.flows.header(actor).chain);
+        let (state, before) = (self.flows.state_bytes(actor), &self.sender.before.flow);
+        shape.is_some_and(|shape| shape.differs(state, before))
+    }
+
+    /// Sends what they are now.
+    #[inline(never)]
+    pub fn send_plainly(&mut self, actor: u32) {
+        if super::is_broken("state is copied") && self.sender.sent > 20 {
+            return;
+        }
+        let header = self.flows.header(actor);
+        let (chain, mark) = (header.chain, mark_of(header, actor));
+        self.send_runs(actor, chain, false);
+        self.gate.mark(mark, self.sender.sent);
+    }
+
+    /// [`Core::observe`] for all but the plain case.
+    #[inline(never)]
+    fn observe_all(&mut self, actor: u32) {
         let before = &mut self.sender.before;
-        (before.actor, before.passed) = (None, None);
-        let has_begun = before.begins.take() == Some(actor);
+        (before.actor, before.plain, before.passed) = (NONE, NONE, NONE);
+        let has_begun = core::mem::replace(&mut before.begins, NONE) == actor;
         if !has_begun {
-            before.group = None;
+            before.group = NONE;
         }
         if self.flows.has_ended() {
             self.send_ends();
@@ -88,15 +183,14 @@ impl Core {
     fn observe_flow(&mut self, actor: u32) {
         let header = self.flows.header(actor);
         let before = &mut self.sender.before;
-        before.actor = Some(actor);
-        (before.answered, before.flags) = (header.answered, header.flags & COPIED);
+        (before.actor, before.facts) = (actor, facts(header));
         let (stages, state) = (self.runner.stages(), self.flows.state_bytes(actor));
         if let Some(shape) = stages.committed(header.chain) {
             shape.note(state, &mut before.flow);
         }
         if header.group == NO_GROUP && !stages.group_committed().is_empty() {
             let group = state.get(self.flows.group_offset()..).unwrap_or_default();
-            stages.group_committed().note(group, &mut before.group_words);
+            stages.group_committed().note(group, &mut before.group_shadow);
         }
     }
 
@@ -110,17 +204,17 @@ impl Core {
             return self.observe_group(group);
         }
         self.runner.watch_groups();
-        self.sender.before.group = Some(group);
+        self.sender.before.group = group;
         self.sender.before.is_group_noted = false;
     }
 
     #[inline(never)]
     pub(super) fn observe_group_of(&mut self, actor: u32) {
-        self.sender.before.group = None;
+        self.sender.before.group = NONE;
         if self.flows.has_ended() {
             self.send_ends();
         }
-        self.sender.before.begins = Some(actor);
+        self.sender.before.begins = actor;
         let group = self.flows.header(actor).group;
         if group != NO_GROUP && self.sender.has_group(group) {
             self.observe_group(group);
@@ -130,7 +224,7 @@ impl Core {
     /// A call that waited goes on: its changes were not observed. Answers its flow's group.
     pub fn observe_woken(&mut self, actor: u32) -> u32 {
         self.ledger.forget_observed();
-        self.sender.before.group = None;
+        self.sender.before.group = NONE;
         let header = self.flows.header_mut(actor);
         header.outdate_copy();
         header.group
@@ -142,11 +236,11 @@ impl Core {
         if !self.sender.is_on() {
             return;
         }
-        self.sender.before.group = None;
+        self.sender.before.group = NONE;
         if self.flows.has_ended() {
             self.send_ends();
         }
-        let is_observed = self.sender.before.actor.take() == Some(actor);
+        let is_observed = core::mem::replace(&mut self.sender.before.actor, NONE) == actor;
         let header = *self.flows.header(actor);
         if is_observed && header.phase == Phase::Active {
             // What a later packet of the same call changed goes with all bytes.
@@ -180,37 +274,45 @@ impl Core {
     fn observe_group(&mut self, group: u32) {
         self.runner.watch_groups();
         let before = &mut self.sender.before;
-        (before.group, before.is_group_noted) = (Some(group), true);
+        (before.group, before.is_group_noted) = (group, true);
         let state = self.flows.groups().state_bytes(group);
         let shape = self.runner.stages().group_committed();
-        shape.note(state, &mut before.group_words);
+        shape.note(state, &mut before.group_shadow);
     }
 
     /// Behind a packet's chain, whatever became of the packet: what it changed is sent.
-    #[inline]
+    #[inline(always)]
     pub fn commit_after(&mut self, actor: u32) {
+        let before = &mut self.sender.before;
+        if (before.plain, before.passed) == (actor, actor) && !self.flows.has_ended() {
+            return before.forget();
+        }
+        self.commit_behind(actor);
+    }
+
+    /// [`Core::commit_after`] for all but the plain case.
+    #[inline(never)]
+    fn commit_behind(&mut self, actor: u32) {
         let header = self.flows.header(actor);
         if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
             self.note_for_snapshot(actor);
         }
         // What has passed is sent, and no function was called since.
-        if self.sender.before.passed != Some(actor) || self.flows.has_ended() {
+        if self.sender.before.passed != actor || self.flows.has_ended() {
             self.commit_rest(actor);
         }
-        let before = &mut self.sender.before;
-        (before.actor, before.group) = (None, None);
+        self.sender.before.forget();
     }
 
     /// The same where the packet did not pass, or more was done behind it.
-    #[inline(never)]
     fn commit_rest(&mut self, actor: u32) {
         let group = self.sender.before.group;
         let header = self.flows.header(actor);
         let chain = header.chain;
-        let is_observed = header.phase == Phase::Active && self.sender.before.actor == Some(actor);
+        let is_observed = header.phase == Phase::Active && self.sender.before.actor == actor;
         if is_observed || self.is_to_be_sent(actor) {
             self.commit(actor);
-        } else if let Some(group) = group {
+        } else if group != NONE {
             if self.flows.has_ended() {
                 self.send_ends();
             }
@@ -243,15 +345,15 @@ impl Core {
         let before = &self.sender.before;
         let is_group_known = match header.group {
             NO_GROUP => true,
-            group if before.group == Some(group) => !self.runner.is_group_taken(),
+            group if before.group == group => !self.runner.is_group_taken(),
             group => policy != Policy::Commit && !self.sender.has_group(group),
         };
         let is_flow_known = || match policy {
             Policy::None | Policy::Store | Policy::StoreCommit => header.copied == 0,
             Policy::Snapshot => header.copied == self.sender.base(),
             Policy::Commit => {
-                let is_noted = header.copied == self.sender.base() && before.actor == Some(actor);
-                is_noted && self.is_as_before(header) && !self.differs(actor, header)
+                let is_noted = header.copied == self.sender.base() && before.actor == actor;
+                is_noted && before.facts == facts(header) && !self.differs(actor, header)
             }
         };
         is_group_known && is_flow_known()
@@ -265,7 +367,7 @@ impl Core {
         let shape = stages.committed(header.chain);
         if header.group == NO_GROUP && !shared.is_empty() {
             let group = state.get(self.flows.group_offset()..).unwrap_or_default();
-            if shared.differs(group, &before.group_words) {
+            if shared.differs(group, &before.group_shadow) {
                 return true;
             }
         }
@@ -301,7 +403,7 @@ impl Core {
     /// Sends what the copy of a group lacks, as far as it is to have one.
     fn commit_group(&mut self, group: u32, chain: u8, policy: Policy) {
         let has_copy = self.sender.has_group(group);
-        let is_watched = self.sender.before.group == Some(group);
+        let is_watched = self.sender.before.group == group;
         let is_noted = is_watched && self.sender.before.is_group_noted;
         if has_copy && is_watched {
             if !self.runner.is_group_taken() {
@@ -319,9 +421,10 @@ impl Core {
 
     /// Sends what the copy of a flow lacks.
     fn commit_flow(&mut self, actor: u32, header: &Header) {
-        let base = self.sender.base();
-        if header.copied == base && self.sender.before.actor == Some(actor) && self.is_as_before(header) {
-            self.send_runs(actor, header);
+        let before = &self.sender.before;
+        let is_noted = header.copied == self.sender.base() && before.actor == actor;
+        if is_noted && before.facts == facts(header) {
+            self.send_runs(actor, header.chain, header.group == NO_GROUP);
         } else {
             self.send_flow(actor);
             // A later packet of the same call is compared with what was sent.
@@ -357,11 +460,6 @@ impl Core {
         }
         self.send_flow(actor);
         self.sender.snapshots.taken(actor);
-    }
-
-    fn is_as_before(&self, header: &Header) -> bool {
-        let before = &self.sender.before;
-        (before.answered, before.flags) == (header.answered, header.flags & COPIED)
     }
 
     pub(super) fn withdraw_copy(&mut self, actor: u32) {

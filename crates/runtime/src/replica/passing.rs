@@ -15,16 +15,37 @@ use wire::PacketBox;
 
 impl Core {
     /// Passes a packet of a flow on, once the copy that it depends on is acknowledged.
-    #[inline(always)]
+    #[inline]
     pub fn pass(&mut self, actor: u32, packet: PacketBox) {
-        if self.is_gated {
-            self.pass_gated(actor, packet);
-        } else {
-            if self.sender.is_wanted {
-                self.count_unprotected(actor);
-            }
-            self.out.pass(packet);
+        match self.is_gated {
+            true => self.pass_gated(actor, packet),
+            false => self.pass_alone(actor, packet),
         }
+    }
+
+    /// The same behind a chain; without `FOLLOWED` what packets change is not followed.
+    #[inline(always)]
+    pub fn pass_if<const FOLLOWED: bool>(&mut self, actor: u32, packet: PacketBox) {
+        if !FOLLOWED {
+            self.pass_alone(actor, packet);
+        } else if self.is_plain(actor) {
+            if self.differs_plainly(actor) {
+                self.send_plainly(actor);
+            }
+            self.sender.before.passed = actor;
+            self.gate
+                .pass(actor, self.flows.header(actor), packet, &mut self.out);
+        } else {
+            self.pass(actor, packet);
+        }
+    }
+
+    #[inline(always)]
+    fn pass_alone(&mut self, actor: u32, packet: PacketBox) {
+        if self.sender.is_wanted {
+            self.count_unprotected(actor);
+        }
+        self.out.pass(packet);
     }
 
     #[inline(never)]
@@ -38,10 +59,7 @@ impl Core {
         if self.sender.is_on() {
             return self.pass_committed(actor, packet);
         }
-        if self.sender.is_wanted {
-            self.count_unprotected(actor);
-        }
-        self.out.pass(packet);
+        self.pass_alone(actor, packet);
     }
 
     #[cold]
@@ -53,7 +71,7 @@ impl Core {
     #[inline(never)]
     fn pass_committed(&mut self, actor: u32, packet: PacketBox) {
         self.commit(actor);
-        self.sender.before.passed = Some(actor);
+        self.sender.before.passed = actor;
         let header = self.flows.header(actor);
         self.gate.pass(actor, header, packet, &mut self.out);
     }

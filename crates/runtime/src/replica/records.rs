@@ -3,10 +3,11 @@
 //!
 //! Invariant: a record is counted when it is sent, so that the count names it.
 
+use super::compare::NONE;
 use super::policy::Policy;
 use super::sender::facts;
 use crate::flows::Ended;
-use crate::flows::actor::{Header, NO_GROUP, STALE};
+use crate::flows::actor::STALE;
 use crate::parts::Core;
 use crate::record::{Copy, Record};
 use alloc::vec::Vec;
@@ -59,8 +60,7 @@ impl Core {
                 }
                 Ended::Flow(..) | Ended::Group(_) => continue,
             };
-            if sent != Some(group) && self.sender.before.group != Some(group) && self.sender.has_group(group)
-            {
+            if sent != Some(group) && self.sender.before.group != group && self.sender.has_group(group) {
                 sent = Some(group);
                 self.send_group(group);
                 self.gate.mark(group, self.sender.sent);
@@ -77,7 +77,7 @@ impl Core {
             return;
         }
         // What was observed before the chain is sent behind it.
-        if has_copy && self.sender.before.group == Some(group) {
+        if has_copy && self.sender.before.group == group {
             return self.send_time_left(group);
         }
         self.send_group(group);
@@ -124,8 +124,8 @@ impl Core {
             self.sender.sent += 1;
         }
         self.sender.set_group(group, self.sender.base());
-        if self.sender.before.group == Some(group) {
-            self.sender.before.group = None;
+        if self.sender.before.group == group {
+            self.sender.before.group = NONE;
         }
         self.send_time_left(group);
     }
@@ -167,19 +167,20 @@ impl Core {
         self.flows.header_mut(actor).copied = base;
     }
 
-    pub(super) fn send_runs(&mut self, actor: u32, header: &Header) {
-        let Some(state) = self.runner.travelling(header.chain, &self.flows) else {
-            return;
-        };
+    /// Sends what differs of a flow's committed bytes, and of its group's if it is by itself.
+    pub(super) fn send_runs(&mut self, actor: u32, chain: u8, is_alone: bool) {
         let mut runs = core::mem::take(&mut self.sender.runs);
         let before = &mut self.sender.before;
         let (stages, bytes) = (self.runner.stages(), self.flows.state_bytes(actor));
-        if let Some(shape) = stages.committed(header.chain) {
+        if let Some(shape) = stages.committed(chain) {
             shape.runs(bytes, &mut before.flow, &mut runs, |at| at);
         }
-        if header.group == NO_GROUP && !stages.group_committed().is_empty() {
+        if is_alone
+            && !stages.group_committed().is_empty()
+            && let Some(state) = self.runner.travelling(chain, &self.flows)
+        {
             let shared = bytes.get(self.flows.group_offset()..).unwrap_or_default();
-            let words = &mut before.group_words;
+            let words = &mut before.group_shadow;
             stages
                 .group_committed()
                 .runs(shared, words, &mut runs, |at| state.own + at);
@@ -192,19 +193,18 @@ impl Core {
         let mut runs = core::mem::take(&mut self.sender.runs);
         let shape = self.runner.stages().group_committed();
         let bytes = self.flows.groups().state_bytes(group);
-        let words = &mut self.sender.before.group_words;
+        let words = &mut self.sender.before.group_shadow;
         shape.runs(bytes, words, &mut runs, |at| at);
         self.send_all_runs(group, true, &mut runs);
         self.sender.runs = runs;
     }
 
     fn send_all_runs(&mut self, slot: u32, is_group: bool, runs: &mut Vec<u8>) {
-        for piece in split_runs(runs) {
-            self.send_copy(Copy::Runs {
-                slot,
-                is_group,
-                runs: piece,
-            });
+        if let Some(to) = self.sender.to {
+            for piece in split_runs(runs) {
+                self.out.send_runs(to, slot, is_group, piece);
+                self.sender.sent += 1;
+            }
         }
         runs.clear();
     }

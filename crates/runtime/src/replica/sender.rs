@@ -9,7 +9,7 @@
 //!
 //! Not here: what packets change (`compare`), how records are written (`records`).
 
-use super::compare::{Before, is_unsettled};
+use super::compare::{Before, NONE, is_unsettled};
 use super::policy::{Copying, Policy, Snapshots};
 use crate::flows::actor::{Header, Phase, STALE, flag};
 use crate::flows::group::GroupKey;
@@ -34,6 +34,8 @@ pub(crate) struct Sender {
     pub(super) ordered: Option<u16>,
     /// How many bases were begun.
     pub(super) number: u32,
+    /// The number of this one as flows have it.
+    base: u8,
     /// Records of this base.
     pub(super) sent: u64,
     /// The next actor that the base has not got.
@@ -51,6 +53,8 @@ pub(crate) struct Sender {
     pub(super) runs: Vec<u8>,
     /// Chains, a bit each, of which a packet took its group's state lately: that is noted before their packets.
     pub(super) taking: u64,
+    /// Chains whose packets wait for copies, a bit each.
+    pub(super) commits: u64,
     pub(super) copying: Copying,
     /// By chain of the configuration in force.
     pub(super) policies: Vec<Policy>,
@@ -83,6 +87,7 @@ impl Sender {
         Sender {
             is_wanted,
             copying,
+            base: 1,
             ..Sender::default()
         }
     }
@@ -148,7 +153,7 @@ impl Sender {
     /// The base's number as flows have it.
     #[inline(always)]
     pub(super) fn base(&self) -> u8 {
-        (self.number % BASES + 1) as u8
+        self.base
     }
 
     /// A flow has come from another runtime, or was recovered.
@@ -160,7 +165,7 @@ impl Sender {
 
     /// Functions were called behind the packet that has passed.
     pub fn note_more_calls(&mut self) {
-        self.before.passed = None;
+        self.before.passed = NONE;
     }
 
     pub(super) fn has_group(&self, group: u32) -> bool {
@@ -271,7 +276,7 @@ impl Core {
         if self.sender.copying.has_lazy {
             self.runner.stages_mut().commit_all();
         }
-        (self.sender.before.actor, self.sender.before.group) = (None, None);
+        self.sender.before.forget();
         let chains = self.runner.plan().chains().iter();
         let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
         self.set_policies(policies.into_iter());
@@ -301,6 +306,7 @@ impl Core {
             .zip(0..64)
             .fold(0, |bits, (commits, chain)| bits | u64::from(commits) << chain);
         self.gate.set_waiting(bits);
+        self.sender.commits = bits;
         self.sender.policies = policies;
         if is_other && self.sender.is_on() {
             self.begin_walk();
@@ -339,8 +345,7 @@ impl Core {
         self.follow();
         self.sender.whole = None;
         (self.sender.flows, self.sender.took) = (0, 0);
-        self.sender.before.actor = None;
-        self.sender.before.group = None;
+        self.sender.before.forget();
         self.sender.arrived.clear();
         if to.is_none() {
             self.sender.walk = None;
@@ -348,6 +353,7 @@ impl Core {
             return;
         }
         self.sender.number += 1;
+        self.sender.base = (self.sender.number % BASES + 1) as u8;
         self.sender.sent = 0;
         self.flows.take_ended();
         self.flows.owners.note_changes();
@@ -443,7 +449,7 @@ impl Core {
             return 0;
         }
         // No packet is under way: what ends has no group that was looked at before.
-        self.sender.before.group = None;
+        self.sender.before.group = NONE;
         if self.flows.has_ended() || self.flows.owners.has_changes() {
             self.send_ends();
         }

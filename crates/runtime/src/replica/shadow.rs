@@ -1,76 +1,68 @@
 //! Committed bytes of a state beside what they were before a packet's chain, compared in line.
 //!
 //! ```text
-//!   committed ranges ─► Shape: lines of 64 bytes, single words, each with a mask     made with the chain
-//!   state ── note ──► shadow (words as they were) ── chain ──► differs? ── no ──► nothing is sent
-//!                                                                └─ yes ─► runs of what changed, and the shadow is as the state is
+//!   committed ranges ─► Shape: pieces of 16, 4 or 1 bytes                 made with the chain
+//!   state ── note ──► shadow (pieces as they were) ── chain ──► differs? ── no ──► nothing is sent
+//!                                                                 └─ yes ─► runs of what changed, and the shadow is as the state is
 //! ```
 //!
-//! A word is little-endian, so that byte n of the state is bits 8n of its word. Lazy bytes are outside all
-//! masks: they are copied to the shadow and never compared or sent.
+//! A range is cut into pieces of the largest size that it has room for; the last one ends with it, and may lie over the
+//! one before.
 //!
-//! Invariants: each committed byte is in one mask; no place lies behind the state's last whole word.
+//! Invariants: each committed byte is in a piece, and no other is; no piece lies behind the state's end.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Words of a line.
-const LINE: usize = 8;
-/// Bytes of a word.
-const WORD: usize = 8;
-/// Fewer words of a line than this are taken one by one.
-const LINE_MIN: usize = 3;
 /// The longest run.
 const RUN_MAX: usize = 248;
+/// Bytes that did not change and go along between two that did: as many as another run's head has.
+const GAP: usize = 3;
 
-type Line = [u64; LINE];
-
-/// Where the committed bytes of a state are.
+/// Where the committed bytes of a state are: by size, the places of pieces in order.
 #[derive(Clone, Default)]
 pub struct Shape {
-    lines: Vec<(usize, Line)>,
-    words: Vec<(usize, u64)>,
+    of_16: Vec<usize>,
+    of_4: Vec<usize>,
+    of_1: Vec<usize>,
+}
+
+/// The pieces of a state as they were, in the shape's order.
+#[derive(Default)]
+pub struct Shadow {
+    of_16: Vec<[u8; 16]>,
+    of_4: Vec<[u8; 4]>,
+    of_1: Vec<[u8; 1]>,
 }
 
 impl Shape {
-    /// Of these ranges in a state of so many bytes.
+    /// Of these ranges, in order, in a state of so many bytes.
     pub fn of(ranges: &[Range<usize>], length: usize) -> Self {
-        let mut masks = alloc::vec![0_u64; length.div_ceil(WORD)];
-        for at in ranges.iter().cloned().flatten().filter(|at| *at < length) {
-            masks[at / WORD] |= 0xFF << (at % WORD * 8);
-        }
         let mut shape = Shape::default();
-        for (number, line) in masks.chunks(LINE).enumerate() {
-            let first = number * LINE * WORD;
-            let is_whole = first + LINE * WORD <= length;
-            let count = line.iter().filter(|mask| **mask != 0).count();
-            match line.try_into() {
-                Ok(line) if is_whole && count >= LINE_MIN => shape.lines.push((first, line)),
-                _ => {
-                    let words = line.iter().enumerate().filter(|(_, mask)| **mask != 0);
-                    let words = words.map(|(word, mask)| (first + word * WORD, *mask));
-                    shape.words.extend(words);
-                }
-            }
+        for range in ranges {
+            let (start, end) = (range.start, range.end.min(length));
+            let (places, size) = match end.saturating_sub(start) {
+                16.. => (&mut shape.of_16, 16),
+                4.. => (&mut shape.of_4, 4),
+                _ => (&mut shape.of_1, 1),
+            };
+            places.extend((start..end).step_by(size).map(|at| at.min(end - size)));
         }
         shape
     }
 
     /// Its masks in the first line of a state, of which it begins at `offset`, beside others there;
     /// `false` if it reaches further.
-    pub fn mask_line(&self, offset: usize, masks: &mut [u64; LINE]) -> bool {
-        let lines = self.lines.iter().flat_map(|(at, line)| {
-            let words = line.iter().enumerate();
-            words.map(|(word, mask)| (*at + word * WORD, *mask))
-        });
-        let mut all = lines
-            .chain(self.words.iter().copied())
-            .filter(|(_, mask)| *mask != 0);
-        all.all(|(at, mask)| {
-            let place = masks.get_mut((offset + at) / WORD);
-            let is_there = place.is_some() && offset.is_multiple_of(WORD);
-            if let Some(place) = place {
-                *place |= mask.to_le();
+    pub fn mask_line(&self, offset: usize, masks: &mut [u64; 8]) -> bool {
+        let of = |places: &[usize], size| places.iter().map(move |at| *at..*at + size).collect::<Vec<_>>();
+        let pieces = [of(&self.of_16, 16), of(&self.of_4, 4), of(&self.of_1, 1)];
+        let mut bytes = pieces.into_iter().flatten().flatten();
+        bytes.all(|at| {
+            let at = offset + at;
+            let word = masks.get_mut(at / 8);
+            let is_there = word.is_some();
+            if let Some(word) = word {
+                *word |= (0xFF_u64 << (at % 8 * 8)).to_le();
             }
             is_there
         })
@@ -79,63 +71,95 @@ impl Shape {
     /// Whether no byte is committed.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.words.is_empty()
-    }
-
-    /// Makes a shadow as long as this state needs it.
-    fn fit(&self, shadow: &mut Vec<u64>) {
-        shadow.resize(self.lines.len() * LINE + self.words.len(), 0);
+        self.of_16.is_empty() && self.of_4.is_empty() && self.of_1.is_empty()
     }
 
     /// Notes a state in a shadow.
     #[inline]
-    pub fn note(&self, state: &[u8], shadow: &mut Vec<u64>) {
-        if shadow.len() != self.lines.len() * LINE + self.words.len() {
-            self.fit(shadow);
-        }
-        let (lines, words) = shadow.split_at_mut(self.lines.len() * LINE);
-        for ((at, _), into) in self.lines.iter().zip(lines.as_chunks_mut::<LINE>().0) {
-            *into = line_at(state, *at);
-        }
-        for ((at, _), into) in self.words.iter().zip(words) {
-            *into = word_at(state, *at);
-        }
+    pub fn note(&self, state: &[u8], shadow: &mut Shadow) {
+        note(&self.of_16, state, &mut shadow.of_16);
+        note(&self.of_4, state, &mut shadow.of_4);
+        note(&self.of_1, state, &mut shadow.of_1);
     }
 
     /// Whether committed bytes are others than the shadow's.
     #[inline]
-    pub fn differs(&self, state: &[u8], shadow: &[u64]) -> bool {
-        let Some((lines, words)) = shadow.split_at_checked(self.lines.len() * LINE) else {
-            return true;
-        };
-        let mut other = 0;
-        for ((at, masks), before) in self.lines.iter().zip(lines.as_chunks::<LINE>().0) {
-            let now = line_at(state, *at);
-            for word in 0..LINE {
-                other |= (now[word] ^ before[word]) & masks[word];
-            }
-        }
-        for ((at, mask), before) in self.words.iter().zip(words) {
-            other |= (word_at(state, *at) ^ before) & mask;
-        }
-        other != 0
+    pub fn differs(&self, state: &[u8], shadow: &Shadow) -> bool {
+        differs(&self.of_16, state, &shadow.of_16)
+            || differs(&self.of_4, state, &shadow.of_4)
+            || differs(&self.of_1, state, &shadow.of_1)
     }
 
     /// Appends runs of what differs, each at its place as `place` says, and notes it in the shadow.
-    pub fn runs(&self, state: &[u8], shadow: &mut [u64], runs: &mut Vec<u8>, place: impl Fn(usize) -> usize) {
+    pub fn runs(
+        &self,
+        state: &[u8],
+        shadow: &mut Shadow,
+        runs: &mut Vec<u8>,
+        place: impl Fn(usize) -> usize,
+    ) {
         let mut run = Run::NONE;
-        let lines = self.lines.iter().flat_map(|(at, masks)| {
-            let words = masks.iter().enumerate();
-            words.map(|(word, mask)| (*at + word * WORD, *mask))
-        });
-        for ((at, mask), before) in lines.chain(self.words.iter().copied()).zip(shadow) {
-            let now = word_at(state, at);
-            let other = (now ^ *before) & mask;
-            if other != 0 {
-                *before = now;
-                run.append(place(at), now, other, mask, runs);
+        let mut push = |at: usize, byte: u8, now: &[u8]| run.push(at, byte, now, &place, runs);
+        changed(&self.of_16, state, &mut shadow.of_16, &mut push);
+        changed(&self.of_4, state, &mut shadow.of_4, &mut push);
+        changed(&self.of_1, state, &mut shadow.of_1, &mut push);
+    }
+}
+
+#[inline(always)]
+fn piece<const N: usize>(state: &[u8], at: usize) -> Option<&[u8; N]> {
+    state.get(at..)?.first_chunk()
+}
+
+/// Notes pieces of one size.
+#[inline(always)]
+fn note<const N: usize>(places: &[usize], state: &[u8], shadow: &mut Vec<[u8; N]>) {
+    if shadow.len() != places.len() {
+        fit(shadow, places.len());
+    }
+    for (at, before) in places.iter().zip(shadow) {
+        if let Some(now) = piece(state, *at) {
+            *before = *now;
+        }
+    }
+}
+
+/// Makes a shadow as long as this shape needs it.
+#[cold]
+fn fit<const N: usize>(shadow: &mut Vec<[u8; N]>, length: usize) {
+    shadow.resize(length, [0; N]);
+}
+
+/// Whether a piece of one size is another than it was.
+#[inline(always)]
+fn differs<const N: usize>(places: &[usize], state: &[u8], shadow: &[[u8; N]]) -> bool {
+    let mut pieces = places.iter().zip(shadow);
+    pieces.any(|(at, before)| piece(state, *at) != Some(before))
+}
+
+/// Pushes each byte that differs in pieces of one size, with its place and with all bytes up to it that are in one piece, and
+/// notes it.
+#[inline]
+fn changed<const N: usize>(
+    places: &[usize],
+    state: &[u8],
+    shadow: &mut [[u8; N]],
+    push: &mut impl FnMut(usize, u8, &[u8]),
+) {
+    let mut end = 0;
+    for (at, before) in places.iter().zip(shadow) {
+        let Some(now) = piece::<N>(state, *at) else {
+            return;
+        };
+        let bytes = now.iter().zip(before.iter()).enumerate();
+        // What the piece before has is pushed.
+        for (byte, (now_byte, before)) in bytes.skip(usize::saturating_sub(end, *at)) {
+            if now_byte != before {
+                push(*at + byte, *now_byte, now.get(..byte).unwrap_or_default());
             }
         }
+        *before = *now;
+        end = *at + N;
     }
 }
 
@@ -143,7 +167,7 @@ impl Shape {
 struct Run {
     /// Where its length is.
     length_at: usize,
-    /// Behind its last place.
+    /// Behind its last byte, as a place in the state.
     end: usize,
 }
 
@@ -153,68 +177,32 @@ impl Run {
         end: usize::MAX,
     };
 
-    /// Appends the bytes of a word that differ; those between two of them go along if they are committed.
+    /// Appends a byte, in front of which in its piece are these: to the last run if that is near.
     #[inline]
-    fn append(&mut self, place: usize, word: u64, mut other: u64, mask: u64, runs: &mut Vec<u8>) {
-        while other != 0 {
-            let from = other.trailing_zeros() as usize / 8;
-            // As far as bytes are committed, one behind the other, up to the last that differs.
-            let committed = (!(mask >> (8 * from))).trailing_zeros() as usize / 8;
-            let last = (63 - other.leading_zeros() as usize) / 8;
-            let to = (last + 1).min(from + committed);
-            let bytes = word.to_le_bytes();
-            self.push(place + from, bytes.get(from..to).unwrap_or_default(), runs);
-            other = if to < WORD {
-                other >> (8 * to) << (8 * to)
-            } else {
-                0
-            };
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, place: usize, bytes: &[u8], runs: &mut Vec<u8>) {
-        if self.end == place
+    fn push(
+        &mut self,
+        at: usize,
+        byte: u8,
+        piece: &[u8],
+        place: &impl Fn(usize) -> usize,
+        runs: &mut Vec<u8>,
+    ) {
+        let gap = at.checked_sub(self.end).filter(|gap| *gap <= GAP);
+        let between = gap.and_then(|gap| piece.get(piece.len().checked_sub(gap)?..));
+        if let Some(between) = between
             && let Some(length) = runs.get_mut(self.length_at)
-            && usize::from(*length) + bytes.len() <= RUN_MAX
+            && usize::from(*length) + between.len() < RUN_MAX
         {
-            *length += bytes.len() as u8;
+            *length += between.len() as u8 + 1;
+            runs.extend_from_slice(between);
+            runs.push(byte);
         } else {
-            runs.extend_from_slice(&(place as u16).to_be_bytes());
-            self.length_at = runs.len();
-            runs.push(bytes.len() as u8);
+            let [high, low] = (place(at) as u16).to_be_bytes();
+            self.length_at = runs.len() + 2;
+            runs.extend_from_slice(&[high, low, 1, byte]);
         }
-        for byte in bytes {
-            runs.push(*byte);
-        }
-        self.end = place + bytes.len();
+        self.end = at + 1;
     }
-}
-
-#[inline(always)]
-fn line_at(state: &[u8], at: usize) -> Line {
-    let line: Option<&[u8; LINE * WORD]> = state.get(at..).and_then(<[u8]>::first_chunk);
-    let line = line.unwrap_or(&[0; LINE * WORD]);
-    let mut words = [0; LINE];
-    for (word, bytes) in words.iter_mut().zip(line.as_chunks::<WORD>().0) {
-        *word = u64::from_le_bytes(*bytes);
-    }
-    words
-}
-
-/// The last word of a state may lack bytes, which are 0 then.
-#[inline(always)]
-fn word_at(state: &[u8], at: usize) -> u64 {
-    match state.get(at..at + WORD).and_then(|bytes| bytes.first_chunk()) {
-        Some(bytes) => u64::from_le_bytes(*bytes),
-        None => short_word(state, at),
-    }
-}
-
-#[cold]
-fn short_word(state: &[u8], at: usize) -> u64 {
-    let rest = state.get(at..).unwrap_or_default().iter().take(WORD);
-    rest.rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -247,7 +235,7 @@ mod tests {
             let ranges: Vec<_> = cuts.as_chunks::<2>().0.iter().map(|[from, to]| *from..*to).collect();
             let before: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
             let shape = Shape::of(&ranges, length);
-            let (mut shadow, mut runs) = (Vec::new(), Vec::new());
+            let (mut shadow, mut runs) = (Shadow::default(), Vec::new());
             shape.note(&before, &mut shadow);
             prop_assert!(!shape.differs(&before, &shadow));
             let mut now = before.clone();
@@ -270,7 +258,7 @@ mod tests {
     #[test]
     fn a_count_is_one_short_run() {
         let shape = Shape::of(&[0..8, 64..128], 128);
-        let (mut shadow, mut runs) = (Vec::new(), Vec::new());
+        let (mut shadow, mut runs) = (Shadow::default(), Vec::new());
         let mut state = [0; 128];
         shape.note(&state, &mut shadow);
         state[0] = 1;

@@ -331,14 +331,20 @@ impl Core {
     }
 
     /// A flow may have changed, and what it was is not known.
+    #[inline(always)]
     pub fn note_stored(&mut self, actor: u32) {
         if self.ledger.is_on {
-            if self.ledger.has_waiting() {
-                self.commit_stored_rest(actor);
-            }
-            self.note(actor);
-            self.ledger.forget_observed();
+            self.note_now(actor);
         }
+    }
+
+    #[inline(never)]
+    fn note_now(&mut self, actor: u32) {
+        if self.ledger.has_waiting() {
+            self.commit_stored_rest(actor);
+        }
+        self.note(actor);
+        self.ledger.forget_observed();
     }
 
     /// Writes what is due; answers how much was done.

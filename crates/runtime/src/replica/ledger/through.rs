@@ -38,8 +38,8 @@ use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::replica::sender::COPIED;
+use crate::replica::shadow::Shadow;
 use crate::stats::DropReason;
-use alloc::vec::Vec;
 use wire::PacketBox;
 
 /// How long, in nanoseconds, until an idle runtime looks again whether the store has answered.
@@ -52,12 +52,12 @@ pub(crate) struct Through {
     chains: u64,
     /// The flow whose committed bytes were noted.
     actor: Option<u32>,
-    flow: Vec<u64>,
+    flow: Shadow,
     answered: bool,
     flags: u8,
     /// The group whose were; and those, or of a flow that is its own.
     group: Option<u32>,
-    group_words: Vec<u64>,
+    group_shadow: Shadow,
     /// A flow that begins: its group was noted before functions were told.
     begins: Option<u32>,
     /// What a packet of this flow changed is written, and no function was called since.
@@ -78,8 +78,8 @@ impl Through {
     }
 
     /// The committed bytes that the observed group had.
-    pub fn observed_group(&self) -> &[u64] {
-        &self.group_words
+    pub fn observed_group(&self) -> &Shadow {
+        &self.group_shadow
     }
 }
 
@@ -219,7 +219,7 @@ impl Core {
                 .runner
                 .stages()
                 .group_committed()
-                .differs(state, &through.group_words)
+                .differs(state, &through.group_shadow)
     }
 
     /// The same of a flow. One whose first packet is about to settle it is written then.
@@ -262,7 +262,7 @@ impl Core {
     pub fn pass_stored(&mut self, actor: u32, packet: PacketBox, is_written: bool) {
         if self.sender.is_on() {
             self.commit(actor);
-            self.sender.before.passed = Some(actor);
+            self.sender.before.passed = actor;
         }
         self.ledger.through.passed = Some(actor);
         if !is_written {
@@ -363,7 +363,7 @@ pub(super) fn differs_from_observed(
     let shared = stages.group_committed();
     if header.group == NO_GROUP && !shared.is_empty() {
         let group = state.get(flows.group_offset()..).unwrap_or_default();
-        if shared.differs(group, &through.group_words) {
+        if shared.differs(group, &through.group_shadow) {
             return true;
         }
     }
@@ -386,7 +386,7 @@ pub(super) fn observe_flow(
     }
     if header.group == NO_GROUP && !stages.group_committed().is_empty() {
         let group = state.get(flows.group_offset()..).unwrap_or_default();
-        stages.group_committed().note(group, &mut through.group_words);
+        stages.group_committed().note(group, &mut through.group_shadow);
     }
 }
 
@@ -401,5 +401,5 @@ pub(super) fn observe_group(
     }
     through.group = Some(group);
     let shape = runner.stages().group_committed();
-    shape.note(flows.groups().state_bytes(group), &mut through.group_words);
+    shape.note(flows.groups().state_bytes(group), &mut through.group_shadow);
 }
