@@ -303,6 +303,12 @@ impl Leases {
         }
     }
 
+    /// Whether a worker runs by the view: it is a member, and not joining.
+    pub fn runs(&self, worker: WorkerId) -> bool {
+        let member = self.machine.view().member(worker);
+        member.is_some_and(|member| member.standing != Standing::Joining)
+    }
+
     /// How a life of another stands by the view, if it is a member.
     pub fn standing(&self, worker: WorkerId, life: u64) -> Option<Standing> {
         let member = self.machine.view().member(worker)?;

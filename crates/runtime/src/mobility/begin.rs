@@ -16,7 +16,11 @@ use wire::planted;
 impl Moves {
     /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
     pub(crate) fn begin_moves(&mut self, core: &mut Core) -> usize {
-        if core.runner.is_changing() || core.sessions.is_telling() || !self.answers.is_empty() {
+        if core.runner.is_changing()
+            || core.sessions.is_telling()
+            || core.now < core.still_until
+            || !self.answers.is_empty()
+        {
             return 0;
         }
         let (most, flows_max) = (

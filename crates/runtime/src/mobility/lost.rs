@@ -139,8 +139,11 @@ impl Moves {
         if is_slot {
             let (from, back) = (gone, epoch.next());
             self.note_closed(Closed { group, from, back });
-            // A packet that comes by the routes that lead here begins the group again.
-            self.say_installed(core, group, aliases.clone(), epoch);
+            // A packet that comes by the routes that lead here begins the group again. Where the source's flows go on from copies, it must not: switches have its
+            // packets wait, and ask when that is over.
+            if !core.sender.is_wanted() || crate::replica::is_broken("slots of failed sources are silent") {
+                self.say_installed(core, group, aliases.clone(), epoch);
+            }
             self.say_idle(core, group, aliases);
         }
     }

@@ -7,8 +7,10 @@ use crate::flows::group::GroupKey;
 use crate::hold::is_held;
 use crate::parts::Core;
 use crate::record::{Facts, Figures, NO_DEADLINE, Record};
+use crate::replica::sender::Withdrawn;
 use crate::runner::{HELD_END, told_place};
 use crate::watch::flows::Change as Flow;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::{Affinity, Block, Departure};
 use protocols::ownership::{Epoch, Finished, Phase as Part, Says};
@@ -26,6 +28,8 @@ pub(crate) struct Sending {
     sent: usize,
     /// When it was begun.
     began: u64,
+    /// Its copies are withdrawn: what the replica has yet to acknowledge of that. `State` waits for it.
+    withdrawn: Option<Withdrawn>,
 }
 
 /// States of moves that are begun in one step, in buffers: as long as so many are left for everything else.
@@ -69,6 +73,7 @@ impl Moves {
             is_begun: false,
             sent: 0,
             began: 0,
+            withdrawn: None,
         });
     }
 
@@ -78,18 +83,52 @@ impl Moves {
             return 0;
         }
         let mut count = 0;
+        let (mut waiting, mut done) = (VecDeque::new(), 0);
         while let Some(mut sending) = self.sending.pop_front() {
+            if sending.withdrawn.is_some() {
+                match self.send_end(core, &mut sending) {
+                    true => done = 1,
+                    false => waiting.push_back(sending),
+                }
+                continue;
+            }
+            done = 1;
             if !sending.is_begun {
                 sending.began = core.now;
                 sending.is_begun = self.send_group(core, &sending);
             }
-            let is_done = sending.is_begun && self.send_flows(core, &mut sending, &mut count);
-            if !is_done {
+            if !sending.is_begun || !self.send_flows(core, &mut sending, &mut count) {
                 self.sending.push_front(sending);
                 break;
             }
+            if let Some(moving) = self.moving(sending.id) {
+                let group = moving.group;
+                sending.withdrawn = Some(core.withdraw_copies(group, &moving.actors, sending.to));
+                if !self.send_end(core, &mut sending) {
+                    waiting.push_back(sending);
+                }
+            }
         }
-        count + 1
+        waiting.append(&mut self.sending);
+        self.sending = waiting;
+        count + done
+    }
+
+    /// Sends first packets, and `State`, once no replica has a copy that could go on while the target has the group; whether it has.
+    fn send_end(&mut self, core: &mut Core, sending: &mut Sending) -> bool {
+        if sending
+            .withdrawn
+            .as_mut()
+            .is_some_and(|withdrawn| core.is_awaited(withdrawn))
+        {
+            return false;
+        }
+        let (id, to) = (sending.id, sending.to);
+        self.hand_over_kept(core, id, to, None);
+        if let Some(group) = self.moving(id).map(|moving| moving.group) {
+            self.tell_runtime(core, to, group, Says::State(sending.epoch));
+        }
+        true
     }
 
     /// Whether there are buffers for so many bytes more to a runtime, and nothing waits for some before them.
@@ -135,13 +174,12 @@ impl Moves {
         true
     }
 
-    /// Sends flows, packets held for them, first packets, and `State`; `false` if the buffers are used up first.
+    /// Sends flows, and packets held for them; `false` if the buffers are used up first.
     fn send_flows(&mut self, core: &mut Core, sending: &mut Sending, count: &mut usize) -> bool {
         let (id, to) = (sending.id, sending.to);
         let Some(moving) = self.moving(id) else {
             return true;
         };
-        let group = moving.group;
         let actors = core::mem::take(&mut moving.actors);
         let mut bytes = 0;
         for actor in actors.iter().skip(sending.sent).take(AHEAD) {
@@ -171,13 +209,6 @@ impl Moves {
             moving.actors = actors;
         }
         self.count_bytes(id, bytes);
-        if is_done {
-            self.hand_over_kept(core, id, to, None);
-            if let Some(moving) = self.moving(id) {
-                core.withdraw_copies(group, &moving.actors);
-            }
-            self.tell_runtime(core, to, group, Says::State(sending.epoch));
-        }
         is_done
     }
 

@@ -167,6 +167,8 @@ pub(crate) struct Core {
     pub is_gated: bool,
     /// Actors that accepted moves will need.
     pub reserved: usize,
+    /// Until when no group begins to move from here: flows of a failed runtime are to go on here.
+    pub still_until: u64,
     /// Whether an operator wants no more groups here.
     pub is_leaving: bool,
     /// Actors that packets without room may still have looked at in this step.
@@ -213,6 +215,7 @@ impl Core {
             is_followed: false,
             is_gated: false,
             reserved: 0,
+            still_until: 0,
             is_leaving: false,
             early_looks: 0,
             followers: Followers::default(),

@@ -32,6 +32,9 @@ pub(crate) struct Sessions {
     /// By that view: whether this runtime is joining, and which switches run.
     pub is_joining: bool,
     pub running: Switches,
+    /// By that view: which switches are members, and by runtime the life that runs, 0 for none.
+    pub listed: Switches,
+    pub running_lives: Vec<u64>,
     /// By runtime, whether it has said that it takes no groups.
     pub leaving: Vec<bool>,
     pub telling: VecDeque<Telling>,
@@ -151,6 +154,15 @@ impl Sessions {
     pub fn life(&self, runtime: u16) -> u64 {
         let end = self.runtime_ends.get(usize::from(runtime));
         end.filter(|_| self.has_runtime(runtime)).map_or(0, End::life)
+    }
+
+    /// Whether the runtime at the other end of a link may keep copies. One that is joining may be cut off from a switch, and no
+    /// flow could go on there.
+    pub fn may_keep_copies(&self, runtime: u16) -> bool {
+        let life = self.life(runtime);
+        let runs = self.running_lives.get(usize::from(runtime));
+        let may = !self.by_views || life != 0 && runs == Some(&life);
+        self.has_runtime(runtime) && (may || crate::replica::is_broken("those that join keep no copies"))
     }
 
     /// The runtimes at the other ends that have said which lives they are.

@@ -250,12 +250,13 @@ impl Keeper {
     }
 
     fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64, life: u64) {
-        let Some(place) = self.primaries.get_mut(peer) else {
-            return core.out.reject();
-        };
         // It lives, so what was kept of its life before a cut is not to be recovered.
         self.recoveries
             .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
+        self.note_still(core);
+        let Some(place) = self.primaries.get_mut(peer) else {
+            return core.out.reject();
+        };
         if number == 0 {
             *place = None;
             return;
@@ -310,6 +311,7 @@ impl Keeper {
             // What was not installed of its predecessor is lost with it.
             self.recoveries.retain(|recovery| recovery.failed != runtime);
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
+            self.note_still(core);
         }
         core.out
             .announce(Message::Keeps(RuntimeId(runtime), number, life));

@@ -54,8 +54,10 @@
 //! Invariants: a packet leaves only when the record of its flow's state, and of its group's, is acknowledged, unless no replica could be chosen, which is
 //! counted (`unprotected`); copies are bounded by the number of flows of a runtime; bytes from another process are checked before they are a state.
 //!
-//! *Moves.* With the state of a group its copies are withdrawn: the target decides what becomes of it, and copies it to its own replica. Should the source
-//! fail before, the heir has the group, and homes that were told of the move turn its routes to the heir.
+//! *Moves.* The copies of a group are withdrawn before its target has all of the state: the target decides what becomes of it, and copies it to its own
+//! replica. The two words go by different links, so `State` waits until the replica has acknowledged the first: else the target and the heir could both
+//! have the group when the source fails. Should the source fail before, the heir has the group, and homes that were told of the move turn its routes to the
+//! heir.
 //!
 //! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; a group whose state
 //! is on the link when its source fails, and whose target has not got all of it, is lost.

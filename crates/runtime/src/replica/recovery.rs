@@ -37,6 +37,8 @@ const INSTALLS: usize = 512;
 const AHEAD: usize = 16;
 /// Receipts of recoveries that are kept.
 const RECEIPTS: usize = 8;
+/// How long, in nanoseconds, no group begins to move from here, at most.
+const STILL: u64 = 2_000_000_000;
 /// How long, in nanoseconds, switches are waited for.
 const PATIENCE: u64 = 30_000_000_000;
 
@@ -118,12 +120,14 @@ impl Keeper {
             let mut switches = 0..core.settings.switches;
             // One that stood still has lost all switches, and none of them has said so.
             let is_ready = (recovery.let_go != Switches::NONE || planted::is("heir_without_word"))
-                && switches
-                    .all(|switch| recovery.let_go.has(switch) || !core.out.is_present(usize::from(switch)));
+                && switches.all(|switch| recovery.let_go.has(switch) || !is_awaited(core, switch));
             if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.next.is_none() && recovery.until <= core.now {
                 self.recovered[1] += recovery.copies.flows.used as u64;
+                // Switches that wait for it go on without.
+                let none = Message::Keeps(RuntimeId(recovery.failed), 0, recovery.copies.life);
+                core.out.announce(none);
                 continue;
             }
             if recovery
@@ -136,7 +140,18 @@ impl Keeper {
             }
         }
         self.recoveries = left;
+        self.note_still(core);
         count
+    }
+
+    /// Notes until when no group begins to move: a flow that had come here from a failed runtime, and went on to another, would be recovered from its copy.
+    pub(super) fn note_still(&self, core: &mut Core) {
+        let until = self
+            .recoveries
+            .iter()
+            .map(|recovery| recovery.began.saturating_add(STILL))
+            .max();
+        core.still_until = until.unwrap_or(0);
     }
 
     /// Installs all copies that a store had of this runtime's own flows, before its first step.
@@ -260,6 +275,13 @@ impl Keeper {
         }
         self.receipts.push(receipt);
     }
+}
+
+/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or a member that may have routes.
+fn is_awaited(core: &Core, switch: u8) -> bool {
+    let is_member =
+        core.sessions.listed.has(switch) && !super::is_broken("members that were not met are waited for");
+    core.out.is_present(usize::from(switch)) || is_member
 }
 
 /// Claims all blocks, before any flow is installed.

@@ -67,6 +67,13 @@ pub(crate) struct Sender {
     pub(super) took: u64,
 }
 
+/// Records of a base by which copies were withdrawn; none if the count is 0.
+#[derive(Clone, Copy, Default)]
+pub struct Withdrawn {
+    number: u32,
+    count: u64,
+}
+
 /// Why a runtime does not become the replica that was ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
@@ -229,7 +236,7 @@ impl Core {
                 true => replica != self.settings.info.runtime,
                 false => ranks.get(usize::from(replica)).is_some_and(Option::is_some),
             };
-            if !is_known || !self.sessions.has_runtime(replica) && is_apart {
+            if !is_known || !self.sessions.may_keep_copies(replica) && is_apart {
                 return Err(Unfit::NotThere);
             }
             if !is_apart || replica == self.settings.info.runtime {
@@ -250,7 +257,7 @@ impl Core {
             true => Some(0),
             false => ranks.get(usize::from(other)).copied().flatten(),
         };
-        let there = others.filter(|other| self.sessions.has_runtime(*other));
+        let there = others.filter(|other| self.sessions.may_keep_copies(*other));
         let is_other = |other| self.sender.ordered.is_some_and(|ordered| ordered != other);
         let ranked = there.filter_map(|other| {
             let is_leaving = self.sessions.is_runtime_leaving(other);
@@ -530,9 +537,9 @@ impl Core {
     }
 
     /// The state of a group is at another runtime, which decides from now on what becomes of it: its copies are void.
-    pub fn withdraw_copies(&mut self, group: GroupKey, actors: &[u32]) {
+    pub fn withdraw_copies(&mut self, group: GroupKey, actors: &[u32], to: u16) -> Withdrawn {
         if !self.sender.is_on() {
-            return;
+            return Withdrawn::default();
         }
         for actor in actors {
             self.withdraw_copy(*actor);
@@ -544,6 +551,29 @@ impl Core {
             self.send_copy(Copy::End { slot, is_group: true });
         }
         self.send_blocks_of(group, false);
+        match self.sender.to == Some(to) {
+            // It hears of both by one link.
+            true => Withdrawn::default(),
+            false => Withdrawn {
+                number: self.sender.number,
+                count: self.sender.sent,
+            },
+        }
+    }
+
+    /// Whether a replica has yet to acknowledge that copies are withdrawn. Of another one than it was it is enough that it has the new base: its copies count
+    /// for more.
+    pub fn is_awaited(&self, withdrawn: &mut Withdrawn) -> bool {
+        if !self.sender.is_on() || withdrawn.count == 0 {
+            return false;
+        }
+        if withdrawn.number != self.sender.number {
+            *withdrawn = Withdrawn {
+                number: self.sender.number,
+                count: 1,
+            };
+        }
+        self.gate.acknowledged() < withdrawn.count && !super::is_broken("withdrawals are waited for")
     }
 
     /// The group is this runtime's after all.

@@ -85,7 +85,7 @@ use ports::Ports;
 use presence::{Presence, Waits};
 use protocols::membership::WorkerId;
 use protocols::ownership::{RuntimeId, SwitchSays};
-use recovery::{Decision, Recovery, Report};
+use recovery::{Decision, Known, Recovery, Report, Standing};
 use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
@@ -635,13 +635,20 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn go_on_recovering(&mut self) -> usize {
         let mut count = 0;
         for failed in 0..self.outbox.runtimes() {
-            let (outbox, is_told) = (&self.outbox, self.presence.is_told());
+            let (outbox, leases) = (&self.outbox, self.leases.as_deref());
             let is_there = |runtime| outbox.is_there(runtime);
-            let has_returned = is_there(failed) && self.presence.has_told(failed);
-            let decision = self
-                .recovery
-                .decide(failed, self.local.now, is_there, is_told, has_returned);
-            match decision {
+            let runs = |runtime| leases.is_some_and(|leases| leases.runs(WorkerId::runtime(runtime as u16)));
+            let known = Known {
+                standing: |runtime| match (is_there(runtime), runs(runtime)) {
+                    (true, _) => Standing::Met,
+                    (false, true) => Standing::Unmet,
+                    (false, false) => Standing::Absent,
+                },
+                by_views: leases.is_some(),
+                is_told: self.presence.is_told(),
+                has_returned: is_there(failed) && self.presence.has_told(failed),
+            };
+            match self.recovery.decide(failed, self.local.now, &known) {
                 Decision::None => continue,
                 Decision::Heir(heir, life) => {
                     let message = Message::Heir(RuntimeId(failed as u16), life);
@@ -650,7 +657,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Decision::Over => {
                     let is_same = self.recovery.is_back(failed) && !wire::planted::is("same_life_forgotten");
                     // A next life has had what the store has since before it was met.
-                    let is_back = is_there(failed) && (is_same || self.recovery.returns(failed));
+                    let is_back = self.outbox.is_there(failed) && (is_same || self.recovery.returns(failed));
                     self.end_suspension(failed, is_back);
                 }
             }

@@ -24,9 +24,16 @@
 //!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
 //! ```
 //!
+//! Copies of a life whose flows have gone on elsewhere are another matter: that life had not heard of it when it sent them. Nothing is recovered from them until
+//! it has been met again.
+//!
 //! *A life that is back.* A link that was cut, and a runtime or switch that stood still, end a session, and the same life is met in the next. While no heir is named here
 //! none can begin, since it waits for all switches: the suspension is over, and routes to that life lead to it again. The same with those
 //! that are left when the heir has announced what it has, or the time is over. Of what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
+//!
+//! *Where workers go by views* no time decides while a member that runs has not been met, or while the heir is a member: the
+//! member may have the copies, and the heir may have begun elsewhere. The coordinator removes one of two that do not hear each
+//! other.
 //!
 //! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies wait
 //! for an heir, the suspension goes on until the runtime's next life has told what it has; its routes
@@ -61,6 +68,28 @@ pub(super) enum Decision {
 pub(super) struct Report {
     pub number: u32,
     pub life: u64,
+}
+
+/// How a runtime stands to this switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// At a link.
+    Met,
+    /// A member that runs by the view, and was at no link in that life.
+    Unmet,
+    Absent,
+}
+
+/// What a decision goes by.
+pub(super) struct Known<F: Fn(usize) -> Standing> {
+    /// Of each runtime.
+    pub standing: F,
+    /// Workers go by views only.
+    pub by_views: bool,
+    /// This switch knows what runtimes have.
+    pub is_told: bool,
+    /// The next life of the failed runtime has told what it has.
+    pub has_returned: bool,
 }
 
 impl Report {
@@ -101,6 +130,8 @@ pub(super) struct Recovery {
     reports: Vec<Vec<Option<Report>>>,
     /// Which life each runtime said that it is in this session; 0 for none.
     lives: Vec<u64>,
+    /// By runtime: the last life whose flows have gone on elsewhere, and which was not met since; 0 for none.
+    recovered: Vec<u64>,
     active: usize,
     packets: usize,
     /// By the hash that a waiting packet is routed by: for which failed runtime it waits.
@@ -116,6 +147,7 @@ impl Recovery {
             suspended: (0..runtimes).map(|_| None).collect(),
             reports: alloc::vec![alloc::vec![None; runtimes]; runtimes],
             lives: alloc::vec![0; runtimes],
+            recovered: alloc::vec![0; runtimes],
             active: 0,
             packets: 0,
             waiting: BTreeMap::new(),
@@ -193,6 +225,9 @@ impl Recovery {
     /// A runtime says which life it is.
     pub fn note_life(&mut self, runtime: usize, life: u64) {
         self.lives[runtime] = life;
+        if self.recovered[runtime] == life {
+            self.recovered[runtime] = 0;
+        }
     }
 
     /// A runtime says which copies it has of one that has failed.
@@ -227,7 +262,13 @@ impl Recovery {
             return;
         }
         let mut reports = self.reports[runtime].iter().flatten();
-        let unmet = reports.find(|report| report.number > 0 && !(is_there && report.life == here));
+        // Copies of what has gone on elsewhere were made by a life that had not heard of it.
+        let recovered = self.recovered[runtime];
+        let is_over = |life: u64| {
+            life != 0 && life == recovered && !crate::replica::is_broken("recovered lives are over")
+        };
+        let unmet = reports
+            .find(|report| report.number > 0 && !(is_there && report.life == here) && !is_over(report.life));
         if let Some(Report { life, .. }) = unmet.copied() {
             self.suspend_life(runtime, life, false, now);
         }
@@ -248,21 +289,19 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.heir == Some(runtime as u16))
     }
 
-    /// What follows for a runtime. `is_there` says which runtimes are there; `is_told`: whether this
-    /// switch knows what they have; `has_returned`: the next life has told what it has.
-    pub fn decide(
-        &mut self,
-        failed: usize,
-        now: u64,
-        is_there: impl Fn(usize) -> bool,
-        is_told: bool,
-        has_returned: bool,
-    ) -> Decision {
+    /// What follows for a runtime.
+    pub fn decide(&mut self, failed: usize, now: u64, known: &Known<impl Fn(usize) -> Standing>) -> Decision {
+        let mut others = (0..self.suspended.len()).filter(|runtime| *runtime != failed);
+        let is_unmet = others.any(|runtime| (known.standing)(runtime) == Standing::Unmet)
+            && !crate::replica::is_broken("members that were not met are waited for");
         let Some(suspension) = &mut self.suspended[failed] else {
             return Decision::None;
         };
-        if !suspension.was_met && !is_told {
+        let goes_by_views = known.by_views && self.has_copies;
+        if !suspension.was_met && !known.is_told || goes_by_views && (is_unmet || suspension.heir.is_some()) {
             suspension.until = now.saturating_add(self.at_most);
+        }
+        if !suspension.was_met && !known.is_told {
             return Decision::None;
         }
         if suspension.is_recovered || suspension.until <= now {
@@ -274,9 +313,13 @@ impl Recovery {
         if suspension.is_of(self.lives[failed]) {
             return Decision::Over;
         }
+        if goes_by_views && is_unmet && suspension.was_met {
+            return Decision::None;
+        }
         let mut best = None;
         for (runtime, report) in self.reports[failed].iter().enumerate() {
-            if runtime == failed || !is_there(runtime) || !self.has_copies {
+            let is_there = (known.standing)(runtime) == Standing::Met;
+            if runtime == failed || !is_there || !self.has_copies {
                 continue;
             }
             match report.filter(|report| report.is_of(suspension.life)) {
@@ -288,7 +331,7 @@ impl Recovery {
             }
         }
         match best {
-            None if self.returns && suspension.was_met && !has_returned => Decision::None,
+            None if self.returns && suspension.was_met && !known.has_returned => Decision::None,
             None => Decision::Over,
             Some((_, heir, life)) => {
                 suspension.heir = Some(heir);
@@ -340,6 +383,9 @@ impl Recovery {
             return PacketList::new();
         };
         self.active -= 1;
+        if suspension.is_recovered {
+            self.recovered[failed] = suspension.life;
+        }
         self.waiting
             .retain(|_, waits_for| usize::from(*waits_for) != failed);
         for report in &mut self.reports[failed] {

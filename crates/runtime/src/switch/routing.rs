@@ -273,9 +273,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn send_by(&mut self, packet: PacketBox, route: u32) {
         let runtime = self.directory.runtime(route);
         if self.recovery.is_active() {
-            let failed = match self.directory.is_suspended(route) {
-                true => Some(runtime),
-                false => self.recovery.awaits(&packet),
+            let failed = match self.directory.suspended(route) {
+                None => self.recovery.awaits(&packet),
+                failed => failed,
             };
             if let Some(failed) = failed {
                 return self.keep_for_recovery(packet, failed);

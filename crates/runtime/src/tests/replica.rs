@@ -401,6 +401,43 @@ fn flows_that_moved_are_copied_from_where_they_are() {
     members.assert_nothing_stays();
 }
 
+/// Flows of the first runtime move to the third, and the second, which has their copies, takes no step; after so many steps of the others the first fails,
+/// and what it had sent to the second is lost. How many flows there are then at most.
+fn fail_while_moving(steps: usize) -> u64 {
+    let mut members = stamped(1, 3, Policy::LeastLoaded);
+    members.feed(0, (0..30).map(|n| out(3000 + n)));
+    let (selector, to) = (crate::mobility::Selector::All, std::vec![2]);
+    let order = crate::mobility::Order { selector, to };
+    members.runtime(0).order(order).unwrap();
+    for step in 0..steps {
+        members.now += 1000;
+        members.step([1, 0, 3][step % 3]);
+    }
+    members.lose(1, 2);
+    members.stop(1);
+    let mut most = 0;
+    for _ in 0..200 {
+        members.now += 1000;
+        (0..4).for_each(|worker| {
+            members.step(worker);
+        });
+        most = members.flows().iter().sum::<u64>().max(most);
+    }
+    most
+}
+
+#[test]
+fn a_group_that_moves_never_goes_on_at_its_target_and_its_heir() {
+    for (is_broken, most) in [(false, 30), (true, 40)] {
+        if is_broken {
+            crate::replica::BROKEN.set("withdrawals are waited for");
+        }
+        let flows = (0..60).map(fail_while_moving).max();
+        crate::replica::BROKEN.set("");
+        assert_eq!(flows, Some(most));
+    }
+}
+
 /// Traffic of both directions, in which a runtime fails after so many single steps of workers in some order.
 fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
     let what = std::format!("{order:?}, {switches} switches, {failed} fails, lost {lost}");

@@ -158,6 +158,10 @@ pub(super) struct Members {
     pub(super) storing: Option<Storing>,
     pub(super) wall: u64,
     pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
+    /// How long packets of a failed runtime wait.
+    pub(super) recovery_max: u64,
+    /// Two workers that never meet.
+    pub(super) apart: Option<(usize, usize)>,
 }
 
 impl Members {
@@ -187,6 +191,8 @@ impl Members {
             storing: None,
             wall: 0,
             replica_ranks: Vec::new(),
+            recovery_max: 100 * SECOND,
+            apart: None,
         }
     }
 
@@ -204,7 +210,10 @@ impl Members {
             incoming: self.queues.entry((there, here)).or_default().clone(),
             outgoing: self.queues.entry((here, there)).or_default().clone(),
             here: self.lives[here].get(),
-            there: self.lives[there].clone(),
+            there: match self.apart == Some((here.min(there), here.max(there))) {
+                true => Life::default(),
+                false => self.lives[there].clone(),
+            },
             session: 0,
         }
     }
@@ -227,7 +236,7 @@ impl Members {
                     packet_clock: false,
                     lead_max: u64::MAX,
                     recovery_max: match self.is_replicated || self.is_returning {
-                        true => 100 * SECOND,
+                        true => self.recovery_max,
                         false => 0,
                     },
                     patient: true,

@@ -115,6 +115,7 @@ impl<P: Port> Runtime<P> {
         if let Some(leases) = &self.leases {
             let view = leases.machine.view();
             self.core.sessions.note_incarnation(runtime, life, since, view);
+            self.core.choose_replica();
         }
     }
 

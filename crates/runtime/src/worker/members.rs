@@ -6,7 +6,7 @@ use super::Runtime;
 use crate::env::Port;
 use crate::members::{Leases, WorkerGone};
 use crate::record::Record;
-use protocols::membership::{Membership, Role, Standing, WorkerId};
+use protocols::membership::{Member, Membership, Role, Standing, WorkerId};
 use protocols::ownership::Switches;
 
 impl<P: Port> Runtime<P> {
@@ -105,9 +105,18 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.is_joining = own == Some(Standing::Joining);
         let running = leases.machine.view().switches();
         let running = running.filter(|switch| switch.standing != Standing::Joining);
-        self.core.sessions.running = running.fold(Switches::NONE, |all, switch| {
+        let with = |all: Switches, switch: &Member| {
             u8::try_from(switch.id.number).map_or(all, |number| all.with(number))
+        };
+        self.core.sessions.running = running.fold(Switches::NONE, with);
+        self.core.sessions.listed = leases.machine.view().switches().fold(Switches::NONE, with);
+        let lives = (0..self.peers.len()).map(|runtime| {
+            let member = leases.machine.view().member(WorkerId::runtime(runtime as u16));
+            let runs = member.filter(|member| member.standing != Standing::Joining);
+            runs.map_or(0, |member| member.incarnation.0)
         });
+        self.core.sessions.running_lives = lives.collect();
+        self.core.choose_replica();
     }
 
     /// The newest view that it has been told of; 0 before the first.

@@ -194,7 +194,8 @@ impl Cluster {
             }
             Some(index) => {
                 let life = self.lives[worker];
-                self.said[index].borrow_mut().clear();
+                // What was before goes on to speak while it is scrapped: no worker hears that.
+                self.said[index] = Said::default();
                 let links = self.hear(index, links, switches);
                 let runtime = runtime(script, plan, index, links, now, life)?;
                 Dead::Runtime(Box::new(std::mem::replace(&mut self.runtimes[index], runtime)))

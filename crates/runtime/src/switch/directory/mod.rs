@@ -612,6 +612,15 @@ impl Directory {
         route.has(AWAITED) && seat.is_some_and(is_it)
     }
 
+    /// The suspended runtime that a route's packets wait for: the one that it leads to, or the source of a move that its target has not installed.
+    #[inline]
+    pub fn suspended(&self, index: u32) -> Option<usize> {
+        if self.is_suspended(index) {
+            return Some(self.runtime(index));
+        }
+        self.is_source_suspended(index).then(|| self.source(index))
+    }
+
     fn source(&self, index: u32) -> usize {
         usize::from(self.routes[index as usize].source)
     }
