@@ -442,6 +442,17 @@ fn an_event_log_on_a_full_disk_is_said() {
     report(&output.stdout);
 }
 
+/// Processor time of a process so far.
+fn processor_time(process: u32) -> Duration {
+    // proc(5): utime and stime are the fields 14 and 15, in hundredths of a second; the name before
+    // may have blanks.
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    let ticks = rest.split_whitespace().skip(11).take(2);
+    let ticks = ticks.map(|ticks| ticks.parse::<u64>().unwrap());
+    Duration::from_millis(10 * ticks.sum::<u64>())
+}
+
 /// A datagram socket as a service manager has it, and what came to it.
 fn manager(directory: &Directory) -> (String, std::os::unix::net::UnixDatagram) {
     let path = directory.path("notify");
@@ -482,6 +493,10 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
         "{ready}"
     );
     assert!(ready.ends_with(&format!("control socket {control}")), "{ready}");
+    // Within a second: of its own time, since other processes of a busy machine are no matter.
+    let took = processor_time(cluster.id());
+    println!("ready after {took:?} of processor time");
+    assert!(took < Duration::from_secs(1), "{took:?} until it is ready");
     let error = fs::read_to_string(directory.path("err")).unwrap();
     assert!(error.starts_with("ready: ports a; "), "{error}");
 

@@ -18,6 +18,7 @@ use runtime::worker::asked::TableRows;
 use runtime::{Port, Runtime};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// Asks a function at each runtime; in front of the answers is what those that are gone had counted.
 pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
@@ -36,12 +37,22 @@ pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec
     Ok(answers)
 }
 
+/// Of its time a runtime spends this part on being asked at most: tables may be long.
+const SHARE: u32 = 1000;
+
 /// What functions have counted at a member, in this life of it. It is said when the runtimes have
 /// ended, too.
 #[derive(Default)]
 pub(super) struct Own {
     life: u64,
     left: OnceLock<Vec<Counted>>,
+    last: Mutex<Option<Asked>>,
+}
+
+/// What the runtimes have said, and until when they are not asked again.
+struct Asked {
+    until: Instant,
+    counts: Counts,
 }
 
 impl Own {
@@ -49,7 +60,7 @@ impl Own {
     pub fn of(member: Option<&Membership>) -> Self {
         Own {
             life: member.map_or(0, |member| member.incarnation.number()),
-            left: OnceLock::new(),
+            ..Own::default()
         }
     }
 
@@ -61,8 +72,20 @@ impl Own {
     }
 
     pub fn counts(&self, shared: &Shared) -> Counts {
-        let left = self.left.get().cloned();
-        Counts::of(self.life, left.unwrap_or_else(|| at_member(shared)))
+        if let Some(left) = self.left.get() {
+            return Counts::of(self.life, left.clone());
+        }
+        let mut said = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = said.as_ref().filter(|last| Instant::now() < last.until) {
+            return last.counts.clone();
+        }
+        let began = Instant::now();
+        let counts = Counts::of(self.life, at_member(shared));
+        *said = Some(Asked {
+            until: Instant::now() + SHARE * began.elapsed(),
+            counts: counts.clone(),
+        });
+        counts
     }
 }
 

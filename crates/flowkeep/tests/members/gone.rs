@@ -1,4 +1,5 @@
-//! What functions had counted at a member stays in their tables when its process has ended, and is counted once when it is back.
+//! What functions had counted at a member stays in their tables when its process has ended, and is
+//! counted once when it is back.
 
 use super::changed::firewall;
 use super::joined::{Site, flowkeep, is_listed, passes, runs};

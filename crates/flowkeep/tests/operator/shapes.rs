@@ -215,7 +215,8 @@ fn what_is_printed_holds_to_its_schema() {
 
     let all = String::from_utf8(flowkeep(&["schema"])).unwrap();
     let left: Vec<&str> = all.lines().filter(|name| !shapes.seen.contains(*name)).collect();
-    // These are of several processes (`members`), of a store (`stores`), and of namespaces (`live`). What `bench papers` prints takes it an hour.
+    // These are of several processes (`members`), of a store (`stores`), and of namespaces
+    // (`live`). No test looks at what `bench papers` prints, which runs all benches.
     assert_eq!(
         left,
         [

@@ -1,4 +1,5 @@
-//! What `--json` prints, held to the schema that `flowkeep schema` prints: no field that is not there, and none of another kind.
+//! What `--json` prints, held to the schema that `flowkeep schema` prints: no field that is not
+//! there, and none of another kind.
 
 use serde_json::{Value, json};
 use std::process::Command;
