@@ -132,17 +132,29 @@ impl NetworkFunction for Ids {
         "A rule that alerts fits a packet, and its threshold lets it.",
         alert::FIELDS,
     )];
-    const TABLES: &'static [Table] = &[Table {
-        name: "rules",
-        columns: &[
-            ("alerts", Adds::Counted),
-            ("action", Adds::Name),
-            ("sid", Adds::Name),
-            ("message", Adds::Name),
-        ],
-        top: 0,
-        metrics: &[],
-    }];
+    const TABLES: &'static [Table] = &[
+        Table {
+            name: "rules",
+            columns: &[
+                ("alerts", Adds::Counted),
+                ("action", Adds::Name),
+                ("sid", Adds::Name),
+                ("message", Adds::Name),
+            ],
+            top: 0,
+            metrics: &[],
+        },
+        Table {
+            name: "size",
+            columns: &[
+                ("rules", Adds::Greatest),
+                ("contents", Adds::Greatest),
+                ("automaton_states", Adds::Greatest),
+            ],
+            top: 0,
+            metrics: &[],
+        },
+    ];
     const COUNTERS: &'static [&'static str] = &[
         "alerts",
         "alerts_held_back",
@@ -264,7 +276,11 @@ impl NetworkFunction for Ids {
 
     /// The rules with their alerts. One that was left out has no number; its message says where it
     /// is and why.
-    fn rows(&self, _: &str, most: usize) -> Vec<Row> {
+    fn rows(&self, table: &str, most: usize) -> Vec<Row> {
+        if table == "size" {
+            let (contents, states) = self.rules.sizes();
+            return Vec::from([row![self.rules.len() as u64, contents as u64, states as u64]]);
+        }
         let work = self.work.borrow();
         let rules = self.rules.rules.iter().zip(&work.alerts);
         let rules = rules.map(|(rule, alerts)| {
@@ -278,16 +294,8 @@ impl NetworkFunction for Ids {
         rules.chain(skipped).take(most).collect()
     }
 
-    fn command(&self, words: &[&str]) -> Result<String, String> {
-        let ["size"] = words else {
-            return Err(
-                "the commands are: rules (the rules with their alerts, and those left out); size".into(),
-            );
-        };
-        let ((contents, states), rules) = (self.rules.sizes(), self.rules.len());
-        Ok(format!(
-            "{rules} rules, {contents} contents, {states} automaton states"
-        ))
+    fn command(&self, _: &[&str]) -> Result<String, String> {
+        Err("the commands are: rules (the rules with their alerts, and those left out); size".into())
     }
 }
 
