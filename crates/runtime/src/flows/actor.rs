@@ -193,21 +193,6 @@ impl Header {
         self.copied |= if self.copied == 0 { 0 } else { STALE };
     }
 
-    /// All of it but key, deadline, group and frame.
-    #[inline(always)]
-    pub fn marks(&self) -> [u8; 8] {
-        [
-            self.phase as u8,
-            self.generation,
-            self.chain,
-            self.flags,
-            u8::from(self.answered),
-            self.copied,
-            self.stored,
-            self.stored_to,
-        ]
-    }
-
     /// The orientation of the opening direction in the first (0) or second (1) key.
     #[inline(always)]
     pub fn opening(&self, which: u32) -> Orientation {

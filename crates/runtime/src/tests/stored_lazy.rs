@@ -162,6 +162,14 @@ fn changes(shop: &Shop) -> usize {
     shop.with(|shelves| shelves.changes)
 }
 
+/// How many flows of a store go on so long behind the first life's beginning, and a second.
+fn alive(plan: &Plan, behind: u64) -> u64 {
+    let mut cluster = begin(1, 1, plan, SECOND, WALL + behind);
+    cluster.now += SECOND;
+    cluster.settle();
+    flows(&cluster)
+}
+
 /// A packet, or a time: none, the interval, the longer one.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -321,16 +329,16 @@ fn a_flow_out_of_the_store_never_lives_shorter() {
             // It has 100 s from here, and gets no more than twice the longer interval besides.
             let passed = cluster.now - began;
             drop(cluster);
-            let begin_after = |dead: u64| begin(1, 1, &plan, SECOND, WALL + passed + dead);
             assert_eq!(
-                flows(&begin_after(99 * SECOND)),
+                alive(&plan, passed + 98 * SECOND),
                 1,
                 "{kind}, a packet each {gap} ns"
             );
-            let mut cluster = begin_after(105 * SECOND);
-            cluster.now += SECOND;
-            cluster.settle();
-            assert_eq!(flows(&cluster), 0, "{kind}, a packet each {gap} ns");
+            assert_eq!(
+                alive(&plan, passed + 104 * SECOND),
+                0,
+                "{kind}, a packet each {gap} ns"
+            );
         }
     }
 }
@@ -354,7 +362,7 @@ fn is_kept(kind: usize) -> bool {
     feed(&mut cluster, 1, 1, 0);
     pass_interval(&mut cluster);
     drop(cluster);
-    is_there && flows(&begin(1, 1, &plan, 0, WALL + 140 * SECOND)) == 1
+    is_there && alive(&plan, 140 * SECOND) == 1
 }
 
 #[test]
@@ -390,7 +398,7 @@ fn a_life_that_grows_is_written_at_the_interval() {
     pass_interval(&mut cluster);
     LIFE.set(100);
     drop(cluster);
-    assert_eq!(flows(&begin(1, 1, &plan, 0, WALL + 90_000 * SECOND)), 1);
+    assert_eq!(alive(&plan, 90_000 * SECOND), 1);
 }
 
 #[test]

@@ -20,11 +20,12 @@
 //! Invariant: a flow is written within `lazy` behind the packet that touched it, and a step, as far
 //! as the store takes that.
 
-use super::noting::span;
 use crate::flows::actor::{Header, stored};
 use crate::replica::is_broken;
 use alloc::vec::Vec;
 
+/// A deadline that moves by more ticks at once is not compared.
+const TICKS: u64 = 64;
 /// Parts of the walk.
 const PARTS: u64 = 1024;
 /// Changes that the store may have yet to take, while the walk goes on.
@@ -39,6 +40,8 @@ pub(super) struct Lazy {
     part: u64,
     /// Bits of a tick of deadlines.
     tick: u32,
+    /// [`TICKS`], in nanoseconds.
+    span: u64,
     /// By actor.
     bits: Vec<u64>,
     /// Bits that are set.
@@ -55,11 +58,13 @@ pub(super) struct Lazy {
 
 impl Lazy {
     pub fn new(flows: usize, time: u64, interval: u64) -> Self {
+        // The largest power of two up to half of it.
+        let tick = (time / 2).checked_ilog2().unwrap_or(0);
         Lazy {
             time,
             part: (time / PARTS).max(interval),
-            // The largest power of two up to half of it.
-            tick: (time / 2).checked_ilog2().unwrap_or(0),
+            tick,
+            span: TICKS << tick,
             bits: alloc::vec![0; flows.div_ceil(64)],
             ..Lazy::default()
         }
@@ -86,8 +91,7 @@ impl Lazy {
     pub fn reaches(&self, header: &Header, before: u64) -> bool {
         let tick = (header.deadline >> (self.tick & 63)) as u8;
         // One that moves further at once may be anywhere.
-        header.deadline <= before.saturating_add(span(self.tick))
-            && tick.wrapping_sub(header.stored_to) as i8 <= 0
+        header.deadline <= before.saturating_add(self.span) && tick.wrapping_sub(header.stored_to) as i8 <= 0
             || is_broken("a deadline beyond the store's is written")
     }
 

@@ -119,6 +119,8 @@ pub(crate) struct Ledger {
     layouts: Vec<form::Layout>,
     /// By chain, what its packets are compared by.
     kept: Vec<noting::Kept>,
+    /// Whether the first line of a flow's states is all that is noted before its packets.
+    is_simple: bool,
     /// Whether flows have groups.
     has_groups: bool,
     group_layout: u64,

@@ -41,8 +41,6 @@ const LINE: usize = 8;
 /// So many packets in a row leave the group alone, until it is not noted before the next.
 const TAKING: u8 = 8;
 const BOTH: u8 = stored::WRITTEN | stored::TOUCHED;
-/// A deadline that moves by more ticks at once is not compared.
-const TICKS: u64 = 64;
 
 /// Where what a flow commits is to be found.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -60,18 +58,42 @@ enum Place {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Kept {
     masks: [u64; LINE],
+    /// Behind these words of a line no mask has a bit.
+    words: u8,
     place: Place,
     /// Above 0: packets of the chain have taken their group's state lately.
     taking: u8,
 }
 
 /// What a packet's flow was before its chain.
-#[derive(Clone, Copy)]
 pub(crate) struct Before {
-    marks: [u8; 8],
-    deadline: u64,
     line: [u64; LINE],
+    deadline: u64,
+    flags: u8,
+    answered: bool,
     is_group_noted: bool,
+}
+
+impl Kept {
+    /// Whether words of a line differ where they are committed. No more are read than have to be:
+    /// a function has just written what is behind them, and a wide read would wait for that.
+    #[inline(always)]
+    fn differs(&self, line: &[u64; LINE], before: &[u64; LINE]) -> bool {
+        match self.words {
+            0 => false,
+            1 => self.differs_in::<1>(line, before),
+            2 => self.differs_in::<2>(line, before),
+            3 => self.differs_in::<3>(line, before),
+            4 => self.differs_in::<4>(line, before),
+            _ => self.differs_in::<LINE>(line, before),
+        }
+    }
+
+    #[inline(always)]
+    fn differs_in<const WORDS: usize>(&self, line: &[u64; LINE], before: &[u64; LINE]) -> bool {
+        let words = line.iter().zip(before).zip(&self.masks).take(WORDS);
+        words.fold(0, |other, ((now, then), mask)| other | (now ^ then) & mask) != 0
+    }
 }
 
 /// Of each chain; `offset`: where the states of groups begin, in flows that are groups.
@@ -87,6 +109,8 @@ fn kept(stages: &Stages, chains: u64, offset: Option<usize>) -> Vec<Kept> {
         let shared = offset.map(|offset| (offset, stages.group_committed()));
         let is_near = shape.mask_line(0, &mut kept.masks)
             && shared.is_none_or(|(offset, shape)| shape.mask_line(offset, &mut kept.masks));
+        let last = kept.masks.iter().rposition(|mask| *mask != 0);
+        kept.words = last.map_or(0, |last| last as u8 + 1);
         kept.place = match is_near {
             true => Place::Line,
             false => Place::Far,
@@ -101,6 +125,13 @@ impl Core {
     pub fn keep_as_configured(&mut self) {
         let offset = (!self.ledger.has_groups).then(|| self.flows.group_offset());
         self.ledger.kept = kept(self.runner.stages(), self.ledger.chains, offset);
+        self.see_whether_simple();
+    }
+
+    /// Whether there is more to note before packets than the first line of their flows' states.
+    fn see_whether_simple(&mut self) {
+        let is_simple = |kept: &Kept| kept.place != Place::Far && kept.taking == 0;
+        self.ledger.is_simple = self.ledger.kept.iter().all(is_simple);
     }
 
     /// What a flow is before a packet's chain.
@@ -108,25 +139,24 @@ impl Core {
     pub fn before_noting(&mut self, actor: u32) -> Before {
         self.runner.watch_groups();
         let header = self.flows.header(actor);
-        let kept = self.ledger.kept.get(usize::from(header.chain));
-        let is_simple = kept.is_some_and(|kept| kept.place == Place::Line && kept.taking == 0);
-        let before = Before {
-            marks: header.marks(),
-            deadline: header.deadline,
+        let (deadline, flags, answered) = (header.deadline, header.flags, header.answered);
+        let is_simple = self.ledger.is_simple && !self.sender.is_on();
+        let is_group_noted = !is_simple && self.before_noting_more(actor);
+        Before {
             line: *self.flows.state_line(actor),
-            is_group_noted: false,
-        };
-        if is_simple && !self.sender.is_on() {
-            return before;
+            deadline,
+            flags,
+            answered,
+            is_group_noted,
         }
-        self.before_noting_more(actor, before)
     }
 
+    /// Answers whether the group is noted.
     #[inline(never)]
-    fn before_noting_more(&mut self, actor: u32, mut before: Before) -> Before {
+    fn before_noting_more(&mut self, actor: u32) -> bool {
         let header = self.flows.header(actor);
         let Some(kept) = self.ledger.kept.get(usize::from(header.chain)) else {
-            return before;
+            return false;
         };
         let through = &mut self.ledger.through;
         if kept.place == Place::Far {
@@ -136,9 +166,9 @@ impl Core {
         let is_watched = kept.taking > 0 || self.sender.is_on();
         if is_watched && header.group != NO_GROUP && !through.is_on() {
             observe_group(through, header.group, &self.runner, &self.flows);
-            before.is_group_noted = true;
+            return true;
         }
-        before
+        false
     }
 
     /// Behind the chain: whether there is nothing to be noted, as far as that is seen at a glance.
@@ -148,12 +178,12 @@ impl Core {
         let Some(kept) = self.ledger.kept.get(usize::from(header.chain)) else {
             return false;
         };
-        let line = self.flows.state_line(actor);
-        let words = line.iter().zip(&before.line).zip(&kept.masks);
-        let other = words.fold(0, |other, ((now, then), mask)| other | (now ^ then) & mask);
-        (other == 0 || is_broken("committed bytes are compared"))
-            && header.marks() == before.marks
+        let is_other = kept.differs(self.flows.state_line(actor), &before.line);
+        (!is_other || is_broken("committed bytes are compared"))
             && header.stored == BOTH
+            && header.phase == Phase::Active
+            && header.flags == before.flags
+            && header.answered == before.answered
             && kept.place == Place::Line
             && self.ledger.lazy.reaches(header, before.deadline)
             && !(self.ledger.has_groups && self.runner.is_group_taken())
@@ -193,13 +223,19 @@ impl Core {
 
     /// Whether a packet may have written its group's state, of which its chain has a memory.
     fn note_taken(&mut self, header: &Header) -> bool {
+        // A flow that is new takes it to begin.
+        let is_known = header.stored & stored::WRITTEN != 0;
         let has_group = header.group != NO_GROUP && !is_broken("groups are compared");
         let is_taken = has_group && (self.sender.is_on() || self.runner.is_group_taken());
         if let Some(kept) = self.ledger.kept.get_mut(usize::from(header.chain)) {
-            kept.taking = match is_taken {
+            let before = kept.taking;
+            kept.taking = match is_taken && is_known {
                 true => TAKING,
-                false => kept.taking.saturating_sub(1),
+                false => before.saturating_sub(1),
             };
+            if (kept.taking == 0) != (before == 0) {
+                self.see_whether_simple();
+            }
         }
         is_taken
     }
@@ -211,11 +247,10 @@ impl Core {
     }
 
     fn is_flow_other(&self, actor: u32, header: &Header, before: &Before) -> bool {
-        // What is held is lost with its runtime; what copies and stores have is no change.
-        let own = |[phase, generation, chain, flags, answered, ..]: [u8; 8]| {
-            [phase, generation, chain, flags & !flag::HOLDS, answered]
-        };
-        if own(header.marks()) != own(before.marks) || header.phase != Phase::Active {
+        // What is held is lost with its runtime.
+        let is_marked =
+            (header.flags ^ before.flags) & !flag::HOLDS != 0 || header.answered != before.answered;
+        if is_marked || header.phase != Phase::Active {
             return true;
         }
         let Some(kept) = self.ledger.kept.get(usize::from(header.chain)) else {
@@ -224,15 +259,9 @@ impl Core {
         if is_broken("committed bytes are compared") {
             return false;
         }
-        let words = self
-            .flows
-            .state_line(actor)
-            .iter()
-            .zip(&before.line)
-            .zip(&kept.masks);
         match kept.place {
             Place::Nowhere => false,
-            Place::Line => words.fold(0, |other, ((now, then), mask)| other | (now ^ then) & mask) != 0,
+            Place::Line => kept.differs(self.flows.state_line(actor), &before.line),
             Place::Far => {
                 differs_from_observed(&self.ledger.through, actor, header, &self.runner, &self.flows)
             }
@@ -259,9 +288,4 @@ impl Core {
             }
         }
     }
-}
-
-/// [`TICKS`], in nanoseconds of ticks of so many bits.
-pub(super) const fn span(tick: u32) -> u64 {
-    TICKS << tick
 }
