@@ -297,7 +297,8 @@ impl Recovery {
         let Some(suspension) = &mut self.suspended[failed] else {
             return Decision::None;
         };
-        let goes_by_views = known.by_views && self.has_copies;
+        // Of a life that was not met another switch may have decided long ago, and says nothing to its heir.
+        let goes_by_views = known.by_views && self.has_copies && suspension.was_met;
         if !suspension.was_met && !known.is_told || goes_by_views && (is_unmet || suspension.heir.is_some()) {
             suspension.until = now.saturating_add(self.at_most);
         }
@@ -313,7 +314,7 @@ impl Recovery {
         if suspension.is_of(self.lives[failed]) {
             return Decision::Over;
         }
-        if goes_by_views && is_unmet && suspension.was_met {
+        if goes_by_views && is_unmet {
             return Decision::None;
         }
         let mut best = None;
