@@ -12,7 +12,7 @@
 //!
 //! Not here: what becomes of copies when their primary fails (`recovery`).
 
-use super::recovery::Recovery;
+use super::recovery::{Recovery, still_until};
 use crate::flows::actor::NO_GROUP;
 use crate::flows::group::GroupKey;
 use crate::message::Message;
@@ -253,7 +253,7 @@ impl Keeper {
         // It lives, so what was kept of its life before a cut is not to be recovered.
         self.recoveries
             .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
-        self.note_still(core);
+        core.still_until = still_until(&self.recoveries);
         let Some(place) = self.primaries.get_mut(peer) else {
             return core.out.reject();
         };
@@ -311,7 +311,7 @@ impl Keeper {
             // What was not installed of its predecessor is lost with it.
             self.recoveries.retain(|recovery| recovery.failed != runtime);
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
-            self.note_still(core);
+            core.still_until = still_until(&self.recoveries);
         }
         core.out
             .announce(Message::Keeps(RuntimeId(runtime), number, life));

@@ -140,18 +140,8 @@ impl Keeper {
             }
         }
         self.recoveries = left;
-        self.note_still(core);
+        core.still_until = still_until(&self.recoveries);
         count
-    }
-
-    /// Notes until when no group begins to move: a flow that had come here from a failed runtime, and went on to another, would be recovered from its copy.
-    pub(super) fn note_still(&self, core: &mut Core) {
-        let until = self
-            .recoveries
-            .iter()
-            .map(|recovery| recovery.began.saturating_add(STILL))
-            .max();
-        core.still_until = until.unwrap_or(0);
     }
 
     /// Installs all copies that a store had of this runtime's own flows, before its first step.
@@ -275,6 +265,15 @@ impl Keeper {
         }
         self.receipts.push(receipt);
     }
+}
+
+/// Until when no group begins to move: a flow that had come here from a failed runtime, and went on
+/// to another, would be recovered from its copy.
+pub(super) fn still_until(recoveries: &[Recovery]) -> u64 {
+    let ends = recoveries
+        .iter()
+        .map(|recovery| recovery.began.saturating_add(STILL));
+    ends.max().unwrap_or(0)
 }
 
 /// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or a member that may have routes.

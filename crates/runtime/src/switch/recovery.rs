@@ -31,9 +31,9 @@
 //! none can begin, since it waits for all switches: the suspension is over, and routes to that life lead to it again. The same with those
 //! that are left when the heir has announced what it has, or the time is over. Of what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
 //!
-//! *Where workers go by views* no time decides while a member that runs has not been met, or while the heir is a member: the
-//! member may have the copies, and the heir may have begun elsewhere. The coordinator removes one of two that do not hear each
-//! other.
+//! *Where workers go by views* no time decides while a member that runs has not been met: it may have the copies. The
+//! coordinator removes one of two that do not hear each other. While an heir is awaited, time does decide: another switch
+//! may have decided by time, and says nothing to the heir.
 //!
 //! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies wait
 //! for an heir, the suspension goes on until the runtime's next life has told what it has; its routes
@@ -297,8 +297,8 @@ impl Recovery {
         let Some(suspension) = &mut self.suspended[failed] else {
             return Decision::None;
         };
-        let goes_by_views = known.by_views && self.has_copies;
-        if !suspension.was_met && !known.is_told || goes_by_views && (is_unmet || suspension.heir.is_some()) {
+        let goes_by_views = known.by_views && self.has_copies && suspension.was_met;
+        if !suspension.was_met && !known.is_told || goes_by_views && is_unmet {
             suspension.until = now.saturating_add(self.at_most);
         }
         if !suspension.was_met && !known.is_told {
@@ -313,7 +313,7 @@ impl Recovery {
         if suspension.is_of(self.lives[failed]) {
             return Decision::Over;
         }
-        if goes_by_views && is_unmet && suspension.was_met {
+        if goes_by_views && is_unmet {
             return Decision::None;
         }
         let mut best = None;

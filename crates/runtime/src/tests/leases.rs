@@ -572,9 +572,9 @@ fn with_copies(first: &View) -> Members {
     members.is_replicated = true;
     members.apart = Some((1, 3));
     members.recovery_max = super::sessions::SECOND;
-    for worker in 0..4 {
+    for (worker, id) in FOUR.into_iter().enumerate() {
         members.start(worker);
-        let machine = Membership::new(FOUR[worker], Incarnation(1), TERM, first.clone());
+        let machine = Membership::new(id, Incarnation(1), TERM, first.clone());
         match worker {
             0 | 1 => members.switch(worker).begin_membership(machine),
             _ => members.runtime(worker - 2).begin_membership(machine),
