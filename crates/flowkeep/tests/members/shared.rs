@@ -192,7 +192,7 @@ fn shares_through_all(name: &str, has_hosts: bool) {
     // The objects of both are one list.
     let done = ask(
         &site.coordinator,
-        "read",
+        "operate",
         &["function", "scan_limit", "hosts", "--json"],
     );
     let listed = done.json();

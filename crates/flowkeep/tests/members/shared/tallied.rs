@@ -8,7 +8,7 @@ impl Site {
     /// What the objects of a kind have in them, over all members.
     fn listed(&self, kind: &str) -> Option<u64> {
         let words = ["function", "tally", "objects", "--json"];
-        let done = ask(&self.coordinator, "read", &words);
+        let done = ask(&self.coordinator, "operate", &words);
         if done.code != 0 {
             return None;
         }
@@ -97,6 +97,6 @@ fn merged_and_owned_counts_add_up_over_processes() {
     site.wait_until_gone("right");
     passes(&front, 2000);
     site.adds_up("after one was killed", &[&third], gone, 500);
-    third.stop(&site.folder);
     front.stop(&site.folder);
+    third.stop(&site.folder);
 }
