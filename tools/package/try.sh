@@ -19,8 +19,11 @@ within dpkg -i /flowkeep.deb
 within flowkeep --version
 within sh -c 'getent passwd flowkeep && ls /usr/share/man/man1/flowkeep.1.gz /usr/lib/systemd/system/flowkeep.service'
 within bash -n /usr/share/bash-completion/completions/flowkeep
-# As its user, who has no rights: a capture is made and read again, and every record has a time of day.
 install -d -m 777 "$root/try"
+# The allocator of an optimised program counts, too.
+within sh -c 'printf "%s\n" "[[port]]" "name = \"a\"" "output = \"pcap:/dev/null\"" "[[chain]]" "name = \"c\"" "functions = [\"flow_monitor\"]" >/try/memory.toml &&
+    flowkeep chain check /try/memory.toml | grep "^memory: "'
+# As its user, who has no rights: a capture is made and read again, and every record has a time of day.
 within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s /bin/sh flowkeep -c "
     flowkeep run --input generate:examples/demo-traffic.toml?packets=2000 --output pcap:in.pcap --events /dev/null &&
     flowkeep run --input pcap:in.pcap --events records.jsonl && wc -l records.jsonl"'

@@ -738,6 +738,16 @@ fn what_run_refuses_on_this_machine_check_warns_of() {
             "/no/such/folder/e.jsonl",
         ),
         (
+            format!("{port}{chain}[log]\nevents = \"/tmp\"\n"),
+            "log.events: /tmp: cannot be written: it is a folder",
+            "/tmp",
+        ),
+        (
+            format!("{port}{chain}[metrics]\nlisten = \"192.0.2.1:9464\"\n"),
+            "metrics.listen: 192.0.2.1:9464",
+            "192.0.2.1:9464",
+        ),
+        (
             format!("{port}{chain}[control]\nsocket = \"/no/such/folder/s.sock\"\n"),
             "control.socket: /no/such/folder/s.sock: cannot be created",
             "/no/such/folder/s.sock",

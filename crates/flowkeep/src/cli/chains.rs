@@ -144,6 +144,13 @@ fn on_this_machine(path: &Path, config: &Config, registry: &Registry) -> Result<
     if config.member.is_empty() && config.port.iter().all(|port| port.input.is_none()) {
         warnings.push("no port has an input: `flowkeep run` needs `--input URI` with this file".to_owned());
     }
+    if let Some(listen) = config.metrics.listen
+        && let Err(error) = std::net::TcpListener::bind((listen.ip(), 0))
+    {
+        warnings.push(format!(
+            "metrics.listen: {listen}: {error}; write an address of this machine, or 0.0.0.0 for all of them"
+        ));
+    }
     warnings.extend(
         Account::of(config)
             .err()

@@ -295,6 +295,9 @@ impl<'t, 'r> Document<'t, 'r> {
         if error.message().starts_with("unknown field") && self.registry.entry(&path).is_some() {
             remedy = format!("a function's settings stand below its name: write [function.{path}]");
         }
+        if error.message().starts_with("unknown field") && path == "functions" {
+            remedy = "write [function.NAME], with the function's name in a chain".to_owned();
+        }
         let place = if error.message().starts_with("missing field") {
             // serde points at the whole table; its name, or its first line, says it better.
             self.find(&path).unwrap_or(span.start..span.start)

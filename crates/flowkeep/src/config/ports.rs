@@ -126,8 +126,14 @@ fn unread(uri: &str, path: &Path) -> Option<String> {
     opened.err().map(|error| error.to_string())
 }
 
-/// Why `run` cannot write a file: its folder is not there. Nothing is written here.
+/// Why `run` cannot write a file: its folder is not there, or it is a folder. Nothing is written here.
 fn unwritten(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        let path = path.display();
+        return Some(format!(
+            "{path}: cannot be written: it is a folder; name a file in it"
+        ));
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let is_there = folder.is_dir();
     (!is_there).then(|| {
