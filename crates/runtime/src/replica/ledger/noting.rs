@@ -18,7 +18,7 @@
 //! the chain did so lately. One that was taken and not noted counts as changed. Blocks of ports are
 //! noted where they change ([`crate::flows::owners`]).
 //!
-//! *A deadline* in the store is later than the flow's by [`super::lazy::margin`], and
+//! *A deadline* in the store is later than the flow's by [`super::lazy::Lazy::margin`], and
 //! [`Header::stored_to`] says how far the flow's may move before it is beyond that: low bits of a
 //! time in ticks. Beyond, the flow is in the queue. So a flow from the store never lives shorter
 //! than it would have, but for what the last `interval` brought.
