@@ -21,8 +21,8 @@ mod limit;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    CLIPPY, CRATES, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, SEEDS, SHORT, Scale, TESTS, fuzzers,
-    many_cases, miri, soak,
+    CLIPPY, CRATES, CRATES_BUILT, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, PACKAGES, SEEDS, SHORT, Scale,
+    TESTS, fuzzers, many_cases, miri, soak,
 };
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
         ..if is_short { SHORT } else { NIGHT }
     };
     let (first, [many_cases, soak]) = (
-        [FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES],
+        [FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES_BUILT, PACKAGES],
         [many_cases(&scale), soak(&scale)],
     );
     let (miri, built, fuzzers) = (miri(&scale), [FUZZ_BUILD, SEEDS], fuzzers(&scale));

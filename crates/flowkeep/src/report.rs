@@ -907,9 +907,9 @@ nat/mappings      4
             list.to_string(),
             "\
 Proto  State        Source               Destination        Leaves as          Expires  Runtime  Chain
-tcp    Established  10.0.0.1:40000       192.0.2.1:443      -                     2h4m        0  default
-tcp    Established  10.0.0.2:40000       192.0.2.1:443      198.51.100.1:1024     2h4m        1  default
-tcp    Established  [2001:db8::1]:40000  [2001:db8::2]:443  -                     2h4m        1  default
+tcp    established  10.0.0.1:40000       192.0.2.1:443      -                     2h4m        0  default
+tcp    established  10.0.0.2:40000       192.0.2.1:443      198.51.100.1:1024     2h4m        1  default
+tcp    established  [2001:db8::1]:40000  [2001:db8::2]:443  -                     2h4m        1  default
 "
         );
         assert_eq!(
@@ -921,7 +921,7 @@ tcp 10.0.0.2:40000 -> 192.0.2.1:443
   chain       default
   expires in  2h4m
   firewall
-    phase = Established
+    phase = established
     window = 512
   nat
 "

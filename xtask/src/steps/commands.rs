@@ -170,6 +170,37 @@ pub const CRATES: Step = Step {
     environment: &[],
 };
 
+/// Each crate is built from what would be published of it and of those that it uses.
+pub const CRATES_BUILT: Step = Step {
+    name: "crates built",
+    words: &[
+        "cargo",
+        "package",
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--allow-dirty",
+        "--quiet",
+    ],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 60,
+    left_out: &[],
+    environment: &[],
+};
+
+/// What `./x package` makes is installed, run and removed in bare chroots, and the pages are typed there.
+pub const PACKAGES: Step = Step {
+    name: "packages",
+    words: &["./x", "package", "--try"],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 120,
+    left_out: &[],
+    environment: &[],
+};
+
 pub const TESTS: Step = Step {
     name: "tests",
     words: &[

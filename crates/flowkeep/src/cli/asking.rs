@@ -2,11 +2,12 @@
 //!
 //! Where members have not answered, what the others say is printed, and the command fails and names them ([`complete`]).
 
-use super::{Asking, Failure, print};
+use super::{Asking, Failure, print, staff};
 use crate::apply::report::Change;
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{self, Answer, Key, Request};
+use crate::report::human_time;
 use crate::shape::{self, Shape};
 use crate::tables::{self, Gone, Said, Told};
 use nf::table::{ROWS_MAX, Value};
@@ -16,6 +17,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
     asking.connect()
@@ -164,8 +166,11 @@ pub(super) struct FunctionAnswers {
     /// The answers of all runtimes as one table, with what runtimes that are gone had counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<Vec<BTreeMap<String, Value>>>,
-    /// The table has more rows than these: a count behind its name says how many are wanted.
+    /// The table has more rows than these.
     cut: bool,
+    /// Of a table that is cut: the words that show more of it, where more can be shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
     /// Of each runtime.
     answers: Vec<FunctionAnswer>,
 }
@@ -187,11 +192,13 @@ impl Shape for Confirmed {
     const NAME: &'static str = "chain-confirm";
 }
 
-/// The process ends.
+/// A process was asked to end.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Stopping {
     /// It has begun to.
     stopping: bool,
+    /// It has ended: nothing of it is left.
+    ended: bool,
 }
 
 impl Shape for Stopping {
@@ -254,6 +261,9 @@ pub fn function(
         answers: list.collect(),
         rows: whole.as_ref().map(tables::Rows::objects),
         cut,
+        next: (whole.as_ref())
+            .is_some_and(|whole| cut && whole.rows.len() < ROWS_MAX)
+            .then(|| format!("{table} {ROWS_MAX}")),
     };
     let more = |shown: usize| match shown {
         ROWS_MAX.. => format!("There are more rows than these {shown}, which are the most that are shown\n"),
@@ -287,11 +297,41 @@ pub fn confirm(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// `stop`
-pub fn stop(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    match ask(&mut connect(asking)?, &Request::Stop)? {
-        Answer::Stopping if asking.json => print(out, shape::object(&Stopping { stopping: true })),
-        Answer::Stopping => print(out, "stopping"),
-        _ => Err(foreign()),
+/// `stop`: asks, and waits until the process has ended, for as long as `patience`.
+pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut client = connect(asking)?;
+    // Taken first: a number of a process that has ended may be another's. Of one that this one cannot see there is none.
+    let handle = (client.process().ok())
+        .filter(|process| *process != rustix::process::getpid() && !patience.is_zero())
+        .and_then(|process| rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok());
+    let Answer::Stopping = ask(&mut client, &Request::Stop)? else {
+        return Err(foreign());
+    };
+    drop(client);
+    let is_unknown = |error: std::io::Error| {
+        Failure::failed(format!(
+            "it was asked to end, and whether it has is not known: {error}"
+        ))
+    };
+    let ended = (handle.as_ref()).map(|handle| staff::has_ended(handle, patience).map_err(is_unknown));
+    let ended = ended.transpose()?;
+    let has_ended = ended == Some(true);
+    match asking.json {
+        true => print(
+            out,
+            shape::object(&Stopping {
+                stopping: true,
+                ended: has_ended,
+            }),
+        )?,
+        false => print(out, if has_ended { "stopped" } else { "stopping" })?,
+    }
+    match ended {
+        Some(false) => Err(Failure::failed(format!(
+            "it was asked to end {} ago and has not yet. A node moves its flows first, and waits until no packet comes to it. `flowkeep status` \
+             shows what it has; asked again, it ends at once",
+            human_time(patience)
+        ))),
+        _ => Ok(()),
     }
 }

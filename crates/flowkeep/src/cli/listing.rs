@@ -51,7 +51,8 @@ impl Wanted {
         let is_in = |wanted: &str| {
             let name = flow.state_name().to_ascii_lowercase();
             let wanted = wanted.to_ascii_lowercase();
-            name == wanted || name.strip_prefix(&flow.protocol.to_ascii_lowercase()) == Some(&wanted)
+            let of_protocol = format!("{}_", flow.protocol.to_ascii_lowercase());
+            name == wanted || name.strip_prefix(&of_protocol) == Some(&wanted)
         };
         protocol.is_none_or(|protocol| *protocol == flow.protocol)
             && self.runtime.is_none_or(|runtime| runtime == flow.runtime)

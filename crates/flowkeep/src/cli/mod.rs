@@ -141,9 +141,16 @@ Examples:
     /// Look at stores of functions' variables
     #[command(subcommand)]
     Store(storing::StoreVerb),
-    /// End the running cluster gracefully
-    #[command(after_help = "Example:\n  flowkeep stop")]
-    Stop(Asking),
+    /// End the running cluster gracefully, and wait until it has ended
+    #[command(after_help = "\
+Asked again, it ends at once. Of another host's member, or of another process namespace's, only the begin is seen.
+
+Exit codes: 0 it has ended, or was asked to with --wait 0s or over a coordinator; 1 it has not ended yet.
+
+Examples:
+  flowkeep stop
+  flowkeep stop --wait 0s")]
+    Stop(Ending),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
     /// Run the workers in a simulated network with faults, and check what must hold
@@ -368,6 +375,15 @@ struct Listing {
     asking: Asking,
 }
 
+#[derive(Args, Debug)]
+struct Ending {
+    /// How long its end may take; 0s does not wait
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    wait: Period,
+    #[command(flatten)]
+    asking: Asking,
+}
+
 #[derive(Subcommand, Debug)]
 enum FlowVerb {
     /// List flows
@@ -375,7 +391,7 @@ enum FlowVerb {
 Examples:
   flowkeep flow list
   flowkeep flow list --protocol tcp --address 10.0.0.0/24 --limit 20
-  flowkeep flow list --state TcpEstablished --runtime 1
+  flowkeep flow list --state established --runtime 1
   flowkeep flow list --json | jq '.flows[].source'")]
     List(listing::Wanted),
     /// Show a flow: its runtime, its translation, each function's state
@@ -1232,7 +1248,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             return Ok((jobs.lab)(job));
         }
         Verb::Function(FunctionVerb { name, words, asking }) => asking::function(name, words, &asking, out)?,
-        Verb::Stop(asking) => asking::stop(&asking, out)?,
+        Verb::Stop(stop) => asking::stop(&stop.asking, stop.wait.duration(), out)?,
         Verb::Completions { shell } => pages::completions(shell, out),
         Verb::Man { directory } => pages::manual(&directory)?,
     }

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How often removing is tried.
@@ -289,21 +290,26 @@ fn kill_process(client: &Client, runtime: u16) -> Result<i32, Failure> {
     let handle = handle.map_err(|error| failed(error.into()))?;
     let killed = rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::KILL);
     killed.map_err(|error| failed(error.into()))?;
-    // A process that has ended can be read from its handle.
-    let mut ended = [rustix::event::PollFd::new(&handle, rustix::event::PollFlags::IN)];
-    let patience = rustix::time::Timespec {
-        tv_sec: GONE.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    match rustix::event::poll(&mut ended, Some(&patience)) {
-        Ok(0) => Err(Failure::failed(format!(
+    match has_ended(&handle, GONE) {
+        Ok(true) => Ok(process.as_raw_nonzero().get()),
+        Ok(false) => Err(Failure::failed(format!(
             "process {} was sent SIGKILL and is there after {} s",
             process.as_raw_nonzero(),
             GONE.as_secs()
         ))),
-        Ok(_) => Ok(process.as_raw_nonzero().get()),
-        Err(error) => Err(failed(error.into())),
+        Err(error) => Err(failed(error)),
     }
+}
+
+/// Waits until a process has ended, for as long as `patience`.
+pub(super) fn has_ended(process: &OwnedFd, patience: Duration) -> std::io::Result<bool> {
+    // A process that has ended can be read from its handle.
+    let mut ended = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
+    let patience = rustix::time::Timespec {
+        tv_sec: patience.as_secs() as i64,
+        tv_nsec: patience.subsec_nanos().into(),
+    };
+    Ok(rustix::event::poll(&mut ended, Some(&patience))? > 0)
 }
 
 /// A policy as it is typed.

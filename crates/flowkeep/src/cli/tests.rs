@@ -242,7 +242,7 @@ fn a_running_cluster_is_asked() {
             .contains("write `udp`")
     );
     let shown = ask("flow show tcp 10.0.0.1:40000 192.0.2.1:443").unwrap();
-    assert!(shown.contains("phase = Established"), "{shown}");
+    assert!(shown.contains("phase = established"), "{shown}");
     let failure = ask("flow show tcp 10.0.0.1:1 192.0.2.1:443").unwrap_err();
     assert_eq!(
         (failure.code, failure.message.as_str()),

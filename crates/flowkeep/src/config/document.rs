@@ -31,6 +31,9 @@ pub struct Document<'t, 'r> {
     pub problems: Vec<Problem>,
 }
 
+/// What the parser says of a name that stands twice.
+const DUPLICATE: &str = "duplicate key";
+
 /// A table `[function.NAME]`.
 #[derive(Debug)]
 pub struct FunctionTable<'t, 'r> {
@@ -59,7 +62,18 @@ impl<'t, 'r> Document<'t, 'r> {
         if errors.is_empty() {
             return Ok(document);
         }
+        // The settings of a table that stands twice stand twice, too.
+        let mut twice = 0..0;
         for error in errors {
+            let at = error.span().map_or(text.len(), |span| span.start);
+            let is_duplicate = error.message() == DUPLICATE;
+            if is_duplicate && twice.contains(&at) {
+                continue;
+            }
+            if is_duplicate && text[..at].ends_with('[') {
+                let end = text[at..].find("\n[").map_or(text.len(), |length| at + length);
+                twice = at..end;
+            }
             document.not_toml(&error);
         }
         Err(document.problems_in_order())
@@ -274,7 +288,7 @@ impl<'t, 'r> Document<'t, 'r> {
         };
         let is_header = self.text[..span.start.min(self.text.len())].ends_with('[');
         let remedy = match self.text.get(span.clone()) {
-            Some(list @ ("port" | "chain" | "member")) if is_header && problem == "duplicate key" => {
+            Some(list @ ("port" | "chain" | "member")) if is_header && problem == DUPLICATE => {
                 format!("write [[{list}]], each time: there may be several")
             }
             Some(word) if problem == "string values must be quoted" => format!("write \"{word}\""),

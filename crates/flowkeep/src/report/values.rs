@@ -4,13 +4,13 @@
 //! of such is unambiguous, so it is read back:
 //!
 //! ```text
-//!   Window { next: 7, phase: Open, sent: [1, 2] }   {"next": 7, "phase": "Open", "sent": [1, 2]}
+//!   Window { next: 7, phase: Open, sent: [1, 2] }   {"next": 7, "phase": "open", "sent": [1, 2]}
 //!   Some(Side(3))                                   3
 //!   None                                            null
 //!   10.0.0.1:80                                     "10.0.0.1:80"
 //! ```
 //!
-//! A struct's own name is left out: a field has always the same. What a type writes in a way of its own, an address for example, is text; so is the
+//! A struct's own name is left out: a field has always the same. A variant's name is a word as settings have it: `TcpClosed` is `tcp_closed`. What a type writes in a way of its own, an address for example, is text; so is the
 //! whole field where a part of it cannot be read.
 //!
 //! Invariant: every text has a value, and reading it ends: it goes forward only, [`DEPTH_MAX`] deep at most.
@@ -28,6 +28,21 @@ pub(super) fn value(text: &str) -> Value {
         Some(value) if reader.rest.is_empty() => value,
         _ => Value::String(text.to_owned()),
     }
+}
+
+/// A variant's name, as settings write words: `TcpClosed` is `tcp_closed`. Capitals alone are an abbreviation, and stay.
+pub(super) fn word(name: &str) -> String {
+    if !name.chars().any(char::is_lowercase) {
+        return name.to_owned();
+    }
+    let mut word = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !word.is_empty() && !word.ends_with('_') {
+            word.push('_');
+        }
+        word.extend(letter.to_lowercase());
+    }
+    word
 }
 
 /// A value, as people read it.
@@ -110,7 +125,7 @@ impl Reader<'_> {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
             "None" => Value::Null,
-            name => Value::String(name.to_owned()),
+            name => Value::String(word(name)),
         })
     }
 
@@ -270,7 +285,7 @@ mod tests {
         for address in ["10.0.0.1:80", "[2001:db8::1]:80"] {
             let read = value(&format!("{:?}", window(address)));
             let expected = json!({
-                "next": 7, "phase": "Open", "sent": [1, 2], "peer": 3, "by": null, "address": address,
+                "next": 7, "phase": "open", "sent": [1, 2], "peer": 3, "by": null, "address": address,
                 "inner": { "good": true, "share": 0.5, "pair": [-1, "a, \"b\" }\n"] },
             });
             assert_eq!(read, expected);
@@ -287,7 +302,10 @@ mod tests {
             ("-1.5", json!(-1.5)),
             ("true", json!(true)),
             ("None", json!(null)),
-            ("Established", json!("Established")),
+            ("Established", json!("established")),
+            ("TcpClosed", json!("tcp_closed")),
+            ("SYN", json!("SYN")),
+            ("\"TcpClosed\"", json!("TcpClosed")),
             ("10.0.0.1:80", json!("10.0.0.1:80")),
             ("[2001:db8::1]:53", json!("[2001:db8::1]:53")),
             ("2001:db8::/32", json!("2001:db8::/32")),
