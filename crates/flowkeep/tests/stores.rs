@@ -5,6 +5,7 @@
 //! | a capture is replayed | the store has exactly its packets and bytes |
 //! | the server is killed under load, and begins again with its log or without anything | exact, when the dust has settled |
 //! | the server is stalled for ten seconds under load | packets go on each second; exact afterwards, nothing is fenced |
+//! | a runtime is drained while packets wait for a server that is stalled | it is told that calls wait; nothing is lost, and the drain succeeds when the server goes on |
 //! | Flowkeep is killed under load, and begins again | counts go on from what was flushed; how much is lost is not measured: a second's worth would pass |
 //! | the configuration is changed under load | counts go on, nothing is fenced, nothing counts twice |
 //! | a store is looked into, and taken over into another | the same |
@@ -347,6 +348,40 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
         (told("variables_in_time") >= 2).then_some(())
     });
     assert_eq!(told("variables_late"), told("variables_in_time"), "{}", events());
+    let counted = folder.stop(running);
+    assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
+}
+
+/// A call that waits for its store holds its group where it is: a move is called back after a second, and tried again when the store answers.
+#[test]
+fn a_drain_while_packets_wait_for_a_store_that_stalls_loses_nothing() {
+    let Some(server) = server(&[]) else { return };
+    let folder = Folder::new();
+    let gateway = folder.gateway(&folder.traffic(), &table(&server.uri(), ""), "wait = true");
+    let running = Running::start(&gateway);
+    wait("traffic", || folder.counted().filter(|count| *count > 5_000));
+    let child = server.child.as_ref().expect("a server");
+    signal(child, "-STOP");
+    let flows = || folder.status().expect("an answer")["runtimes"][0].clone();
+    wait("calls that wait", || {
+        let of = flows();
+        (of["waiting"].as_u64() == of["flows"].as_u64()).then_some(())
+    });
+    let socket = folder.path("flowkeep.sock");
+    let drain = || output(&["runtime", "drain", "0", "--socket", &socket]);
+    let began = Instant::now();
+    let (done, said, error) = drain();
+    assert!(!done && error.contains("called back"), "{said}{error}");
+    assert!(error.contains("flowkeep runtime drain 0"), "no remedy: {error}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(flows()["flows"].as_u64() > Some(0));
+    signal(child, "-CONT");
+    wait("a drain", || drain().0.then_some(()));
+    assert_eq!(flows()["flows"].as_u64(), Some(0));
+    let before = folder.counted().expect("an answer");
+    wait("packets after it", || {
+        folder.counted().filter(|count| *count > before + 5_000)
+    });
     let counted = folder.stop(running);
     assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
 }
