@@ -111,9 +111,10 @@ fn changes_allocate_nothing_once_warm() {
     let before = run(0).batches;
     let count = testkit::allocations(|| {
         run(100_000);
+        // The agent has a processor when it gets one.
+        while run(1_000).batches <= before + 10 {}
     });
     assert_eq!(count, 0);
-    assert!(run(0).batches > before + 10);
     down.store(true, Ordering::Relaxed);
     while !store.health().failing {
         run(1000);

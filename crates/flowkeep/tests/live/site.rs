@@ -527,6 +527,20 @@ impl Site {
         self.network.gateway.run(&words, Run::within(PATIENCE)).unwrap();
     }
 
+    /// Kills processes of the cluster, and waits until they are gone.
+    pub fn kill(&self, members: &[usize]) {
+        members.iter().for_each(|member| self.signal(*member, "KILL"));
+        let began = Instant::now();
+        let has_ended = |member: &usize| {
+            let mut process = self.cluster[*member].process.lock().unwrap();
+            process.ended().unwrap().is_some()
+        };
+        while !members.iter().all(has_ended) {
+            assert!(began.elapsed() < PATIENCE, "killed processes go on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Starts a process of the cluster again that was killed.
     pub fn revive(&self, member: usize) {
         let Member {

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -511,10 +512,18 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
     });
 }
 
+/// Tells a thread that all is over, however this one ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_follower_has_all_of_it_once_the_writer_has_ended() {
     use flowkeep_stores::migrate::{Follower, inspect};
-    use std::sync::atomic::{AtomicBool, Ordering};
     everywhere(|driver, open| {
         // A file is of one process, and of one opening.
         if driver == "redb" {
@@ -525,6 +534,8 @@ fn a_follower_has_all_of_it_once_the_writer_has_ended() {
         let target = Memory::default();
         std::thread::scope(|scope| {
             let (over, store) = (&over, store.clone());
+            // What fails here ends the worker, too.
+            let _over = Over(over);
             let worker = scope.spawn(move || {
                 let mut partition = Partition::open(&store, name("followed", 0)).unwrap();
                 let counts = partition.counter_map::<u32>("c", through(3000)).unwrap();

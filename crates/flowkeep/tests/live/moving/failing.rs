@@ -176,7 +176,7 @@ fn impaired(site: &Site) {
 }
 
 /// Names: without an answer are those asked while flows stood still, for so many milliseconds in all.
-fn named(site: &Site, still: u64) {
+pub(super) fn named(site: &Site, still: u64) {
     let names = Names::ask(&site.network, SERVER, Some("10.0.1.8"), super::SECONDS);
     let good = names.are_good(super::SECONDS) && names.lost <= 300 * still / 1000;
     site.log.expect("names", good, &names.said);
@@ -184,7 +184,7 @@ fn named(site: &Site, still: u64) {
 
 /// Waits until all connections are open: while that many begin at once, links have no room for some packets, and more of them on
 /// a bad network. What is lost that way is not what this is about.
-fn opened(site: &Site) {
+pub(super) fn opened(site: &Site) {
     let began = Instant::now();
     let (mut lost, mut since) = (site.dropped("runtime_busy"), began);
     while since.elapsed() < Duration::from_secs(1) && began.elapsed() < PATIENCE {

@@ -22,6 +22,7 @@ mod adding;
 mod failing;
 mod members;
 pub mod probe;
+mod stored;
 mod suspicion;
 
 use crate::network::PATIENCE;
