@@ -70,8 +70,15 @@ impl File {
 
     /// The lines before the file's unit tests, numbered from 1.
     pub fn lines_before_tests(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.lines()
-            .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
+        // A module that is a file of its own is declared anywhere.
+        let is_whole = |(at, _): &(usize, &str)| {
+            let module = self.text[*at..].lines().nth(1);
+            module.is_some_and(|line| line.ends_with('{'))
+        };
+        let begins = self.text.match_indices("#[cfg(test)]\nmod ");
+        let begin = begins.filter(is_whole).map(|(at, _)| at).next();
+        let before = self.text[..begin.unwrap_or(self.text.len())].lines().count();
+        self.lines().take(before)
     }
 
     /// All lines, numbered from 1.

@@ -41,7 +41,8 @@ mod tests {
     use super::*;
 
     fn file(path: &str, lines: usize, test_lines: usize) -> File {
-        let tests = "#[cfg(test)]\n".to_owned() + &"assert!(true);\n".repeat(test_lines);
+        let tests =
+            "#[cfg(test)]\nmod tests {\n".to_owned() + &"    assert!(true);\n".repeat(test_lines) + "}\n";
         File {
             path: path.into(),
             text: "let a = 1;\n".repeat(lines) + &tests,
@@ -54,5 +55,8 @@ mod tests {
         assert!(judge(&file("src/a.rs", 801, 0)).is_some());
         assert!(judge(&file("src/a/tests.rs", 700, 0)).is_none());
         assert!(judge(&file("src/a/tests.rs", 400, 500)).is_some());
+        let mut declared = file("src/a.rs", 800, 0);
+        declared.text.insert_str(0, "#[cfg(test)]\nmod tests;\n");
+        assert!(judge(&declared).is_some());
     }
 }

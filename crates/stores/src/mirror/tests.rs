@@ -5,7 +5,7 @@ use crate::drivers::memory::Memory;
 use crate::name::Kind;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use variables::buffer::Buffer;
 
 const BATCHES: u64 = 12;

@@ -1,0 +1,14 @@
+//! What can be typed behind each verb, and its help. What is done with it is in the modules beside this one.
+
+mod changing;
+mod flows;
+mod measuring;
+mod running;
+mod workers;
+
+pub(super) use changing::ChainVerb;
+pub(super) use flows::{Capture, FlowVerb, Listing, Top, Which};
+pub(super) use measuring::{Bench, LabVerb, Sim};
+pub use measuring::{PageSize, Scenario};
+pub(super) use running::{Ending, FunctionVerb, MemberWords, New, Run, Said};
+pub(super) use workers::{PortVerb, ReplicationVerb, RuntimeVerb};

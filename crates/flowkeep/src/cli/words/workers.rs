@@ -1,0 +1,187 @@
+//! `runtime`, `replication`, `port`: workers, their copies and their ports.
+
+use crate::cli::reach::Asking;
+use crate::cli::staff::PolicyWord;
+use clap::Subcommand;
+use nf::Period;
+
+#[derive(Subcommand, Debug)]
+pub(in crate::cli) enum ReplicationVerb {
+    /// Say what is copied of a chain's flows, at the runtimes of one process or, with --cluster, of all, while traffic passes
+    #[command(after_help = "\
+Flows that lack a copy get one, and copies that are no longer wanted end. The configuration stays as it is: the next change of it, or start, goes by that.
+
+Examples:
+  flowkeep replication set web snapshot
+  flowkeep replication set web default --socket /run/flowkeep/left.sock")]
+    Set {
+        /// The chain's name
+        chain: String,
+        /// The policy
+        policy: PolicyWord,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Say which runtime keeps the copies of another one's flows
+    #[command(after_help = "\
+All copies are sent again, and until they are there, flows go without one. The runtime is of another process; when it is gone, another one is chosen, as ever. \
+Without --at, the one that the layout says is chosen again. \
+--least-loaded goes by what heartbeats say now, and not by hosts and racks; what is chosen stays until it is gone.
+
+Examples:
+  flowkeep replication place 0 --at 2 --cluster 192.0.2.1:4400 --identity cluster/ --name operate
+  flowkeep replication place 0 --least-loaded --cluster 192.0.2.1:4400 --identity cluster/ --name operate
+  flowkeep replication place 0 --socket /run/flowkeep/left.sock")]
+    Place {
+        /// The runtime whose flows are copied
+        runtime: u16,
+        /// The runtime that is to keep them
+        #[arg(long, value_name = "NUMBER")]
+        at: Option<u16>,
+        /// The runtime of another member with the least load; over the cluster
+        #[arg(long, conflicts_with = "at")]
+        least_loaded: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(in crate::cli) enum RuntimeVerb {
+    /// List runtimes
+    #[command(
+        after_help = "Examples:\n  flowkeep runtime list\n  flowkeep runtime list --json | jq '.runtimes[].flows'"
+    )]
+    List(Asking),
+    /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
+    #[command(after_help = "\
+Its flows go to the other runtimes in turn, but to none that is drained or full; what one of them refuses all the same is offered to another, once. It stays in the cluster, without flows, until it is resumed.
+
+The last one that takes flows is refused. With --last it is drained all the same: flows that no runtime takes stay there and go on, and none moves by itself when another takes flows again. \
+New flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are drained, they go to all of them.
+
+Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
+
+Examples:
+  flowkeep runtime drain 1
+  flowkeep runtime drain 0 --last
+  flowkeep runtime drain 1 --json | jq .flows_moved")]
+    Drain {
+        /// Its number
+        runtime: u16,
+        /// Even if no other is known to take flows: those that it has stay there and go on then
+        #[arg(long)]
+        last: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Start another runtime while the others go on
+    #[command(after_help = "\
+As many may be there as the setting `runtimes_max` says. It begins with the configuration in force, and new flows go to it as to the others.
+
+Examples:
+  flowkeep runtime add
+  flowkeep runtime add 3 --rebalance")]
+    Add {
+        /// Its number; without, the first that is not there
+        runtime: Option<u16>,
+        /// Move its share of the others' flows to it
+        #[arg(long)]
+        rebalance: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Move flows from runtimes that do more than the average to those that do less
+    #[command(after_help = "\
+What each does is looked at for the interval: packets, and processor time. One that does 1.5 times the average gives a third of its flows, in turn to those below the average. \
+Nothing is said of which flows do most: say it again to come closer. New flows go by load anyway, where the policy is least_loaded.
+
+Exit codes: 0 loads are even enough, or flows have moved; 1 some that were meant have not.
+
+Examples:
+  flowkeep runtime rebalance
+  flowkeep runtime rebalance --interval 10s --cluster 192.0.2.1:4400 --identity cluster/ --name operate")]
+    Rebalance {
+        /// How long to look
+        #[arg(long, value_name = "TIME", default_value = "2s")]
+        interval: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Move a runtime's flows to the others, and end it; its memory is given back
+    #[command(after_help = "\
+What it has counted stays in the figures. Until it is gone, it goes on as a drained one.
+
+Exit codes: 0 it is gone; 1 it is not: what is said tells what state things are in.
+
+Examples:
+  flowkeep runtime remove 1
+  flowkeep runtime remove 1 --timeout 5s --json")]
+    Remove {
+        /// Its number
+        runtime: u16,
+        /// How long to try
+        #[arg(long, value_name = "TIME", default_value = "60s")]
+        timeout: Period,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// End a runtime at once, as a failure does: its flows go on where their copies are
+    #[command(after_help = "\
+Where the whole cluster is one process, the runtime stops between two of its steps and says nothing; the others go on, and `flowkeep runtime add` starts it again. A member's process is sent SIGKILL; \
+whatever started the process may start it again. Over the cluster (--cluster, --name operate) the member ends itself as by SIGKILL, and the command waits until a view is without it.
+
+With copies (`[replication]`), its flows go on at another runtime; without, they end. So it is refused where a flow has no copy, unless --unprotected says that this is meant.
+
+Exit codes: 0 the runtime is gone; 1 it is not, or it was not tried.
+
+Examples:
+  flowkeep runtime kill 1
+  flowkeep runtime kill 1 --unprotected --json
+  flowkeep runtime kill 1 --socket /run/flowkeep/left.sock")]
+    Kill {
+        /// Its number; without --cluster it must be the socket's process that has it
+        runtime: u16,
+        /// Even if flows have no copy at another runtime: those end
+        #[arg(long)]
+        unprotected: bool,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Send a drained runtime new flows again; those that were moved stay where they are
+    #[command(after_help = "\
+What a drain that is still under way has ordered is taken back: groups that are on their way arrive, the others stay.
+
+Examples:
+  flowkeep runtime resume 1")]
+    Resume {
+        /// Its number
+        runtime: u16,
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(in crate::cli) enum PortVerb {
+    /// Pass every frame from one port to the other, and back
+    #[command(after_help = "\
+Nothing stands between the two: what does not work here is not a chain's fault.
+
+Example:
+  flowkeep port bridge 'afpacket:eth0?take=everything' 'afpacket:eth1?take=everything'")]
+    Bridge {
+        /// One port
+        #[arg(value_name = "URI")]
+        one: String,
+        /// The other
+        #[arg(value_name = "URI")]
+        other: String,
+        /// End after this time, like 90s or 1h30m
+        #[arg(long = "for", value_name = "TIME")]
+        stop_after: Option<Period>,
+        /// End with one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
