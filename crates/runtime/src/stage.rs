@@ -85,6 +85,8 @@ pub struct Answer {
     pub timeout: u64,
     /// The verdict.
     pub code: Code,
+    /// Of a call that was watched: whether committed bytes of the flow's state are others now.
+    pub is_other: bool,
 }
 
 /// Sizes in bytes of what a function keeps.
@@ -130,6 +132,12 @@ impl Schema {
 /// See [`Stage::entry`].
 pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Answer;
 
+/// The same of a call that is watched: the last argument is where committed bytes are noted as they were before it.
+///
+/// # Safety
+/// See [`Stage::entry`]; the place is valid for as many bytes, and nothing else is there.
+pub type Watched = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>, NonNull<u8>) -> Answer;
+
 /// One instance of a function on one worker.
 ///
 /// # Safety
@@ -147,6 +155,8 @@ pub unsafe trait Stage {
     /// The entry and its first argument. The entry's packet, flow state and frame must stay where they are until the
     /// frame's future is done or cancelled, if the entry answers [`Code::WAITING`].
     fn entry(&self) -> (*const (), Entry);
+    /// The entry of calls that are watched, with the same first argument.
+    fn watched(&self) -> Watched;
     /// Writes default flow state.
     ///
     /// # Safety
@@ -436,10 +446,41 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
                 _ => nanoseconds(function.timeout(unsafe { flow.cast::<F::Flow>().as_ref() })),
             },
             code: verdict.into(),
+            is_other: false,
         },
         // SAFETY: the caller's promise, handed on.
         None => unsafe { start::<F>(function, packet, flow, frame) },
     }
+}
+
+/// [`run`], and whether it has changed what is committed of the flow's state. How much that is the compiler knows, so both
+/// looks at it are some moves in line.
+///
+/// # Safety
+/// As for [`run`]; `shadow` as for [`Watched`].
+#[inline(always)]
+pub(crate) unsafe fn run_watched<F: NetworkFunction>(
+    instance: *const (),
+    packet: &mut Packet,
+    flow: NonNull<u8>,
+    frame: NonNull<Frame>,
+    shadow: NonNull<u8>,
+) -> Answer {
+    // SAFETY: the caller's promise: a state has so many bytes, and so has the place.
+    unsafe { shadow.copy_from_nonoverlapping(flow, F::Flow::COMMITTED) };
+    // SAFETY: the caller's promise.
+    let mut answer = unsafe { run::<F>(instance, packet, flow, frame) };
+    if answer.code != Code::WAITING {
+        // SAFETY: the call is over, so no code has the state; it is plain data, and all of its bytes have a value.
+        let (now, before) = unsafe {
+            (
+                core::slice::from_raw_parts(flow.as_ptr(), F::Flow::COMMITTED),
+                core::slice::from_raw_parts(shadow.as_ptr(), F::Flow::COMMITTED),
+            )
+        };
+        answer.is_other = now != before;
+    }
+    answer
 }
 
 #[inline(always)]
@@ -474,6 +515,7 @@ unsafe fn start<F: NetworkFunction>(
         Answer {
             timeout: (*frame.as_ptr()).cx.timeout,
             code,
+            is_other: false,
         }
     }
 }
@@ -494,6 +536,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn entry(&self) -> (*const (), Entry) {
         (core::ptr::from_ref(self).cast(), run::<F>)
+    }
+    fn watched(&self) -> Watched {
+        run_watched::<F>
     }
     unsafe fn create(&self, flow: NonNull<u8>) {
         // SAFETY: the caller's promise.

@@ -72,14 +72,18 @@ mod recovery;
 pub mod sender;
 pub(crate) mod shadow;
 
-use crate::parts::Core;
+use crate::parts::{Core, Following};
 use crate::record::Copy;
 use wire::FlowKey;
 
 impl Core {
     /// Copies are sent from now on, or a store is told; or no more.
     pub fn follow(&mut self) {
-        self.is_followed = self.sender.is_on() || self.ledger.is_on();
+        self.following = Following::of(
+            self.sender.is_on(),
+            self.ledger.is_on(),
+            self.ledger.has_waiting(),
+        );
         self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
     }
 

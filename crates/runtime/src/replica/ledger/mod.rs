@@ -119,7 +119,7 @@ pub(crate) struct Ledger {
     layouts: Vec<form::Layout>,
     /// By chain, what its packets are compared by.
     kept: Vec<noting::Kept>,
-    /// Whether the first line of a flow's states is all that is noted before its packets.
+    /// Whether no group is to be noted before packets.
     is_simple: bool,
     /// Whether flows have groups.
     has_groups: bool,
