@@ -33,12 +33,10 @@ use nf::{NetworkFunction, Packet};
 pub struct Stop {
     /// What the functions that have run ask for ([`Answer::timeout`]).
     pub timeout: u64,
-    /// What the last of them said.
+    /// What the last of them said; of calls that were watched with what any of them has changed.
     pub code: Code,
     /// Its place in the way; as many as there are functions if the packet has passed them all.
-    pub at: u16,
-    /// Of calls that were watched: whether one of them has changed what is committed.
-    pub is_other: bool,
+    pub at: u32,
 }
 
 /// Runs all functions of a way, until one stops it.
@@ -123,11 +121,7 @@ unsafe fn pass<const WATCHED: bool, F: NetworkFunction>(
 ) -> bool {
     // SAFETY: the caller's promise: nothing else uses the frame's cx, and the states are as long as
     // all of their functions' parts.
-    let Answer {
-        timeout,
-        code,
-        is_other,
-    } = unsafe {
+    let Answer { timeout, code } = unsafe {
         let cx = core::ptr::addr_of_mut!((*frame.as_ptr()).cx);
         (*cx).group = group.add(step.group as usize);
         (*cx).counters = step.counters;
@@ -140,8 +134,9 @@ unsafe fn pass<const WATCHED: bool, F: NetworkFunction>(
     // SAFETY: the call is over, or waits, and does not use `cx` now.
     let effects = unsafe { (*frame.as_ptr()).cx.effects };
     stop.timeout = stop.timeout.max(timeout);
-    (stop.code, stop.at) = (code, at as u16);
-    stop.is_other |= is_other;
+    let (code, is_other) = if WATCHED { code.split() } else { (code, false) };
+    let was_other = WATCHED && stop.code.split().1;
+    (stop.code, stop.at) = (code.with(is_other || was_other), at as u32);
     code.number() | u32::from(effects) == 0
 }
 
@@ -156,7 +151,7 @@ macro_rules! sequence {
             group: NonNull<u8>,
             frame: NonNull<Frame>,
         ) -> Stop {
-            let mut stop = Stop { timeout: 0, code: Code::FORWARD, at: 0, is_other: false };
+            let mut stop = Stop { timeout: 0, code: Code::FORWARD, at: 0 };
             let mut steps = steps.iter().enumerate();
             $(
                 let goes_on = match steps.next() {

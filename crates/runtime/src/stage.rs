@@ -51,6 +51,20 @@ impl Code {
     /// The function waits; its future is in the frame.
     pub const WAITING: Code = Code(3);
     const DROP: u32 = 0x100;
+    /// Behind a call that was watched: committed bytes of the flow's state are others now.
+    const OTHER: u32 = 1 << 31;
+
+    /// The same, and whether committed bytes are others: in one number, so that an answer stays in two registers.
+    #[inline(always)]
+    pub(crate) fn with(self, is_other: bool) -> Code {
+        Code(self.0 | if is_other { Self::OTHER } else { 0 })
+    }
+
+    /// A watched call's verdict, and whether committed bytes of the flow's state are others.
+    #[inline(always)]
+    pub(crate) fn split(self) -> (Code, bool) {
+        (Code(self.0 & !Self::OTHER), self.0 & Self::OTHER != 0)
+    }
 
     /// As a plain number; 0 for [`Code::FORWARD`].
     #[inline(always)]
@@ -83,10 +97,8 @@ impl From<Verdict> for Code {
 pub struct Answer {
     /// How long the flow is to live from now on, in nanoseconds, if this is more than others ask; 0 for no wish.
     pub timeout: u64,
-    /// The verdict.
+    /// The verdict; of a call that was watched with what it has changed ([`Code::split`]).
     pub code: Code,
-    /// Of a call that was watched: whether committed bytes of the flow's state are others now.
-    pub is_other: bool,
 }
 
 /// Sizes in bytes of what a function keeps.
@@ -446,7 +458,6 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
                 _ => nanoseconds(function.timeout(unsafe { flow.cast::<F::Flow>().as_ref() })),
             },
             code: verdict.into(),
-            is_other: false,
         },
         // SAFETY: the caller's promise, handed on.
         None => unsafe { start::<F>(function, packet, flow, frame) },
@@ -478,7 +489,7 @@ pub(crate) unsafe fn run_watched<F: NetworkFunction>(
                 core::slice::from_raw_parts(shadow.as_ptr(), F::Flow::COMMITTED),
             )
         };
-        answer.is_other = now != before;
+        answer.code = answer.code.with(now != before);
     }
     answer
 }
@@ -515,7 +526,6 @@ unsafe fn start<F: NetworkFunction>(
         Answer {
             timeout: (*frame.as_ptr()).cx.timeout,
             code,
-            is_other: false,
         }
     }
 }

@@ -16,27 +16,14 @@ use super::Core;
 use nf::Direction;
 use wire::PacketBox;
 
-/// For what changes are followed.
+/// For what changes are followed, if they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Following {
-    Nothing,
     Copies,
     /// A store, for which no packet waits.
     Store,
     /// Both, or a store for which packets wait.
     All,
-}
-
-impl Following {
-    /// `waits`: packets do for the store.
-    pub fn of(copies: bool, store: bool, waits: bool) -> Self {
-        match (copies, store) {
-            (false, false) => Following::Nothing,
-            (true, false) => Following::Copies,
-            (false, true) if !waits => Following::Store,
-            _ => Following::All,
-        }
-    }
 }
 
 impl Core {
@@ -46,24 +33,31 @@ impl Core {
         if self.out.tap.is_some() || self.runner.sampling.is_on() {
             self.begin_watched(actor, packet, direction);
         } else {
-            self.begin_fast(actor, packet, direction);
+            self.begin_unseen(actor, packet, direction);
         }
     }
 
-    /// [`Core::begin`] of a packet that is not watched.
-    #[inline(always)]
-    pub fn begin_fast(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+    #[inline(never)]
+    fn begin_unseen(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        if !self.is_followed {
+            return self.begin_alone(actor, packet, direction);
+        }
         match self.following {
-            Following::Nothing => self.begin::<false, false, false>(actor, packet, direction),
             Following::Copies => self.begin_copied(actor, packet, direction),
             Following::Store => self.begin_noted(actor, packet, direction),
             Following::All => self.begin_followed::<false>(actor, packet, direction),
         }
     }
 
-    /// For copies alone.
-    #[inline(never)]
-    fn begin_copied(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+    /// [`Core::begin`] of a packet that is not watched, and of which nothing is followed.
+    #[inline(always)]
+    pub fn begin_alone(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+        self.begin::<false, false, false>(actor, packet, direction);
+    }
+
+    /// The same, for copies alone.
+    #[inline(always)]
+    pub fn begin_copied(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if !self.observe_plainly(actor) {
             return self.begin_followed::<false>(actor, packet, direction);
         }
@@ -71,8 +65,9 @@ impl Core {
         self.commit_after(actor);
     }
 
+    /// For both, and the long way of each.
     #[inline(never)]
-    fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+    pub fn begin_followed<const SEEN: bool>(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if self.ledger.has_waiting() {
             self.observe_stored(actor);
         }
@@ -95,8 +90,8 @@ impl Core {
     }
 
     /// For a store alone, for which no packet waits.
-    #[inline(never)]
-    fn begin_noted(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
+    #[inline(always)]
+    pub fn begin_noted(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
         if !self.runner.stages().is_watchable {
             return self.begin_followed::<false>(actor, packet, direction);
         }
@@ -110,9 +105,9 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn begin_watched(&mut self, actor: u32, packet: PacketBox, direction: Direction) {
-        match self.following {
-            Following::Nothing => self.begin::<true, false, false>(actor, packet, direction),
-            _ => self.begin_followed::<true>(actor, packet, direction),
+        match self.is_followed {
+            true => self.begin_followed::<true>(actor, packet, direction),
+            false => self.begin::<true, false, false>(actor, packet, direction),
         }
     }
 }

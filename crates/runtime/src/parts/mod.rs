@@ -162,7 +162,8 @@ pub(crate) struct Core {
     pub ledger: Ledger,
     /// Where blocks of ports are short, and whom that was said to.
     pub pools: Pools,
-    /// What packets change is followed, for these.
+    /// Whether what packets change is followed, and for what.
+    pub is_followed: bool,
     pub following: Following,
     /// Whether packets may have to wait for that.
     pub is_gated: bool,
@@ -213,7 +214,8 @@ impl Core {
             sender: Sender::new(is_replicated, copying),
             ledger: Ledger::default(),
             pools: Pools::default(),
-            following: Following::Nothing,
+            is_followed: false,
+            following: Following::All,
             is_gated: false,
             reserved: 0,
             still_until: 0,

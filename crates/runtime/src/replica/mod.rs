@@ -79,11 +79,12 @@ use wire::FlowKey;
 impl Core {
     /// Copies are sent from now on, or a store is told; or no more.
     pub fn follow(&mut self) {
-        self.following = Following::of(
-            self.sender.is_on(),
-            self.ledger.is_on(),
-            self.ledger.has_waiting(),
-        );
+        self.is_followed = self.sender.is_on() || self.ledger.is_on();
+        self.following = match (self.sender.is_on(), self.ledger.is_on()) {
+            (true, false) => Following::Copies,
+            (false, true) if !self.ledger.has_waiting() => Following::Store,
+            _ => Following::All,
+        };
         self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
     }
 

@@ -56,8 +56,8 @@ impl Runner {
                     // SAFETY: as below, for all of the chain's functions.
                     let stop = unsafe { fused(steps, &mut packet, state, group, self.frame_ptr) };
                     timeout = timeout.max(stop.timeout);
-                    is_other |= stop.is_other;
-                    index = usize::from(stop.at);
+                    index = stop.at as usize;
+                    is_other = WATCHED && stop.code.split().1;
                     let Some(step) = steps.get(index) else {
                         break;
                     };
@@ -81,7 +81,6 @@ impl Runner {
                         }
                     };
                     timeout = timeout.max(answer.timeout);
-                    is_other |= answer.is_other;
                     if SEEN {
                         self.sampling.after(step.function, before);
                         self.seen(&mut look, &mut packet, step.function, answer.code, false, out);
@@ -89,6 +88,8 @@ impl Runner {
                     (answer.code, step)
                 }
             };
+            let (code, has_changed) = if WATCHED { code.split() } else { (code, false) };
+            is_other |= has_changed;
             if code.number() | u32::from(cx.effects) != 0 {
                 let job = Job {
                     actor,
