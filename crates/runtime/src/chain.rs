@@ -577,6 +577,7 @@ impl Stages {
                 flow_offset = aligned(flow_offset, layout.flow.1);
                 push_range(&mut committed, flow_offset, layout.committed[0]);
                 let (instance, entry) = stage.entry();
+                let [own, _] = layout.committed;
                 // SAFETY: the shadow is as long as the chain's states.
                 let shadow = unsafe { stages.shadow.start().add(flow_offset) };
                 steps.push(Step {
@@ -584,7 +585,7 @@ impl Stages {
                     watched: stage.watched(),
                     instance,
                     shadow,
-                    committed: layout.committed[0] as u32,
+                    committed: own as u32,
                     flow: flow_offset as u32,
                     group: stages.group_offsets[index],
                     counters: NonNull::from(&mut stages.counters[index][..]).cast(),
@@ -695,8 +696,8 @@ impl Stages {
     #[inline(always)]
     pub fn fused<const WATCHED: bool>(&self, chain: u8, direction: Direction) -> Option<Whole> {
         let way = &self.ways[2 * usize::from(chain) + direction as usize];
-        way.fused
-            .map(|[alone, watched]| if WATCHED { watched } else { alone })
+        let [alone, watched] = way.fused?;
+        Some(if WATCHED { watched } else { alone })
     }
 
     /// Replaces `before` between two bursts: the instances take over what those hold, and the counters go on. They stay where
