@@ -9,12 +9,14 @@
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
-use crate::fused::{Fused, Whole};
+mod step;
+
+use crate::fused::{Fused, Whole, Wholes};
 use crate::replica::policy::{Policy, STORED_AS, Storing};
 use crate::replica::shadow::Shape;
 pub use crate::rules::Match;
 use crate::rules::Rules;
-use crate::stage::{Answer, Entry, Factory, Stage};
+use crate::stage::{Factory, Stage};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -26,6 +28,7 @@ use core::ptr::NonNull;
 use nf::objects::WorkerObjects;
 use nf::variables::{Bytes, Consistency, Keeper, Map, Options, Variables, WorkerVariables};
 use nf::{Affinity, ConfigError, Direction, WorkerInfo};
+pub use step::Step;
 use wire::Packet;
 use wire::memory::Region;
 use wire::packet::flag;
@@ -353,46 +356,6 @@ pub fn check_copied(
 /// The number of the ledger's partition among the functions'.
 pub const LEDGER: usize = usize::MAX;
 
-/// A function's place in a chain, on one worker.
-#[derive(Clone, Copy)]
-pub struct Step {
-    entry: Entry,
-    instance: *const (),
-    /// Offset of its flow state in an actor's state.
-    pub flow: u32,
-    /// Offset of its group state in a group's state.
-    pub group: u32,
-    /// Its counters; one more than it has names, for those it forgot to declare.
-    pub counters: NonNull<u64>,
-    /// Its index in [`Stages`].
-    pub function: u8,
-    /// Where it stands in its chain.
-    pub at: u8,
-}
-
-impl Step {
-    /// The entry's first argument.
-    #[inline(always)]
-    pub(crate) fn instance(&self) -> *const () {
-        self.instance
-    }
-
-    /// Runs the function.
-    ///
-    /// # Safety
-    /// As for [`crate::stage::Stage::entry`].
-    #[inline(always)]
-    pub unsafe fn run(
-        &self,
-        packet: &mut Packet,
-        flow: NonNull<u8>,
-        frame: NonNull<crate::microthread::Frame>,
-    ) -> Answer {
-        // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the caller's promise.
-        unsafe { (self.entry)(self.instance, packet, flow, frame) }
-    }
-}
-
 /// A chain on one worker: its functions, in the order in which its opening direction passes them.
 pub struct Steps {
     steps: ArrayVec<Step, FUNCTIONS_MAX>,
@@ -425,7 +388,7 @@ impl core::ops::Deref for Steps {
 struct Way {
     steps: Box<[Step]>,
     /// All of them in one piece, if they are known as that.
-    fused: Option<Whole>,
+    fused: Option<Wholes>,
 }
 
 /// The instances of all functions on one worker, and the chains over them.
@@ -447,6 +410,10 @@ pub struct Stages {
     committed: Vec<Shape>,
     /// Committed bytes of group state, as places in a group's.
     group_committed: Shape,
+    /// The committed bytes of a flow's state as they were, as long as the longest.
+    shadow: Region,
+    /// Whether what calls change of a flow is seen by watching them.
+    pub is_watchable: bool,
     /// Bytes of flow state in an actor.
     pub flow_size: usize,
     /// Bytes of group state in a group.
@@ -482,6 +449,8 @@ impl Stages {
             group_offsets: Vec::new(),
             committed: Vec::new(),
             group_committed: Shape::default(),
+            shadow: Region::heap(0),
+            is_watchable: false,
             flow_size: 0,
             group_size: 0,
             outlives: false,
@@ -570,6 +539,7 @@ impl Stages {
         let outlives = functions.iter().any(|function| function.outlives());
         let is_timed = |number: &usize| functions.get(*number).is_some_and(|function| function.is_timed());
         let timed = (0..functions.len()).filter(is_timed).collect();
+        let longest = (0..plan.chains().len()).map(|chain| plan.flow_size(chain)).max();
         let mut stages = Stages {
             chains: Vec::new(),
             ways: Vec::new(),
@@ -579,7 +549,10 @@ impl Stages {
             counters,
             group_offsets,
             committed: Vec::new(),
+            // What groups commit is not looked at where it is in the flow's state.
+            is_watchable: plan.affinity() != Affinity::Flow || group_committed.is_empty(),
             group_committed: Shape::of(&group_committed, group_size),
+            shadow: Region::heap(longest.unwrap_or(0)),
             flow_size: 0,
             group_size,
             outlives,
@@ -604,9 +577,15 @@ impl Stages {
                 flow_offset = aligned(flow_offset, layout.flow.1);
                 push_range(&mut committed, flow_offset, layout.committed[0]);
                 let (instance, entry) = stage.entry();
+                let [own, _] = layout.committed;
+                // SAFETY: the shadow is as long as the chain's states.
+                let shadow = unsafe { stages.shadow.start().add(flow_offset) };
                 steps.push(Step {
                     entry,
+                    watched: stage.watched(),
                     instance,
+                    shadow,
+                    committed: own as u32,
                     flow: flow_offset as u32,
                     group: stages.group_offsets[index],
                     counters: NonNull::from(&mut stages.counters[index][..]).cast(),
@@ -664,6 +643,25 @@ impl Stages {
         let whole = |length: usize| Shape::of(core::slice::from_ref(&(0..length)), length);
         self.committed = self.fresh.iter().map(|fresh| whole(fresh.len())).collect();
         self.group_committed = whole(self.group_size);
+        self.is_watchable = false;
+    }
+
+    /// The committed bytes of a flow's state as they were.
+    #[inline]
+    pub fn shadow(&self) -> &[u8] {
+        // SAFETY: the region is this one's, and began zeroed; only calls of functions write to it by their steps, and none is
+        // under way.
+        unsafe { core::slice::from_raw_parts(self.shadow.start().as_ptr(), self.shadow.length()) }
+    }
+
+    /// The same, to be written, and where those of a chain are.
+    #[inline]
+    pub fn shadow_of(&mut self, chain: u8) -> Option<(&Shape, &mut [u8])> {
+        let shape = self.committed.get(usize::from(chain))?;
+        // SAFETY: as above; nothing else has it meanwhile.
+        let shadow =
+            unsafe { core::slice::from_raw_parts_mut(self.shadow.start().as_ptr(), self.shadow.length()) };
+        Some((shape, shadow))
     }
 
     /// Committed bytes of group state, as places in a group's.
@@ -694,10 +692,12 @@ impl Stages {
         &self.ways[2 * usize::from(chain) + direction as usize].steps
     }
 
-    /// The same in one piece, if there is that.
+    /// The same in one piece, if there is that; `WATCHED`: with a look at what is changed.
     #[inline(always)]
-    pub fn fused(&self, chain: u8, direction: Direction) -> Option<Whole> {
-        self.ways[2 * usize::from(chain) + direction as usize].fused
+    pub fn fused<const WATCHED: bool>(&self, chain: u8, direction: Direction) -> Option<Whole> {
+        let way = &self.ways[2 * usize::from(chain) + direction as usize];
+        let [alone, watched] = way.fused?;
+        Some(if WATCHED { watched } else { alone })
     }
 
     /// Replaces `before` between two bursts: the instances take over what those hold, and the counters go on. They stay where

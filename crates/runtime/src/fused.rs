@@ -22,7 +22,7 @@
 
 use crate::chain::Step;
 use crate::microthread::Frame;
-use crate::stage::{Answer, Code, Configured, Factory, run};
+use crate::stage::{Answer, Code, Configured, Factory, run, run_watched};
 use core::any::TypeId;
 use core::fmt;
 use core::ptr::NonNull;
@@ -33,7 +33,7 @@ use nf::{NetworkFunction, Packet};
 pub struct Stop {
     /// What the functions that have run ask for ([`Answer::timeout`]).
     pub timeout: u64,
-    /// What the last of them said.
+    /// What the last of them said; of calls that were watched with what any of them has changed.
     pub code: Code,
     /// Its place in the way; as many as there are functions if the packet has passed them all.
     pub at: u32,
@@ -46,11 +46,14 @@ pub struct Stop {
 /// state and `group` its group's, laid out for these steps.
 pub type Whole = unsafe fn(&[Step], &mut Packet, NonNull<u8>, NonNull<u8>, NonNull<Frame>) -> Stop;
 
+/// One way of a chain: without, and with a look at what its functions change ([`crate::stage::Watched`]).
+pub type Wholes = [Whole; 2];
+
 /// Functions whose types are known, in the order in which a flow's opening direction passes them.
 #[derive(Clone, Copy)]
 pub struct Fused {
     kinds: fn() -> [Option<TypeId>; FUSED_MAX],
-    entries: [Whole; 2],
+    entries: [Wholes; 2],
 }
 
 /// So many functions a fused chain has at most.
@@ -82,7 +85,7 @@ impl Fused {
     pub(crate) fn entries_of<'a>(
         &self,
         functions: impl Iterator<Item = &'a dyn Factory>,
-    ) -> Option<[Whole; 2]> {
+    ) -> Option<[Wholes; 2]> {
         let kinds = (self.kinds)();
         let is_alike = functions
             .map(|factory| factory.as_any().type_id())
@@ -98,9 +101,9 @@ pub trait Sequence {
     /// Whether one of them is always the last of its chain.
     const ENDS_IN_LAST: bool;
     /// In this order.
-    const OPENING: Whole;
+    const OPENING: Wholes;
     /// In the order in which replies pass them: backward, but for one that is always the last.
-    const REPLY: Whole;
+    const REPLY: Wholes;
 }
 
 /// One function of a way. Answers whether the next one follows.
@@ -108,7 +111,7 @@ pub trait Sequence {
 /// # Safety
 /// As for [`Whole`], of this one step.
 #[inline(always)]
-unsafe fn pass<F: NetworkFunction>(
+unsafe fn pass<const WATCHED: bool, F: NetworkFunction>(
     (at, step): (usize, &Step),
     packet: &mut Packet,
     state: NonNull<u8>,
@@ -122,12 +125,18 @@ unsafe fn pass<F: NetworkFunction>(
         let cx = core::ptr::addr_of_mut!((*frame.as_ptr()).cx);
         (*cx).group = group.add(step.group as usize);
         (*cx).counters = step.counters;
-        run::<F>(step.instance(), packet, state.add(step.flow as usize), frame)
+        let flow = state.add(step.flow as usize);
+        match WATCHED {
+            true => run_watched::<F>(step.instance(), packet, flow, frame, step.shadow),
+            false => run::<F>(step.instance(), packet, flow, frame),
+        }
     };
     // SAFETY: the call is over, or waits, and does not use `cx` now.
     let effects = unsafe { (*frame.as_ptr()).cx.effects };
     stop.timeout = stop.timeout.max(timeout);
-    (stop.code, stop.at) = (code, at as u32);
+    let (code, is_other) = if WATCHED { code.split() } else { (code, false) };
+    let was_other = WATCHED && stop.code.split().1;
+    (stop.code, stop.at) = (code.with(is_other || was_other), at as u32);
     code.number() | u32::from(effects) == 0
 }
 
@@ -135,7 +144,7 @@ macro_rules! sequence {
     ($name:ident: $($function:ident)*; back: $($turned:ident)*; to the last: $($behind:ident)*) => {
         /// # Safety
         /// As for [`Whole`].
-        unsafe fn $name<$($function: NetworkFunction),*>(
+        unsafe fn $name<const WATCHED: bool, $($function: NetworkFunction),*>(
             steps: &[Step],
             packet: &mut Packet,
             state: NonNull<u8>,
@@ -148,7 +157,7 @@ macro_rules! sequence {
                 let goes_on = match steps.next() {
                     // SAFETY: the caller's promise.
                     Some(step) => unsafe {
-                        pass::<$function>(step, packet, state, group, frame, &mut stop)
+                        pass::<WATCHED, $function>(step, packet, state, group, frame, &mut stop)
                     },
                     None => false,
                 };
@@ -170,8 +179,12 @@ macro_rules! sequence {
                 kinds
             }
             const ENDS_IN_LAST: bool = false $(|| $function::LAST)*;
-            const OPENING: Whole = $name::<$($function),*>;
-            const REPLY: Whole = if Self::ENDS_IN_LAST { $name::<$($behind),*> } else { $name::<$($turned),*> };
+            const OPENING: Wholes = [$name::<false, $($function),*>, $name::<true, $($function),*>];
+            const REPLY: Wholes = if Self::ENDS_IN_LAST {
+                [$name::<false, $($behind),*>, $name::<true, $($behind),*>]
+            } else {
+                [$name::<false, $($turned),*>, $name::<true, $($turned),*>]
+            };
         }
     };
 }

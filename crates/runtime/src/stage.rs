@@ -51,6 +51,20 @@ impl Code {
     /// The function waits; its future is in the frame.
     pub const WAITING: Code = Code(3);
     const DROP: u32 = 0x100;
+    /// Behind a call that was watched: committed bytes of the flow's state are others now.
+    const OTHER: u32 = 1 << 31;
+
+    /// The same, and whether committed bytes are others: in one number, so that an answer stays in two registers.
+    #[inline(always)]
+    pub(crate) fn with(self, is_other: bool) -> Code {
+        Code(self.0 | if is_other { Self::OTHER } else { 0 })
+    }
+
+    /// A watched call's verdict, and whether committed bytes of the flow's state are others.
+    #[inline(always)]
+    pub(crate) fn split(self) -> (Code, bool) {
+        (Code(self.0 & !Self::OTHER), self.0 & Self::OTHER != 0)
+    }
 
     /// As a plain number; 0 for [`Code::FORWARD`].
     #[inline(always)]
@@ -83,7 +97,7 @@ impl From<Verdict> for Code {
 pub struct Answer {
     /// How long the flow is to live from now on, in nanoseconds, if this is more than others ask; 0 for no wish.
     pub timeout: u64,
-    /// The verdict.
+    /// The verdict; of a call that was watched with what it has changed ([`Code::split`]).
     pub code: Code,
 }
 
@@ -130,6 +144,12 @@ impl Schema {
 /// See [`Stage::entry`].
 pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Answer;
 
+/// The same of a call that is watched: the last argument is where committed bytes are noted as they were before it.
+///
+/// # Safety
+/// See [`Stage::entry`]; the place is valid for as many bytes, and nothing else is there.
+pub type Watched = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>, NonNull<u8>) -> Answer;
+
 /// One instance of a function on one worker.
 ///
 /// # Safety
@@ -147,6 +167,8 @@ pub unsafe trait Stage {
     /// The entry and its first argument. The entry's packet, flow state and frame must stay where they are until the
     /// frame's future is done or cancelled, if the entry answers [`Code::WAITING`].
     fn entry(&self) -> (*const (), Entry);
+    /// The entry of calls that are watched, with the same first argument.
+    fn watched(&self) -> Watched;
     /// Writes default flow state.
     ///
     /// # Safety
@@ -442,6 +464,36 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     }
 }
 
+/// [`run`], and whether it has changed what is committed of the flow's state. How much that is the compiler knows, so both
+/// looks at it are some moves in line.
+///
+/// # Safety
+/// As for [`run`]; `shadow` as for [`Watched`].
+#[inline(always)]
+pub(crate) unsafe fn run_watched<F: NetworkFunction>(
+    instance: *const (),
+    packet: &mut Packet,
+    flow: NonNull<u8>,
+    frame: NonNull<Frame>,
+    shadow: NonNull<u8>,
+) -> Answer {
+    // SAFETY: the caller's promise: a state has so many bytes, and so has the place.
+    unsafe { shadow.copy_from_nonoverlapping(flow, F::Flow::COMMITTED) };
+    // SAFETY: the caller's promise.
+    let mut answer = unsafe { run::<F>(instance, packet, flow, frame) };
+    if answer.code != Code::WAITING {
+        // SAFETY: the call is over, so no code has the state; it is plain data, and all of its bytes have a value.
+        let (now, before) = unsafe {
+            (
+                core::slice::from_raw_parts(flow.as_ptr(), F::Flow::COMMITTED),
+                core::slice::from_raw_parts(shadow.as_ptr(), F::Flow::COMMITTED),
+            )
+        };
+        answer.code = answer.code.with(now != before);
+    }
+    answer
+}
+
 #[inline(always)]
 fn nanoseconds(timeout: Option<core::time::Duration>) -> u64 {
     match timeout {
@@ -494,6 +546,9 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     fn entry(&self) -> (*const (), Entry) {
         (core::ptr::from_ref(self).cast(), run::<F>)
+    }
+    fn watched(&self) -> Watched {
+        run_watched::<F>
     }
     unsafe fn create(&self, flow: NonNull<u8>) {
         // SAFETY: the caller's promise.

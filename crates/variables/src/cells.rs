@@ -58,6 +58,17 @@ pub enum Refusal {
 
 const NONE: u32 = u32::MAX;
 
+/// Where an element was when it was changed last: it is looked for there first. Kept beside the key by a caller that changes
+/// the same elements again and again; of another element it costs a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Near(u32);
+
+impl Default for Near {
+    fn default() -> Self {
+        Near(NONE)
+    }
+}
+
 struct Slot<K, V> {
     /// `None` where the slot is free.
     key: Option<K>,
@@ -147,17 +158,24 @@ impl<K: Key, V: Stored> Cells<K, V> {
     pub fn change<R>(
         &mut self,
         key: &K,
+        near: &mut Near,
         default: V,
         change: impl FnOnce(&mut V) -> R,
         progress: &Progress,
     ) -> Result<R, Refusal> {
-        let at = match self.find(key) {
+        let is_near = slot_of(&self.slots, near.0).is_some_and(|slot| slot.key.as_ref() == Some(key));
+        let known = match is_near {
+            true => Some(near.0),
+            false => self.find(key),
+        };
+        let at = match known {
             Some(at) => at,
             None => {
                 measure(key, &default)?;
                 self.place(key)?
             }
         };
+        near.0 = at;
         // A removed element comes again; there may be no room for it.
         let gone = slot_of(&self.slots, at).is_none_or(|slot| slot.value.is_none());
         if gone && self.live >= self.capacity {
@@ -457,6 +475,8 @@ mod tests {
             let progress = Progress::new(Rc::default());
             let mut cells = Cells::<u8, u16>::new(8);
             let mut model = HashMap::new();
+            // Places of elements, some of which are another's by now.
+            let mut near = [Near::default(); 5];
             let mut store = HashMap::<Vec<u8>, Vec<u8>>::new();
             let mut buffer = Buffer::new();
             for call in calls.into_iter().chain([Call::Ship]) {
@@ -466,7 +486,8 @@ mod tests {
                         Err(refusal) => prop_assert_eq!(refusal, Refusal::Full),
                     },
                     Call::Add(key, value) => {
-                        match cells.change(&key, 0, |n| { *n = n.wrapping_add(value); *n }, &progress) {
+                        let near = &mut near[usize::from(key) % 5];
+                        match cells.change(&key, near, 0, |n| { *n = n.wrapping_add(value); *n }, &progress) {
                             Ok(now) => {
                                 let expected: &mut u16 = model.entry(key).or_default();
                                 *expected = expected.wrapping_add(value);

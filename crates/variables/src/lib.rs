@@ -48,7 +48,7 @@ mod timers;
 mod value;
 
 pub use bytes::Bytes;
-pub use cells::{Key, Refusal, Stored};
+pub use cells::{Key, Near, Refusal, Stored};
 pub use figures::Figures;
 pub use locks::{Held, Lock, NotHeld};
 pub use merged::{Asked, Merged, Unmerged};

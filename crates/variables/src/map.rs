@@ -1,7 +1,7 @@
 //! A map.
 
 use crate::Kind;
-use crate::cells::{Key, Refusal, Stored};
+use crate::cells::{Key, Near, Refusal, Stored};
 use crate::open::{OpenError, Variables};
 use crate::shelf::Options;
 use crate::table::Table;
@@ -49,6 +49,17 @@ impl<K: Key, V: Stored> Map<K, V> {
     /// Changes the key's value where it is, which is `default` where there is none. For values of a bounded length.
     pub fn change<R>(&self, key: &K, default: V, change: impl FnOnce(&mut V) -> R) -> Result<R, Refusal> {
         self.0.change(key, default, change)
+    }
+
+    /// [`Map::change`] of an element that is probably where it was when it was changed last.
+    pub fn change_near<R>(
+        &self,
+        key: &K,
+        near: &mut Near,
+        default: V,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> Result<R, Refusal> {
+        self.0.change_near(key, near, default, change)
     }
 
     /// Removes a key; answers its value.

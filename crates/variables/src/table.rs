@@ -36,7 +36,7 @@ pub use crate::timers::Timers;
 pub use crate::value::Value;
 
 use crate::Kind;
-use crate::cells::{Cells, Key, Refusal, Stored};
+use crate::cells::{Cells, Key, Near, Refusal, Stored};
 use crate::open::{OpenError, Variables};
 use crate::shelf::{Inner, Options};
 use crate::ticket::Ticket;
@@ -122,7 +122,17 @@ impl<K: Key, V: Stored> Table<K, V> {
     }
 
     pub fn change<R>(&self, key: &K, default: V, change: impl FnOnce(&mut V) -> R) -> Result<R, Refusal> {
-        self.change_cells(|cells, inner| cells.change(key, default, change, &inner.progress))
+        self.change_near(key, &mut Near::default(), default, change)
+    }
+
+    pub fn change_near<R>(
+        &self,
+        key: &K,
+        near: &mut Near,
+        default: V,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> Result<R, Refusal> {
+        self.change_cells(|cells, inner| cells.change(key, near, default, change, &inner.progress))
     }
 
     pub fn remove(&self, key: &K) -> Result<Option<V>, Refusal> {

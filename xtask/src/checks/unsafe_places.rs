@@ -33,6 +33,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/fused.rs",
     "crates/runtime/src/microthread.rs",
     "crates/runtime/src/chain.rs",
+    "crates/runtime/src/chain/step.rs",
     "crates/runtime/src/runner/",
     "crates/runtime/src/worker/data.rs",
 ];

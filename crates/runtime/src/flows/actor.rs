@@ -320,14 +320,6 @@ impl Slab {
         unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
     }
 
-    /// The line behind an actor's header: states, and behind short ones the second key.
-    #[inline(always)]
-    pub fn state_line(&self, index: u32) -> &[u64; 8] {
-        // SAFETY: a stride is whole lines, and at least two; the region began zeroed, and states
-        // and keys are plain data. No call has a pointer to a state while this is read.
-        unsafe { self.state(index).cast::<[u64; 8]>().as_ref() }
-    }
-
     /// The same, to be written.
     pub fn state_bytes_mut(&mut self, index: u32) -> &mut [u8] {
         let length = self.second_key - size_of::<Header>();

@@ -365,12 +365,6 @@ impl FlowStore {
         self.slab.state_bytes(actor)
     }
 
-    /// The line behind an actor's header: states, and behind short ones the second key.
-    #[inline(always)]
-    pub fn state_line(&self, actor: u32) -> &[u64; 8] {
-        self.slab.state_line(actor)
-    }
-
     /// The same, to be written.
     pub fn state_bytes_mut(&mut self, actor: u32) -> &mut [u8] {
         self.slab.state_bytes_mut(actor)

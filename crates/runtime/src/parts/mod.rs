@@ -59,6 +59,7 @@ use crate::watch::flows::{Change, Followers};
 use crate::watch::trace::Event;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+pub(crate) use following::Following;
 use hashbrown::HashSet;
 use nf::{Affinity, Departure, Direction, Recall, Side};
 use pools::Pools;
@@ -161,8 +162,9 @@ pub(crate) struct Core {
     pub ledger: Ledger,
     /// Where blocks of ports are short, and whom that was said to.
     pub pools: Pools,
-    /// Whether what packets change is followed: for copies, or for a store.
+    /// Whether what packets change is followed, and for what.
     pub is_followed: bool,
+    pub following: Following,
     /// Whether packets may have to wait for that.
     pub is_gated: bool,
     /// Actors that accepted moves will need.
@@ -213,6 +215,7 @@ impl Core {
             ledger: Ledger::default(),
             pools: Pools::default(),
             is_followed: false,
+            following: Following::All,
             is_gated: false,
             reserved: 0,
             still_until: 0,
@@ -239,10 +242,10 @@ impl Core {
         self.runner.set_now(self.now);
     }
 
-    /// Runs a packet's chain from the start, and whatever else that leaves to do. `FOLLOWED`: what it
-    /// changes may be followed.
+    /// Runs a packet's chain from the start, and whatever else that leaves to do. `FOLLOWED`: the packet
+    /// may have to wait for what it changes. `WATCHED`: the runner says what that is.
     #[inline(always)]
-    fn begin<const SEEN: bool, const FOLLOWED: bool>(
+    fn begin<const SEEN: bool, const FOLLOWED: bool, const WATCHED: bool>(
         &mut self,
         actor: u32,
         mut packet: PacketBox,
@@ -262,8 +265,11 @@ impl Core {
             timeout: 0,
             whole: true,
         };
-        if let Some(through) = self.runner.run::<SEEN>(job, &mut self.flows, &mut self.out) {
-            self.leave_chain::<FOLLOWED>(through);
+        let through = self
+            .runner
+            .run::<SEEN, WATCHED>(job, &mut self.flows, &mut self.out);
+        if let Some(through) = through {
+            self.leave_chain::<FOLLOWED, WATCHED>(through);
         }
         if self.runner.has_more() {
             self.run_more();
@@ -275,7 +281,7 @@ impl Core {
     pub fn run_more(&mut self) {
         while let Some(effect) = self.runner.next(&mut self.flows, &mut self.out) {
             match effect {
-                Effect::Through(through) => self.leave_chain::<true>(through),
+                Effect::Through(through) => self.leave_chain::<true, false>(through),
                 Effect::End(actor) => {
                     if self.flows.header(actor).phase == Phase::Active {
                         self.end_actor(actor);
@@ -289,7 +295,7 @@ impl Core {
 
     /// A packet has passed its chain: its flow's deadline moves, and it goes out.
     #[inline(always)]
-    fn leave_chain<const FOLLOWED: bool>(&mut self, through: Through) {
+    fn leave_chain<const FOLLOWED: bool, const WATCHED: bool>(&mut self, through: Through) {
         let Through {
             actor,
             packet,
@@ -315,7 +321,7 @@ impl Core {
                 return self.hold_behind(actor, packet);
             }
         }
-        self.pass_if::<FOLLOWED>(actor, packet);
+        self.pass_if::<FOLLOWED, WATCHED>(actor, packet);
     }
 
     /// The actor, and which of its keys, that has this key.

@@ -9,8 +9,9 @@
 //! (`Runner::is_group_taken`), and noted before only where a packet of the chain did so lately.
 //!
 //! Most packets are of a flow and a group whose copies are up to date, of a chain that has not taken a
-//! group's state lately. They are observed *plainly* (`Before::plain`), and one look says whether they
-//! changed anything. All others take the longer way.
+//! group's state lately. They are observed *plainly* (`Before::plain`): the functions' calls are
+//! watched ([`crate::stage::Watched`]), and the runner says whether they changed anything
+//! ([`Changed`]). All others take the longer way.
 //!
 //! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
 //! were not observed before the call: a call that waited goes on. A group is sent whole when a flow
@@ -26,6 +27,7 @@ use crate::flows::actor::{Header, NO_GROUP, Phase, flag};
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::Copy;
+use crate::runner::Changed;
 
 /// So many records may wait for a replica that reads none, beyond what its link holds. Of a base, too, which
 /// a packet waits for then.
@@ -40,9 +42,7 @@ pub(super) struct Before {
     pub(super) actor: u32,
     /// The same flow, if it was observed plainly.
     plain: u32,
-    /// Its committed bytes ([`super::shadow`]).
-    pub(super) flow: Shadow,
-    /// [`facts`] of it.
+    /// [`facts`] of it. Its committed bytes are in the stages' shadow.
     facts: u32,
     /// Its group, if that has a copy: calls are watched since for whether they take its state.
     pub(super) group: u32,
@@ -61,7 +61,6 @@ impl Default for Before {
         Before {
             actor: NONE,
             plain: NONE,
-            flow: Shadow::default(),
             facts: 0,
             group: NONE,
             is_group_noted: false,
@@ -98,55 +97,48 @@ impl Core {
             .is_some_and(|to| self.out.has_pending(to, PENDING_MAX))
     }
 
-    /// Notes the committed bytes of a flow before a packet's chain runs, and watches for its group.
+    /// Observes a flow and its group before a packet's chain, if that is all that is to be done: its copy is up to date, and
+    /// the runner sees what the chain changes.
     #[inline(always)]
-    pub fn observe(&mut self, actor: u32) {
+    pub fn observe_plainly(&mut self, actor: u32) -> bool {
         let header = self.flows.header(actor);
         let (chain, group, facts) = (header.chain, header.group, facts(header));
-        let (sender, stages) = (&mut self.sender, self.runner.stages());
+        let sender = &mut self.sender;
         let is_plain = header.copied == sender.base()
             && (sender.commits & !sender.taking) >> (chain % 64) & 1 == 1
-            && sender.before.begins == NONE
-            && !self.flows.has_ended()
-            && !self.ledger.has_waiting()
-            && (group != NO_GROUP || stages.group_committed().is_empty());
-        let Some(shape) = stages.committed(chain).filter(|_| is_plain) else {
-            return self.observe_all(actor);
-        };
+            && self.runner.stages().is_watchable
+            && !self.flows.has_ended();
+        if !is_plain {
+            return false;
+        }
         // With a flow that has a copy its group has one.
         debug_assert!(group == NO_GROUP || sender.has_group(group));
+        debug_assert!(sender.before.begins == NONE, "a flow that begins has no copy");
         let before = &mut sender.before;
         (before.actor, before.plain, before.passed) = (actor, actor, NONE);
         (before.group, before.is_group_noted) = (group, false);
         before.facts = facts;
-        shape.note(self.flows.state_bytes(actor), &mut before.flow);
         self.runner.watch_groups();
+        true
     }
 
-    /// Whether a flow was observed plainly, and no more than its committed bytes may be other than they were.
+    /// Behind the chain: whether no more than what the flow commits may be other than it was. Ends, blocks of ports and
+    /// marks of the flow are others only behind a call that has effects, or where other flows were seen to since.
     #[inline(always)]
     pub fn is_plain(&self, actor: u32) -> bool {
-        let before = &self.sender.before;
-        before.plain == actor
-            && before.facts == facts(self.flows.header(actor))
+        self.sender.before.plain == actor
+            && self.runner.changed() != Changed::Unknown
             && !self.runner.is_group_taken()
-            && !self.flows.has_ended()
-            && !self.flows.owners.has_changes()
     }
 
-    /// Whether the committed bytes of such a flow are.
-    #[inline(always)]
-    pub fn differs_plainly(&self, actor: u32) -> bool {
-        let shape = self.runner.stages().committed(self.flows.header(actor).chain);
-        let (state, before) = (self.flows.state_bytes(actor), &self.sender.before.flow);
-        shape.is_some_and(|shape| shape.differs(state, before))
-    }
-
-    /// Sends what they are now.
+    /// Sends what such a flow has changed.
     #[inline(never)]
     pub fn send_plainly(&mut self, actor: u32) {
         if super::is_broken("state is copied") && self.sender.sent > 20 {
             return;
+        }
+        if self.flows.has_ended() || self.flows.owners.has_changes() {
+            self.send_ends();
         }
         let header = self.flows.header(actor);
         let (chain, mark) = (header.chain, mark_of(header, actor));
@@ -154,9 +146,9 @@ impl Core {
         self.gate.mark(mark, self.sender.sent);
     }
 
-    /// [`Core::observe`] for all but the plain case.
+    /// Notes the committed bytes of a flow before a packet's chain runs, and watches for its group.
     #[inline(never)]
-    fn observe_all(&mut self, actor: u32) {
+    pub fn observe(&mut self, actor: u32) {
         let before = &mut self.sender.before;
         (before.actor, before.plain, before.passed) = (NONE, NONE, NONE);
         let has_begun = core::mem::replace(&mut before.begins, NONE) == actor;
@@ -183,11 +175,12 @@ impl Core {
     fn observe_flow(&mut self, actor: u32) {
         let header = self.flows.header(actor);
         let before = &mut self.sender.before;
-        (before.actor, before.facts) = (actor, facts(header));
-        let (stages, state) = (self.runner.stages(), self.flows.state_bytes(actor));
-        if let Some(shape) = stages.committed(header.chain) {
-            shape.note(state, &mut before.flow);
+        (before.actor, before.plain, before.facts) = (actor, NONE, facts(header));
+        let state = self.flows.state_bytes(actor);
+        if let Some((shape, shadow)) = self.runner.stages_mut().shadow_of(header.chain) {
+            shape.note_in(state, shadow);
         }
+        let stages = self.runner.stages();
         if header.group == NO_GROUP && !stages.group_committed().is_empty() {
             let group = state.get(self.flows.group_offset()..).unwrap_or_default();
             stages.group_committed().note(group, &mut before.group_shadow);
@@ -274,7 +267,7 @@ impl Core {
     fn observe_group(&mut self, group: u32) {
         self.runner.watch_groups();
         let before = &mut self.sender.before;
-        (before.group, before.is_group_noted) = (group, true);
+        (before.plain, before.group, before.is_group_noted) = (NONE, group, true);
         let state = self.flows.groups().state_bytes(group);
         let shape = self.runner.stages().group_committed();
         shape.note(state, &mut before.group_shadow);
@@ -292,7 +285,7 @@ impl Core {
 
     /// [`Core::commit_after`] for all but the plain case.
     #[inline(never)]
-    fn commit_behind(&mut self, actor: u32) {
+    pub fn commit_behind(&mut self, actor: u32) {
         let header = self.flows.header(actor);
         if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
             self.note_for_snapshot(actor);
@@ -371,7 +364,7 @@ impl Core {
                 return true;
             }
         }
-        shape.is_none_or(|shape| shape.differs(state, &before.flow))
+        shape.is_none_or(|shape| shape.differs_from(state, stages.shadow()))
     }
 
     #[inline(never)]

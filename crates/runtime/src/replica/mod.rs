@@ -72,7 +72,7 @@ mod recovery;
 pub mod sender;
 pub(crate) mod shadow;
 
-use crate::parts::Core;
+use crate::parts::{Core, Following};
 use crate::record::Copy;
 use wire::FlowKey;
 
@@ -80,6 +80,11 @@ impl Core {
     /// Copies are sent from now on, or a store is told; or no more.
     pub fn follow(&mut self) {
         self.is_followed = self.sender.is_on() || self.ledger.is_on();
+        self.following = match (self.sender.is_on(), self.ledger.is_on()) {
+            (true, false) => Following::Copies,
+            (false, true) if !self.ledger.has_waiting() => Following::Store,
+            _ => Following::All,
+        };
         self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
     }
 

@@ -11,6 +11,7 @@
 
 use super::policy::Policy;
 use crate::parts::Core;
+use crate::runner::Changed;
 use wire::PacketBox;
 
 impl Core {
@@ -23,13 +24,13 @@ impl Core {
         }
     }
 
-    /// The same behind a chain; without `FOLLOWED` what packets change is not followed.
+    /// The same behind a chain; without `FOLLOWED` no packet waits for what it changes.
     #[inline(always)]
-    pub fn pass_if<const FOLLOWED: bool>(&mut self, actor: u32, packet: PacketBox) {
+    pub fn pass_if<const FOLLOWED: bool, const WATCHED: bool>(&mut self, actor: u32, packet: PacketBox) {
         if !FOLLOWED {
             self.pass_alone(actor, packet);
-        } else if self.is_plain(actor) {
-            if self.differs_plainly(actor) {
+        } else if WATCHED && self.is_plain(actor) {
+            if self.runner.changed() == Changed::Something {
                 self.send_plainly(actor);
             }
             self.sender.before.passed = actor;

@@ -171,10 +171,11 @@ impl Core {
     pub(super) fn send_runs(&mut self, actor: u32, chain: u8, is_alone: bool) {
         let mut runs = core::mem::take(&mut self.sender.runs);
         let before = &mut self.sender.before;
-        let (stages, bytes) = (self.runner.stages(), self.flows.state_bytes(actor));
-        if let Some(shape) = stages.committed(chain) {
-            shape.runs(bytes, &mut before.flow, &mut runs, |at| at);
+        let bytes = self.flows.state_bytes(actor);
+        if let Some((shape, shadow)) = self.runner.stages_mut().shadow_of(chain) {
+            shape.runs_from(bytes, shadow, &mut runs, |at| at);
         }
+        let stages = self.runner.stages();
         if is_alone
             && !stages.group_committed().is_empty()
             && let Some(state) = self.runner.travelling(chain, &self.flows)

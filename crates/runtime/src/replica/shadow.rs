@@ -25,20 +25,36 @@ pub struct Shape {
     of_16: Vec<usize>,
     of_4: Vec<usize>,
     of_1: Vec<usize>,
+    /// Bytes of the state.
+    length: usize,
 }
 
-/// The pieces of a state as they were, in the shape's order.
+/// A state as it was: its committed bytes, each at its place.
 #[derive(Default)]
-pub struct Shadow {
-    of_16: Vec<[u8; 16]>,
-    of_4: Vec<[u8; 4]>,
-    of_1: Vec<[u8; 1]>,
+pub struct Shadow(Vec<u8>);
+
+impl Shadow {
+    #[inline]
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        if self.0.len() < length {
+            self.grow(length);
+        }
+        &mut self.0
+    }
+
+    #[cold]
+    fn grow(&mut self, length: usize) {
+        self.0.resize(length, 0);
+    }
 }
 
 impl Shape {
     /// Of these ranges, in order, in a state of so many bytes.
     pub fn of(ranges: &[Range<usize>], length: usize) -> Self {
-        let mut shape = Shape::default();
+        let mut shape = Shape {
+            length,
+            ..Shape::default()
+        };
         for range in ranges {
             let (start, end) = (range.start, range.end.min(length));
             let (places, size) = match end.saturating_sub(start) {
@@ -51,23 +67,6 @@ impl Shape {
         shape
     }
 
-    /// Its masks in the first line of a state, of which it begins at `offset`, beside others there;
-    /// `false` if it reaches further.
-    pub fn mask_line(&self, offset: usize, masks: &mut [u64; 8]) -> bool {
-        let of = |places: &[usize], size| places.iter().map(move |at| *at..*at + size).collect::<Vec<_>>();
-        let pieces = [of(&self.of_16, 16), of(&self.of_4, 4), of(&self.of_1, 1)];
-        let mut bytes = pieces.into_iter().flatten().flatten();
-        bytes.all(|at| {
-            let at = offset + at;
-            let word = masks.get_mut(at / 8);
-            let is_there = word.is_some();
-            if let Some(word) = word {
-                *word |= (0xFF_u64 << (at % 8 * 8)).to_le();
-            }
-            is_there
-        })
-    }
-
     /// Whether no byte is committed.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
@@ -77,17 +76,29 @@ impl Shape {
     /// Notes a state in a shadow.
     #[inline]
     pub fn note(&self, state: &[u8], shadow: &mut Shadow) {
-        note(&self.of_16, state, &mut shadow.of_16);
-        note(&self.of_4, state, &mut shadow.of_4);
-        note(&self.of_1, state, &mut shadow.of_1);
+        self.note_in(state, shadow.room(self.length));
+    }
+
+    /// The same in a shadow that is as long as the state at least.
+    #[inline]
+    pub fn note_in(&self, state: &[u8], shadow: &mut [u8]) {
+        note::<16>(&self.of_16, state, shadow);
+        note::<4>(&self.of_4, state, shadow);
+        note::<1>(&self.of_1, state, shadow);
     }
 
     /// Whether committed bytes are others than the shadow's.
     #[inline]
     pub fn differs(&self, state: &[u8], shadow: &Shadow) -> bool {
-        differs(&self.of_16, state, &shadow.of_16)
-            || differs(&self.of_4, state, &shadow.of_4)
-            || differs(&self.of_1, state, &shadow.of_1)
+        self.differs_from(state, &shadow.0)
+    }
+
+    /// The same, of a shadow that is as long as the state at least.
+    #[inline]
+    pub fn differs_from(&self, state: &[u8], shadow: &[u8]) -> bool {
+        differs::<16>(&self.of_16, state, shadow)
+            || differs::<4>(&self.of_4, state, shadow)
+            || differs::<1>(&self.of_1, state, shadow)
     }
 
     /// Appends runs of what differs, each at its place as `place` says, and notes it in the shadow.
@@ -98,11 +109,22 @@ impl Shape {
         runs: &mut Vec<u8>,
         place: impl Fn(usize) -> usize,
     ) {
+        self.runs_from(state, shadow.room(self.length), runs, place);
+    }
+
+    /// The same, of a shadow that is as long as the state at least.
+    pub fn runs_from(
+        &self,
+        state: &[u8],
+        shadow: &mut [u8],
+        runs: &mut Vec<u8>,
+        place: impl Fn(usize) -> usize,
+    ) {
         let mut run = Run::NONE;
         let mut push = |at: usize, byte: u8, now: &[u8]| run.push(at, byte, now, &place, runs);
-        changed(&self.of_16, state, &mut shadow.of_16, &mut push);
-        changed(&self.of_4, state, &mut shadow.of_4, &mut push);
-        changed(&self.of_1, state, &mut shadow.of_1, &mut push);
+        changed::<16>(&self.of_16, state, shadow, &mut push);
+        changed::<4>(&self.of_4, state, shadow, &mut push);
+        changed::<1>(&self.of_1, state, shadow, &mut push);
     }
 }
 
@@ -111,30 +133,26 @@ fn piece<const N: usize>(state: &[u8], at: usize) -> Option<&[u8; N]> {
     state.get(at..)?.first_chunk()
 }
 
+#[inline(always)]
+fn piece_mut<const N: usize>(shadow: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
+    shadow.get_mut(at..)?.first_chunk_mut()
+}
+
 /// Notes pieces of one size.
 #[inline(always)]
-fn note<const N: usize>(places: &[usize], state: &[u8], shadow: &mut Vec<[u8; N]>) {
-    if shadow.len() != places.len() {
-        fit(shadow, places.len());
-    }
-    for (at, before) in places.iter().zip(shadow) {
-        if let Some(now) = piece(state, *at) {
+fn note<const N: usize>(places: &[usize], state: &[u8], shadow: &mut [u8]) {
+    for at in places {
+        if let (Some(before), Some(now)) = (piece_mut::<N>(shadow, *at), piece(state, *at)) {
             *before = *now;
         }
     }
 }
 
-/// Makes a shadow as long as this shape needs it.
-#[cold]
-fn fit<const N: usize>(shadow: &mut Vec<[u8; N]>, length: usize) {
-    shadow.resize(length, [0; N]);
-}
-
 /// Whether a piece of one size is another than it was.
 #[inline(always)]
-fn differs<const N: usize>(places: &[usize], state: &[u8], shadow: &[[u8; N]]) -> bool {
-    let mut pieces = places.iter().zip(shadow);
-    pieces.any(|(at, before)| piece(state, *at) != Some(before))
+fn differs<const N: usize>(places: &[usize], state: &[u8], shadow: &[u8]) -> bool {
+    let mut places = places.iter();
+    places.any(|at| piece::<N>(state, *at) != piece::<N>(shadow, *at))
 }
 
 /// Pushes each byte that differs in pieces of one size, with its place and with all bytes up to it that are in one piece, and
@@ -143,12 +161,12 @@ fn differs<const N: usize>(places: &[usize], state: &[u8], shadow: &[[u8; N]]) -
 fn changed<const N: usize>(
     places: &[usize],
     state: &[u8],
-    shadow: &mut [[u8; N]],
+    shadow: &mut [u8],
     push: &mut impl FnMut(usize, u8, &[u8]),
 ) {
     let mut end = 0;
-    for (at, before) in places.iter().zip(shadow) {
-        let Some(now) = piece::<N>(state, *at) else {
+    for at in places {
+        let (Some(now), Some(before)) = (piece::<N>(state, *at), piece_mut::<N>(shadow, *at)) else {
             return;
         };
         let bytes = now.iter().zip(before.iter()).enumerate();

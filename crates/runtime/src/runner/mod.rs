@@ -96,6 +96,15 @@ pub(crate) struct Through {
     pub whole: bool,
 }
 
+/// What the calls of a packet that was watched have changed of what its flow commits. The stages' shadow has that as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Changed {
+    Nothing,
+    Something,
+    /// A call has stopped the packet, or had effects, and so has more behind it.
+    Unknown,
+}
+
 /// What the caller applies.
 pub(crate) enum Effect {
     /// A packet has passed its chain.
@@ -162,6 +171,8 @@ pub(crate) struct Runner {
     log: Box<EventLog>,
     function_drops: Vec<Vec<u64>>,
     emitted: u64,
+    /// Of the packet that was watched last.
+    changed: Changed,
     /// Whether functions are to be asked which flows they want ended.
     recalls: bool,
     /// What functions cost.
@@ -229,6 +240,7 @@ impl Runner {
             log,
             function_drops,
             emitted: 0,
+            changed: Changed::Unknown,
             recalls: false,
             sampling: sampling::Sampling::new(),
             parking: Look::NONE,
@@ -278,6 +290,12 @@ impl Runner {
     #[inline(always)]
     pub fn watch_groups(&mut self) {
         self.log.forget_group_taken();
+    }
+
+    /// What the packet that was watched last has changed.
+    #[inline(always)]
+    pub fn changed(&self) -> Changed {
+        self.changed
     }
 
     /// Whether the event log has room for what a flow's end has to say.

@@ -2,20 +2,22 @@
 //!
 //! Not here: what follows from a verdict (`verdict`), from a wait (`waiting`).
 
-use super::{Ahead, Effect, Job, Runner, Through};
+use super::{Ahead, Changed, Effect, Job, Runner, Through};
+use crate::chain::Step;
 use crate::flows::FlowStore;
 use crate::flows::actor::{Phase, flag};
 use crate::outbox::Outbox;
 use crate::stage::Code;
 use crate::stats::DropReason;
 use crate::watch::trace::Event;
+use core::ptr::NonNull;
 use nf::Direction;
 
 impl Runner {
-    /// Runs the functions ahead of a packet, until one stops it or it leaves the chain. `SEEN`: the packet may be watched. If
-    /// [`Runner::has_more`] then, [`Runner::next`] says what else there is.
+    /// Runs the functions ahead of a packet, until one stops it or it leaves the chain. `SEEN`: the packet may be watched.
+    /// `WATCHED`: what its calls change is ([`Changed`]). If [`Runner::has_more`] then, [`Runner::next`] says what else there is.
     #[inline(always)]
-    pub fn run<const SEEN: bool>(
+    pub fn run<const SEEN: bool, const WATCHED: bool>(
         &mut self,
         job: Job,
         flows: &mut FlowStore,
@@ -43,8 +45,10 @@ impl Runner {
         // In one piece from the chain's begin, where no list of held packets is to be at hand.
         let mut fused = match SEEN || holds || passed > 0 {
             true => None,
-            false => self.stages.fused(chain, direction),
+            false => self.stages.fused::<WATCHED>(chain, direction),
         };
+        let mut is_watching = WATCHED;
+        let mut is_other = false;
         let mut index = passed;
         while let Some(step) = steps.get(index) {
             let (code, step) = match fused.take() {
@@ -53,6 +57,7 @@ impl Runner {
                     let stop = unsafe { fused(steps, &mut packet, state, group, self.frame_ptr) };
                     timeout = timeout.max(stop.timeout);
                     index = stop.at as usize;
+                    is_other = WATCHED && stop.code.split().1;
                     let Some(step) = steps.get(index) else {
                         break;
                     };
@@ -68,8 +73,13 @@ impl Runner {
                     let before = if SEEN { self.sampling.before() } else { 0 };
                     // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and
                     // the packet and frame are put aside until its future is done.
-                    let answer =
-                        unsafe { step.run(&mut packet, state.add(step.flow as usize), self.frame_ptr) };
+                    let answer = unsafe {
+                        let flow = state.add(step.flow as usize);
+                        match is_watching {
+                            true => step.run_watched(&mut packet, flow, self.frame_ptr),
+                            false => step.run(&mut packet, flow, self.frame_ptr),
+                        }
+                    };
                     timeout = timeout.max(answer.timeout);
                     if SEEN {
                         self.sampling.after(step.function, before);
@@ -78,6 +88,8 @@ impl Runner {
                     (answer.code, step)
                 }
             };
+            let (code, has_changed) = if WATCHED { code.split() } else { (code, false) };
+            is_other |= has_changed;
             if code.number() | u32::from(cx.effects) != 0 {
                 let job = Job {
                     actor,
@@ -88,6 +100,9 @@ impl Runner {
                     whole,
                 };
                 cx.timeout = timeout;
+                if core::mem::take(&mut is_watching) {
+                    self.end_watch(steps.get(index + 1..).unwrap_or_default(), state);
+                }
                 packet = self
                     .turn_aside(job, usize::from(step.at), code, flows, out)?
                     .packet;
@@ -99,6 +114,13 @@ impl Runner {
         if SEEN {
             out.see(&packet, Event::Leaves { exit: packet.exit() });
         }
+        if WATCHED {
+            self.changed = match (is_watching, is_other) {
+                (true, false) => Changed::Nothing,
+                (true, true) => Changed::Something,
+                (false, _) => Changed::Unknown,
+            };
+        }
         Some(Through {
             actor,
             packet,
@@ -106,6 +128,22 @@ impl Runner {
             timeout,
             whole,
         })
+    }
+
+    /// A packet stops, or has effects, and calls are watched no more: what these functions, which have yet to run, commit is
+    /// noted now.
+    #[cold]
+    #[inline(never)]
+    fn end_watch(&mut self, ahead: &[Step], state: NonNull<u8>) {
+        self.changed = Changed::Unknown;
+        for step in ahead {
+            // SAFETY: the state is laid out for the chain, and its shadow is as long.
+            unsafe {
+                let flow = state.add(step.flow as usize);
+                step.shadow
+                    .copy_from_nonoverlapping(flow, step.committed as usize);
+            }
+        }
     }
 
     /// Works off what calls have left to do, up to the next effect.
@@ -167,7 +205,7 @@ impl Runner {
         out: &mut Outbox,
     ) -> Option<Through> {
         match flows.header(job.actor).phase {
-            Phase::Active => return self.run::<true>(job, flows, out),
+            Phase::Active => return self.run::<true, false>(job, flows, out),
             Phase::Waiting => self.queue_job_behind(job, flows, out),
             Phase::Free | Phase::Arriving | Phase::Leaving => {
                 out.drop_packet(job.packet, DropReason::HeldAtEnd);

@@ -46,7 +46,7 @@ fn only_a_chain_of_its_functions_in_their_order_is_in_one_piece() {
     let plan = plan(factories()).fusing(&[Fused::of::<(Meter, Sleeper)>(), Fused::of::<Three>()]);
     let stages = crate::chain::Stages::new(&plan, &worker).unwrap_or_else(|error| panic!("{error:?}"));
     for direction in [Direction::Opening, Direction::Reply] {
-        assert!(stages.fused(0, direction).is_some());
+        assert!(stages.fused::<true>(0, direction).is_some());
     }
 }
 

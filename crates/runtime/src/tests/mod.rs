@@ -38,6 +38,7 @@ mod unheard;
 mod unsaid;
 mod variables;
 mod waits;
+mod watched;
 mod watching;
 mod words;
 

@@ -5,6 +5,7 @@ use crate::env::{BURST, Burst, Port};
 use crate::flows::actor::{NO_GROUP, Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::fragments;
+use crate::parts::{Core, Following};
 use crate::stats::DropReason;
 use crate::watch::trace::{Event, Meeting};
 use arrayvec::ArrayVec;
@@ -107,13 +108,46 @@ impl<P: Port> Runtime<P> {
         if self.core.runner.sampling.is_due() {
             return self.take_up_sampled(link, burst, lanes);
         }
-        for (packet, lane) in burst.drain(..).zip(lanes.iter()) {
+        if self.core.is_followed {
+            return self.take_up_followed(link, burst, lanes);
+        }
+        self.meet_all(link, burst, lanes, |core, actor, packet, direction| {
+            core.begin_alone(actor, packet, direction);
+        });
+    }
+
+    /// The same where what packets change is followed: for what is asked once a burst.
+    #[inline(never)]
+    fn take_up_followed(&mut self, link: usize, burst: &mut Burst, lanes: &[Lane]) {
+        match self.core.following {
+            Following::Copies => self.meet_all(link, burst, lanes, |core, actor, packet, direction| {
+                core.begin_copied(actor, packet, direction);
+            }),
+            Following::Store => self.meet_all(link, burst, lanes, |core, actor, packet, direction| {
+                core.begin_noted(actor, packet, direction);
+            }),
+            Following::All => self.meet_all(link, burst, lanes, |core, actor, packet, direction| {
+                core.begin_followed::<false>(actor, packet, direction);
+            }),
+        }
+    }
+
+    /// Runs the chains of a burst in order; `begin` is of a packet of a flow that is there, active and not over.
+    #[inline(always)]
+    fn meet_all(
+        &mut self,
+        link: usize,
+        burst: &mut Burst,
+        lanes: &[Lane],
+        begin: impl Fn(&mut Core, u32, PacketBox, Direction),
+    ) {
+        for (packet, lane) in burst.drain(..).zip(lanes) {
             if self.core.settings.packet_clock {
                 self.core.go_on_to(packet.timestamp());
             }
             // Counted one by one: a group that ends here must not be thought to have seen what is yet to be processed.
             self.core.out.count_consumed(link);
-            self.meet(packet, lane, link);
+            self.meet(packet, lane, link, &begin);
         }
         self.core.settle_all();
     }
@@ -192,7 +226,13 @@ impl<P: Port> Runtime<P> {
 
     /// Gives a packet to its flow's actor, launching one for a new flow.
     #[inline(always)]
-    fn meet(&mut self, packet: PacketBox, lane: &Lane, link: usize) {
+    fn meet(
+        &mut self,
+        packet: PacketBox,
+        lane: &Lane,
+        link: usize,
+        begin: &impl Fn(&mut Core, u32, PacketBox, Direction),
+    ) {
         if lane.candidate != NOT_FOUND && self.core.flows.has_key(lane.candidate, &lane.key) {
             let header = self.core.flows.header(lane.candidate >> 1);
             let is_second = lane.candidate & 1 != 0;
@@ -201,7 +241,7 @@ impl<P: Port> Runtime<P> {
                 && (!is_second || header.flags & flag::SECOND_KEY != 0)
             {
                 let direction = header.direction(lane.candidate & 1, lane.way);
-                return self.core.begin_fast(lane.candidate >> 1, packet, direction);
+                return begin(&mut self.core, lane.candidate >> 1, packet, direction);
             }
         }
         self.meet_rare(packet, lane, link);

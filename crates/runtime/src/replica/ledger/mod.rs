@@ -83,7 +83,7 @@ use crate::replica::policy::{Policy, Storing};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::Affinity;
-use nf::variables::{Bytes, Map};
+use nf::variables::{Bytes, Map, Near};
 
 /// Flows and groups written in a step.
 const WRITES: usize = 64;
@@ -95,6 +95,8 @@ const GROUP: u32 = 1 << 31;
 struct Place {
     /// The number of its entry; 0 for none.
     entry: u64,
+    /// Where the map has that.
+    near: Near,
     is_queued: bool,
     /// Of a group: it has changed since it was written.
     is_changed: bool,
@@ -119,7 +121,7 @@ pub(crate) struct Ledger {
     layouts: Vec<form::Layout>,
     /// By chain, what its packets are compared by.
     kept: Vec<noting::Kept>,
-    /// Whether the first line of a flow's states is all that is noted before its packets.
+    /// Whether no group is to be noted before packets.
     is_simple: bool,
     /// Whether flows have groups.
     has_groups: bool,
@@ -278,7 +280,7 @@ impl Ledger {
             0 => (self.next, self.spares.pop().unwrap_or_default()),
             known => (known, Bytes::default()),
         };
-        let written = entries.change(&number, fresh, |bytes| {
+        let written = entries.change_near(&number, &mut place.near, fresh, |bytes| {
             bytes.0.clear();
             write(&mut bytes.0);
         });
