@@ -13,10 +13,14 @@
 //! |---|---|
 //! | detection, ms | from the signal to the end of the session at the switch |
 //! | after it, ms | from there to when the last of all flows has had a packet on the line |
+//! | of it: until installing, ms | from the replica's notice of the failure to when all switches have let its flows go |
+//! | of it: installing, ms | from there to the last copy; packets of flows that go on already are processed meanwhile |
+//! | of it: packets behind that, ms | the rest: first packets of flows that had none before |
 //! | in all, ms | both |
 //! | packets left out | by the switch while it waited for the recovery, for want of room; they were offered again |
 //! | lost flows | that could not be recovered; 0, or the bench ends |
-//! | bytes, … | resident memory that came with the flows, by flow, of nodes that use 4 KiB pages; over that of a primary with one flow |
+//! | bytes, … | resident memory of the node's own that came with the flows, by flow, of nodes that use 4 KiB pages; over that of a primary with one flow.
+//!   Not of rings and packet buffers, which workers share: the first packets bring them in, however many flows there are |
 //!
 //! The session ends when the kernel has taken the primary's memory back, which takes longer the more there is.
 //!
@@ -146,8 +150,10 @@ fn say_status(runtime: &Runtime<ShmLink>, place: &Path, node: u16) {
     let stats = runtime.stats();
     let is_protected = u8::from(stats.protected_by.is_some());
     let [recovered, lost] = stats.recovered;
+    let receipt = stats.recoveries.last();
+    let [waited, installed] = receipt.map_or([0; 2], |receipt| [receipt.waited, receipt.installed]);
     let text = format!(
-        "{} {} {is_protected} {recovered} {lost}",
+        "{} {} {is_protected} {recovered} {lost} {waited} {installed}",
         stats.flows, stats.copies
     );
     let (file, new) = (status_file(place, node), place.join(format!("new-{node}")));
@@ -164,6 +170,9 @@ struct Status {
     is_protected: bool,
     recovered: u64,
     lost: u64,
+    /// Of its recovery: until all switches had let the flows go, and from there to the last flow, in nanoseconds.
+    waited: u64,
+    installed: u64,
 }
 
 fn status(place: &Path, node: u16) -> Status {
@@ -176,6 +185,8 @@ fn status(place: &Path, node: u16) -> Status {
         is_protected: next() != 0,
         recovered: next(),
         lost: next(),
+        waited: next(),
+        installed: next(),
     }
 }
 
@@ -194,11 +205,11 @@ impl Node {
         Node(child.expect("this program runs again"))
     }
 
-    /// Bytes of it that are in memory.
+    /// Bytes of its own that are in memory: without rings and packet buffers, which it shares with other workers.
     fn resident(&self) -> f64 {
         let path = format!("/proc/{}/status", self.0.id());
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let words = line.and_then(|line| line.split_whitespace().next());
         1024.0 * words.and_then(|word| word.parse().ok()).unwrap_or(0.0)
     }
@@ -230,6 +241,8 @@ struct Line {
     /// By flow: whether a packet has left since this was cleared.
     seen: Vec<bool>,
     count: usize,
+    /// By flow: itself if it was not seen, else a later one, up to the next that was not. One more than the last flow is in it, too.
+    next_unseen: Vec<u32>,
     /// The flow that is offered next, while flows are offered until each was seen.
     cursor: Option<usize>,
 }
@@ -239,20 +252,36 @@ impl Line {
         if let Some(next) = self.next.pop_front() {
             return Some(next);
         }
-        let cursor = self.cursor.as_mut()?;
-        for _ in 0..self.seen.len() {
-            let flow = *cursor;
-            *cursor = (flow + 1) % self.seen.len();
-            if !self.seen[flow] {
-                return Some(Next::Of(flow as u32, Segment::Data));
-            }
+        let cursor = self.cursor?;
+        let end = self.seen.len();
+        let flow = match self.unseen_from(cursor) {
+            flow if flow == end => self.unseen_from(0),
+            flow => flow,
+        };
+        if flow == end {
+            return None;
         }
-        None
+        self.cursor = Some(flow + 1);
+        Some(Next::Of(flow as u32, Segment::Data))
+    }
+
+    /// The first flow that was not seen, from this one on. What is on the way there leads further the next time, so that a
+    /// look does not take as long as there are flows.
+    fn unseen_from(&mut self, from: usize) -> usize {
+        let mut at = from;
+        while at < self.seen.len() && self.seen[at] {
+            let next = self.next_unseen[at] as usize;
+            self.next_unseen[at] = self.next_unseen[next];
+            at = next;
+        }
+        at
     }
 
     fn clear(&mut self) {
         self.seen.fill(false);
         self.count = 0;
+        self.next_unseen.clear();
+        self.next_unseen.extend(0..=self.seen.len() as u32);
     }
 }
 
@@ -291,6 +320,7 @@ impl Port for Line {
                 && let Some(seen) = self.seen.get_mut(flow as usize)
                 && !std::mem::replace(seen, true)
             {
+                self.next_unseen[flow as usize] = flow + 1;
                 self.count += 1;
             }
         }
@@ -328,6 +358,8 @@ struct Cluster {
 struct Recovered {
     detection: f64,
     after: f64,
+    waited: f64,
+    installed: f64,
     left_out: f64,
 }
 
@@ -350,10 +382,11 @@ impl Cluster {
             egress: [Some(0), Some(0)],
             now: monotonic_ns(),
         };
-        let line = Line {
+        let mut line = Line {
             seen: vec![false; flows as usize],
             ..Line::default()
         };
+        line.clear();
         let switch = Switch::new(
             settings,
             gateway::plan(),
@@ -470,14 +503,17 @@ impl Cluster {
         let last = self.offer("flows do not go on");
         let _ = self.nodes[0].0.wait();
         let all = u64::from(self.flows);
+        let mut heir = Status::default();
         self.step_until("the recovery has no end", 4096, |cluster| {
-            let status = status(cluster.meeting.path(), 1);
-            assert_eq!(status.lost, 0, "flows were lost: {status:?}");
-            status.recovered == all
+            heir = status(cluster.meeting.path(), 1);
+            assert_eq!(heir.lost, 0, "flows were lost: {heir:?}");
+            heir.recovered == all && heir.installed > 0
         });
         Recovered {
             detection: (detected - before) as f64 / 1e6,
             after: (last - detected) as f64 / 1e6,
+            waited: heir.waited as f64 / 1e6,
+            installed: heir.installed as f64 / 1e6,
             left_out: self.left_out(),
         }
     }
@@ -539,6 +575,12 @@ pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
         cases.extend([
             case("detection, ms", of(&|run| run.detection)),
             case("after it, ms", of(&|run| run.after)).goal(after),
+            case("of it: until installing, ms", of(&|run| run.waited)),
+            case("of it: installing, ms", of(&|run| run.installed)),
+            case(
+                "of it: packets behind that, ms",
+                of(&|run| run.after - run.waited - run.installed),
+            ),
             case("in all, ms", of(&|run| run.detection + run.after)).goal(all),
             case("packets left out", of(&|run| run.left_out)),
             case("bytes, primary", vec![bytes[0]]),

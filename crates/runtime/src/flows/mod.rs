@@ -266,15 +266,18 @@ impl FlowStore {
     /// A flow that came from another runtime is found by its keys from now on. Whether that was possible: a flow that has one of its
     /// keys already keeps it, and the table has room for every actor's.
     pub fn insert_keys(&mut self, actor: u32) -> bool {
-        let header = *self.slab.header(actor);
-        let first = self.hash(&header.key);
+        let keys = [0, 1].map(|which| self.hash(self.slab.nth_key(actor, which)));
+        self.insert_hashed(actor, keys)
+    }
+
+    /// The same with the hashes of both keys.
+    pub fn insert_hashed(&mut self, actor: u32, [first, second]: [u64; 2]) -> bool {
+        let header = self.slab.header(actor);
         let mut is_free = self.find_hashed(first, &header.key).is_none();
-        let second = (header.flags & flag::SECOND_KEY != 0).then(|| {
-            let key = *self.slab.second_key(actor);
-            let hash = self.hash(&key);
-            is_free &= self.find_hashed(hash, &key).is_none();
-            hash
-        });
+        let second = (header.flags & flag::SECOND_KEY != 0).then_some(second);
+        if let Some(hash) = second {
+            is_free &= self.find_hashed(hash, self.slab.second_key(actor)).is_none();
+        }
         let mut fits = self.table.insert(first, actor << 1).is_ok();
         if let Some(second) = second {
             fits &= self.table.insert(second, actor << 1 | 1).is_ok();

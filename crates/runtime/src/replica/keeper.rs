@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A slot has the number that the flow, or group, has at its primary. It has room for the longest state there is, and is memory
-//! that the system gives when it is written first.
+//! that the system gives when it is written first. Of a flow's keys a copy has two words each, which is
+//! all of a key over IPv4; what other keys have besides lies apart, in memory that is written for them only.
 //!
 //! Invariants: records of a base are counted as the primary counts them, whatever they are; one that cannot be is rejected and counted
 //! as such; no slot is beyond the most flows, or groups, of a runtime.
@@ -23,6 +24,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
+use wire::FlowKey;
 use wire::memory::prefetch;
 use wire::planted;
 
@@ -31,18 +33,29 @@ const LINE: usize = 64;
 /// As many lines of a state are fetched at most.
 const LINES_MAX: usize = 8;
 
-/// What a copy has besides its state.
+/// What a copy has besides its state; all of its facts: [`Copies::facts`]. Numbers of eight bytes are kept as bytes: in each of as
+/// many copies as there are flows, what aligns them would be four more.
 #[derive(Clone, Copy)]
 pub(crate) struct FlowCopy {
-    pub facts: Facts,
+    /// The first words of both keys.
+    keys: [[u8; 16]; 2],
+    time_left: [u8; 8],
     /// Slot of its group, or [`NO_GROUP`].
     pub group: u32,
     pub length: u16,
-    /// By how much the clock here is ahead of the one that its times are by, in nanoseconds.
-    pub by: i64,
     /// How much of the state has come.
     has: u16,
+    pub chain: u8,
+    flags: u8,
+    answered: bool,
+    /// Whether a key has more than two words.
+    is_wide: bool,
 }
+
+const _: () = assert!(size_of::<Option<FlowCopy>>() == 52);
+
+/// What keys have behind their first two words: the first key, then the second.
+type Wide = [u64; 6];
 
 #[derive(Clone, Copy)]
 pub(crate) struct GroupCopy {
@@ -55,10 +68,42 @@ pub(crate) struct GroupCopy {
 }
 
 impl FlowCopy {
+    /// Of a flow with these facts, of which no bytes of the state have come; and what of its keys goes elsewhere, if anything does.
+    fn new(facts: &Facts, group: u32, length: u16) -> (Self, Option<Wide>) {
+        let [a, b, c, d, e] = *facts.key.words();
+        let [v, w, x, y, z] = *facts.second.words();
+        let wide = [c, d, e, x, y, z];
+        let is_wide = wide != Wide::default();
+        let copy = FlowCopy {
+            keys: [narrow(a, b), narrow(v, w)],
+            time_left: facts.time_left.to_ne_bytes(),
+            group,
+            length,
+            has: 0,
+            chain: facts.chain,
+            flags: facts.flags,
+            answered: facts.answered,
+            is_wide,
+        };
+        (copy, is_wide.then_some(wide))
+    }
+
+    /// The first words of both keys.
+    fn words(&self) -> [[u64; 2]; 2] {
+        self.keys.map(|key| {
+            let both = u128::from_ne_bytes(key);
+            [both as u64, (both >> 64) as u64]
+        })
+    }
+
     /// Whether all of it is here.
     pub fn is_whole(&self) -> bool {
         self.has == self.length
     }
+}
+
+fn narrow(first: u64, second: u64) -> [u8; 16] {
+    (u128::from(first) | u128::from(second) << 64).to_ne_bytes()
 }
 
 impl GroupCopy {
@@ -80,7 +125,8 @@ pub(crate) struct Slots<T> {
 impl<T> Slots<T> {
     fn new(most: usize, stride: usize) -> Self {
         Slots {
-            records: Vec::new(),
+            // So much is reserved, and taken as it is used.
+            records: Vec::with_capacity(most),
             // Zeroed memory of this size is not touched before it is used.
             states: alloc::vec![0; most * stride],
             stride,
@@ -89,23 +135,24 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a record into a slot, in place of what was there.
-    fn put(&mut self, slot: u32, record: T) -> bool {
+    /// Puts a record into a slot; what was there before. `None` if there is no such slot.
+    fn put(&mut self, slot: u32, record: T) -> Option<Option<T>> {
         let index = slot as usize;
         if index >= self.most {
-            return false;
+            return None;
         }
         if index >= self.records.len() {
             self.records.resize_with(index + 1, || None);
         }
-        self.used += usize::from(self.records[index].replace(record).is_none());
-        true
+        let before = self.records.get_mut(index)?.replace(record);
+        self.used += usize::from(before.is_none());
+        Some(before)
     }
 
-    fn remove(&mut self, slot: u32) -> bool {
+    fn remove(&mut self, slot: u32) -> Option<T> {
         let removed = self.records.get_mut(slot as usize).and_then(Option::take);
         self.used -= usize::from(removed.is_some());
-        removed.is_some()
+        removed
     }
 
     pub fn get(&self, slot: u32) -> Option<&T> {
@@ -128,9 +175,9 @@ impl<T> Slots<T> {
         let state = state.get(..self.stride).unwrap_or_default();
         if let Some(record) = self.records.get(slot) {
             let record = core::ptr::from_ref(record).cast::<u8>();
-            (0..size_of::<Option<T>>())
-                .step_by(LINE)
-                .for_each(|at| prefetch(record.wrapping_add(at)));
+            let last = size_of::<Option<T>>() - 1;
+            let lines = (0..last).step_by(LINE).chain([last]);
+            lines.for_each(|at| prefetch(record.wrapping_add(at)));
         }
         state
             .iter()
@@ -156,6 +203,12 @@ pub(crate) struct Copies {
     acknowledged: u64,
     pub flows: Slots<FlowCopy>,
     pub groups: Slots<GroupCopy>,
+    /// By slot of a flow, if its copy says so.
+    wide: Vec<Wide>,
+    /// By slot of a flow, where their times are by several clocks.
+    flows_by: Vec<i64>,
+    /// By slot of a group: how many flows' copies name it.
+    flows_of: Vec<u32>,
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
     blocks_max: usize,
@@ -322,27 +375,103 @@ impl Keeper {
 impl Copies {
     /// None yet.
     pub fn new(core: &Core, number: u32, life: u64, by: i64) -> Self {
-        let group_state = core.flows.groups().state_length();
-        let flow_state = core.flows.state_length();
+        let flows = Slots::new(core.flows.capacity(), core.flows.state_length());
+        let groups = Slots::new(
+            core.settings.groups_max as usize,
+            core.flows.groups().state_length(),
+        );
         Copies {
             number,
             life,
             by,
+            ..Copies::with_room(flows, groups, core.flows.owners.most())
+        }
+    }
+
+    fn with_room(flows: Slots<FlowCopy>, groups: Slots<GroupCopy>, blocks_max: usize) -> Self {
+        Copies {
+            number: 0,
+            life: 0,
+            by: 0,
             count: 1,
             acknowledged: 0,
-            flows: Slots::new(core.flows.capacity(), flow_state),
-            groups: Slots::new(core.settings.groups_max as usize, group_state),
+            wide: alloc::vec![Wide::default(); flows.most],
+            flows,
+            groups,
+            flows_by: Vec::new(),
+            flows_of: Vec::new(),
             blocks: BTreeMap::new(),
-            blocks_max: core.flows.owners.most(),
+            blocks_max,
             current: None,
+        }
+    }
+
+    /// The facts of a flow's copy, which is in this slot.
+    pub fn facts(&self, slot: u32, copy: &FlowCopy) -> Facts {
+        let wide = match copy.is_wide {
+            true => self.wide.get(slot as usize).copied().unwrap_or_default(),
+            false => Wide::default(),
+        };
+        let [[a, b], [v, w]] = copy.words();
+        let [c, d, e, x, y, z] = wide;
+        Facts {
+            key: FlowKey::from_words([a, b, c, d, e]),
+            second: FlowKey::from_words([v, w, x, y, z]),
+            time_left: u64::from_ne_bytes(copy.time_left),
+            chain: copy.chain,
+            flags: copy.flags,
+            answered: copy.answered,
+        }
+    }
+
+    /// By slot of a group, how many flows it has; for the recovery, behind which nothing more is noted.
+    pub fn take_flows_of(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.flows_of)
+    }
+
+    fn put_flow(&mut self, slot: u32, facts: &Facts, group: u32, length: u16) -> bool {
+        let (copy, wide) = FlowCopy::new(facts, group, length);
+        let Some(before) = self.flows.put(slot, copy) else {
+            return false;
+        };
+        if let (Some(wide), Some(place)) = (wide, self.wide.get_mut(slot as usize)) {
+            *place = wide;
+        }
+        if let Some(before) = before {
+            self.leave_group(before.group);
+        }
+        if group != NO_GROUP {
+            let index = group as usize;
+            if index >= self.flows_of.len() {
+                self.flows_of.resize(index + 1, 0);
+            }
+            if let Some(count) = self.flows_of.get_mut(index) {
+                *count += 1;
+            }
+        }
+        true
+    }
+
+    fn leave_group(&mut self, group: u32) {
+        if let Some(count) = self.flows_of.get_mut(group as usize) {
+            *count = count.saturating_sub(1);
         }
     }
 
     /// Of a flow whose times are by a clock of their own.
     pub fn set_flow_by(&mut self, slot: u32, by: i64) {
-        if let Some(copy) = self.flows.get_mut(slot) {
-            copy.by = by;
+        let index = slot as usize;
+        if index >= self.flows_by.len() {
+            self.flows_by.resize(index + 1, self.by);
         }
+        if let Some(known) = self.flows_by.get_mut(index) {
+            *known = by;
+        }
+    }
+
+    /// By how much the clock here is ahead of the one that a flow's times are by, in nanoseconds.
+    pub fn flow_by(&self, slot: u32) -> i64 {
+        self.flows_by.get(slot as usize).copied().unwrap_or(self.by)
     }
 
     /// The same of a group.
@@ -368,7 +497,7 @@ impl Copies {
                     by: self.by,
                     has: 0,
                 };
-                if usize::from(length) > self.groups.stride || !self.groups.put(slot, record) {
+                if usize::from(length) > self.groups.stride || self.groups.put(slot, record).is_none() {
                     return false;
                 }
                 self.current = Some((slot, true));
@@ -381,13 +510,6 @@ impl Copies {
                 facts,
                 piece,
             } => {
-                let record = FlowCopy {
-                    facts,
-                    group,
-                    length,
-                    by: self.by,
-                    has: 0,
-                };
                 let has_group = match self.groups.get_mut(group) {
                     Some(known) => {
                         known.rests_until = None;
@@ -395,7 +517,8 @@ impl Copies {
                     }
                     None => group == NO_GROUP,
                 };
-                if usize::from(length) > self.flows.stride || !has_group || !self.flows.put(slot, record) {
+                let fits = usize::from(length) <= self.flows.stride;
+                if !fits || !has_group || !self.put_flow(slot, &facts, group, length) {
                     return false;
                 }
                 self.current = Some((slot, false));
@@ -408,10 +531,11 @@ impl Copies {
             Copy::End { slot, is_group } => {
                 self.current = None;
                 // A copy may have ended before it was sent.
-                match is_group {
-                    true => self.groups.remove(slot),
-                    false => self.flows.remove(slot),
-                };
+                if is_group {
+                    self.groups.remove(slot);
+                } else if let Some(copy) = self.flows.remove(slot) {
+                    self.leave_group(copy.group);
+                }
                 true
             }
             Copy::Block {
@@ -503,5 +627,76 @@ impl Copies {
             rest = behind;
         }
         rest.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap as Model;
+
+    proptest! {
+        /// Flows of both families come, come again in a group's or another's name, and end, in any order: each copy has the facts
+        /// that came last, and each group as many flows as name it.
+        #[test]
+        fn copies_have_the_facts_that_came_last(
+            ops in proptest::collection::vec((0..4_u8, 0..6_u32, 0..3_u32, any::<[u64; 5]>(), any::<bool>()), 0..80),
+        ) {
+            let mut copies = Copies::with_room(Slots::new(5, 8), Slots::new(3, 8), 1);
+            let mut flows: Model<u32, (Facts, u32)> = Model::new();
+            let mut groups = std::collections::BTreeSet::new();
+            for (what, slot, group, words, is_v4) in ops {
+                let [a, b, c, d, e] = words;
+                let key = |a: u64| match is_v4 {
+                    true => FlowKey::from_words([a & !0xff | 4, b, 0, 0, 0]),
+                    false => FlowKey::from_words([a & !0xff | 6, b, c, d, e]),
+                };
+                let (chain, flags, answered) = (a as u8, b as u8, c & 1 != 0);
+                let facts = Facts { key: key(a), second: key(e), time_left: d, chain, flags, answered };
+                match what {
+                    0 => {
+                        let state: &[u8] = &[];
+                        let known = GroupKey::of_flow(facts.key);
+                        copies.note(Copy::Group { slot: group, group: known, length: 0, piece: state }, 0);
+                        groups.insert(group);
+                    }
+                    1 => {
+                        let is_taken = copies.note(Copy::End { slot, is_group: false }, 0);
+                        prop_assert!(is_taken);
+                        flows.remove(&slot);
+                    }
+                    _ => {
+                        let is_alone = what == 3 && is_v4;
+                        let group = if is_alone { NO_GROUP } else { group };
+                        let flow = Copy::Flow { slot, group, length: 1, facts, piece: &[1] };
+                        let fits = slot < 5 && (is_alone || groups.contains(&group));
+                        prop_assert_eq!(copies.note(flow, 0), fits);
+                        if fits {
+                            flows.insert(slot, (facts, group));
+                        }
+                    }
+                }
+                prop_assert_eq!(copies.flows.used, flows.len());
+                for slot in 0..6 {
+                    let copy = copies.flows.get(slot);
+                    let found = copy.map(|copy| (copies.facts(slot, copy), copy.group));
+                    prop_assert_eq!(found, flows.get(&slot).copied());
+                }
+            }
+            let counts = copies.take_flows_of();
+            for group in 0..3 {
+                let named = flows.values().filter(|(_, known)| *known == group).count();
+                prop_assert_eq!(counts.get(group as usize).copied().unwrap_or(0) as usize, named);
+            }
+        }
+    }
+
+    #[test]
+    fn a_flow_may_have_a_clock_of_its_own() {
+        let mut copies = Copies::with_room(Slots::new(5, 8), Slots::new(3, 8), 1);
+        copies.by = 7;
+        copies.set_flow_by(2, -3);
+        assert_eq!([0, 1, 2, 3].map(|slot| copies.flow_by(slot)), [7, 7, -3, 7]);
     }
 }

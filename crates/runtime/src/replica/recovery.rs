@@ -21,7 +21,7 @@ use crate::flows::actor::{Change, NO_GROUP, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
-use crate::record::NO_DEADLINE;
+use crate::record::{Facts, NO_DEADLINE};
 use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
 use alloc::collections::VecDeque;
@@ -30,8 +30,8 @@ use nf::{Affinity, Arrival};
 use protocols::ownership::{RuntimeId, Switches};
 use wire::planted;
 
-/// Flows installed in a step.
-const INSTALLS: usize = 512;
+/// Flows installed in a step: packets of flows that go on wait behind them.
+const INSTALLS: usize = 128;
 /// How many flows ahead of one that arrives are staged; how many ahead of these the lines of their keys are fetched, and how many
 /// ahead of those the copies themselves.
 const AHEAD: usize = 16;
@@ -61,6 +61,18 @@ pub(crate) struct Recovery {
     groups: Vec<u32>,
     /// By slot of a group: flows of it whose turn has not come.
     left: Vec<u32>,
+    /// By slot of a flow, of the last ones that were fetched: hashes of its keys.
+    hashes: [[u64; 2]; 2 * AHEAD],
+    /// Empty between steps.
+    staged: VecDeque<Staging>,
+}
+
+/// A flow that is staged.
+struct Staging {
+    slot: u32,
+    actor: u32,
+    /// Of its keys.
+    hashes: [u64; 2],
 }
 
 impl Recovery {
@@ -76,6 +88,32 @@ impl Recovery {
             next: None,
             groups: Vec::new(),
             left: Vec::new(),
+            hashes: [[0; 2]; 2 * AHEAD],
+            staged: VecDeque::with_capacity(AHEAD),
+        }
+    }
+
+    /// The hashes of a slot's flow, which was fetched not long ago.
+    fn hashes_of(&self, slot: usize) -> [u64; 2] {
+        self.hashes.get(slot % (2 * AHEAD)).copied().unwrap_or_default()
+    }
+
+    /// Fetches what staging a slot's flow looks at, and what its arrival looks at first.
+    fn fetch(&mut self, core: &Core, slot: usize) {
+        let copies = &self.copies;
+        copies.flows.prefetch(slot + AHEAD);
+        let Some(copy) = copies.flows.get(slot as u32) else {
+            return;
+        };
+        let facts = copies.facts(slot as u32, copy);
+        let [first, second] = [&facts.key, &facts.second].map(|key| core.flows.hash(key));
+        core.flows.prefetch_key(first);
+        if facts.flags & flag::SECOND_KEY != 0 {
+            core.flows.prefetch_key(second);
+        }
+        core.flows.prefetch_free_ahead(AHEAD);
+        if let Some(place) = self.hashes.get_mut(slot % (2 * AHEAD)) {
+            *place = [first, second];
         }
     }
 
@@ -166,54 +204,48 @@ impl Keeper {
         };
         let flows = recovery.copies.flows.records.len();
         let end = slots(core, &recovery.copies);
-        let mut staged = VecDeque::with_capacity(AHEAD);
         while count < INSTALLS && core.out.has_room() && (next as usize) < end {
             if let Some(slot) = (next as usize).checked_sub(flows) {
-                self.all_arrive(core, recovery, &mut staged);
+                self.all_arrive(core, recovery);
                 count += 1;
                 let copies = &recovery.copies;
                 self.groups_recovered += u64::from(install_resting(core, copies, slot as u32));
             } else {
-                prefetch_copy(core, &recovery.copies, next as usize + AHEAD);
-                count += usize::from(self.stage_next(core, recovery, next, &mut staged));
+                recovery.fetch(core, next as usize + AHEAD);
+                count += usize::from(self.stage_next(core, recovery, next));
             }
             next += 1;
         }
-        self.all_arrive(core, recovery, &mut staged);
+        self.all_arrive(core, recovery);
         recovery.next = Some(next);
         count.max(1)
     }
 
     /// Stages the flow of a slot, and has the one that was staged longest ago arrive; whether there is a copy.
-    fn stage_next(
-        &mut self,
-        core: &mut Core,
-        recovery: &mut Recovery,
-        slot: u32,
-        staged: &mut VecDeque<(u32, u32)>,
-    ) -> bool {
+    fn stage_next(&mut self, core: &mut Core, recovery: &mut Recovery, slot: u32) -> bool {
+        let hashes = recovery.hashes_of(slot as usize);
         let (copies, groups) = (&recovery.copies, &mut recovery.groups);
         let Some(copy) = copies.flows.get(slot) else {
             return false;
         };
-        match stage(core, groups, copies, slot, copy) {
-            Staged::As(actor) => staged.push_back((slot, actor)),
+        match stage(core, groups, copies, slot, copy, hashes) {
+            Staged::As(actor) => recovery.staged.push_back(Staging { slot, actor, hashes }),
             Staged::Here => self.count(core, recovery, slot, true),
             Staged::Lost => self.count(core, recovery, slot, false),
         }
-        if staged.len() == AHEAD
-            && let Some((slot, actor)) = staged.pop_front()
+        if recovery.staged.len() == AHEAD
+            && let Some(staged) = recovery.staged.pop_front()
         {
-            let is_there = arrive(core, actor);
-            self.count(core, recovery, slot, is_there);
+            let is_there = arrive(core, &staged);
+            self.count(core, recovery, staged.slot, is_there);
         }
         true
     }
 
-    fn all_arrive(&mut self, core: &mut Core, recovery: &mut Recovery, staged: &mut VecDeque<(u32, u32)>) {
-        while let Some((slot, actor)) = staged.pop_front() {
-            let is_there = arrive(core, actor);
-            self.count(core, recovery, slot, is_there);
+    fn all_arrive(&mut self, core: &mut Core, recovery: &mut Recovery) {
+        while let Some(staged) = recovery.staged.pop_front() {
+            let is_there = arrive(core, &staged);
+            self.count(core, recovery, staged.slot, is_there);
         }
     }
 
@@ -296,22 +328,9 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
         }
     }
     recovery.groups = alloc::vec![0; copies.groups.records.len()];
-    recovery.left = flows_by_group(copies);
+    recovery.left = recovery.copies.take_flows_of();
     recovery.next = Some(0);
-}
-
-/// Fetches what staging a slot's flow looks at, and what its arrival looks at first.
-fn prefetch_copy(core: &Core, copies: &Copies, slot: usize) {
-    copies.flows.prefetch(slot + AHEAD);
-    let Some(copy) = copies.flows.get(slot as u32) else {
-        return;
-    };
-    let facts = &copy.facts;
-    core.flows.prefetch_key(core.flows.hash(&facts.key));
-    if facts.flags & flag::SECOND_KEY != 0 {
-        core.flows.prefetch_key(core.flows.hash(&facts.second));
-    }
-    core.flows.prefetch_free_ahead(AHEAD);
+    (0..AHEAD).for_each(|slot| recovery.fetch(core, slot));
 }
 
 /// What became of a copy.
@@ -323,11 +342,18 @@ enum Staged {
     Lost,
 }
 
-fn stage(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: &FlowCopy) -> Staged {
+fn stage(
+    core: &mut Core,
+    groups: &mut [u32],
+    copies: &Copies,
+    slot: u32,
+    copy: &FlowCopy,
+    [first, _]: [u64; 2],
+) -> Staged {
     if slot % 2 == 1 && planted::is("flow_not_recovered") {
         return Staged::Lost;
     }
-    let travelling = core.runner.travelling(copy.facts.chain, &core.flows);
+    let travelling = core.runner.travelling(copy.chain, &core.flows);
     let Some((travelling, bytes)) = travelling.and_then(|travelling| {
         let bytes = copies.flows.state(slot).get(..travelling.length())?;
         let is_it = copy.is_whole() && usize::from(copy.length) == travelling.length();
@@ -335,8 +361,8 @@ fn stage(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: 
     }) else {
         return Staged::Lost;
     };
-    let first = core.flows.hash(&copy.facts.key);
-    if core.find(first, &copy.facts.key).is_some() {
+    let facts = copies.facts(slot, copy);
+    if core.find(first, &facts.key).is_some() {
         return Staged::Here;
     }
     let Some(group) = install_group(core, groups, copies, copy) else {
@@ -348,7 +374,7 @@ fn stage(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: 
         abandon_if_empty(core, group);
         return Staged::Lost;
     };
-    write_header(core, actor, copy);
+    write_header(core, actor, &facts);
     let (own, group_bytes) = bytes.split_at(travelling.own.min(bytes.len()));
     let state = core.flows.state_bytes_mut(actor);
     for (at, piece) in [(0, own), (travelling.group.0, group_bytes)] {
@@ -362,37 +388,39 @@ fn stage(core: &mut Core, groups: &mut [u32], copies: &Copies, slot: u32, copy: 
         return Staged::Lost;
     }
     core.flows.join_group(actor, group);
-    core.runner.rebase_flows(&[actor], copy.by, &core.flows);
-    core.runner.prefetch_moving(actor, false, &core.flows);
+    core.runner
+        .rebase_flows(&[actor], copies.flow_by(slot), &core.flows);
+    core.runner.prefetch_functions(actor, false, &core.flows);
     core.flows.prefetch_joining(actor);
     Staged::As(actor)
 }
 
-fn write_header(core: &mut Core, actor: u32, copy: &FlowCopy) {
+fn write_header(core: &mut Core, actor: u32, facts: &Facts) {
     let (now, timeout) = (core.now, core.settings.timeout_default);
     let generation = core.runner.young();
     let header = core.flows.header_mut(actor);
     header.generation = generation;
-    header.key = copy.facts.key;
-    header.deadline = match copy.facts.time_left {
+    header.key = facts.key;
+    header.deadline = match facts.time_left {
         NO_DEADLINE => now.saturating_add(timeout),
         _ if planted::is("recovered_for_ever") => u64::MAX,
         left => now.saturating_add(left).max(1),
     };
-    header.chain = copy.facts.chain;
-    header.flags = copy.facts.flags & !(flag::HOLDS | flag::SETTLING);
-    header.answered = copy.facts.answered;
+    header.chain = facts.chain;
+    header.flags = facts.flags & !(flag::HOLDS | flag::SETTLING);
+    header.answered = facts.answered;
     header.group = NO_GROUP;
     header.frame = 0;
-    core.flows.set_second_key(actor, copy.facts.second);
+    core.flows.set_second_key(actor, facts.second);
 }
 
 /// A staged flow goes into the tables, and its functions are told. Whether it goes on.
-fn arrive(core: &mut Core, actor: u32) -> bool {
+fn arrive(core: &mut Core, staged: &Staging) -> bool {
+    let actor = staged.actor;
     let header = core.flows.header_mut(actor);
     header.change(Change::Install);
     let (first, flags) = (header.key, header.flags);
-    let is_found = core.flows.insert_keys(actor);
+    let is_found = core.flows.insert_hashed(actor, staged.hashes);
     core.flows.file(actor);
     let times = 1 + usize::from(planted::is("recovered_arrives_twice"));
     for _ in 0..times {
@@ -421,7 +449,7 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
     }
     let known = groups.get_mut(copy.group as usize)?;
     let group = copies.groups.get(copy.group)?;
-    if *known != 0 && core.flows.groups().at(group.key) == Some(*known - 1) {
+    if *known != 0 && core.flows.groups().at_place(*known - 1) == Some(group.key) {
         return Some(*known - 1);
     }
     if core.flows.groups().at(group.key).is_none() {
@@ -483,17 +511,6 @@ fn install_resting(core: &mut Core, copies: &Copies, slot: u32) -> bool {
     true
 }
 
-/// By slot of a group, how many flows it has.
-fn flows_by_group(copies: &Copies) -> Vec<u32> {
-    let mut left = alloc::vec![0; copies.groups.records.len()];
-    for copy in copies.flows.records.iter().flatten() {
-        if let Some(count) = left.get_mut(copy.group as usize) {
-            *count += 1;
-        }
-    }
-    left
-}
-
 /// Announces the group of a flow whose turn has come, if it was the last one's: by an earlier route
 /// packets of the others would come, and begin these flows again.
 fn announce_if_whole(core: &mut Core, recovery: &mut Recovery, slot: u32) {
@@ -508,8 +525,8 @@ fn announce_if_whole(core: &mut Core, recovery: &mut Recovery, slot: u32) {
     ) else {
         return;
     };
-    *left -= 1;
-    if *left == 0 && *known != 0 && core.flows.groups().at(group.key) == Some(*known - 1) {
+    *left = left.saturating_sub(1);
+    if *left == 0 && *known != 0 && core.flows.groups().at_place(*known - 1) == Some(group.key) {
         core.out.announce(Message::Routed(group.key));
     }
 }

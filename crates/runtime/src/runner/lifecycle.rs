@@ -349,6 +349,11 @@ impl Runner {
     /// Fetches what the arrival, or departure, of a flow will look at in tables: the store's and the functions'.
     pub fn prefetch_moving(&self, actor: u32, leaves: bool, flows: &FlowStore) {
         flows.prefetch_keys(actor);
+        self.prefetch_functions(actor, leaves, flows);
+    }
+
+    /// The same of the functions' tables.
+    pub fn prefetch_functions(&self, actor: u32, leaves: bool, flows: &FlowStore) {
         let header = flows.header(actor);
         let state = flows.state(actor);
         for step in self.stages.way(header.chain, Direction::Opening) {
