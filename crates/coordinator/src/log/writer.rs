@@ -71,6 +71,9 @@ impl Drop for Writer {
 }
 
 fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnMut(Report) -> bool) {
+    // What was not forgotten goes first the next time. A log of which a later record went and an earlier one stayed leads to no
+    // view: such records have to go in their order.
+    let mut spare: Vec<u64> = Vec::new();
     while let Ok(job) = queue.recv() {
         match job {
             Job::Append(number, record) => {
@@ -89,10 +92,64 @@ fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnM
                     return;
                 }
             }
-            // What stays is forgotten another time, or read again at the next start.
             Job::Forget(numbers) => {
-                let _ = log.forget(&numbers);
+                spare.extend(numbers);
+                if log.forget(&spare).is_ok() {
+                    spare.clear();
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    /// A log that forgets nothing so often, since it does not answer.
+    struct Silent {
+        records: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
+        times: u32,
+    }
+
+    impl Log for Silent {
+        fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+            Ok(Vec::new())
+        }
+
+        fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
+            self.records.lock().unwrap().insert(number, record.to_vec());
+            Ok(())
+        }
+
+        fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+            if self.times > 0 {
+                self.times -= 1;
+                return Err(LogError::Store("silent".to_owned()));
+            }
+            let mut records = self.records.lock().unwrap();
+            records.retain(|number, _| !numbers.contains(number));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_record_stays_behind_one_before_it_that_goes() {
+        let records = Arc::default();
+        let log = Silent {
+            records: Arc::clone(&records),
+            times: 1,
+        };
+        let writer = Writer::start(Box::new(log), |_| true).unwrap();
+        for number in 0..6 {
+            writer.append(number, vec![0]);
+        }
+        writer.forget(vec![0, 1]);
+        writer.forget(vec![2, 3]);
+        drop(writer);
+        let left: Vec<u64> = records.lock().unwrap().keys().copied().collect();
+        assert_eq!(left, [4, 5]);
     }
 }
