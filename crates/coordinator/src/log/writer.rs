@@ -1,6 +1,7 @@
 //! The thread that waits for the disk, so that no other does.
 
 use super::{Log, LogError};
+use protocols::election::Spare;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -71,9 +72,7 @@ impl Drop for Writer {
 }
 
 fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnMut(Report) -> bool) {
-    // What was not forgotten goes first the next time. A log of which a later record went and an earlier one stayed leads to no
-    // view: such records have to go in their order.
-    let mut spare: Vec<u64> = Vec::new();
+    let mut spare = Spare::default();
     while let Ok(job) = queue.recv() {
         match job {
             Job::Append(number, record) => {
@@ -93,10 +92,9 @@ fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnM
                 }
             }
             Job::Forget(numbers) => {
-                spare.extend(numbers);
-                if log.forget(&spare).is_ok() {
-                    spare.clear();
-                }
+                spare.add(numbers);
+                let have_gone = log.forget(spare.all()).is_ok();
+                spare.done(have_gone);
             }
         }
     }
