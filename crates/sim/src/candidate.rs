@@ -33,7 +33,7 @@ const TRIES: u8 = 2;
 #[derive(Clone, Debug)]
 enum Job {
     Append(u64, Value),
-    Forget,
+    Forget(Vec<u64>),
 }
 
 struct Call {
@@ -134,6 +134,20 @@ impl Candidate {
         }
     }
 
+    /// How far it is, and what it waits for.
+    pub fn in_words(&self) -> String {
+        let phase = match &self.phase {
+            Phase::Looking => "looks",
+            Phase::Granting => "asks for a lease",
+            Phase::Standing(_) => "stands",
+            Phase::Reading(..) => "reads",
+            Phase::Leading(_) => "leads",
+            Phase::Deposed(_) => "is deposed",
+        };
+        let waits = if self.main.is_some() { ", waits" } else { "" };
+        format!("{phase}, {} to write{waits}", self.jobs.len())
+    }
+
     /// A record is to be written, of this number.
     pub fn append(&mut self, number: u64, record: Record) {
         self.jobs.push_back(Job::Append(number, Some(Rc::new(record))));
@@ -142,8 +156,7 @@ impl Candidate {
     /// Records are needed no more.
     pub fn forget(&mut self, numbers: Vec<u64>) {
         if !numbers.is_empty() {
-            self.spare.add(numbers);
-            self.jobs.push_back(Job::Forget);
+            self.jobs.push_back(Job::Forget(numbers));
         }
     }
 
@@ -178,16 +191,19 @@ impl Candidate {
         }
     }
 
-    fn wish(&self, now: Time) -> Option<Request> {
+    fn wish(&mut self, now: Time) -> Option<Request> {
         match &self.phase {
             Phase::Looking => (now >= self.look_at).then(|| Request::Transact(election::look())),
             Phase::Granting => Some(Request::Grant),
             Phase::Standing(lease) => Some(Request::Transact(election::stand(*lease))),
             Phase::Reading(_, reading) => reading.next().map(Request::Page),
             Phase::Leading(elected) if now >= self.retry_at => {
-                let request = match self.jobs.front()? {
+                let request = match self.jobs.front_mut()? {
                     Job::Append(number, record) => elected.append(*number, record),
-                    Job::Forget => elected.forget(self.spare.all()),
+                    Job::Forget(numbers) => {
+                        self.spare.add(std::mem::take(numbers));
+                        elected.forget(self.spare.all())
+                    }
                 };
                 Some(Request::Transact(request))
             }
@@ -225,7 +241,7 @@ impl Candidate {
             // A process that cannot read the log ends.
             Phase::Reading(..) => self.hold = None,
             Phase::Leading(_) => match self.jobs.front() {
-                Some(Job::Forget) => {
+                Some(Job::Forget(_)) => {
                     self.jobs.pop_front();
                     self.spare.done(false);
                 }
@@ -292,7 +308,7 @@ impl Candidate {
                     Err(NotTaken::Lost) => self.retry_at = now + RETRY,
                     Err(NotTaken::Other | NotTaken::Deposed) => self.phase = Phase::Deposed(*elected),
                 },
-                Some(Job::Forget) => {
+                Some(Job::Forget(_)) => {
                     self.jobs.pop_front();
                     self.spare.done(answer.succeeded);
                 }

@@ -80,6 +80,12 @@ impl Elections {
         candidate.leads().then_some(usize::from(office))
     }
 
+    /// How far a process is.
+    pub fn in_words(&self, office: usize) -> String {
+        let candidate = self.candidates.get(office).and_then(Option::as_ref);
+        candidate.map_or("is down".to_owned(), Candidate::in_words)
+    }
+
     /// A process ends, without a word.
     pub fn crash(&mut self, office: u8) {
         self.candidates[usize::from(office)] = None;

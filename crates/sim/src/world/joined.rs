@@ -748,8 +748,15 @@ impl World<'_> {
                 )
             })
             .collect();
+        let offices = members.desks.iter().enumerate().map(|(which, desk)| {
+            let process = members.elections.as_ref();
+            let process = process.map_or(String::new(), |elections| elections.in_words(which));
+            let (knows, pending) = (desk.office.knows(), desk.office.pending());
+            format!("coordinator {which} {process} {knows:?} {pending} pending; ")
+        });
+        let offices: String = offices.collect();
         format!(
-            ", view {} list {} at rest {}: {}",
+            ", {offices}view {} list {} at rest {}: {}",
             members.view.number,
             members.list,
             members.is_at_rest(self.now()),
