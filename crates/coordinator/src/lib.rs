@@ -58,8 +58,8 @@
 //! With the embedded store there is one coordinator: the store is locked by the process that has it, so a second one does not start.
 //!
 //! With etcd there may be several. The one that has etcd's lease listens and decides, the others wait. Each record is written by a
-//! transaction that fails once another is elected, whatever the one before believes ([`log::Etcd`]). One that loses its lease ends, and its
-//! guard starts it again. Members try all addresses they know in turn.
+//! transaction that fails once another is elected, whatever the one before believes (`protocols::election`, called by [`log::Etcd`]). One that
+//! loses its lease ends, and its guard starts it again. Members try all addresses they know in turn.
 //!
 //! # Restart
 //!

@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod channel;
+pub mod election;
 pub mod lending;
 pub mod link;
 pub mod membership;

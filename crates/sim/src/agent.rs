@@ -10,12 +10,15 @@
 //!
 //! Not here: the network, and what becomes of a fenced worker ([`crate::world`]).
 
+use crate::Time;
 use crate::coordinator::{Beat, Joined, Life, Said, Told};
 use protocols::membership::{Incarnation, Membership, Notice, View, WorkerId};
 use runtime::members::{WorkerGone, gone_between};
 
 /// How often a worker says again what it has withdrawn, in nanoseconds of its clock.
 const AGAIN: u64 = 10_000_000;
+/// How long a coordinator may be silent, where there are others.
+const SILENCE: u64 = 60_000_000;
 /// Withdrawn leases that wait for the agent at most.
 const WITHDRAWN_MAX: usize = 64;
 
@@ -38,6 +41,9 @@ pub(crate) struct Agent {
     pub is_fenced: bool,
     /// The worker takes no more steps, and its seat is given up.
     pub has_left: bool,
+    /// Which coordinator it speaks with, and when it heard that one last.
+    pub office: u8,
+    pub heard_at: Time,
 }
 
 impl Agent {
@@ -60,6 +66,16 @@ impl Agent {
             is_ready: false,
             is_fenced: false,
             has_left: false,
+            office: 0,
+            heard_at: 0,
+        }
+    }
+
+    /// Speaks with the next of so many coordinators from now on, if this one is silent, or `is_refused`.
+    pub fn look_for_office(&mut self, now: Time, offices: u8, is_refused: bool) {
+        if offices > 1 && (is_refused || now.saturating_sub(self.heard_at) > SILENCE) {
+            self.office = (self.office + 1) % offices;
+            self.heard_at = now;
         }
     }
 

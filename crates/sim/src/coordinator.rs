@@ -1,4 +1,5 @@
-//! A simulated coordinator's process: the production machine ([`protocols::membership::Coordinator`]) with its log in memory that survives a crash.
+//! A simulated coordinator's process: the production machine ([`protocols::membership::Coordinator`]) with its log in memory that survives a crash,
+//! or in a store that several coordinators have ([`crate::candidate`], [`crate::store`]).
 //!
 //! ```text
 //!   agents ── Told (delay, loss) ──► hear ──► machine ──► records ── written a while later ──► log
@@ -32,6 +33,8 @@ pub(crate) struct Joined {
     pub settling: u64,
     pub heartbeat: u64,
     pub unheard: u64,
+    /// How many coordinators there are. Where there are several, their log is in a store by which one is elected.
+    pub offices: u8,
 }
 
 impl Joined {
@@ -80,11 +83,15 @@ pub(crate) enum Said {
     Member(View),
     /// It may not be one: a later life has asked, or this one is over.
     Over,
+    /// There is nothing new. Said where there are several coordinators.
+    Nothing,
+    /// This coordinator is not elected.
+    NotHere,
 }
 
 /// What the log has.
-#[derive(Clone, Debug)]
-enum Record {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Record {
     Decision(u64, Entry),
     /// The newest life of a worker that asked to be a member.
     Newest(Life),
@@ -107,7 +114,11 @@ struct Process {
 /// The coordinator.
 pub(crate) struct Office {
     joined: Joined,
-    log: Vec<Record>,
+    /// Numbered. Where the log is in a store that several coordinators have, this is what a process knows of it.
+    log: Vec<(u64, Record)>,
+    next_record: u64,
+    /// Numbers that have gone from it since this was asked last.
+    spare: Vec<u64>,
     /// None while it is down.
     process: Option<Process>,
     /// How often it has begun.
@@ -135,22 +146,42 @@ impl Office {
             .map(|member| (member.id, member.incarnation));
         let mut log: Vec<Record> = lives.map(Record::Newest).collect();
         log.push(Record::Decision(0, Entry::View(view)));
-        let mut office = Office {
+        let mut office = Office::waiting(joined);
+        office.lead(now, 0, (0..).zip(log).collect());
+        office
+    }
+
+    /// One that waits to be elected.
+    pub fn waiting(joined: Joined) -> Self {
+        Office {
             joined,
-            log,
+            log: Vec::new(),
+            next_record: 0,
+            spare: Vec::new(),
             process: None,
             runs: 0,
             is_log_behind: None,
-        };
-        office.begin(now, 0);
-        office
+        }
+    }
+
+    /// The process begins to lead, and has read these records.
+    pub fn lead(&mut self, now: u64, settling: u64, log: Vec<(u64, Record)>) {
+        self.next_record = log.last().map_or(0, |(number, _)| number + 1);
+        self.log = log;
+        self.spare.clear();
+        self.begin(now, settling);
+    }
+
+    /// What the log has.
+    pub fn records(&self) -> impl Iterator<Item = (u64, Record)> {
+        self.log.iter().cloned()
     }
 
     /// The process begins, with what the log has.
     pub fn begin(&mut self, now: u64, settling: u64) {
         let mut newest = BTreeMap::new();
         let mut entries = Vec::new();
-        for record in &self.log {
+        for (_, record) in &self.log {
             match record {
                 Record::Decision(number, entry) => entries.push((*number, entry.clone())),
                 Record::Newest((id, life)) => {
@@ -189,8 +220,15 @@ impl Office {
     /// The process ends; of the records on their way so many are in the log.
     pub fn crash(&mut self, written: usize) {
         if let Some(process) = self.process.take() {
-            self.log.extend(process.pending.into_iter().take(written));
+            for record in process.pending.into_iter().take(written) {
+                self.keep(record);
+            }
         }
+    }
+
+    fn keep(&mut self, record: Record) {
+        self.log.push((self.next_record, record));
+        self.next_record += 1;
     }
 
     /// Whether there is a process.
@@ -201,6 +239,23 @@ impl Office {
     /// Records on their way to the log.
     pub fn pending(&self) -> usize {
         self.process.as_ref().map_or(0, |process| process.pending.len())
+    }
+
+    /// One of the records on their way, with its number.
+    pub fn nth_pending(&self, index: usize) -> Option<(u64, Record)> {
+        let record = self.process.as_ref()?.pending.get(index)?;
+        Some((self.next_record + index as u64, record.clone()))
+    }
+
+    /// Which records have gone from the log since this was asked last.
+    pub fn take_spare(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.spare)
+    }
+
+    /// The numbers of the view and of the list of suspects that are in force, while there is a process.
+    pub fn knows(&self) -> Option<(u32, u64)> {
+        let machine = &self.process.as_ref()?.machine;
+        Some((machine.view().number, machine.suspects().0))
     }
 
     /// The newest view that is in force, while there is a process.
@@ -298,7 +353,8 @@ impl Office {
         let Some(record) = process.pending.pop_front() else {
             return;
         };
-        self.log.push(record.clone());
+        self.log.push((self.next_record, record.clone()));
+        self.next_record += 1;
         match record {
             Record::Decision(number, _) => process.tell(now, Input::Logged(number)),
             Record::Newest((id, life)) => process.tell(now, Input::Join(vec![(id, life)])),
@@ -312,12 +368,14 @@ impl Office {
             return;
         };
         let needed = process.machine.needed();
-        let is_needed = |record: &Record| match record {
+        let is_needed = |(_, record): &(u64, Record)| match record {
             Record::Decision(number, _) => needed.contains(number),
             Record::Newest((id, life)) => process.newest.get(id) == Some(life),
         };
         let spare = self.log.iter().filter(|record| !is_needed(record)).count();
         if spare > SPARE {
+            let gone = self.log.iter().filter(|record| !is_needed(record));
+            self.spare.extend(gone.map(|(number, _)| *number));
             self.log.retain(is_needed);
         }
     }

@@ -14,7 +14,7 @@
 
 use crate::coordinator::Joined;
 use crate::random::{Random, Stream};
-use crate::script::{Fault, MILLI, Script, Timed, Whence, Who};
+use crate::script::{Beyond, Fault, MILLI, Script, Timed, Whence, Who};
 
 /// Clocks' rates differ by less than a sixteenth: parts in a million.
 const RATES: u16 = 60_000;
@@ -30,8 +30,15 @@ impl Joined {
             settling: random.of_these(&[20 * MILLI, 100 * MILLI]),
             heartbeat: 10 * MILLI,
             unheard: 120 * MILLI,
+            offices: draw_offices(seed, scenario),
         })
     }
+}
+
+/// In half of the scripts with a coordinator there are two or three.
+fn draw_offices(seed: u64, scenario: u64) -> u8 {
+    let mut random = Random::of(seed, Stream::Offices, scenario);
+    random.of_these(&[1, 1, 2, 3])
 }
 
 impl Script {
@@ -57,6 +64,7 @@ impl Script {
             self.faults.push(Timed { at, fault });
             last = last.max(at + time);
         }
+        last = last.max(self.draw_offices_faults(span));
         self.heals_at = last + random.below(100 * MILLI);
         for talk in &mut self.talks {
             let more = random.of_these(&[1, 4, 8]);
@@ -106,9 +114,43 @@ impl Script {
             8..10 => Fault::Crash {
                 who: Who::Worker(worker, random.between(MILLI / 10, 20 * MILLI)),
             },
-            10 => Fault::OfficeCrash { time },
-            _ => Fault::OfficeStall { time },
+            10 => Fault::OfficeCrash { office: 0, time },
+            _ => Fault::OfficeStall { office: 0, time },
         };
         (fault, time)
+    }
+
+    /// Where there are several coordinators: what goes wrong with them and with their store, and when the last of it is over.
+    fn draw_offices_faults(&mut self, span: u64) -> u64 {
+        let offices = self.joined().map_or(1, |joined| joined.offices);
+        let mut last = 0;
+        if offices < 2 {
+            return last;
+        }
+        let mut random = Random::of(self.seed, Stream::Offices, 16 + self.scenario as u64);
+        for _ in 0..random.between(1, 5) {
+            let at = random.below(span);
+            let time = random.between(20 * MILLI, 250 * MILLI);
+            // The first is the elected one at the beginning.
+            let any = random.below(u64::from(offices)) as u8;
+            let office = random.of_these(&[0, 0, any]);
+            let way = random.below(4);
+            let (to, from) = (way != 1, way != 2);
+            let fault = match random.below(8) {
+                0..2 => Fault::OfficeCrash { office, time },
+                2..4 => Fault::OfficeStall { office, time },
+                4..7 => Fault::OfficeCut {
+                    office,
+                    whom: random.of_these(&[Beyond::Members, Beyond::Store, Beyond::Store, Beyond::Both]),
+                    to,
+                    from,
+                    time,
+                },
+                _ => Fault::StoreStall { time },
+            };
+            self.faults.push(Timed { at, fault });
+            last = last.max(at + time);
+        }
+        last
     }
 }

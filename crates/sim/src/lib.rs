@@ -12,10 +12,11 @@
 //! | module | what |
 //! |---|---|
 //! | [`scenario`] | configurations, and what hosts may expect of them |
-//! | `script`, `kinds`, `failures`, `cuts`, `goings` | what a run does |
+//! | `script`, `kinds`, `fault`, `failures`, `cuts`, `goings` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
 //! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
 //! | `coordinator`, `agent` | a coordinator's process with its log, and the agents of members that have joined it |
+//! | `candidate`, `store` | several coordinators of which one is elected, and the store by which it is |
 //! | [`checkers`] | what must hold |
 //! | `streams`, [`dawdler`], [`witness`] | what is said where streams are read; a function that waits, and one that counts |
 //! | `timeline` | what happened: a digest, and words |
@@ -27,11 +28,13 @@
 
 mod agent;
 mod apart;
+mod candidate;
 pub mod checkers;
 mod coordinator;
 mod cuts;
 pub mod dawdler;
 mod failures;
+mod fault;
 mod frame;
 mod goings;
 mod kinds;
@@ -42,6 +45,7 @@ pub mod run;
 pub mod scenario;
 mod script;
 mod shrink;
+mod store;
 mod streams;
 mod timeline;
 pub mod witness;

@@ -34,6 +34,8 @@ pub(crate) enum Stream {
     Leases = 9,
     /// Which members come and go by plan.
     Goings = 10,
+    /// Several coordinators, their store, and the faults of these.
+    Offices = 11,
 }
 
 impl Random {

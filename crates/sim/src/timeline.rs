@@ -49,6 +49,9 @@ pub(crate) enum Event {
     Fenced(u8),
     /// A view, with a list of suspects of this number, which has so many, is in the coordinator's log.
     InForce(u32, u64, u16),
+    /// A coordinator is elected, at this revision; or its process ends, since another may be.
+    Leads(u8, i64),
+    Deposed(u8),
     /// A talk is done, or has been given up.
     Over(u16, bool),
 }
@@ -143,6 +146,8 @@ fn in_words(event: &Event, script: &Script, packets: &[Packet]) -> String {
         Event::Joined(worker) => format!("joined      {}", script.worker(worker)),
         Event::Leaves(worker) => format!("LEAVES      {}", script.worker(worker)),
         Event::Fenced(worker) => format!("fenced      {} knows that it is removed", script.worker(worker)),
+        Event::Leads(office, revision) => format!("elected     coordinator {office}, at {revision}"),
+        Event::Deposed(office) => format!("deposed     coordinator {office} ends"),
         Event::InForce(view, list, suspects) => {
             format!("in force    view {view}, list {list} of {suspects} suspects")
         }
@@ -241,13 +246,35 @@ pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
                 Millis(*time)
             )
         }
-        Fault::OfficeCrash { time } => {
+        Fault::OfficeCrash { office, time } => {
             format!(
-                "the coordinator crashes, and begins again after {}",
+                "coordinator {office} crashes, and begins again after {}",
                 Millis(*time)
             )
         }
-        Fault::OfficeStall { time } => format!("the coordinator does nothing for {}", Millis(*time)),
+        Fault::OfficeStall { office, time } => {
+            format!("coordinator {office} does nothing for {}", Millis(*time))
+        }
+        Fault::OfficeCut {
+            office,
+            whom,
+            to,
+            from,
+            time,
+        } => {
+            let way = match (to, from) {
+                (true, true) => "to and from",
+                (true, false) => "to",
+                _ => "from",
+            };
+            format!(
+                "nothing passes {way} coordinator {office}, of {whom:?}, for {}",
+                Millis(*time)
+            )
+        }
+        Fault::StoreStall { time } => {
+            format!("the coordinators' store does nothing for {}", Millis(*time))
+        }
         Fault::Crash { who: Who::All } => "all crash and begin again".to_owned(),
         Fault::Crash {
             who: Who::Worker(worker, time),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 62] = [
+const BUGS: [(&str, Scenario, &str); 66] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -49,6 +49,11 @@ const BUGS: [(&str, Scenario, &str); 62] = [
     ("fenced_for_good", Scenario::Nat, "fenced"),
     ("acts_before_log", Scenario::Nat, "views"),
     ("earlier_life_forgotten", Scenario::Nat, "converged"),
+    // Several coordinators, of which one is elected.
+    ("writer_not_compared", Scenario::Nat, "elected"),
+    ("elected_for_ever", Scenario::Nat, "elected"),
+    ("first_page_is_all", Scenario::Nat, "elected"),
+    ("writes_not_counted", Scenario::Nat, "elected"),
     // IPv6, ICMP errors, fragments.
     ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
     ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),

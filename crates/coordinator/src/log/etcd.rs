@@ -1,15 +1,11 @@
 //! The log in etcd, and the election of the one coordinator that may write it.
 //!
 //! ```text
-//!   coordinator ── LeaseGrant ──► lease L          kept alive by a thread, each TTL / 3
-//!               ── Txn: PREFIX/leader is not there? put it with L ─► elected, at revision E
-//!               ── Txn: PREFIX/leader is of E, record N is not there? put it ─► written
+//!   coordinator ── LeaseGrant ──► lease L          kept alive by a thread, each TTL / 6
+//!               ── Txn ──► PREFIX/leader, PREFIX/records/N
 //! ```
 //!
-//! A coordinator whose lease is over is not the leader any more, and etcd takes no record of it: the comparison fails, whatever that
-//! coordinator believes. So no two write one log.
-//!
-//! Invariant: a record is written only while the key that this coordinator was elected by is there.
+//! What is asked of etcd, and what its answers mean, is `protocols::election`: the simulator runs the same. Here are the calls.
 //!
 //! Not here: TLS to etcd. It listens where only coordinators reach it, as a rule on the same hosts.
 
@@ -17,8 +13,10 @@ use super::{Log, LogError, opened, sealed};
 use crate::proto::etcd::kv_client::KvClient;
 use crate::proto::etcd::lease_client::LeaseClient;
 use crate::proto::etcd::{self, compare, request_op, response_op};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use protocols::election::{
+    self, Answer, Compare, Elected, Found, Hold, Key, NotTaken, Operation, Reading, Transaction,
+};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -35,14 +33,58 @@ const LOOK: Duration = Duration::from_millis(200);
 const PAGE: i64 = 256;
 const FORGET: usize = 100;
 
+/// Records are bytes here.
+type Bytes = Vec<u8>;
+
+/// Until when a coordinator takes itself for elected. It is asked for the time, so no call that hangs makes it longer.
+#[derive(Clone, Debug)]
+pub struct Held {
+    begun: Instant,
+    hold: Arc<Mutex<Hold>>,
+}
+
+impl Held {
+    fn new(asked: Instant) -> Self {
+        let ttl = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX);
+        Held {
+            begun: asked,
+            hold: Arc::new(Mutex::new(Hold::new(0, ttl))),
+        }
+    }
+
+    fn at(&self, moment: Instant) -> u64 {
+        let since = moment.saturating_duration_since(self.begun);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn answered(&self, asked: Instant, is_kept: bool) {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        hold.answered(self.at(asked), is_kept);
+    }
+
+    /// Whether the lease may be over.
+    pub fn is_over(&self) -> bool {
+        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        hold.is_over(self.at(Instant::now()))
+    }
+}
+
 /// The log of an elected coordinator.
 pub struct Etcd {
     runtime: Runtime,
     endpoints: Vec<Endpoint>,
     prefix: String,
-    /// The revision at which this coordinator was elected.
-    elected: i64,
-    is_elected: Arc<AtomicBool>,
+    name: String,
+    elected: Elected,
+    held: Held,
+}
+
+/// With what etcd is called.
+struct Calls<'a> {
+    runtime: &'a Runtime,
+    endpoints: &'a [Endpoint],
+    prefix: &'a str,
+    name: &'a str,
 }
 
 fn failed(why: impl std::fmt::Display) -> LogError {
@@ -71,37 +113,110 @@ async fn at_any<T, F: Future<Output = Result<tonic::Response<T>, tonic::Status>>
     Err(last)
 }
 
-fn is_created(key: String, revision: i64) -> etcd::Compare {
+/// Numbers in hexadecimal, so that keys are in the order of numbers.
+fn place(prefix: &str, key: Key) -> String {
+    match key {
+        Key::Leader => format!("{prefix}/leader"),
+        Key::Record(number) => format!("{prefix}/records/{number:016x}"),
+    }
+}
+
+fn compared(prefix: &str, compare: Compare) -> etcd::Compare {
+    let (key, target, union) = match compare {
+        Compare::Created(key, revision) => (
+            key,
+            compare::CompareTarget::Create,
+            compare::TargetUnion::CreateRevision(revision),
+        ),
+        Compare::Puts(key, puts) => (
+            key,
+            compare::CompareTarget::Version,
+            compare::TargetUnion::Version(puts),
+        ),
+    };
     etcd::Compare {
         result: compare::CompareResult::Equal.into(),
-        target: compare::CompareTarget::Create.into(),
-        key: key.into_bytes(),
-        target_union: Some(compare::TargetUnion::CreateRevision(revision)),
+        target: target.into(),
+        key: place(prefix, key).into_bytes(),
+        target_union: Some(union),
     }
 }
 
-fn put(key: String, value: Vec<u8>, lease: i64) -> etcd::RequestOp {
-    let key = key.into_bytes();
-    let put = etcd::PutRequest { key, value, lease };
-    etcd::RequestOp {
-        request: Some(request_op::Request::RequestPut(put)),
+impl Calls<'_> {
+    fn operation(&self, operation: Operation<Bytes>) -> etcd::RequestOp {
+        let key = |key| place(self.prefix, key).into_bytes();
+        let put = |at, value, lease| {
+            let key = key(at);
+            request_op::Request::RequestPut(etcd::PutRequest { key, value, lease })
+        };
+        let request = match operation {
+            Operation::Lead(lease) => put(Key::Leader, self.name.as_bytes().to_vec(), lease),
+            Operation::Put(number, record) => put(Key::Record(number), record, 0),
+            Operation::Get(at) => request_op::Request::RequestRange(etcd::RangeRequest {
+                key: key(at),
+                ..Default::default()
+            }),
+            Operation::Delete(at) => request_op::Request::RequestDeleteRange(etcd::DeleteRangeRequest {
+                key: key(at),
+                range_end: Vec::new(),
+            }),
+        };
+        etcd::RequestOp {
+            request: Some(request),
+        }
+    }
+
+    fn transact(&self, transaction: Transaction<Bytes>) -> Result<Answer<Bytes>, LogError> {
+        let compare = transaction.compare.into_iter();
+        let all = |operations: Vec<_>| operations.into_iter().map(|each| self.operation(each)).collect();
+        let request = etcd::TxnRequest {
+            compare: compare.map(|each| compared(self.prefix, each)).collect(),
+            success: all(transaction.success),
+            failure: all(transaction.failure),
+        };
+        let call = |channel| {
+            let request = request.clone();
+            async move { KvClient::new(channel).txn(request).await }
+        };
+        let answer = self.runtime.block_on(at_any(self.endpoints, call))?;
+        Ok(Answer {
+            succeeded: answer.succeeded,
+            revision: answer.header.map_or(0, |header| header.revision),
+            found: answer.responses.into_iter().map(found).collect(),
+        })
+    }
+
+    fn stand(&self) -> Result<Option<(Elected, Held)>, LogError> {
+        if !election::is_vacant(&self.transact(election::look())?) {
+            return Ok(None);
+        }
+        let request = etcd::LeaseGrantRequest {
+            ttl: i64::try_from(TTL.as_secs()).unwrap_or(1),
+            id: 0,
+        };
+        let call = |channel| async move { LeaseClient::new(channel).lease_grant(request).await };
+        let held = Held::new(Instant::now());
+        let lease = self.runtime.block_on(at_any(self.endpoints, call))?.id;
+        let answer = self.transact(election::stand(lease))?;
+        let Some(elected) = Elected::by(lease, &answer) else {
+            return Ok(None);
+        };
+        let (endpoints, kept) = (self.endpoints.to_vec(), held.clone());
+        let keeper = thread::Builder::new().name("coordinator lease".to_owned());
+        let keeper = keeper.spawn(move || keep(&endpoints, lease, &kept));
+        keeper.map_err(failed)?;
+        Ok(Some((elected, held)))
     }
 }
 
-fn range(key: String) -> etcd::RequestOp {
-    let range = etcd::RangeRequest {
-        key: key.into_bytes(),
-        ..Default::default()
-    };
-    etcd::RequestOp {
-        request: Some(request_op::Request::RequestRange(range)),
-    }
-}
-
-/// What a transaction read.
-fn found(answer: &etcd::TxnResponse, place: usize) -> Option<&etcd::KeyValue> {
-    match answer.responses.get(place)?.response.as_ref()? {
-        response_op::Response::ResponseRange(range) => range.kvs.first(),
+/// What a part of a transaction has read.
+fn found(answer: etcd::ResponseOp) -> Option<Found<Bytes>> {
+    match answer.response? {
+        response_op::Response::ResponseRange(range) => range.kvs.into_iter().next().map(|there| Found {
+            created: there.create_revision,
+            puts: there.version,
+            value: there.value,
+        }),
         _ => None,
     }
 }
@@ -116,21 +231,31 @@ impl Etcd {
         is_over: impl Fn() -> bool,
     ) -> Result<Option<Self>, LogError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
         let endpoints = addresses.iter().map(|address| {
             let endpoint = Endpoint::from_shared(address.clone()).map_err(failed)?;
             Ok(endpoint.connect_timeout(CALL).timeout(CALL))
         });
-        let mut log = Etcd {
-            runtime: runtime.map_err(failed)?,
-            endpoints: endpoints.collect::<Result<_, LogError>>()?,
-            prefix: prefix.to_owned(),
-            elected: 0,
-            is_elected: Arc::new(AtomicBool::new(true)),
-        };
+        let endpoints = endpoints.collect::<Result<Vec<_>, LogError>>()?;
         while !is_over() {
-            match log.stand(name) {
-                Ok(true) => return Ok(Some(log)),
-                Ok(false) => {}
+            let calls = Calls {
+                runtime: &runtime,
+                endpoints: &endpoints,
+                prefix,
+                name,
+            };
+            match calls.stand() {
+                Ok(Some((elected, held))) => {
+                    return Ok(Some(Etcd {
+                        runtime,
+                        endpoints,
+                        prefix: prefix.to_owned(),
+                        name: name.to_owned(),
+                        elected,
+                        held,
+                    }));
+                }
+                Ok(None) => {}
                 // etcd may be electing a leader itself.
                 Err(LogError::Store(_)) => {}
                 Err(why) => return Err(why),
@@ -140,66 +265,27 @@ impl Etcd {
         Ok(None)
     }
 
-    /// Whether this coordinator may write still, as far as it knows.
-    pub fn is_elected(&self) -> Arc<AtomicBool> {
-        self.is_elected.clone()
+    /// Until when this coordinator may write, as far as it knows.
+    pub fn held(&self) -> Held {
+        self.held.clone()
     }
 
-    fn leader(&self) -> String {
-        format!("{}/leader", self.prefix)
-    }
-
-    /// Numbers in hexadecimal, so that keys are in the order of numbers.
-    fn key(&self, number: u64) -> String {
-        format!("{}/records/{number:016x}", self.prefix)
-    }
-
-    fn transact(&self, request: &etcd::TxnRequest) -> Result<etcd::TxnResponse, LogError> {
-        let call = |channel| {
-            let request = request.clone();
-            async move { KvClient::new(channel).txn(request).await }
-        };
-        self.runtime.block_on(at_any(&self.endpoints, call))
-    }
-
-    fn stand(&mut self, name: &str) -> Result<bool, LogError> {
-        let looked = self.transact(&etcd::TxnRequest {
-            success: vec![range(self.leader())],
-            ..Default::default()
-        })?;
-        if found(&looked, 0).is_some() {
-            return Ok(false);
+    fn calls(&self) -> Calls<'_> {
+        Calls {
+            runtime: &self.runtime,
+            endpoints: &self.endpoints,
+            prefix: &self.prefix,
+            name: &self.name,
         }
-        let request = etcd::LeaseGrantRequest {
-            ttl: i64::try_from(TTL.as_secs()).unwrap_or(1),
-            id: 0,
-        };
-        let call = |channel| async move { LeaseClient::new(channel).lease_grant(request).await };
-        let begun = Instant::now();
-        let lease = self.runtime.block_on(at_any(&self.endpoints, call))?.id;
-        let answer = self.transact(&etcd::TxnRequest {
-            compare: vec![is_created(self.leader(), 0)],
-            success: vec![put(self.leader(), name.as_bytes().to_vec(), lease)],
-            failure: Vec::new(),
-        })?;
-        if !answer.succeeded {
-            return Ok(false);
-        }
-        self.elected = answer.header.map_or(0, |header| header.revision);
-        let (endpoints, is_elected) = (self.endpoints.clone(), self.is_elected.clone());
-        let keeper = thread::Builder::new().name("coordinator lease".to_owned());
-        let keeper = keeper.spawn(move || keep(&endpoints, lease, begun, &is_elected));
-        keeper.map(|_| true).map_err(failed)
     }
 }
 
-/// Keeps the lease alive until it is over or the log that has it is gone. Then it says so.
-fn keep(endpoints: &[Endpoint], lease: i64, begun: Instant, is_elected: &Arc<AtomicBool>) {
-    let mut kept = begun;
+/// Keeps the lease alive until it is over or the log that has it is gone.
+fn keep(endpoints: &[Endpoint], lease: i64, held: &Held) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     while let Ok(runtime) = &runtime
-        && kept.elapsed() < TTL
-        && Arc::strong_count(is_elected) > 1
+        && !held.is_over()
+        && Arc::strong_count(&held.hold) > 1
     {
         let asked = Instant::now();
         let call = |channel| async move {
@@ -213,43 +299,26 @@ fn keep(endpoints: &[Endpoint], lease: i64, begun: Instant, is_elected: &Arc<Ato
             let answer = answers.message().await?;
             Ok(tonic::Response::new(answer.map_or(0, |answer| answer.ttl)))
         };
-        match runtime.block_on(at_any(endpoints, call)) {
-            Ok(0) => break,
-            Ok(_) => kept = asked,
-            Err(_) => {}
+        if let Ok(ttl) = runtime.block_on(at_any(endpoints, call)) {
+            held.answered(asked, ttl > 0);
         }
         thread::sleep(TTL / 6);
     }
-    is_elected.store(false, Ordering::Release);
 }
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        // The next one need not wait for the lease.
-        let delete = etcd::DeleteRangeRequest {
-            key: self.leader().into_bytes(),
-            range_end: Vec::new(),
-        };
-        let delete = etcd::RequestOp {
-            request: Some(request_op::Request::RequestDeleteRange(delete)),
-        };
-        if self.elected != 0 {
-            let _ = self.transact(&etcd::TxnRequest {
-                compare: vec![is_created(self.leader(), self.elected)],
-                success: vec![delete],
-                failure: Vec::new(),
-            });
-        }
+        let _ = self.calls().transact(self.elected.resign());
     }
 }
 
 impl Log for Etcd {
     fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
         let folder = format!("{}/records/", self.prefix);
-        let (mut next, mut all) = (self.key(0), Vec::new());
-        loop {
+        let mut reading = Reading::default();
+        while let Some(next) = reading.next() {
             let request = etcd::RangeRequest {
-                key: next.clone().into_bytes(),
+                key: place(&self.prefix, Key::Record(next)).into_bytes(),
                 // The letter behind `/`: the end of the folder.
                 range_end: format!("{}/records0", self.prefix).into_bytes(),
                 limit: PAGE,
@@ -259,61 +328,33 @@ impl Log for Etcd {
                 async move { KvClient::new(channel).range(request).await }
             };
             let answer = self.runtime.block_on(at_any(&self.endpoints, call))?;
+            let mut page = Vec::new();
             for stored in &answer.kvs {
                 let number = std::str::from_utf8(&stored.key).ok();
                 let number = number.and_then(|key| key.strip_prefix(&folder));
                 let number = number.and_then(|number| u64::from_str_radix(number, 16).ok());
                 let number = number.ok_or_else(|| failed("another program's keys are among the records"))?;
-                all.push((number, opened(number, &stored.value)?.to_vec()));
+                page.push((number, opened(number, &stored.value)?.to_vec()));
             }
-            match all.last() {
-                Some((last, _)) if answer.more => next = self.key(last + 1),
-                _ => return Ok(all),
-            }
+            reading.take(page, answer.more);
         }
+        Ok(reading.records().collect())
     }
 
     fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
         let stored = sealed(number, record);
-        let answer = self.transact(&etcd::TxnRequest {
-            compare: vec![
-                is_created(self.leader(), self.elected),
-                is_created(self.key(number), 0),
-            ],
-            success: vec![put(self.key(number), stored.clone(), 0), range(self.key(number))],
-            failure: vec![range(self.leader()), range(self.key(number))],
-        })?;
-        let there = found(&answer, 1);
-        let is_there = there.is_some_and(|there| there.value == stored);
-        if answer.succeeded {
-            return is_there.then_some(()).ok_or(LogError::Lost(number));
-        }
-        let leads = found(&answer, 0).is_some_and(|leader| leader.create_revision == self.elected);
-        match (leads, is_there) {
-            // It was written before, and the answer was lost.
-            (true, true) => Ok(()),
-            (true, false) => Err(LogError::Other(number)),
-            (false, _) => Err(LogError::Deposed),
-        }
+        let answer = self.calls().transact(self.elected.append(number, &stored))?;
+        let taken = self.elected.appended(&stored, &answer);
+        taken.map_err(|why| match why {
+            NotTaken::Lost => LogError::Lost(number),
+            NotTaken::Other => LogError::Other(number),
+            NotTaken::Deposed => LogError::Deposed,
+        })
     }
 
     fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
         for numbers in numbers.chunks(FORGET) {
-            let deletes = numbers.iter().map(|number| {
-                let delete = etcd::DeleteRangeRequest {
-                    key: self.key(*number).into_bytes(),
-                    range_end: Vec::new(),
-                };
-                etcd::RequestOp {
-                    request: Some(request_op::Request::RequestDeleteRange(delete)),
-                }
-            });
-            let request = etcd::TxnRequest {
-                compare: vec![is_created(self.leader(), self.elected)],
-                success: deletes.collect(),
-                failure: Vec::new(),
-            };
-            if !self.transact(&request)?.succeeded {
+            if !self.calls().transact(self.elected.forget(numbers))?.succeeded {
                 return Err(LogError::Deposed);
             }
         }

@@ -14,7 +14,7 @@ mod etcd;
 mod writer;
 
 pub use embedded::Embedded;
-pub use etcd::Etcd;
+pub use etcd::{Etcd, Held};
 pub use writer::{RETRY, Report, Writer};
 
 /// Records, by number.

@@ -1,6 +1,7 @@
 //! The thread that waits for the disk, so that no other does.
 
 use super::{Log, LogError};
+use protocols::election::Spare;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -71,6 +72,7 @@ impl Drop for Writer {
 }
 
 fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnMut(Report) -> bool) {
+    let mut spare = Spare::default();
     while let Ok(job) = queue.recv() {
         match job {
             Job::Append(number, record) => {
@@ -89,10 +91,63 @@ fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnM
                     return;
                 }
             }
-            // What stays is forgotten another time, or read again at the next start.
             Job::Forget(numbers) => {
-                let _ = log.forget(&numbers);
+                spare.add(numbers);
+                let have_gone = log.forget(spare.all()).is_ok();
+                spare.done(have_gone);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    /// A log that forgets nothing so often, since it does not answer.
+    struct Silent {
+        records: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
+        times: u32,
+    }
+
+    impl Log for Silent {
+        fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+            Ok(Vec::new())
+        }
+
+        fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
+            self.records.lock().unwrap().insert(number, record.to_vec());
+            Ok(())
+        }
+
+        fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+            if self.times > 0 {
+                self.times -= 1;
+                return Err(LogError::Store("silent".to_owned()));
+            }
+            let mut records = self.records.lock().unwrap();
+            records.retain(|number, _| !numbers.contains(number));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_record_stays_behind_one_before_it_that_goes() {
+        let records = Arc::default();
+        let log = Silent {
+            records: Arc::clone(&records),
+            times: 1,
+        };
+        let writer = Writer::start(Box::new(log), |_| true).unwrap();
+        for number in 0..6 {
+            writer.append(number, vec![0]);
+        }
+        writer.forget(vec![0, 1]);
+        writer.forget(vec![2, 3]);
+        drop(writer);
+        let left: Vec<u64> = records.lock().unwrap().keys().copied().collect();
+        assert_eq!(left, [4, 5]);
     }
 }

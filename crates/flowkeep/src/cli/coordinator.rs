@@ -17,7 +17,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -127,10 +126,10 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     let Some(log) = log.map_err(failed)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let is_elected = log.is_elected();
+    let held = log.held();
     let _server = Server::start(settings, Box::new(log)).map_err(failed)?;
     while !stop.is_raised() {
-        if !is_elected.load(Ordering::Acquire) {
+        if held.is_over() {
             // Not the code of a wrong start: the guard starts it again, and it stands for election.
             return Err(Failure::failed(
                 "another coordinator is elected, or etcd does not answer",

@@ -195,6 +195,9 @@ impl Coordinator {
             }
             coordinator.next_entry = number.saturating_add(1);
             if number == view_entry {
+                // An entry before it may be there for its number alone, and suspect a life that this view has no more.
+                let Coordinator { suspects, view, .. } = &mut coordinator;
+                suspects.retain(|id, suspect| view.has(*id, suspect.incarnation));
                 continue;
             }
             if let Entry::View(view) = &entry

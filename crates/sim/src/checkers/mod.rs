@@ -10,6 +10,8 @@
 //! | `kept` | no flow goes back to a state before that of a packet that has left, none is forgotten or reset, where copies are kept | after turns of runtimes |
 //! | `fenced` | a worker that a view has removed has no lease and no effect (9) | when a view comes into force; after a removed worker's turns |
 //! | `views`, in `fenced` | decisions of one view's number are the same everywhere, and no coordinator forgets one | when one is in force, or adopted |
+//! | `elected` | of several coordinators one writes, nothing is decided twice, and a new one knows all that was decided (9, 11) | when a record is in the store; when one leads, or takes itself for elected |
+//! | `announced` | no runtime says to a switch that it has a group before it holds the state (11) | after turns of runtimes, where nothing is ever full |
 //! | `limited` | no host has more flows than its limit | after turns of runtimes |
 //! | `read` | streams are read on wherever a flow goes; each packet, request and match is recorded once | when all flows have ended |
 //! | `conservation` | nothing leaves oftener than it entered; in = out + held + dropped; queues and tables are bounded | always; at rest |
@@ -22,14 +24,15 @@
 //! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each but
 //! `moved` is shown to fire in `tests/planted.rs`, on a bug in production code.
 //!
-//! Not here: that no new owner is announced before it holds the state (11). It shows in
-//! `one_actor`, `order` and `moved`: a route that led there too early would begin flows again.
+//! Not here: what a move's target says to its source before it holds the state (11). It shows in
+//! `one_actor`, `order` and `moved`.
 
 pub(crate) mod announced;
 pub(crate) mod asserted;
 pub(crate) mod conservation;
 pub(crate) mod converged;
 pub(crate) mod delivered;
+pub(crate) mod elected;
 pub(crate) mod endpoints;
 pub(crate) mod enforced;
 pub(crate) mod fenced;

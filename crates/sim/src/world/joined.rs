@@ -10,6 +10,7 @@
 //!
 //! Not here: what is decided (`protocols::membership`), what a coordinator and an agent are ([`crate::coordinator`], [`crate::agent`]).
 
+use super::elections::Elections;
 use super::{Due, World};
 use crate::Time;
 use crate::agent::Agent;
@@ -17,7 +18,7 @@ use crate::checkers::fenced::{self, Views};
 use crate::coordinator::{Joined, Life, Office, Said, Told, first_view, id_of};
 use crate::network::{Noise, Passage, Path};
 use crate::random::{Random, Stream};
-use crate::script::{MILLI, Script};
+use crate::script::{Beyond, MILLI, Script};
 use crate::timeline::Event;
 use protocols::membership::{Incarnation, Membership, View, WorkerId};
 
@@ -34,29 +35,47 @@ const YEAR: u64 = 365 * 24 * HOUR;
 
 /// See the module's page.
 pub(super) struct Members {
-    joined: Joined,
-    office: Office,
+    pub joined: Joined,
+    /// One, or several of which one is elected.
+    pub desks: Vec<Desk>,
+    /// By which one is, where there are several.
+    pub elections: Option<Elections>,
     agents: Vec<Agent>,
-    /// By worker: to the coordinator and from it.
-    to: Vec<Path>,
-    from: Vec<Path>,
     random: Random,
+    clocks: Random,
+    /// The view in force, and the number of the list of suspects that was said last.
+    pub view: View,
+    pub list: u64,
+    views: Views,
+    /// Packets that a removed runtime had passed on, by worker.
+    passed: Vec<u64>,
+}
+
+/// A coordinator's process, its host's clock, and its paths.
+pub(super) struct Desk {
+    pub office: Office,
+    /// By worker: to the coordinator and from it.
+    pub to: Vec<Path>,
+    pub from: Vec<Path>,
     /// Of the coordinator's clock, parts in a million.
     drift_ppm: u64,
     /// How much later that clock is than the first one's: each process may be on another host, as
     /// that of a coordinator that is elected next.
     ahead: u64,
-    clocks: Random,
-    stalled_until: Time,
-    /// The view in force, and the number of the list of suspects that was said last.
-    view: View,
-    list: u64,
-    views: Views,
+    pub stalled_until: Time,
+    /// The view and the list that were said to all last.
+    said: (u32, u64),
     /// When the last record on its way is written.
-    written_at: Time,
-    planned: usize,
-    /// Packets that a removed runtime had passed on, by worker.
-    passed: Vec<u64>,
+    pub written_at: Time,
+    /// How many records are on their way.
+    pub planned: usize,
+}
+
+impl Desk {
+    /// The coordinator's clock.
+    pub fn local(&self, now: Time) -> u64 {
+        self.ahead + now + now / 1_000_000 * self.drift_ppm
+    }
 }
 
 fn life_of(id: WorkerId, begun: u64) -> Life {
@@ -87,29 +106,48 @@ impl Members {
         };
         let mut random = Random::of(script.seed, Stream::Leases, 32);
         let drift_ppm = random.below(u64::from(script.shape.drift_ppm) + 1);
+        let mut clocks = Random::of(script.seed, Stream::Leases, 48);
+        let desks = (0..usize::from(joined.offices)).map(|which| {
+            let first = 2 * workers * which;
+            Desk {
+                office: match which {
+                    0 => Office::new(joined, 0, view.clone()),
+                    _ => Office::waiting(joined),
+                },
+                to: (first..first + workers).map(path).collect(),
+                from: (first + workers..first + 2 * workers).map(path).collect(),
+                drift_ppm,
+                ahead: match which {
+                    0 => 0,
+                    _ => clocks.of_these(&[0, HOUR, YEAR]),
+                },
+                stalled_until: 0,
+                said: (view.number, 0),
+                written_at: 0,
+                planned: 0,
+            }
+        });
+        let desks: Vec<Desk> = desks.collect();
         Some(Members {
             joined,
-            office: Office::new(joined, 0, view.clone()),
+            elections: Elections::new(script, &desks),
+            desks,
             agents: lives.into_iter().map(Agent::new).collect(),
-            to: (0..workers).map(path).collect(),
-            from: (workers..2 * workers).map(path).collect(),
             random,
-            drift_ppm,
-            ahead: 0,
-            clocks: Random::of(script.seed, Stream::Leases, 48),
-            stalled_until: 0,
+            clocks,
             list: 0,
             views: Views::default(),
             view,
-            written_at: 0,
-            planned: 0,
             passed: vec![0; workers],
         })
     }
 
-    /// The coordinator's clock.
-    fn local(&self, now: Time) -> u64 {
-        self.ahead + now + now / 1_000_000 * self.drift_ppm
+    /// The one that decides: where there are several, the elected one, if it leads.
+    fn leading(&self) -> Option<usize> {
+        match &self.elections {
+            None => Some(0),
+            Some(elections) => elections.leading(),
+        }
     }
 
     /// Whether the life that a worker is was removed by the view in force.
@@ -124,7 +162,9 @@ impl Members {
         let is_in = |agent: &Agent| {
             agent.is_seated() && agent.knows() == knows && self.view.has(agent.life.0, agent.life.1)
         };
-        self.office.is_settled(self.local(now)) && self.agents.iter().all(is_in)
+        let is_settled = |desk: &Desk| desk.office.is_settled(desk.local(now));
+        let desk = self.leading().and_then(|which| self.desks.get(which));
+        desk.is_some_and(is_settled) && self.agents.iter().all(is_in)
     }
 }
 
@@ -145,6 +185,7 @@ impl World<'_> {
         }
         self.plan_for(LOOK, Due::Look);
         self.members = Some(members);
+        self.begin_elections();
     }
 
     fn begin_membership(&mut self, worker: usize, machine: Option<Membership>) {
@@ -221,13 +262,18 @@ impl World<'_> {
     /// An operator has the coordinator drain a worker.
     pub(super) fn drain_by_office(&mut self, worker: u8, life: Incarnation) {
         let now = self.now();
-        if let Some(members) = &mut self.members
-            && members.stalled_until <= now
-        {
-            let (local, id) = (members.local(now), members.agents[usize::from(worker)].life.0);
-            members.office.drain(local, (id, life));
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let Some(which) = members.leading() else {
+            return;
+        };
+        let desk = &mut members.desks[which];
+        if desk.stalled_until <= now {
+            let (local, id) = (desk.local(now), members.agents[usize::from(worker)].life.0);
+            desk.office.drain(local, (id, life));
         }
-        self.follow_office();
+        self.follow_office(which as u8);
     }
 
     /// A worker takes no more steps: its agent says that it leaves.
@@ -291,6 +337,7 @@ impl World<'_> {
             return;
         };
         let pause = members.joined.heartbeat + members.random.below(members.joined.heartbeat / 8);
+        members.agents[index].look_for_office(now, members.joined.offices, false);
         let told = is_up.then(|| members.agents[index].tell()).flatten();
         self.plan_for(now + pause, Due::Beat(worker));
         if let Some(told) = told {
@@ -303,52 +350,74 @@ impl World<'_> {
         let Some(members) = &mut self.members else {
             return;
         };
-        if let Passage::Arrives(first, second) = members.to[usize::from(worker)].put(now, 64) {
+        let index = usize::from(worker);
+        let office = members.agents[index].office;
+        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].to[index].put(now, 64) {
             for arrival in second.into_iter().chain([first]) {
-                self.plan_for(arrival.at, Due::Told(worker, Box::new(told.clone())));
+                self.plan_for(arrival.at, Due::Told(worker, office, Box::new(told.clone())));
             }
         }
     }
 
-    fn send_to_agent(&mut self, worker: u8, said: &Said) {
+    fn send_to_agent(&mut self, worker: u8, office: u8, said: &Said) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
-        let life = members.agents[usize::from(worker)].life.1;
-        if let Passage::Arrives(first, second) = members.from[usize::from(worker)].put(now, 256) {
+        let index = usize::from(worker);
+        let life = members.agents[index].life.1;
+        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].from[index].put(now, 256)
+        {
             for arrival in second.into_iter().chain([first]) {
-                self.plan_for(arrival.at, Due::Said(worker, life, Box::new(said.clone())));
+                self.plan_for(
+                    arrival.at,
+                    Due::Said(worker, office, life, Box::new(said.clone())),
+                );
             }
         }
     }
 
-    /// The coordinator hears an agent.
-    pub(super) fn hear_agent(&mut self, worker: u8, told: Box<Told>) {
+    /// A coordinator hears an agent.
+    pub(super) fn hear_agent(&mut self, worker: u8, office: u8, told: Box<Told>) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
-        if members.stalled_until > now {
-            let at = members.stalled_until;
-            return self.plan_for(at, Due::Told(worker, told));
+        let are_several = members.elections.is_some();
+        let desk = &mut members.desks[usize::from(office)];
+        if desk.stalled_until > now {
+            let at = desk.stalled_until;
+            return self.plan_for(at, Due::Told(worker, office, told));
         }
-        let local = members.local(now);
-        let answer = members.office.hear(local, *told);
+        let local = desk.local(now);
+        let is_here = desk.office.is_up();
+        let answer = desk.office.hear(local, *told);
+        let answer = match answer {
+            None if are_several => Some(if is_here { Said::Nothing } else { Said::NotHere }),
+            answer => answer,
+        };
         if let Some(said) = answer {
-            self.send_to_agent(worker, &said);
+            self.send_to_agent(worker, office, &said);
         }
-        self.follow_office();
+        self.follow_office(office);
     }
 
-    /// An agent hears the coordinator.
-    pub(super) fn hear_office(&mut self, worker: u8, life: Incarnation, said: Said) {
+    /// An agent hears a coordinator.
+    pub(super) fn hear_office(&mut self, worker: u8, office: u8, life: Incarnation, said: Said) {
         let now = self.now();
         let index = usize::from(worker);
         let Some(members) = &mut self.members else {
             return;
         };
+        let offices = members.joined.offices;
         let agent = &mut members.agents[index];
+        if agent.office != office {
+            return;
+        }
+        if let Said::NotHere = said {
+            return agent.look_for_office(now, offices, true);
+        }
+        agent.heard_at = now;
         if agent.has_left {
             let is_over = matches!(&said, Said::Newest(view, ..) if !view.has(agent.life.0, life));
             if is_over && agent.life.1 == life {
@@ -376,83 +445,113 @@ impl World<'_> {
                 agent.life.1.0 += 1;
                 return;
             }
-            Said::Over => {}
+            Said::Over | Said::NotHere => {}
+            Said::Nothing => return,
         }
         self.rouse(worker, now);
     }
 
-    /// The coordinator looks at which members are silent.
+    /// Coordinators look at which members are silent.
     pub(super) fn look_at_silence(&mut self) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
-        if members.stalled_until <= now {
-            let local = members.local(now);
-            members.office.look(local);
+        for desk in &mut members.desks {
+            if desk.stalled_until <= now {
+                let local = desk.local(now);
+                desk.office.look(local);
+            }
         }
+        let offices = members.joined.offices;
         self.plan_for(now + LOOK, Due::Look);
-        self.follow_office();
+        for office in 0..offices {
+            self.follow_office(office);
+        }
     }
 
-    /// A record is in the log.
+    /// A record is in the log of a coordinator's own.
     pub(super) fn note_written(&mut self, run: u32) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
-        if members.office.runs != run || !members.office.is_up() {
+        let desk = &mut members.desks[0];
+        if desk.office.runs != run || !desk.office.is_up() {
             return;
         }
-        members.planned -= 1;
-        let local = members.local(now);
-        members.office.note_written(local);
-        self.follow_office();
+        desk.planned -= 1;
+        let local = desk.local(now);
+        desk.office.note_written(local);
+        self.follow_office(0);
     }
 
-    /// What follows of what the coordinator was told: records are on their way to the log, and what is new is said to all.
-    fn follow_office(&mut self) {
+    /// What follows of what a coordinator was told: records are on their way to the log, and what is new is said to all.
+    pub(super) fn follow_office(&mut self, office: u8) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
-        let mut written = Vec::new();
-        while members.planned < members.office.pending() {
-            members.planned += 1;
-            members.written_at = members.written_at.max(now) + members.random.below(WRITING);
-            written.push(members.written_at);
+        let desk = &mut members.desks[usize::from(office)];
+        if members.elections.is_some() {
+            self.follow_records(office);
+        } else {
+            let mut written = Vec::new();
+            while desk.planned < desk.office.pending() {
+                desk.planned += 1;
+                desk.written_at = desk.written_at.max(now) + members.random.below(WRITING);
+                written.push(desk.written_at);
+            }
+            let run = desk.office.runs;
+            for at in written {
+                self.plan_for(at, Due::Written(run));
+            }
         }
-        let run = members.office.runs;
-        for at in written {
-            self.plan_for(at, Due::Written(run));
-        }
-        self.look_at_views();
+        self.look_at_views(office);
         let Some(members) = &mut self.members else {
             return;
         };
-        let Some(Said::Newest(view, list, suspects)) = members.office.newest() else {
+        let desk = &mut members.desks[usize::from(office)];
+        let Some(Said::Newest(view, list, suspects)) = desk.office.newest() else {
             return;
         };
-        if (view.number, list) == (members.view.number, members.list) {
+        if (view.number, list) == desk.said {
             return;
         }
-        let event = Event::InForce(view.number, list, suspects.len() as u16);
-        self.come_into_force(view.clone(), list);
-        self.timeline.note(now, event);
-        for worker in 0..self.turns.len() as u8 {
-            self.send_to_agent(worker, &Said::Newest(view.clone(), list, suspects.clone()));
+        desk.said = (view.number, list);
+        // A coordinator that was elected before says what has been said.
+        if view.number > members.view.number || list > members.list {
+            let event = Event::InForce(view.number, list, suspects.len() as u16);
+            self.come_into_force(view.clone(), list);
+            self.timeline.note(now, event);
+        }
+        for worker in 0..self.turns.len() {
+            let members = self.members.as_ref();
+            if members.is_some_and(|members| members.agents[worker].office == office) {
+                self.send_to_agent(
+                    worker as u8,
+                    office,
+                    &Said::Newest(view.clone(), list, suspects.clone()),
+                );
+            }
         }
     }
 
-    fn look_at_views(&mut self) {
+    fn look_at_views(&mut self, office: u8) {
         let Some(members) = &mut self.members else {
             return;
         };
-        let mut found = match &members.office.is_log_behind {
+        let is_deposed = members.leading() != Some(usize::from(office));
+        let office = &mut members.desks[usize::from(office)].office;
+        if is_deposed {
+            // It does not know what another has decided since.
+            office.is_log_behind = None;
+        }
+        let mut found = match &office.is_log_behind {
             Some(what) => Err(fenced::forgotten(what)),
             None => Ok(()),
         };
-        if let Some(view) = members.office.view() {
+        if let Some(view) = office.view() {
             found = found.and(members.views.see(None, view));
         }
         self.fail(found);
@@ -513,50 +612,89 @@ impl World<'_> {
         }
     }
 
-    /// The coordinator crashes, and begins again after so long.
-    pub(super) fn crash_office(&mut self, time: u64) {
+    /// A coordinator crashes, and begins again after so long.
+    pub(super) fn crash_office(&mut self, office: u8, time: u64) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
         };
-        let written = members.random.below(members.office.pending() as u64 + 1) as usize;
-        members.office.crash(written);
-        members.planned = 0;
-        members.written_at = 0;
-        self.plan_for(now + time, Due::Office);
-    }
-
-    /// The coordinator is there again.
-    pub(super) fn begin_office(&mut self) {
-        let now = self.now();
-        if let Some(members) = &mut self.members
-            && !members.office.is_up()
-        {
-            members.ahead = members.clocks.of_these(&[0, HOUR, YEAR]);
-            let (local, settling) = (members.local(now), members.office.settling());
-            members.stalled_until = 0;
-            members.office.begin(local, settling);
+        let desk = &mut members.desks[usize::from(office)];
+        let written = members.random.below(desk.office.pending() as u64 + 1) as usize;
+        desk.office.crash(written);
+        desk.planned = 0;
+        desk.written_at = 0;
+        if let Some(elections) = &mut members.elections {
+            elections.crash(office);
         }
-        self.follow_office();
+        self.plan_for(now + time, Due::Office(office));
     }
 
-    /// The coordinator does nothing for so long.
-    pub(super) fn stall_office(&mut self, time: u64) {
+    /// A coordinator is there again.
+    pub(super) fn begin_office(&mut self, office: u8) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if members.elections.is_some() {
+            return self.stand_for_election(office);
+        }
+        let desk = &mut members.desks[usize::from(office)];
+        if !desk.office.is_up() {
+            desk.ahead = members.clocks.of_these(&[0, HOUR, YEAR]);
+            let (local, settling) = (desk.local(now), desk.office.settling());
+            desk.stalled_until = 0;
+            desk.office.begin(local, settling);
+        }
+        self.follow_office(office);
+    }
+
+    /// A coordinator does nothing for so long.
+    pub(super) fn stall_office(&mut self, office: u8, time: u64) {
         let until = self.now() + time;
         if let Some(members) = &mut self.members {
-            members.stalled_until = members.stalled_until.max(until);
+            let desk = &mut members.desks[usize::from(office)];
+            desk.stalled_until = desk.stalled_until.max(until);
         }
     }
 
-    /// Cuts a worker off from the coordinator, or joins them again.
+    /// Cuts a coordinator off from all members, or from the store, or joins them again.
+    pub(super) fn cut_office_off(
+        &mut self,
+        office: u8,
+        whom: Beyond,
+        (to, from): (bool, bool),
+        is_cut: bool,
+    ) {
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let desk = &mut members.desks[usize::from(office)];
+        if whom != Beyond::Store {
+            if to {
+                desk.to.iter_mut().for_each(|path| path.is_cut = is_cut);
+            }
+            if from {
+                desk.from.iter_mut().for_each(|path| path.is_cut = is_cut);
+            }
+        }
+        if let Some(elections) = &mut members.elections
+            && whom != Beyond::Members
+        {
+            elections.cut(office, to, from, is_cut);
+        }
+    }
+
+    /// Cuts a worker off from all coordinators, or joins them again.
     pub(super) fn cut_office(&mut self, worker: u8, to: bool, from: bool, is_cut: bool) {
         if let Some(members) = &mut self.members {
             let worker = usize::from(worker);
-            if to {
-                members.to[worker].is_cut = is_cut;
-            }
-            if from {
-                members.from[worker].is_cut = is_cut;
+            for desk in &mut members.desks {
+                if to {
+                    desk.to[worker].is_cut = is_cut;
+                }
+                if from {
+                    desk.from[worker].is_cut = is_cut;
+                }
             }
         }
     }
@@ -564,13 +702,21 @@ impl World<'_> {
     /// All faults of members are over.
     pub(super) fn heal_members(&mut self) {
         if let Some(members) = &mut self.members {
-            for path in members.to.iter_mut().chain(&mut members.from) {
-                path.noise = Noise::default();
-                path.is_cut = false;
+            for desk in &mut members.desks {
+                for path in desk.to.iter_mut().chain(&mut desk.from) {
+                    path.noise = Noise::default();
+                    path.is_cut = false;
+                }
+                desk.stalled_until = 0;
             }
-            members.stalled_until = 0;
+            if let Some(elections) = &mut members.elections {
+                elections.heal();
+            }
         }
-        self.begin_office();
+        let offices = self.members.as_ref().map_or(0, |members| members.joined.offices);
+        for office in 0..offices {
+            self.begin_office(office);
+        }
     }
 
     /// Whether all workers are members that may act, and nothing is left to decide.
@@ -602,11 +748,18 @@ impl World<'_> {
                 )
             })
             .collect();
+        let offices = members.desks.iter().enumerate().map(|(which, desk)| {
+            let process = members.elections.as_ref();
+            let process = process.map_or(String::new(), |elections| elections.in_words(which));
+            let (knows, pending) = (desk.office.knows(), desk.office.pending());
+            format!("coordinator {which} {process} {knows:?} {pending} pending; ")
+        });
+        let offices: String = offices.collect();
         format!(
-            ", view {} list {} settled {}: {}",
+            ", {offices}view {} list {} at rest {}: {}",
             members.view.number,
             members.list,
-            members.office.is_settled(members.local(self.now())),
+            members.is_at_rest(self.now()),
             each.join(", ")
         )
     }

@@ -20,6 +20,7 @@
 //! | `cluster` | the workers and their links |
 //! | `apart` | frames between processes, and processes that crash alone |
 //! | `joined` | a coordinator, and the agents of its members |
+//! | `elections` | several coordinators, and their store |
 //! | `leaving` | runtimes that leave by plan |
 //! | `frames` | frames in the network, in and out |
 //! | `hosts` | clients and servers |
@@ -29,6 +30,7 @@
 
 mod apart;
 mod cluster;
+mod elections;
 mod frames;
 mod hosts;
 mod joined;
@@ -47,6 +49,7 @@ use crate::network::Path;
 use crate::random::{Random, Stream};
 use crate::scenario::{STRANGER, inside_host, server};
 use crate::script::{INSIDE_HOSTS, SERVERS, Script};
+use crate::store::{Reply, Request};
 use crate::timeline::{Event, Timeline};
 use apart::Past;
 use cluster::{Cluster, link_type};
@@ -105,16 +108,21 @@ enum Due {
     Return(u8),
     /// A member's agent says what there is.
     Beat(u8),
-    /// What an agent says has come.
-    Told(u8, Box<Told>),
-    /// What the coordinator says has come to a life of a worker.
-    Said(u8, Incarnation, Box<Said>),
-    /// The coordinator looks at which members are silent.
+    /// What an agent says has come to a coordinator.
+    Told(u8, u8, Box<Told>),
+    /// What a coordinator says has come to a life of a worker.
+    Said(u8, u8, Incarnation, Box<Said>),
+    /// Coordinators look at which members are silent.
     Look,
-    /// A record of a run of the coordinator is in its log.
+    /// A record of a run of a coordinator is in its log.
     Written(u32),
-    /// The coordinator begins again.
-    Office,
+    /// A coordinator begins again.
+    Office(u8),
+    /// A coordinator's process sees what there is to ask of the store.
+    Poll(u8, u32),
+    /// What a run of a coordinator asks of the store has come there; what that answers has come back.
+    Asked(u8, u32, u32, Box<Request>),
+    Replied(u8, u32, u32, Box<Reply>),
     /// A runtime is to leave by plan; and how far it is.
     Going(u16),
     Leaves(u8, Incarnation),
@@ -390,11 +398,14 @@ impl<'s> World<'s> {
             Due::Going(index) => self.begin_going(index),
             Due::Leaves(worker, life) => self.go_on_leaving(worker, life),
             Due::Beat(worker) => self.beat(worker),
-            Due::Told(worker, told) => self.hear_agent(worker, told),
-            Due::Said(worker, life, said) => self.hear_office(worker, life, *said),
+            Due::Told(worker, office, told) => self.hear_agent(worker, office, told),
+            Due::Said(worker, office, life, said) => self.hear_office(worker, office, life, *said),
             Due::Look => self.look_at_silence(),
             Due::Written(run) => self.note_written(run),
-            Due::Office => self.begin_office(),
+            Due::Office(office) => self.begin_office(office),
+            Due::Poll(office, run) => self.poll_office(office, run),
+            Due::Asked(office, run, call, request) => self.ask_store(office, run, call, request),
+            Due::Replied(office, run, call, reply) => self.hear_store(office, run, call, reply),
             Due::Fenced(worker, life) => self.end_fenced(worker, life),
         }
     }

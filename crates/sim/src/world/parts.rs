@@ -354,8 +354,19 @@ impl World<'_> {
                 self.isolate(worker, whom, (to, from), true);
                 time
             }
-            Fault::OfficeCrash { time } => return self.crash_office(time),
-            Fault::OfficeStall { time } => return self.stall_office(time),
+            Fault::OfficeCrash { office, time } => return self.crash_office(office, time),
+            Fault::OfficeStall { office, time } => return self.stall_office(office, time),
+            Fault::StoreStall { time } => return self.stall_store(time),
+            Fault::OfficeCut {
+                office,
+                whom,
+                to,
+                from,
+                time,
+            } => {
+                self.cut_office_off(office, whom, (to, from), true);
+                time
+            }
             Fault::Cut { host, to, from, time } => {
                 let host = &mut self.hosts[usize::from(host)];
                 host.to.is_cut |= to;
@@ -395,9 +406,17 @@ impl World<'_> {
             } => {
                 self.isolate(worker, whom, (to, from), false);
             }
+            Fault::OfficeCut {
+                office,
+                whom,
+                to,
+                from,
+                ..
+            } => self.cut_office_off(office, whom, (to, from), false),
             Fault::Stall { .. }
             | Fault::Jump { .. }
             | Fault::Crash { .. }
+            | Fault::StoreStall { .. }
             | Fault::OfficeCrash { .. }
             | Fault::OfficeStall { .. } => {}
         }

@@ -651,3 +651,29 @@ fn a_newcomer_that_is_not_heard_yet_delays_no_view() {
     rig.withdrawn(297, other, R);
     assert!(!rig.coordinator.view().has(R, ONE));
 }
+
+/// An entry that only its number keeps in the log suspects a life that the view has no more.
+#[test]
+fn behind_a_restart_the_next_life_of_one_that_was_removed_is_suspected_as_any_other() {
+    let newest = View::new(5, vec![member(S, 1), member(R, 2)]);
+    // The views between are forgotten; the list has the number of the entry that changed it last.
+    let log = vec![(2, Entry::Withdraw(R, ONE)), (7, Entry::View(newest))];
+    let mut coordinator = Coordinator::replay(0, TIMING, log).expect("a log");
+    assert_eq!(coordinator.suspects(), (2, vec![]));
+    // The process of that life has ended: its next one has asked to join, and says so.
+    let mut decided = Vec::new();
+    coordinator.handle(200, Input::Stopped(R, Incarnation(2)), |output| {
+        if let Output::Log(_, entry) = output {
+            decided.push(entry);
+        }
+    });
+    assert!(
+        decided.contains(&Entry::Withdraw(R, Incarnation(2))),
+        "{decided:?}"
+    );
+    // A member of the view that was suspected before it stays a suspect.
+    let newest = View::new(5, vec![member(S, 1), member(R, 1)]);
+    let log = vec![(2, Entry::Withdraw(R, ONE)), (7, Entry::View(newest))];
+    let coordinator = Coordinator::replay(0, TIMING, log).expect("a log");
+    assert_eq!(coordinator.suspects(), (2, vec![(R, ONE)]));
+}

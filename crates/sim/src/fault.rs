@@ -1,0 +1,110 @@
+//! What may go wrong in a run.
+//!
+//! Not here: what a run draws of it (`script`, `failures`, `cuts`), and doing it (`crate::world`).
+
+use crate::Time;
+use crate::network::Noise;
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// A worker does nothing for so long.
+    Stall { worker: u8, time: u64 },
+    /// A worker's clock is suddenly so much later; all are, where groups move: a deadline that moves is one of a clock that both ends go by.
+    Jump { worker: Option<u8>, by: u64 },
+    /// All paths are as noisy for so long.
+    Storm { noise: Noise, time: u64 },
+    /// A host's path to, from, or to and from the cluster is cut for so long.
+    Cut {
+        host: u8,
+        to: bool,
+        from: bool,
+        time: u64,
+    },
+    /// Nothing passes from one process to another, or between them, for so long.
+    Partition { from: u8, to: u8, back: bool, time: u64 },
+    /// Workers die, with everything in them, and begin again.
+    Crash { who: Who },
+    /// A worker is cut off from others for so long: what it sends, what is sent to it, or both.
+    Isolated {
+        worker: u8,
+        whom: Whence,
+        to: bool,
+        from: bool,
+        time: u64,
+    },
+    /// A coordinator crashes, and begins again after so long.
+    OfficeCrash { office: u8, time: u64 },
+    /// It does nothing for so long.
+    OfficeStall { office: u8, time: u64 },
+    /// It is cut off from all members, or from the store: what it sends, what is sent to it, or both.
+    OfficeCut {
+        office: u8,
+        whom: Beyond,
+        to: bool,
+        from: bool,
+        time: u64,
+    },
+    /// The coordinators' store carries nothing out for so long.
+    StoreStall { time: u64 },
+    /// A worker says nothing for longer than silence, so others give it up, and goes on with all that it has.
+    Silence { worker: u8, why: Why, time: u64 },
+}
+
+/// From whom a worker is cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whence {
+    /// All other workers.
+    Workers,
+    /// The coordinator.
+    Coordinator,
+    /// Everything.
+    All,
+}
+
+/// From what a coordinator is cut off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Beyond {
+    /// All members' agents.
+    Members,
+    /// The store.
+    Store,
+    /// Both.
+    Both,
+}
+
+/// Why a worker says nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// It takes no step. `true`: it stops once all flows have copies that are acknowledged.
+    Stands(bool),
+    /// Its links are cut, both ways.
+    IsCut(bool),
+}
+
+impl Why {
+    /// Whether that begins once all flows have copies that are acknowledged.
+    pub fn is_copied(self) -> bool {
+        let (Why::Stands(is_copied) | Why::IsCut(is_copied)) = self;
+        is_copied
+    }
+}
+
+/// Which workers crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    /// The process with all workers.
+    All,
+    /// The process of one worker, which begins again after so long. Without copies its flows are
+    /// lost.
+    Worker(u8, u64),
+    /// The same, once all flows have copies that are acknowledged.
+    Copied(u8, u64),
+}
+
+/// A fault and its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub at: Time,
+    pub fault: Fault,
+}
