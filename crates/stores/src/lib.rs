@@ -65,7 +65,7 @@
 //! |---|---|
 //! | the local copy and the store are the model's, when all is stored | `random_calls_equal_a_map_here_and_at_the_store`, the conformance suite |
 //! | a change counts once, whatever is cut or repeated | conformance `ambiguous_batches_count_once`, the fault tests |
-//! | a ticket is over only when the store has its change | `a_ticket_is_woken_once_by_the_acknowledgement_that_it_waits_for`, the agent's tests |
+//! | a ticket is over only when the store has its change | `a_ticket_is_over_with_the_acknowledgement_that_it_waits_for`, the agent's tests |
 //! | a merged view counts what instances left that have ended | `a_merged_view_has_the_whole_function_as_instances_come_and_go` |
 //! | two names have two keys | `any_two_names_have_two_keys` |
 //! | nothing is allocated once warm | `changes_allocate_nothing_once_warm` |

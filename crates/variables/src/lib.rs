@@ -16,7 +16,7 @@
 //! | | checker |
 //! |---|---|
 //! | the local copy and what is sent are the model's | `random_calls_equal_a_map_here_and_at_the_store` |
-//! | a ticket is over only when the store has its change | `a_ticket_is_woken_once_by_the_acknowledgement_that_it_waits_for` |
+//! | a ticket is over only when the store has its change | `a_ticket_is_over_with_the_acknowledgement_that_it_waits_for` |
 //! | a merged view's question is answered by a merge that began after it | `a_question_is_answered_by_a_merge_that_began_after_it` |
 //! | of one runtime's calls one at a time has a lock | `one_call_at_a_time_has_a_lock_and_the_next_asks_again` |
 //! | a changed function goes on with its variables | `a_changed_function_goes_on_with_its_variables` |

@@ -109,7 +109,8 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
     }
 }
 
-/// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they match.
+/// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they match; flows in a store that
+/// cannot be read again.
 pub fn warnings(config: &Config) -> Vec<String> {
     let rules: Vec<_> = config.rules().into_iter().map(|rule| rule.matching).collect();
     let name = |index: &usize| format!("`{}`", config.chain[*index].name);
@@ -122,7 +123,17 @@ pub fn warnings(config: &Config) -> Vec<String> {
             if takers.len() == 1 { "takes" } else { "take" }
         )
     };
-    unreached(&rules).into_iter().map(warning).collect()
+    let mut warnings: Vec<String> = unreached(&rules).into_iter().map(warning).collect();
+    let uri = config.store.of(STORED_AS).map_or("", |(uri, _)| uri);
+    if config.keeps_stored() && uri.starts_with("cassandra") {
+        warnings.push(
+            "Cassandra keeps a mark of each flow that ended, for three hours, and refuses to read more than 100,000 of them: a runtime with more cannot \
+             begin again. Set `tombstone_failure_threshold` in each node's cassandra.yaml to the flows that end at a runtime in three hours, or \
+             name another store for flows: [store.function.replication] uri = \"redis://HOST\""
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 /// Every function of a chain has a table, or is registered and gets its defaults.

@@ -214,7 +214,8 @@ fn remedy(error: &DbError) -> &'static str {
             "the nodes are slow or too few; it is tried again, and changes wait meanwhile"
         }
         DbError::ReadFailure { .. } => {
-            "see the nodes' logs: a variable may have left more marks of deletion than they read"
+            "see the nodes' logs: a variable may have left more marks of deletion than they read; then set `tombstone_failure_threshold` \
+             higher in each node's cassandra.yaml, and start it again"
         }
         DbError::Invalid | DbError::SyntaxError => {
             "see that the keyspace's tables are those that Flowkeep makes"
