@@ -646,8 +646,20 @@ fn what_run_refuses_check_refuses() {
     let directory = Directory::new("refused");
     let good = directory.file("good.toml", PROFILE_OF_ONE);
     let generated = format!("input = \"generate:{good}?packets=1\"");
+    let both = directory.file("both.pcap", "");
+    // A capture's head, and no packet.
+    let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1_u32].map(u32::to_le_bytes);
+    std::fs::write(&both, head.concat()).unwrap();
+    let both = format!("input = \"pcap:{both}\"\noutput = \"pcap:{both}\"");
     let table = [
         // Ports, functions, the line that check names, words of both, the remedy.
+        (
+            both.as_str(),
+            "\"firewall\"",
+            ":4:10: port[0].output",
+            "this run reads or writes it already",
+            "choose another name",
+        ),
         (
             generated.as_str(),
             "\"forward\", \"firewall\"",

@@ -24,7 +24,7 @@
 //!
 //! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes what waits into one of two buffers and hands it over. It gets the
 //! buffer back when the store has the changes. A store that is slow returns buffers late: the interval becomes longer, and changes coalesce.
-//! What is on its way is two batches of 1 MiB for each partition, whatever the store does.
+//! What is on its way is two batches of 256 KiB for each partition, whatever the store does.
 //!
 //! *Versions* ([`driver`]). A batch makes a [`Version`]: the writer's epoch, and the batch's number. Its values are absolute. The store takes a batch
 //! if it is the next one, whole or not at all, and says so if it has it already:

@@ -11,6 +11,9 @@
 //!   call ─► state noted, with the time ─► next call: default state, within the time? ─► forgotten
 //! ```
 //!
+//! Of a function that says no time, a group ends with its last flow, and a first packet that is dropped leaves none. That its
+//! state is gone may be meant: the watcher warns on standard error, once.
+//!
 //! The address is told by the flow's ends as this function sees them. That is not the group's where another function translates, and
 //! not where packets come back in that were sent to the own addresses; those are left out.
 //!
@@ -30,6 +33,8 @@ pub struct Life {
     groups: HashMap<(Addr, u16), Noted>,
     /// What was forgotten first, in words.
     pub forgotten: Option<String>,
+    /// The same of a function that says no time.
+    pub warned: Option<String>,
 }
 
 /// A group, as a call left it.
@@ -44,7 +49,8 @@ struct Noted {
 /// The group of the flow at hand, if it can be told.
 pub fn group_of<F: NetworkFunction>(packet: Option<&Packet>, cx: &Cx<F>) -> Option<(Addr, u16)> {
     let is_other = packet.is_some_and(|packet| packet.has(flag::LATERAL | flag::ICMP_ERROR));
-    let is_plain = F::OUTLIVES && !F::TRANSLATES && !is_other;
+    let has_groups = F::OUTLIVES || size_of::<F::Group>() > 0;
+    let is_plain = has_groups && !F::TRANSLATES && !is_other;
     let (source, destination) = cx.opened_by();
     let opened_from = match cx.direction() {
         Direction::Opening => cx.side(),
@@ -74,6 +80,19 @@ impl Life {
             return;
         };
         let since = Duration::from_nanos(at.wrapping_sub(noted.at));
+        if !F::OUTLIVES {
+            if is_default(group) && !noted.is_default && self.warned.is_none() {
+                let words = format!(
+                    "the group of {} began again {since:?} after its last packet: `{}` says no `group_timeout`, so its state ended with its last \
+                     flow, and a first packet that is dropped leaves no flow",
+                    key.0,
+                    F::NAME
+                );
+                eprintln!("warning: {words}");
+                self.warned = Some(words);
+            }
+            return;
+        }
         if is_default(group) && !noted.is_default && since < noted.lives && self.forgotten.is_none() {
             self.forgotten = Some(format!(
                 "the group of {} began again {since:?} after its last packet, although `{}` says that it lives for {:?} \

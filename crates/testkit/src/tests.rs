@@ -562,6 +562,45 @@ impl NetworkFunction for Tally {
     }
 }
 
+/// The same without a time: what it has counted of a host goes with the host's last flow.
+struct Forgetful;
+
+#[network_function]
+impl NetworkFunction for Forgetful {
+    const NAME: &'static str = "forgetful";
+    const AFFINITY: nf::Affinity = nf::Affinity::OutsideAddress;
+    const REASONS: &'static [&'static str] = &["closed"];
+    type Flow = ();
+    type Group = Tallied;
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Forgetful)
+    }
+
+    fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        cx.group().packets += 1;
+        cx.drop("closed")
+    }
+}
+
+#[test]
+fn a_group_without_a_time_whose_state_is_gone_is_a_warning() {
+    run::<Forgetful>(NoConfig {}, [hit(1), hit(1)]);
+    let mut life = crate::life::Life::default();
+    life.is_on = true;
+    let key = ("198.51.100.1".parse().unwrap(), 0);
+    life.end(key, 0, &Tallied { packets: 1 }, Duration::ZERO);
+    life.begin::<Forgetful>(key, 1_000, &Tallied { packets: 1 });
+    assert_eq!(life.warned, None);
+    life.begin::<Forgetful>(key, 1_000, &Tallied::default());
+    let words = life.warned.unwrap();
+    assert!(
+        words.starts_with("the group of 198.51.100.1 began again 1µs") && words.contains("`group_timeout`"),
+        "{words}"
+    );
+    assert_eq!(life.forgotten, None);
+}
+
 fn hit(host: u8) -> Step {
     udp(&format!("198.51.100.{host}:1000"), "10.0.0.1:80").from_outside()
 }

@@ -16,9 +16,8 @@
 use alloc::boxed::Box;
 use serde::Serialize;
 
-/// The most bytes in a batch: what comes while a disk flushes, which may take a tenth of a second. A
-/// batch that is never so large costs no memory for it.
-pub const BATCH_BYTES: usize = 1024 * 1024;
+/// The most bytes in a batch.
+pub const BATCH_BYTES: usize = 256 * 1024;
 /// The most bytes of a field and its value together, encoded. So any element fits into an empty batch.
 pub const ELEMENT_BYTES_MAX: usize = 64 * 1024;
 

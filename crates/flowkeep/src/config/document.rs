@@ -307,7 +307,16 @@ impl<'t, 'r> Document<'t, 'r> {
         let (problem, mut remedy) = in_words(error.message(), value, example.as_deref());
         // A function's table at the top: its name is no setting, nor near to one.
         if error.message().starts_with("unknown field") && self.registry.entry(&path).is_some() {
-            remedy = format!("a function's settings stand below its name: write [function.{path}]");
+            // As its header is written: one bracket or two, and what stands behind the name.
+            let line = self.text[..span.start].rfind('\n').map_or(0, |at| at + 1);
+            let line = self.text[line..].lines().next().unwrap_or_default().trim();
+            let inner = line.trim_start_matches('[').split(']').next().unwrap_or_default();
+            let header = match (line.starts_with("[["), line.starts_with('[')) {
+                (true, _) => format!("[[function.{inner}]]"),
+                (false, true) => format!("[function.{inner}]"),
+                (false, false) => format!("[function.{path}]"),
+            };
+            remedy = format!("a function's settings stand below its name: write {header}");
         }
         if error.message().starts_with("unknown field") && path == "functions" {
             remedy = "write [function.NAME], with the function's name in a chain".to_owned();
@@ -457,6 +466,10 @@ fn in_words(message: &str, value: &str, example: Option<&str>) -> (String, Strin
     // A type's own words: what to write instead stands behind the semicolon.
     match message.split_once("; ") {
         Some((problem, remedy)) => (problem.to_owned(), remedy.to_owned()),
+        None if message == "invalid socket address syntax" => (
+            format!("{value} is no address with a port"),
+            "write for example \"203.0.113.1:8080\"; ports go up to 65535".to_owned(),
+        ),
         None => (message.to_owned(), for_example.unwrap_or_default()),
     }
 }

@@ -69,6 +69,7 @@ pub fn absent(config: &Config) -> Vec<Absent> {
         })
     });
     let mut found: Vec<Absent> = found.collect();
+    found.extend(twice(config));
     // A service's folders are made when it starts.
     let events = config.log.events.as_deref().filter(|path| *path != "-");
     let socket = config.control.socket.as_deref();
@@ -83,6 +84,40 @@ pub fn absent(config: &Config) -> Vec<Absent> {
             is_warning: true,
         })
     }));
+    found
+}
+
+/// Captures to be written that another half of a port reads or writes.
+fn twice(config: &Config) -> Vec<Absent> {
+    let mut known: Vec<std::path::PathBuf> = Vec::new();
+    let mut found = Vec::new();
+    for (index, port) in config.port.iter().enumerate() {
+        for (name, uri, role) in [
+            ("input", &port.input, Role::Input),
+            ("output", &port.output, Role::Output),
+        ] {
+            let parsed = uri.as_ref().map(|uri| PortUri::parse(uri.as_str(), role));
+            let (path, is_written) = match parsed {
+                Some(Ok(PortUri::PcapInput { path, .. })) => (path, false),
+                Some(Ok(PortUri::PcapOutput { path, .. })) => (path, true),
+                _ => continue,
+            };
+            // What is no file, such as /dev/null, may be written by all.
+            if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
+                continue;
+            }
+            let whole = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            if is_written && known.contains(&whole) {
+                found.push(Absent {
+                    at: format!("port[{index}].{name}"),
+                    problem: format!("{}: this run reads or writes it already", path.display()),
+                    remedy: "choose another name for what is written".to_owned(),
+                    is_warning: !config.member.is_empty(),
+                });
+            }
+            known.push(whole);
+        }
+    }
     found
 }
 

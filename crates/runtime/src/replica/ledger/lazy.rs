@@ -28,8 +28,8 @@ use alloc::vec::Vec;
 const TICKS: u64 = 64;
 /// Parts of the walk, each a batch of the store: to wake its agent costs as much as ten flows.
 const PARTS: u64 = 256;
-/// Changes that the store may have yet to take, while the walk goes on: two batches, about.
-pub(super) const BEHIND_MAX: u64 = 8192;
+/// Changes that the store may have yet to take, while the walk goes on.
+pub(super) const BEHIND_MAX: u64 = 2048;
 
 /// See the module's page.
 #[derive(Default)]
