@@ -283,10 +283,8 @@ fn a_hangup_applies_the_file_again_and_a_wrong_one_changes_nothing() {
 #[test]
 fn a_new_function_is_made_where_one_stands() {
     let directory = Directory::new("new");
-    let output = flowkeep(&["new", "my-counter"])
-        .current_dir(&directory.0)
-        .output()
-        .unwrap();
+    let mut command = flowkeep(&["new", "my-counter"]);
+    let output = command.current_dir(&directory.0).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(directory.0.join("my-counter/src/lib.rs").exists());
     let there = directory.path("there");
@@ -646,17 +644,14 @@ fn what_run_refuses_check_refuses() {
     let directory = Directory::new("refused");
     let good = directory.file("good.toml", PROFILE_OF_ONE);
     let generated = format!("input = \"generate:{good}?packets=1\"");
-    let both = directory.file("both.pcap", "");
-    // A capture's head, and no packet.
-    let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1_u32].map(u32::to_le_bytes);
-    std::fs::write(&both, head.concat()).unwrap();
-    let both = format!("input = \"pcap:{both}\"\noutput = \"pcap:{both}\"");
+    let output = format!("output = \"pcap:{}\"", directory.file("out.pcap", ""));
+    let both = format!("{generated}\n{output}\n[[port]]\nname = \"b\"\n{output}");
     let table = [
         // Ports, functions, the line that check names, words of both, the remedy.
         (
             both.as_str(),
             "\"firewall\"",
-            ":4:10: port[0].output",
+            ":7:10: port[1].output",
             "this run reads or writes it already",
             "choose another name",
         ),
@@ -705,9 +700,8 @@ fn what_run_refuses_check_refuses() {
         assert_eq!(checked.status.code(), Some(2), "{port}: {said}");
         assert!(said.contains(&format!("{file}{line}")), "{said}");
         assert!(said.contains(words) && said.contains(remedy), "{said}");
-        let json = run(&["chain", "check", "--json", &file]);
-        let shown: Value = serde_json::from_slice(&json.stdout).unwrap();
-        assert_eq!(shown["good"], false, "{shown:#}");
+        let json = run(&["chain", "check", "--json", &file]).stdout;
+        assert_eq!(serde_json::from_slice::<Value>(&json).unwrap()["good"], false);
         let ran = run(&["run", &file]);
         assert_ne!(ran.status.code(), Some(0), "{port}");
         assert!(text(&ran.stderr).contains(words), "{}", text(&ran.stderr));
