@@ -30,6 +30,9 @@ use wire::packet::flag;
 pub struct Life {
     /// Whether the function is alone in its chain, so that it sees all ends as they are.
     pub is_on: bool,
+    /// Whether groups of a function that says no time are noted, too. To look at a group is to take its state, which
+    /// sends copies the long way: so not where copies are kept.
+    pub warns: bool,
     groups: HashMap<(Addr, u16), Noted>,
     /// What was forgotten first, in words.
     pub forgotten: Option<String>,

@@ -133,7 +133,7 @@ impl<F: NetworkFunction> Player<F> {
     #[track_caller]
     fn new(setup: Setup<F>, script: &[Step]) -> Self {
         let mut notes = Notes::default();
-        notes.life.is_on = true;
+        (notes.life.is_on, notes.life.warns) = (true, true);
         let notes = Arc::new(Mutex::new(notes));
         let config = WatchedConfig::<F> {
             config: Arc::new(setup.config),

@@ -100,7 +100,9 @@ impl<F: NetworkFunction> Watched<F> {
 
     /// Holds the group of a call that begins against what was noted of it last; the address that it is known by.
     fn begin_group(&self, packet: &Packet, cx: &mut Cx<Self>) -> Option<(Addr, u16)> {
-        let key = group_of::<Self>(Some(packet), cx)?;
+        let mut warns = false;
+        self.note(|notes| warns = notes.life.warns);
+        let key = group_of::<Self>(Some(packet), cx).filter(|_| Self::OUTLIVES || warns)?;
         let (at, group) = (self.script_time(cx), *cx.group());
         self.note(|notes| notes.life.begin::<Self>(key, at, &group));
         Some(key)
