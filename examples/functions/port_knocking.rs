@@ -1,4 +1,5 @@
-//! Port knocking: a host outside may open port 22 for ten seconds after it has knocked at 7000, 8000 and 9000, in this order.
+//! Port knocking: a host outside may open port 22 for ten seconds after it has knocked at 7000,
+//! 8000 and 9000, in this order.
 
 use nf::{Affinity, Cx, Direction, FlowState, NetworkFunction, Packet};
 use nf::{Side, Time, Verdict, network_function};

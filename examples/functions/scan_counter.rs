@@ -1,4 +1,5 @@
-//! A scan counter: a host outside that has tried three closed ports is let through to no open one, until it has been quiet for a minute.
+//! A scan counter: a host outside that has tried three closed ports is let through to no open one,
+//! until it has been quiet for a minute.
 
 use nf::{Affinity, Cx, Direction, FlowState, NetworkFunction, Packet};
 use nf::{Side, Time, Verdict, network_function};
@@ -11,7 +12,8 @@ const QUIET: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct ScanCounter;
 
-/// What is remembered of a host outside: how many closed ports it has tried, and when it tried something last.
+/// What is remembered of a host outside: how many closed ports it has tried, and when it tried
+/// something last.
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Host {

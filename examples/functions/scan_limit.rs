@@ -1,4 +1,5 @@
-//! A scan limit over all runtimes: an inside host may open flows to twenty ports outside, wherever its flows are processed; those that it has reached stay open to it.
+//! A scan limit over all runtimes: an inside host may open flows to twenty ports outside, wherever
+//! its flows are processed; those that it has reached stay open to it.
 
 use nf::objects::{Ended, Objects, ObjectsHere, Shared, SharedObject};
 use nf::{Addr, Adds, Row, Side, Table, network_function, row, variables::Variables};
@@ -18,7 +19,8 @@ pub struct Host {
 impl SharedObject for Host {
     /// A target, as a number.
     type Call = u64;
-    /// Whether it may be reached. To ask again changes nothing, so a lost answer can be asked for again.
+    /// Whether it may be reached. To ask again changes nothing, so a lost answer can be asked for
+    /// again.
     type Answer = bool;
 
     fn apply(&mut self, target: &u64) -> bool {
@@ -95,7 +97,8 @@ impl NetworkFunction for ScanLimit {
         }
     }
 
-    /// `flowkeep function scan_limit hosts`: the hosts with the most ports. Each host's object is at one runtime.
+    /// `flowkeep function scan_limit hosts`: the hosts with the most ports. Each host's object is
+    /// at one runtime.
     fn object_rows(&self, _: &str, _: usize, here: ObjectsHere<'_>) -> Vec<Row> {
         let hosts = here.iter(&self.hosts);
         let rows = hosts.filter_map(|(key, host)| Some(row![&*address(key)?, host.used]));

@@ -1,5 +1,6 @@
-//! Silent hosts: an inside host from which nothing has come for a minute is told, once, until it sends again. A timer tells it, no packet.
-//! Each runtime watches the hosts whose packets it sees: a host that moves to another one is told at the first.
+//! Silent hosts: an inside host from which nothing has come for a minute is told, once, until it
+//! sends again. A timer tells it, no packet. Each runtime watches the hosts whose packets it sees:
+//! a host that moves to another one is told at the first.
 
 use nf::variables::{Map, Options, Timers, Variables};
 use nf::{Affinity, Side, network_function};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 const SILENT_MS: u64 = 60_000;
 
-/// Of each host when it sent last, and when that is looked at. With a store both outlast the process.
+/// Of each host when it sent last, and when that is looked at. With a store both outlast the
+/// process.
 pub struct SilentHosts {
     last: Map<IpAddr, u64>,
     looks: Timers<IpAddr, ()>,

@@ -1,4 +1,5 @@
-//! A SYN limiter: so many connections a second may be opened to a host inside; what is beyond is dropped.
+//! A SYN limiter: so many connections a second may be opened to a host inside; what is beyond is
+//! dropped.
 
 use nf::tcp::{ACK, SYN};
 use nf::{Affinity, Cx, FlowState, NetworkFunction, Packet, Side, Verdict, Window, network_function};

@@ -1,4 +1,5 @@
-//! A token bucket for each flow, each way: as many packets a second as the configuration says, and so many at once.
+//! A token bucket for each flow, each way: as many packets a second as the configuration says, and
+//! so many at once.
 
 use nf::{ConfigError, Cx, FlowState, NetworkFunction, Packet, Rate, TokenBucket};
 use nf::{Verdict, WorkerInfo, network_function};

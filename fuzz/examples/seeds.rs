@@ -1,5 +1,6 @@
-//! Writes the seed corpus of every target: packets from `wire::hostile`, configurations out of this repository's own files and
-//! pages, short inputs that earlier runs came upon (`fuzz/seeds/config.jsonl`), and the configuration's words as a dictionary.
+//! Writes the seed corpus of every target: packets from `wire::hostile`, configurations out of this
+//! repository's own files and pages, short inputs that earlier runs came upon
+//! (`fuzz/seeds/config.jsonl`), and the configuration's words as a dictionary.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -130,7 +131,8 @@ fn packets() -> io::Result<()> {
     Ok(())
 }
 
-/// The first byte of an input of `config` says what the rest is: `p` a profile, `c` a configuration.
+/// The first byte of an input of `config` says what the rest is: `p` a profile, `c` a
+/// configuration.
 fn configurations() -> io::Result<()> {
     let template = "../crates/flowkeep/templates/new/chain.toml";
     for (head, file) in [

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 const WINDOW: usize = 256;
 
 fuzz_target!(|input: &[u8]| {
-    // A small window, so that records lie across its end; the usual one would cost most of a run's time.
+    // A small window, so that records lie across its end; the usual one would cost most of a run's
+    // time.
     let Ok(mut reader) = Reader::with_buffer(Cursor::new(input), PathBuf::from("fuzz.pcap"), WINDOW) else {
         return;
     };

@@ -1,5 +1,6 @@
-//! What another process says of a packet: any bytes end somewhere, and what is accepted has offsets of its own frame and is said again
-//! in the same words, but for flags that the frame does not bear out.
+//! What another process says of a packet: any bytes end somewhere, and what is accepted has offsets
+//! of its own frame and is said again in the same words, but for flags that the frame does not bear
+//! out.
 
 #![no_main]
 

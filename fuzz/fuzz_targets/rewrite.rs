@@ -1,5 +1,6 @@
-//! Parse, then write whatever a function could write: a fresh parse must agree with the notes, right checksums stay right
-//! and wrong ones wrong, taking it back restores the bytes, and what is refused is left alone.
+//! Parse, then write whatever a function could write: a fresh parse must agree with the notes,
+//! right checksums stay right and wrong ones wrong, taking it back restores the bytes, and what is
+//! refused is left alone.
 #![no_main]
 
 use flowkeep_fuzz::{split, with_packet};
@@ -141,8 +142,8 @@ fn others(link: LinkType, cut: u32, frame: &[u8]) {
             if make(packet) {
                 assert!(packet.checksums_valid());
                 agrees(packet);
-                // It belongs to the flow that it answers. A first fragment's quotation does, too; nothing else is quoted
-                // that has no flow of its own.
+                // It belongs to the flow that it answers. A first fragment's quotation does, too;
+                // nothing else is quoted that has no flow of its own.
                 let (answered, asked) = (FlowKey::of(packet).map(|(k, _)| k), asked.map(|(k, _)| k));
                 if packet.has(flag::ICMP_ERROR) || packet.tcp().is_some() {
                     assert_eq!(answered, asked);
@@ -154,7 +155,8 @@ fn others(link: LinkType, cut: u32, frame: &[u8]) {
     }
 }
 
-/// Equal, but for checksums that were all ones: one's complement has two zeros, and an update writes the usual one.
+/// Equal, but for checksums that were all ones: one's complement has two zeros, and an update
+/// writes the usual one.
 fn same_but_for_zeros(now: &[u8], before: &[u8]) {
     assert_eq!(now.len(), before.len());
     let differing = now.iter().zip(before).filter(|(now, before)| now != before);

@@ -1,4 +1,5 @@
-//! What the fuzz targets share: for those that take packets, an input is a frame with a head of two bytes.
+//! What the fuzz targets share: for those that take packets, an input is a frame with a head of two
+//! bytes.
 //!
 //! ```text
 //!   link type │ bytes cut off, 0 to 255 │ frame …
@@ -16,7 +17,8 @@
 //! | `config` | configurations and generator profiles, to the tool's readers |
 //! | `rules` | rules of the IDS, to `functions::ids` |
 //!
-//! `cargo xtask nightly` runs each for a minute, or as `--fuzz-seconds` says. By hand (a nightly compiler and `cargo install cargo-fuzz`):
+//! `cargo xtask nightly` runs each for a minute, or as `--fuzz-seconds` says. By hand (a nightly
+//! compiler and `cargo install cargo-fuzz`):
 //!
 //! ```text
 //!   cargo +nightly run --release --manifest-path fuzz/Cargo.toml --example seeds     the corpus to begin with

@@ -1,4 +1,5 @@
-//! A switch, or a runtime, among workers of other processes that say whatever an input has them say.
+//! A switch, or a runtime, among workers of other processes that say whatever an input has them
+//! say.
 //!
 //! ```text
 //!   bit 0: at a switch, or at a runtime; bit 1: NAT, or the flow monitor; bit 2: rings, or links to other processes │ events …
@@ -14,8 +15,9 @@
 //! | 4 order | to which runtime | – |
 //! | 5 gives back | the end | how many packets it got (1), and as what (1) |
 //!
-//! The ends of a switch are runtimes 0, 1, 2 and another switch; those of runtime 1 are a switch, or
-//! two where links are to other processes, and runtimes 0 and 2. So there a translated flow's first packet waits until both have heard.
+//! The ends of a switch are runtimes 0, 1, 2 and another switch; those of runtime 1 are a switch,
+//! or two where links are to other processes, and runtimes 0 and 2. So there a translated flow's
+//! first packet waits until both have heard.
 
 use functions::flow_monitor::{self, FlowMonitor};
 use functions::nat::{Config, Nat};
@@ -36,7 +38,8 @@ use wire::{HashSeed, LinkType, PacketBox, Pool};
 
 /// Links that no worker reads have room for so many.
 const DEPTH: usize = 24;
-/// Words that may be for one end when it does not read: what its link has room for, and a frame of questions.
+/// Words that may be for one end when it does not read: what its link has room for, and a frame of
+/// questions.
 const UNREAD_MAX: usize = DEPTH + 1;
 const ROUTES: u32 = 16;
 const FLOWS: u32 = 16;
@@ -497,8 +500,9 @@ fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     }
 }
 
-/// Inputs as real workers would say them: one switch or two, and two runtimes between which all flows move, there and back, heard from the first switch's
-/// place and from that of the second runtime.
+/// Inputs as real workers would say them: one switch or two, and two runtimes between which all
+/// flows move, there and back, heard from the first switch's place and from that of the second
+/// runtime.
 pub fn real(first: u8) -> [Vec<u8>; 2] {
     // Each real link is two, with a tap in between.
     let mut heard = [vec![first], vec![first | 1]];

@@ -3,7 +3,8 @@
 #
 #   BINARY ── man pages, completions (it writes them itself) ─┐
 #   tools/package ── units, user, logrotate, scripts ─────────┼─► DIRECTORY/flowkeep_VERSION_ARCHITECTURE.deb
-#   examples, README, CHANGELOG, licences ────────────────────┘   DIRECTORY/SHA256SUMS
+#   examples, README, CHANGELOG, licences ────────────────────┤   DIRECTORY/SHA256SUMS
+#   sources for `flowkeep new` (sources.sh) ──────────────────┘
 #
 # Equal input gives an equal package: SOURCE_DATE_EPOCH, or the newest commit's time, is the time of all files.
 # Needs dpkg-deb.
@@ -60,6 +61,7 @@ gzip -9n "$tree$doc/changelog"
 } >"$tree$doc/copyright"
 install -d -m 755 "$tree$doc/examples"
 cp -r examples/. "$tree$doc/examples/"
+"$from/sources.sh" "$tree/usr/share/flowkeep"
 put 644 tools/monitoring/alerts.yml $doc/monitoring/alerts.yml
 put 644 tools/monitoring/dashboard.json $doc/monitoring/dashboard.json
 
@@ -79,7 +81,7 @@ Section: net
 Priority: optional
 Depends: libc6${libc:+ (>= $libc)}, libgcc-s1, passwd
 Recommends: tcpdump, iproute2
-Suggests: logrotate
+Suggests: logrotate, cargo
 Homepage: https://github.com/flowkeep/flowkeep
 Installed-Size: $(du -k -s --exclude=DEBIAN "$tree" | cut -f 1)
 Description: stateful network functions whose flows survive

@@ -2,7 +2,8 @@
 # Makes an archive and an image for containers (OCI 1.0) of a static program, without a daemon: tools/package/static.sh BINARY DIRECTORY.
 #
 #   BINARY ──► /usr/bin/flowkeep ─┐   DIRECTORY/flowkeep_VERSION_ARCHITECTURE.static.tar.xz
-#   examples, licences ───────────┴─► DIRECTORY/flowkeep_VERSION_ARCHITECTURE.oci.tar: one layer
+#   examples, licences ───────────┼─► DIRECTORY/flowkeep_VERSION_ARCHITECTURE.oci.tar: one layer
+#   sources.sh ───────────────────┘   (sources for `flowkeep new`: in the archive alone)
 #
 # Both have nothing but these files: BINARY must need no library. Equal input gives equal files: SOURCE_DATE_EPOCH, or the
 # newest commit's time, is the time of all that is in them. Needs umoci and xz.
@@ -27,6 +28,7 @@ strip --strip-unneeded "$root/usr/bin/flowkeep" 2>/dev/null || true
 install -d -m 755 "$root/usr/share/doc/flowkeep" "$root/etc/flowkeep" "$root/run/flowkeep" "$root/var/lib/flowkeep"
 install -d -m 1777 "$root/tmp"
 cp -r examples LICENSE-APACHE LICENSE-MIT "$root/usr/share/doc/flowkeep/"
+tools/package/sources.sh "$work/with/usr/share/flowkeep"
 # A member's process is of a user that has a name.
 printf 'root:x:0:0::/:/\nflowkeep:x:65532:65532::/:/\nnobody:x:65534:65534::/:/\n' >"$root/etc/passwd"
 pack() { # DIRECTORY FILE
@@ -35,7 +37,10 @@ pack() { # DIRECTORY FILE
 }
 name=flowkeep_${version}_$architecture
 pack "$root" "$work/layer.tar"
-xz -6 -T1 -c "$work/layer.tar" >"$out/$name.static.tar.xz"
+# Containers have no use for the sources; `flowkeep new` of the archive's program has.
+cp -a "$root/." "$work/with/"
+pack "$work/with" "$work/archive.tar"
+xz -6 -T1 -c "$work/archive.tar" >"$out/$name.static.tar.xz"
 
 say() { umoci "$@" >&2; }
 image=$work/image:$version

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tries a package in a chroot with nothing but Debian's required packages: tools/package/try.sh FILE.deb
 #
-# Installs it, runs it as its user, removes it, and looks what is left. If an image is beside it, runs the image's program in a
+# Installs it, runs it as its user, builds and tests what `flowkeep new` makes, removes it, and looks what is left. If an image is beside it, runs the image's program in a
 # chroot with nothing but the image. Needs root, mmdebstrap, umoci for an image, and Debian's mirror.
 set -eu
 deb=$(realpath "$1")
@@ -31,6 +31,15 @@ within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s 
 here=$(dirname "$(realpath "$0")")
 cp "$here/pages.sh" "$here/../../README.md" "$here/../../docs/tutorial.md" "$root/try"
 within su -s /bin/sh flowkeep -c 'sh /try/pages.sh /try /try/README.md /try/tutorial.md'
+# A function of one's own from the installed program: its crates come from the package, whatever registries have. The chroot has no
+# compiler, so the package's sources are put in their place for this machine's, in a namespace of mounts.
+within su -s /bin/sh flowkeep -c 'cd /try && flowkeep new packet-counter'
+grep -q 'path = "/usr/share/flowkeep/crates/nf"' "$root/try/packet-counter/Cargo.toml"
+made=no
+[ -d /usr/share/flowkeep ] || made=yes
+mkdir -p /usr/share/flowkeep
+unshare -m sh -ec 'mount --bind "$1/usr/share/flowkeep" /usr/share/flowkeep && cd "$1/try/packet-counter" && cargo test --quiet' sh "$root"
+[ "$made" = no ] || rmdir /usr/share/flowkeep
 within dpkg --purge flowkeep
 cd "$root"
 left=$(find usr etc var/lib/flowkeep var/log/flowkeep -name '*flowkeep*' -print 2>/dev/null || true)

@@ -1,7 +1,7 @@
 //! Runs the steps of `cargo xtask ci` one after the other and tells how each went.
 //!
-//! A step is a check of our own or a command. A command's output goes to a file, and to the terminal only when the step
-//! fails:
+//! A step is a check of our own or a command. A command's output goes to a file, and to the
+//! terminal only when the step fails:
 //!
 //! ```text
 //! ok      arrows                   0.0 s
@@ -10,10 +10,11 @@
 //! 412 passed, 0 failed
 //! ```
 //!
-//! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running. A nightly run begins with what all its limits come to.
+//! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
+//! A nightly run begins with what all its limits come to.
 //!
-//! A test that cannot run here (no captures, no root) prints a line that starts with `not run:` and returns; those lines
-//! are listed, so that they are not taken for passed.
+//! A test that cannot run here (no captures, no root) prints a line that starts with `not run:` and
+//! returns; those lines are listed, so that they are not taken for passed.
 
 mod commands;
 mod limit;
@@ -124,7 +125,8 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
     outcome.told()
 }
 
-/// What a run does, and how long it takes at most: each step its limit, of two beside each other the longer one's.
+/// What a run does, and how long it takes at most: each step its limit, of two beside each other
+/// the longer one's.
 fn budget<'a>(scale: &Scale, alone: impl Iterator<Item = &'a Step>, in_pairs: &[&[Step]]) -> String {
     let alone: u32 = alone.map(|step| step.minutes_max).sum();
     let pairs = in_pairs.iter().flat_map(|steps| steps.chunks(2));
@@ -195,7 +197,8 @@ impl Outcome {
     }
 
     fn tests_ran(&mut self, step: &Step, ran: &Ran) {
-        // Miri tries several orders at once, which write into each other's lines: nothing there can be counted. Elsewhere such words are a test's own.
+        // Miri tries several orders at once, which write into each other's lines: nothing there can
+        // be counted. Elsewhere such words are a test's own.
         let orders = match step.tries_orders() {
             true => ran.output.matches("Trying seed").count(),
             false => 0,
@@ -423,7 +426,8 @@ fn failures<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     kept
 }
 
-/// Adds up the results of test binaries. One that began and gave no result (it crashed) is a failure.
+/// Adds up the results of test binaries. One that began and gave no result (it crashed) is a
+/// failure.
 fn tally(output: &str) -> Tally {
     let mut tally = Tally::default();
     let (mut begun, mut ended) = (0, 0);

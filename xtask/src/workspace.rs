@@ -1,7 +1,7 @@
 //! The repository as the checks see it: packages with their dependencies, and text files.
 //!
-//! Everything is read once into memory. A check is then a function from a [`Workspace`] to a list of violations, and
-//! its unit test hands it a workspace with a planted one.
+//! Everything is read once into memory. A check is then a function from a [`Workspace`] to a list
+//! of violations, and its unit test hands it a workspace with a planted one.
 //!
 //! Not here: any judgement.
 
@@ -200,7 +200,8 @@ fn sort_out(metadata: &Value, root: &Path) -> (Vec<Member>, Vec<Foreign>) {
     (members, foreign)
 }
 
-/// The name under which sources use a dependency: the name it is given here, or else its library's own.
+/// The name under which sources use a dependency: the name it is given here, or else its library's
+/// own.
 fn called(metadata: &Value, dependency: &Value) -> String {
     if let Some(rename) = dependency["rename"].as_str() {
         return rename.replace('-', "_");

@@ -1,19 +1,22 @@
 //! Pools of packet buffers as ports need them.
 //!
-//! A capture has frames of up to 64 KiB, nearly all of them short: buffers of that size in small pages, of which only the
-//! first is ever touched. Ports on interfaces have frames of an MTU: buffers of one page, in large pages, which
-//! `AF_XDP` can receive into ([`crate::afxdp`]).
+//! A capture has frames of up to 64 KiB, nearly all of them short: buffers of that size in small
+//! pages, of which only the first is ever touched. Ports on interfaces have frames of an MTU:
+//! buffers of one page, in large pages, which `AF_XDP` can receive into ([`crate::afxdp`]).
 //!
-//! Invariant: where every port's longest frame fits into a page beside what is kept before it, buffers are pages.
+//! Invariant: where every port's longest frame fits into a page beside what is kept before it,
+//! buffers are pages.
 
 use crate::afxdp::{CHUNK, FRAME};
 use crate::pages::{PagesError, Want, map_ahead};
 use wire::Pool;
 
-/// Bytes of a pool that are there before the first packet: as a rule no more are ever out at a time.
+/// Bytes of a pool that are there before the first packet: as a rule no more are ever out at a
+/// time.
 const AHEAD: usize = 16 << 20;
 
-/// What a pool of `count` buffers is made of: the longest frame, the pages, bytes of them that are there at once, and bytes in all.
+/// What a pool of `count` buffers is made of: the longest frame, the pages, bytes of them that are
+/// there at once, and bytes in all.
 fn made_of(count: usize, frame_max: usize) -> (usize, Want, usize, usize) {
     let (frame_max, want, ahead) = match frame_max > FRAME {
         true => (frame_max, Want::Plain, 0),

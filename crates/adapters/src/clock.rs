@@ -1,9 +1,11 @@
-//! Time: the monotonic clock that drives workers, the time-stamp counter that benches read, and pinning to a processor.
+//! Time: the monotonic clock that drives workers, the time-stamp counter that benches read, and
+//! pinning to a processor.
 //!
-//! Theory of operation. A worker reads [`monotonic_ns`] once per burst. A bench counts *cycles* of the time-stamp
-//! counter ([`cycles`]), which on every processor of the last fifteen years ticks at one constant rate whatever the
-//! core's clock does; [`CycleRate::calibrate`] compares it with the monotonic clock, so that cycles can be told as
-//! nanoseconds and packets per second. Neither means much on a thread that moves between processors: [`pin_to`].
+//! Theory of operation. A worker reads [`monotonic_ns`] once per burst. A bench counts *cycles* of
+//! the time-stamp counter ([`cycles`]), which on every processor of the last fifteen years ticks at
+//! one constant rate whatever the core's clock does; [`CycleRate::calibrate`] compares it with the
+//! monotonic clock, so that cycles can be told as nanoseconds and packets per second. Neither means
+//! much on a thread that moves between processors: [`pin_to`].
 //!
 //! ```
 //! use flowkeep_adapters::clock::{CycleRate, cycles};
@@ -36,7 +38,8 @@ pub fn thread_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The time-stamp counter, read after all earlier instructions are done; nanoseconds where the processor has none.
+/// The time-stamp counter, read after all earlier instructions are done; nanoseconds where the
+/// processor has none.
 #[inline]
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -80,7 +83,8 @@ impl CycleRate {
     }
 }
 
-/// Both clocks at nearly the same moment: the closest of a few pairs, so that an interruption in between does not count.
+/// Both clocks at nearly the same moment: the closest of a few pairs, so that an interruption in
+/// between does not count.
 fn reading() -> (u64, u64) {
     let pair = || {
         let before = cycles();

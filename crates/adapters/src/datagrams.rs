@@ -5,10 +5,11 @@
 //!   socket ── recvmmsg ──► [ side by side ] ─► next, next, …
 //! ```
 //!
-//! The bytes of a datagram to be sent are copied, so that its sender need not keep them. Those of a received one are read, and
-//! decrypted, where they are.
+//! The bytes of a datagram to be sent are copied, so that its sender need not keep them. Those of a
+//! received one are read, and decrypted, where they are.
 //!
-//! Invariants: a datagram is counted once, as sent, unsent or received; one that was cut off is known to be.
+//! Invariants: a datagram is counted once, as sent, unsent or received; one that was cut off is
+//! known to be.
 //!
 //! Not here: what is in them.
 
@@ -64,7 +65,8 @@ impl Outgoing {
         true
     }
 
-    /// Sends all, as far as the kernel takes them; answers what failed last, unless it was that the queue is full.
+    /// Sends all, as far as the kernel takes them; answers what failed last, unless it was that the
+    /// queue is full.
     pub fn send(&mut self, fd: BorrowedFd<'_>, counters: &mut PortCounters) -> Option<io::Error> {
         let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
         let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BATCH];
@@ -82,8 +84,9 @@ impl Outgoing {
         }
         let (mut next, mut failures, mut failed) = (0, 0, None);
         while next < count {
-            // SAFETY: messages `next..count` were written above, each with one piece that leads to bytes of `self`, which is
-            // borrowed for the call. The kernel only reads these, and writes the messages' lengths.
+            // SAFETY: messages `next..count` were written above, each with one piece that leads to
+            // bytes of `self`, which is borrowed for the call. The kernel only reads these, and
+            // writes the messages' lengths.
             let sent = unsafe {
                 libc::sendmmsg(
                     fd.as_raw_fd(),
@@ -184,8 +187,9 @@ impl Incoming {
         // The kernel's first answer may be the error of a datagram sent while the peer was not
         // there.
         for _ in 0..FAILURES {
-            // SAFETY: each message has one piece that leads to a stretch of `self.bytes` of its own, which is borrowed for the
-            // call; the kernel writes at most its length there, and the messages' lengths and flags.
+            // SAFETY: each message has one piece that leads to a stretch of `self.bytes` of its
+            // own, which is borrowed for the call; the kernel writes at most its length there, and
+            // the messages' lengths and flags.
             let count = unsafe {
                 libc::recvmmsg(
                     fd.as_raw_fd(),
@@ -212,7 +216,8 @@ impl Incoming {
     }
 }
 
-/// Makes a socket's queues long enough; without the right to exceed the system's limit, as long as that allows.
+/// Makes a socket's queues long enough; without the right to exceed the system's limit, as long as
+/// that allows.
 pub(crate) fn widen(fd: &std::os::fd::OwnedFd) -> io::Result<()> {
     use crate::interface::system::set_option;
     let queue = QUEUE as libc::c_int;

@@ -1,4 +1,5 @@
-//! A link to a worker on the same network segment: channel frames on Ethernet, with an EtherType of their own.
+//! A link to a worker on the same network segment: channel frames on Ethernet, with an EtherType of
+//! their own.
 //!
 //! # Theory of operation
 //!
@@ -6,9 +7,10 @@
 //!   channel ── frame ─► send: │ Ethernet, 14 │ frame │ ─► interface ─► filter ─► receive ── frame ─► channel
 //! ```
 //!
-//! Each pair of workers has a packet socket of its own at each end. The kernel hands it frames of the EtherType only, and a filter in the
-//! socket those of its two workers, which stand in the frame's head; so many pairs share an interface, and each frame is
-//! copied once. What is left is held against the two link addresses.
+//! Each pair of workers has a packet socket of its own at each end. The kernel hands it frames of
+//! the EtherType only, and a filter in the socket those of its two workers, which stand in the
+//! frame's head; so many pairs share an interface, and each frame is copied once. What is left is
+//! held against the two link addresses.
 //!
 //! Invariants: as of [`crate::udp`].
 //!
@@ -41,8 +43,8 @@ pub struct EtherLink {
 }
 
 impl EtherLink {
-    /// A link by an interface to the worker `to` at a link address, for the worker `from`. What goes wrong later is told to
-    /// `reports`.
+    /// A link by an interface to the worker `to` at a link address, for the worker `from`. What
+    /// goes wrong later is told to `reports`.
     pub fn open(
         interface: &Interface,
         peer: Address,

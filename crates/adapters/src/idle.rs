@@ -1,8 +1,8 @@
 //! Where a thread without work sleeps until a port or another thread has some.
 //!
-//! Theory of operation. A thread that finds nothing to do says that it lies down, looks once more, and then waits for its ports'
-//! descriptors and an event of its own. A thread that hands it something looks behind that whether
-//! it lies, and sets the event if so.
+//! Theory of operation. A thread that finds nothing to do says that it lies down, looks once more,
+//! and then waits for its ports' descriptors and an event of its own. A thread that hands it
+//! something looks behind that whether it lies, and sets the event if so.
 //!
 //! ```text
 //!   sleeper: asleep = true ── fence ── look at rings: nothing ── poll(ports, event)
@@ -50,7 +50,8 @@ impl Sleeper {
     pub fn get_up(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         let mut count = 0_u64;
-        // SAFETY: the kernel writes eight bytes at most. An event that is set only behind this ends the next sleep at once.
+        // SAFETY: the kernel writes eight bytes at most. An event that is set only behind this ends
+        // the next sleep at once.
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 
@@ -75,7 +76,8 @@ impl Sleeper {
     pub fn wake(&self) {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             let one = 1_u64;
-            // SAFETY: the kernel reads eight bytes. It fails only if the event is set to bursting, and then it is set.
+            // SAFETY: the kernel reads eight bytes. It fails only if the event is set to bursting,
+            // and then it is set.
             unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
         }
     }

@@ -1,16 +1,17 @@
 //! Keys of links between hosts, from files, and the random bytes that go with them.
 //!
-//! A file has one key: its number, 1 to 255, and 32 bytes in hexadecimal digits. Only its owner may read it, and that is the
-//! user of this process, or root.
+//! A file has one key: its number, 1 to 255, and 32 bytes in hexadecimal digits. Only its owner may
+//! read it, and that is the user of this process, or root.
 //!
 //! ```text
 //!   # the second key of this cluster
 //!   2 8f1c…(64 digits)
 //! ```
 //!
-//! Up to four keys are accepted; the first is sent with. So keys are changed without a frame refused, in three steps, each at
-//! all members before the next: the new one is added behind the old one; it is put in front; the old one is taken away. Each
-//! step is [`read`] again and [`runtime::peer::Peer::protect`] at every link.
+//! Up to four keys are accepted; the first is sent with. So keys are changed without a frame
+//! refused, in three steps, each at all members before the next: the new one is added behind the
+//! old one; it is put in front; the old one is taken away. Each step is [`read`] again and
+//! [`runtime::peer::Peer::protect`] at every link.
 //!
 //! Invariant: no error, and nothing that is printed, contains a key.
 //!
@@ -104,8 +105,9 @@ fn read_one(path: &Path) -> Result<Key, KeyError> {
     Ok(Key::new(number, secret).expect("a number that was looked at"))
 }
 
-/// The number and the bytes of the key in a file, for what derives something else from it than tags. The file is this process's user's, root's, or
-/// of the user `also`, that the process will become.
+/// The number and the bytes of the key in a file, for what derives something else from it than
+/// tags. The file is this process's user's, root's, or of the user `also`, that the process will
+/// become.
 pub fn secret(path: &Path, also: Option<u32>) -> Result<(u8, [u8; 32]), KeyError> {
     let unreadable = |source| KeyError::Unreadable {
         file: path.to_owned(),

@@ -1,23 +1,29 @@
 //! An allocator that lays large pieces out in 2 MiB pages.
 //!
-//! Tables that functions keep (mappings, indices) are ordinary vectors and maps, and random accesses to them cost a page walk
-//! each where pages are small. What is 1 MiB and larger comes from a mapping that the kernel is asked to back with large
-//! pages; everything else is the system allocator's.
+//! Tables that functions keep (mappings, indices) are ordinary vectors and maps, and random
+//! accesses to them cost a page walk each where pages are small. What is 1 MiB and larger comes
+//! from a mapping that the kernel is asked to back with large pages; everything else is the system
+//! allocator's.
 //!
-//! Memory is taken when it is used, but within [`at_once`]: there a piece is touched when it is asked for. A worker is made so, since its first flows
-//! would otherwise wait, page by page, for the kernel to find and clear 2 MiB: 0.1 ms where memory is at hand, and 5 to 15 ms
-//! in a virtual machine whose host has yet to find it.
+//! Memory is taken when it is used, but within [`at_once`]: there a piece is touched when it is
+//! asked for. A worker is made so, since its first flows would otherwise wait, page by page, for
+//! the kernel to find and clear 2 MiB: 0.1 ms where memory is at hand, and 5 to 15 ms in a virtual
+//! machine whose host has yet to find it.
 //!
-//! It counts what a thread asks for within [`counted`]: what a worker needs is known by making one, without a second list of its tables' sizes.
+//! It counts what a thread asks for within [`counted`]: what a worker needs is known by making one,
+//! without a second list of its tables' sizes.
+//!
+//! Where the kernel has no room for a large piece, the process ends with a word on what to do: Rust
+//! would end it without one.
 //!
 //! A binary opts in: `#[global_allocator] static MEMORY: LargePages = LargePages;`
 //!
 //! Not here: regions that are asked for as such ([`crate::pages`]), which are always touched.
 
-use crate::pages::{advise_huge, map_aligned, touch_from, unmap};
+use crate::pages::{advise_huge, map_aligned, out_of_memory, touch_from, unmap};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
 /// Pieces of this size and larger are mapped.
 const LARGE: usize = 1 << 20;
@@ -27,13 +33,15 @@ const LARGE: usize = 1 << 20;
 pub struct LargePages;
 
 thread_local! {
-    /// Whether this thread's large pieces are touched. Neither made when first used nor dropped, so that an allocator may look at it.
+    /// Whether this thread's large pieces are touched. Neither made when first used nor dropped, so
+    /// that an allocator may look at it.
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
     /// Bytes that this thread has asked for and not given back, while it counts.
     static COUNTED: Cell<Option<isize>> = const { Cell::new(None) };
 }
 
-/// How many bytes of those that this thread asks for meanwhile are still there at the end. 0 in a binary with another allocator.
+/// How many bytes of those that this thread asks for meanwhile are still there at the end. 0 in a
+/// binary with another allocator.
 pub fn counted<T>(make: impl FnOnce() -> T) -> (T, usize) {
     /// Goes back, also if `make` panics.
     struct Before(Option<isize>);
@@ -82,8 +90,9 @@ fn whole(layout: &Layout) -> usize {
     layout.size().next_multiple_of(crate::pages::HUGE)
 }
 
-// SAFETY: small pieces are the system allocator's own. Large ones are fresh private mappings of at least the size asked for,
-// aligned to 2 MiB, zeroed, and unmapped with the same length, which follows from the layout alone.
+// SAFETY: small pieces are the system allocator's own. Large ones are fresh private mappings of at
+// least the size asked for, aligned to 2 MiB, zeroed, and unmapped with the same length, which
+// follows from the layout alone.
 unsafe impl GlobalAlloc for LargePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(&layout, 1);
@@ -100,7 +109,7 @@ unsafe impl GlobalAlloc for LargePages {
                 }
                 start.as_ptr()
             }
-            Err(_) => null_mut(),
+            Err(_) => out_of_memory(whole(&layout)),
         }
     }
 
@@ -135,7 +144,8 @@ mod tests {
     fn large_and_small_pieces_are_usable_and_zeroed() {
         for size in [64, LARGE - 1, LARGE, (5 << 20) + 3] {
             let layout = Layout::from_size_align(size, 64).unwrap();
-            // SAFETY: the layout has a size; the piece is used within it and freed with the same layout.
+            // SAFETY: the layout has a size; the piece is used within it and freed with the same
+            // layout.
             unsafe {
                 let start = LargePages.alloc_zeroed(layout);
                 assert!(!start.is_null());
@@ -190,7 +200,8 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn a_large_piece_is_there_at_once_where_that_is_wanted() {
-        // Odd lengths, and nothing else of this test's is that large: the kernel may join neighbouring mappings.
+        // Odd lengths, and nothing else of this test's is that large: the kernel may join
+        // neighbouring mappings.
         let layout = Layout::from_size_align((32 << 20) + 5, 64).unwrap();
         // SAFETY: the layout has a size; the piece is freed with the same layout.
         let measured = || unsafe {

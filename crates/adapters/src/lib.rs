@@ -1,6 +1,7 @@
 //! Ports, links and memory: what touches the operating system.
 //!
-//! The runtime is handed everything it needs; this library has the things that are handed to it in production.
+//! The runtime is handed everything it needs; this library has the things that are handed to it in
+//! production.
 //!
 //! | module | what |
 //! |---|---|
@@ -25,7 +26,8 @@
 //! | [`clock`] | time, cycles, pinning |
 //! | [`machine`] | facts about the machine, for benches |
 //!
-//! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that knows what a flow is.
+//! Not here: threads (the binary starts them), configuration files (`flowkeep`), anything that
+//! knows what a flow is.
 
 pub mod afpacket;
 pub mod afxdp;
@@ -38,6 +40,7 @@ pub mod idle;
 pub mod interface;
 pub mod keys;
 pub mod large;
+pub mod look;
 pub mod machine;
 pub mod memory;
 pub mod netlink;

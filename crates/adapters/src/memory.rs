@@ -2,9 +2,11 @@
 //!
 //! Two ports:
 //!
-//! - [`MemoryPort`] has a [`MemoryEnd`] that tests and embedding programs hold: what is pushed there is received, what is
-//!   transmitted is taken there. Frames are copied and a lock is taken once per burst: for correctness, not for speed.
-//! - [`RepeatPort`] gives the same frames over and over and swallows what is transmitted: for benches.
+//! - [`MemoryPort`] has a [`MemoryEnd`] that tests and embedding programs hold: what is pushed
+//!   there is received, what is transmitted is taken there. Frames are copied and a lock is taken
+//!   once per burst: for correctness, not for speed.
+//! - [`RepeatPort`] gives the same frames over and over and swallows what is transmitted: for
+//!   benches.
 //!
 //! ```
 //! use flowkeep_adapters::memory::MemoryPort;
@@ -208,7 +210,8 @@ pub struct RepeatPort {
 }
 
 impl RepeatPort {
-    /// Gives `frames` in order until `packets` have been given. Frames too long for any buffer are left out.
+    /// Gives `frames` in order until `packets` have been given. Frames too long for any buffer are
+    /// left out.
     pub fn new<'a>(frames: impl IntoIterator<Item = &'a [u8]>, link: LinkType, packets: u64) -> Self {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();

@@ -1,7 +1,8 @@
 //! Opens ports by their URIs.
 //!
-//! Theory of operation. [`Ports`] is what the ports of one process have in common: where they report to, the memory queues
-//! by name, which files are being read and written, and how a generator is made.
+//! Theory of operation. [`Ports`] is what the ports of one process have in common: where they
+//! report to, the memory queues by name, which files are being read and written, and how a
+//! generator is made.
 //!
 //! ```no_run
 //! use flowkeep_adapters::open::Ports;
@@ -120,7 +121,8 @@ impl Ports {
         self.memories.entry(name.to_owned()).or_insert_with(new).clone()
     }
 
-    /// Called when all ports are open: an error for an interface of which only some queues are read.
+    /// Called when all ports are open: an error for an interface of which only some queues are
+    /// read.
     pub fn complete(&self) -> Result<(), OpenError> {
         Ok(self.redirects.complete()?)
     }
@@ -135,8 +137,8 @@ impl Ports {
         self.open_one(PortUri::parse(uri, Role::Output)?, Half::Transmit)
     }
 
-    /// Opens a port that receives from one thing and transmits to another. The same memory queue, reflector or
-    /// interface as both is one port.
+    /// Opens a port that receives from one thing and transmits to another. The same memory queue,
+    /// reflector or interface as both is one port.
     pub fn open(&mut self, input: &str, output: &str) -> Result<BoxPort, OpenError> {
         let (from, to) = pair(input, output)?;
         if from == to {
@@ -249,7 +251,8 @@ fn pair(input: &str, output: &str) -> Result<(PortUri, PortUri), OpenError> {
     Ok((from, to))
 }
 
-/// A file by its device and number, which all its names share; `None` for what is no file, such as a pipe: that may be shared.
+/// A file by its device and number, which all its names share; `None` for what is no file, such as
+/// a pipe: that may be shared.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(path).ok()?;
     file.is_file().then(|| (file.dev(), file.ino()))

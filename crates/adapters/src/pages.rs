@@ -1,7 +1,7 @@
 //! Regions of 2 MiB pages.
 //!
-//! Theory of operation. A table of 64 MiB in 4 KiB pages misses the processor's address cache on nearly every access;
-//! in 2 MiB pages it has 32 entries. [`map`] tries, in order:
+//! Theory of operation. A table of 64 MiB in 4 KiB pages misses the processor's address cache on
+//! nearly every access; in 2 MiB pages it has 32 entries. [`map`] tries, in order:
 //!
 //! ```text
 //!   1 reserved    mmap(MAP_HUGETLB)             needs vm.nr_hugepages; never taken away again
@@ -10,16 +10,20 @@
 //!   3 plain       what is left when it has none
 //! ```
 //!
-//! Every page is touched at once ([`map_ahead`]: the first ones), so that none is missing on the first packet's path and what was asked for and what is
-//! there can be compared: [`Pages::huge_bytes`] is what the kernel says (`/proc/self/smaps`) is really huge.
+//! Every page is touched at once ([`map_ahead`]: the first ones), so that none is missing on the
+//! first packet's path and what was asked for and what is there can be compared:
+//! [`Pages::huge_bytes`] is what the kernel says (`/proc/self/smaps`) is really huge.
 //!
-//! Invariants: a region is zeroed, aligned to 2 MiB, a whole number of pages long, and unmapped once, by its `Drop`.
+//! Invariants: a region is zeroed, aligned to 2 MiB, a whole number of pages long, and unmapped
+//! once, by its `Drop`.
 //!
 //! Not here: memory shared between processes, and placement on NUMA nodes.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::c_void;
 use std::fs;
+use std::io::Write;
 use std::ops::Range;
 use std::ptr::NonNull;
 use wire::memory::Region;
@@ -62,12 +66,41 @@ pub struct Pages {
 /// There is not enough memory.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} MiB of memory cannot be mapped: {source}; lower the number of flows or buffers, or raise the memory limit",
-    length >> 20
+    "{} MiB of memory cannot be mapped: {source}; {}",
+    length >> 20,
+    remedy()
 )]
 pub struct PagesError {
     length: usize,
     source: std::io::Error,
+}
+
+/// How much address space this process may have, in bytes (`ulimit -v`), if that is limited.
+pub fn space_max() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
+/// What helps where there is no more memory.
+fn remedy() -> String {
+    match space_max() {
+        Some(most) => format!(
+            "this process may map {} MiB (`ulimit -v`; `LimitAS=` of a unit): raise that, or lower `flows_max` or `runtimes`",
+            most >> 20
+        ),
+        None => "lower `flows_max` or `runtimes`, or raise the memory limit".to_owned(),
+    }
+}
+
+/// Ends the process with a word on its memory, where the language would end it without one.
+pub(crate) fn out_of_memory(bytes: usize) -> ! {
+    // What allocates may fail once more; then there are no words.
+    let error = PagesError {
+        length: bytes,
+        source: std::io::ErrorKind::OutOfMemory.into(),
+    };
+    let _ = writeln!(std::io::stderr(), "{error}");
+    // SAFETY: it ends the process. Nothing that runs at an end may allocate here.
+    unsafe { libc::_exit(1) }
 }
 
 /// Maps at least `length` bytes, zeroed, in the best pages there are, all of them there at once.
@@ -75,7 +108,8 @@ pub fn map(length: usize, want: Want) -> Result<Pages, PagesError> {
     map_ahead(length, want, usize::MAX)
 }
 
-/// The same, with only the first so many bytes there at once. The kernel finds others when they are used.
+/// The same, with only the first so many bytes there at once. The kernel finds others when they are
+/// used.
 pub fn map_ahead(length: usize, want: Want, ahead: usize) -> Result<Pages, PagesError> {
     let failed = |source: rustix::io::Errno| PagesError {
         length,
@@ -97,8 +131,8 @@ pub fn map_ahead(length: usize, want: Want, ahead: usize) -> Result<Pages, Pages
         Want::Huge => Advice::LinuxHugepage,
         Want::Plain => Advice::LinuxNoHugepage,
     };
-    // SAFETY: the range was mapped just now. The advice changes no content; a kernel that knows no huge pages refuses it,
-    // and plain pages it is.
+    // SAFETY: the range was mapped just now. The advice changes no content; a kernel that knows no
+    // huge pages refuses it, and plain pages it is.
     let _ = unsafe { madvise(start.as_ptr().cast(), whole, advice) };
     let region = own(start, whole);
     // SAFETY: a region that nothing else has yet; it holds zeros.
@@ -206,8 +240,8 @@ pub(crate) unsafe fn touch_from(start: NonNull<u8>, length: usize) {
 
 /// How many bytes of a region are in transparent 2 MiB pages now, by the kernel's word.
 ///
-/// The kernel counts by mapping, and may have joined two neighbouring regions to one: then this is what both have, at
-/// most the region's length.
+/// The kernel counts by mapping, and may have joined two neighbouring regions to one: then this is
+/// what both have, at most the region's length.
 pub fn huge_bytes_of(region: &Region) -> usize {
     let start = region.start().addr().get();
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
@@ -239,7 +273,8 @@ mod tests {
     use super::*;
 
     fn bytes(region: &mut Region) -> &mut [u8] {
-        // SAFETY: the region owns its memory, which is initialised (zeroed), and is borrowed for as long as the slice.
+        // SAFETY: the region owns its memory, which is initialised (zeroed), and is borrowed for as
+        // long as the slice.
         unsafe { std::slice::from_raw_parts_mut(region.start().as_ptr(), region.length()) }
     }
 
@@ -285,7 +320,8 @@ mod tests {
         let pages = map(HUGE, Want::Plain).unwrap();
         let start = pages.region.start().addr().get();
         assert!(mapped(start));
-        // Another test's thread may map something there in the moment between; three times in a row it does not.
+        // Another test's thread may map something there in the moment between; three times in a row
+        // it does not.
         drop(pages);
         let still = (0..3).all(|_| {
             let pages = map(HUGE, Want::Plain).unwrap();
@@ -300,7 +336,7 @@ mod tests {
     fn what_cannot_be_mapped_is_an_error_with_advice() {
         let error = map(1 << 60, Want::Huge).err().unwrap().to_string();
         assert!(
-            error.contains("cannot be mapped") && error.contains("lower the number of flows"),
+            error.contains("cannot be mapped") && error.contains("lower `flows_max`"),
             "{error}"
         );
         assert!(map(usize::MAX, Want::Huge).is_err());

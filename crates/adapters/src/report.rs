@@ -1,8 +1,8 @@
 //! What went wrong at a port, in words, for the operator.
 //!
-//! A port has no return value for "the disk is full": packets go on, are counted as unsent, and the reason is put
-//! here once. [`Reports`] is a handle to one list; every port opened with it writes there, and the binary takes the
-//! reports out and prints them.
+//! A port has no return value for "the disk is full": packets go on, are counted as unsent, and the
+//! reason is put here once. [`Reports`] is a handle to one list; every port opened with it writes
+//! there, and the binary takes the reports out and prints them.
 //!
 //! ```
 //! use flowkeep_adapters::report::Reports;

@@ -1,16 +1,18 @@
-//! The link between two workers of one process: two single-producer single-consumer rings of buffers.
+//! The link between two workers of one process: two single-producer single-consumer rings of
+//! buffers.
 //!
-//! Theory of operation. A buffer's ownership is passed, nothing is copied. Each end is a [`Port`]: what one transmits the
-//! other receives, in order, whatever it is: frames, messages between workers, and empty buffers on their way home.
+//! Theory of operation. A buffer's ownership is passed, nothing is copied. Each end is a [`Port`]:
+//! what one transmits the other receives, in order, whatever it is: frames, messages between
+//! workers, and empty buffers on their way home.
 //!
 //! ```text
 //!   worker A ── transmit ─► [ ring ] ── receive ─► worker B
 //!            ◄─ receive ─── [ ring ] ◄─ transmit ──
 //! ```
 //!
-//! A ring never loses anything, so it must hold all buffers that can be in it: its capacity is at least the number of
-//! buffers in all pools that reach it, which the maker of the pair guarantees and `transmit`
-//! asserts. So that a slow reader is noticed before it has all of them,
+//! A ring never loses anything, so it must hold all buffers that can be in it: its capacity is at
+//! least the number of buffers in all pools that reach it, which the maker of the pair guarantees
+//! and `transmit` asserts. So that a slow reader is noticed before it has all of them,
 //! [`RingPort::room`](Port::room) counts up to a lower limit; messages and buffers on their way
 //! home pass beyond it.
 //!
@@ -53,13 +55,13 @@ pub struct RingPort {
     counters: PortCounters,
 }
 
-/// With so much room by the last look at the other end's progress, no new look is taken: it costs a cache line from the
-/// other core.
+/// With so much room by the last look at the other end's progress, no new look is taken: it costs a
+/// cache line from the other core.
 const PLENTY: usize = 4 * BURST;
 
 impl RingPort {
-    /// Two ends. `capacity` is the number of buffers each direction holds: at least as many as there are in all pools
-    /// whose buffers may pass.
+    /// Two ends. `capacity` is the number of buffers each direction holds: at least as many as
+    /// there are in all pools whose buffers may pass.
     pub fn pair(capacity: usize) -> (RingPort, RingPort) {
         Self::pair_with_limit(capacity, capacity)
     }
@@ -92,8 +94,8 @@ impl RingPort {
         )
     }
 
-    /// Says that this end transmits no more: the other is finished when it has received what is on the way. It may go on
-    /// receiving.
+    /// Says that this end transmits no more: the other is finished when it has received what is on
+    /// the way. It may go on receiving.
     pub fn close(&mut self) {
         self.closed_here.store(true, Ordering::Release);
     }
@@ -178,7 +180,8 @@ impl Port for RingPort {
     }
 
     fn finished(&self) -> bool {
-        // In this order: what was sent before the end closed is in the ring by the time that is seen.
+        // In this order: what was sent before the end closed is in the ring by the time that is
+        // seen.
         let closed = self.closed_there.load(Ordering::Acquire) || self.incoming.is_abandoned();
         closed && self.incoming.is_empty()
     }
@@ -350,8 +353,8 @@ mod tests {
         }
     }
 
-    /// One worker numbers packets, the other checks the numbers and sends the buffers home: none lost, none twice, in
-    /// order, however the threads run.
+    /// One worker numbers packets, the other checks the numbers and sends the buffers home: none
+    /// lost, none twice, in order, however the threads run.
     #[test]
     fn threads_pass_numbered_packets() {
         const PACKETS: u64 = if cfg!(miri) { 100 } else { 300_000 };

@@ -1,4 +1,5 @@
-//! Ports made of ports: [`Tee`] records what passes one, [`Duplex`] receives from one and transmits to another.
+//! Ports made of ports: [`Tee`] records what passes one, [`Duplex`] receives from one and transmits
+//! to another.
 //!
 //! ```text
 //!   Tee      transmit ─┬─► port ─┬─► receive          Duplex    receive  ◄── input
@@ -6,8 +7,8 @@
 //!                 sent.pcapng  received.pcapng
 //! ```
 //!
-//! Invariant: a packet is recorded as it is handed in or out; recording changes nothing and loses nothing. What cannot
-//! be written is reported by the capture, not counted by the port.
+//! Invariant: a packet is recorded as it is handed in or out; recording changes nothing and loses
+//! nothing. What cannot be written is reported by the capture, not counted by the port.
 
 use crate::pcap::PcapOutput;
 use runtime::env::{AttachError, Burst, Port, PortCounters};
@@ -24,7 +25,8 @@ pub struct Tee<A, W: Write = File> {
 }
 
 impl<A: Port, W: Write> Tee<A, W> {
-    /// Records what is transmitted to `port` in `sent` and what it receives in `received`, where they are given.
+    /// Records what is transmitted to `port` in `sent` and what it receives in `received`, where
+    /// they are given.
     pub fn new(port: A, sent: Option<PcapOutput<W>>, received: Option<PcapOutput<W>>) -> Self {
         Tee { port, sent, received }
     }

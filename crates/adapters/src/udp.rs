@@ -2,16 +2,18 @@
 //!
 //! # Theory of operation
 //!
-//! [`Front`] goes before a frame, and a batch of them to the kernel. What comes is held against the network and the two workers, and handed on
-//! without what stood in front. The channel judges the rest: its tag, its session, its number.
+//! [`Front`] goes before a frame, and a batch of them to the kernel. What comes is held against the
+//! network and the two workers, and handed on without what stood in front. The channel judges the
+//! rest: its tag, its session, its number.
 //!
 //! ```text
 //!   channel ── frame ─► send: │ Geneve, 16 │ frame │ ─► UDP ─► receive ── frame ─► channel
 //! ```
 //!
-//! Each pair of workers has a link of its own, and it two sockets at each end. Datagrams go to Geneve's port, 6081, from one that
-//! follows from the pair ([`source_port`]): networks that spread by ports keep a pair's order, and the kernel knows by the
-//! sender's port which of the sockets at 6081 a datagram is for, as each is connected to one.
+//! Each pair of workers has a link of its own, and it two sockets at each end. Datagrams go to
+//! Geneve's port, 6081, from one that follows from the pair ([`source_port`]): networks that spread
+//! by ports keep a pair's order, and the kernel knows by the sender's port which of the sockets at
+//! 6081 a datagram is for, as each is connected to one.
 //!
 //! ```text
 //!   host A, worker 1                             host B, worker 2
@@ -19,11 +21,11 @@
 //!   receives A:6081, connected   ◄────────────── B:source_port(2, 1)                         sends
 //! ```
 //!
-//! A process that is started twice is told so: a pair's sending port can be had once. What the kernel does not take is lost,
-//! counted as unsent, and told once; the channel sends it again.
+//! A process that is started twice is told so: a pair's sending port can be had once. What the
+//! kernel does not take is lost, counted as unsent, and told once; the channel sends it again.
 //!
-//! Invariants: a datagram that is not this link's, or was cut off, is counted as refused and changes nothing; nothing is allocated after the
-//! start.
+//! Invariants: a datagram that is not this link's, or was cut off, is counted as refused and
+//! changes nothing; nothing is allocated after the start.
 //!
 //! Not here: keys, which workers the peers are.
 

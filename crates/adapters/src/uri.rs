@@ -1,6 +1,7 @@
 //! Ports by name: what a person writes for one, and what it says.
 //!
-//! `scheme:name?parameter=value&parameter=value`, read for one role: what packets come from, or what they go to.
+//! `scheme:name?parameter=value&parameter=value`, read for one role: what packets come from, or
+//! what they go to.
 //!
 //! | URI | role | parameters |
 //! |---|---|---|
@@ -12,7 +13,8 @@
 //! | `afxdp:eth0` | both | `take=routed` or `everything`; `mode=native` or `generic`; `queue=0`; `copy=auto`, `yes` or `no` |
 //! | `reflect:` | both | `mode=mirror` or `answer`; `queue=4096`; `record=sent.pcapng`; `record_answers=back.pcapng` |
 //!
-//! A name is everything up to the first `?`, taken as it stands; a parameter's value is everything up to the next `&`.
+//! A name is everything up to the first `?`, taken as it stands; a parameter's value is everything
+//! up to the next `&`.
 //!
 //! ```
 //! use flowkeep_adapters::uri::{PortUri, Role};
@@ -20,7 +22,8 @@
 //! assert_eq!(error.to_string(), "pcap: has no parameter `timng`; did you mean `timing`? There are: timing, speed, loop");
 //! ```
 //!
-//! Invariant: any text gives a port or an error that says what to write instead; nothing is ignored.
+//! Invariant: any text gives a port or an error that says what to write instead; nothing is
+//! ignored.
 //!
 //! Not here: opening ([`crate::open`]).
 

@@ -1,6 +1,8 @@
-//! The kernel's tables followed while they change: a pair of links between two network namespaces, changed with `ip`.
+//! The kernel's tables followed while they change: a pair of links between two network namespaces,
+//! changed with `ip`.
 //!
-//! The test runs itself again under `unshare --net`, so all it makes is gone with it. It needs root; without, it says so.
+//! The test runs itself again under `unshare --net`, so all it makes is gone with it. It needs
+//! root; without, it says so.
 
 use flowkeep_adapters::netlink::{RouteKind, Watcher};
 use std::process::Command;

@@ -12,11 +12,12 @@
 //! suspects no worker for that. A coordinator that was stopped itself (more than half of a
 //! suspicion between two looks) suspects no worker for a settling time.
 //!
-//! A worker's number belongs to its member's name, its role and its place among the member's workers of that role, for good. It is in the
-//! log, with the incarnation, before the machine hears of the worker.
+//! A worker's number belongs to its member's name, its role and its place among the member's
+//! workers of that role, for good. It is in the log, with the incarnation, before the machine hears
+//! of the worker.
 //!
-//! States: *settling* (listens, decides nothing) → *deciding* ⇄ *in trouble* (the log takes nothing) → *over* (the log is not to be
-//! trusted). Only *deciding* takes asks that need a record.
+//! States: *settling* (listens, decides nothing) → *deciding* ⇄ *in trouble* (the log takes
+//! nothing) → *over* (the log is not to be trusted). Only *deciding* takes asks that need a record.
 //!
 //! *A runtime that is to be recovered* though it lives is heard no more from then on. So the
 //! machine finds it silent, withdraws its leases and removes it by
@@ -32,6 +33,8 @@ mod enlisted;
 mod loads;
 mod recording;
 mod shared;
+mod status;
+mod term;
 mod trial;
 
 pub use asks::{Answer, Ask, Enlisting, Handle, Published, Question, Told};
@@ -139,6 +142,8 @@ pub(crate) struct Replayed {
     decisions: BTreeMap<u64, u64>,
     spare: Vec<u64>,
     next_record: u64,
+    /// Leases last as long as the log says.
+    pub timing: Timing,
 }
 
 /// Reads the log, or begins it with a view without members.
@@ -153,6 +158,7 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
     }
     let (mut book, mut decisions) = (Book::default(), BTreeMap::new());
     let (mut configured, mut shared) = (Configured::default(), shared::Shared::default());
+    let mut leases = term::Logged::default();
     let (mut entries, mut spare, mut next_record) = (Vec::new(), Vec::new(), 0);
     for (number, record) in records {
         next_record = number.saturating_add(1);
@@ -179,8 +185,14 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
                 let before = shared.replay(number, &sharing);
                 spare.extend(before.ok_or(LogError::Meaning(number))?);
             }
+            proto::record::What::Leases(last) => {
+                let before = leases.replay(number, &last);
+                spare.extend(before.ok_or(LogError::Meaning(number))?);
+            }
         }
     }
+    let (timing, before) = leases.decide(log, timing, &entries, &mut next_record)?;
+    spare.extend(before);
     let settling = timing.settling.saturating_mul(2);
     let machine = Coordinator::replay(0, Timing { settling, ..timing }, entries);
     let machine = machine.map_err(|why| LogError::Order(format!("{why:?}")))?;
@@ -192,13 +204,13 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
         decisions,
         spare,
         next_record,
+        timing,
     })
 }
 
 impl Decider {
     pub(crate) fn new(
         replayed: Replayed,
-        timing: Timing,
         writer: Writer,
         begun: Instant,
         events: Events,
@@ -213,7 +225,7 @@ impl Decider {
         let decider = Decider {
             begun,
             looked: begun,
-            timing,
+            timing: replayed.timing,
             machine: replayed.machine,
             book: replayed.book,
             configured: replayed.configured,
@@ -239,7 +251,8 @@ impl Decider {
     }
 
     /// Until it is told to end, or no sender is left that could tell it anything.
-    pub(crate) fn run(mut self, told: &Receiver<Told>) {
+    /// Says each of its turns.
+    pub(crate) fn run(mut self, told: &Receiver<Told>, turn: impl Fn()) {
         let pause = Duration::from_nanos(self.timing.suspicion / 4);
         let pause = pause.clamp(Duration::from_millis(1), Duration::from_millis(10));
         loop {
@@ -257,6 +270,7 @@ impl Decider {
                 }
             }
             self.look();
+            turn();
         }
     }
 
@@ -535,10 +549,11 @@ impl Decider {
             Question::Join {
                 member,
                 incarnation,
+                first,
                 roles,
                 numbers,
                 plan,
-            } => self.on_join(&member, incarnation, (&roles, &numbers), plan, answer),
+            } => self.on_join(&member, (incarnation, first), (&roles, &numbers), plan, answer),
             Question::Enlist(enlisting) => self.on_enlist(*enlisting, answer),
             Question::Leave { member, incarnation } => {
                 let lives = self.lives_of(&member);
@@ -610,7 +625,7 @@ impl Decider {
     fn on_join(
         &mut self,
         member: &str,
-        incarnation: Incarnation,
+        (incarnation, first): (Incarnation, u64),
         (roles, numbers): (&[Role], &[u16]),
         plan: Option<proto::Plan>,
         answer: oneshot::Sender<Answer>,
@@ -652,6 +667,7 @@ impl Decider {
             let _ = answer.send(Answer::Refused(Refusal::Incarnation, why));
             return;
         }
+        self.end_those_before(&slots, &lives, first);
         if !is_new {
             return self.bring_in(lives, answer);
         }
@@ -659,6 +675,8 @@ impl Decider {
             let plan = plan.clone();
             let numbered = proto::Numbered {
                 plan,
+                first,
+                since: self.book.since(slot, *life, first).0,
                 ..slot.record(*id, *life)
             };
             let before = self.book.number(self.next_record, &numbered);
@@ -669,6 +687,21 @@ impl Decider {
         // The last record stands for all: they are written in order.
         if let Some((_, pending)) = self.pending.back_mut() {
             *pending = Pending::Join(Box::new(Joining { lives, answer }));
+        }
+    }
+
+    /// Which lives in the view are over, since a process asks that has the lock which theirs had.
+    /// Without it the coordinator waits until their leases are over, and for ever where too few
+    /// members are left to say so. A process need not know those lives: it may be the last of many
+    /// that began while no coordinator decided.
+    fn end_those_before(&mut self, slots: &[Slot], lives: &[(WorkerId, Incarnation)], first: u64) {
+        for (slot, (id, life)) in slots.iter().zip(lives) {
+            let there = self.machine.view().member(*id).map(|member| member.incarnation);
+            if let Some(there) = there.filter(|there| there < life)
+                && self.book.is_of_file(slot, there, first)
+            {
+                self.tell(Instant::now(), Input::Stopped(*id, there));
+            }
         }
     }
 
@@ -713,51 +746,5 @@ impl Decider {
             standing,
             answer,
         });
-    }
-
-    fn status(&self) -> proto::StatusAnswer {
-        let suspects = self.machine.suspects().1;
-        let members = self.machine.view().members().iter().map(|member| {
-            let heard = self.heard.get(&member.id);
-            let silent = heard.map_or(self.begun.elapsed(), |(at, _)| at.elapsed());
-            proto::MemberStatus {
-                name: self.book.name(member.id).unwrap_or_default().to_owned(),
-                member: Some(translate::member(member)),
-                load: heard.map(|(_, load)| *load),
-                silent: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
-                suspected: suspects.contains(&(member.id, member.incarnation)),
-                configuration: self
-                    .book
-                    .name(member.id)
-                    .map_or(0, |name| self.configured.in_force(name)),
-            }
-        });
-        let trouble = self.is_over.clone().or_else(|| self.trouble.clone());
-        let records = self.decisions.len()
-            + self.book.records()
-            + self.configured.records()
-            + self.shared.records()
-            + self.spare.len();
-        proto::StatusAnswer {
-            view: self.machine.view().number,
-            members: members.collect(),
-            refused: self
-                .refused
-                .all()
-                .map(|(name, count)| proto::Count {
-                    name: name.to_owned(),
-                    count,
-                })
-                .collect(),
-            trouble: trouble.unwrap_or_default(),
-            records: records as u64,
-            // The service knows.
-            serving: Vec::new(),
-            counted: Vec::new(),
-            configuration: Some(proto::Decided {
-                trial: self.configured.trial_left(Instant::now()),
-                ..self.configured.decided()
-            }),
-        }
     }
 }

@@ -24,17 +24,19 @@
 //! | answers (at a member) | a connection of its own, for what operators ask ([`relay`]) | the network |
 //! | worker (at a member) | a [`Seat`](agent::Seat) with its `Membership`: view, leases | nothing: rings and atomics only |
 //!
-//! The data path meets the coordinator nowhere but at the seat. Workers of `flowkeep` have their membership themselves, and lend it to
-//! the seat for each turn (`flowkeep::run`, `runtime::members`).
+//! The data path meets the coordinator nowhere but at the seat. Workers of `flowkeep` have their
+//! membership themselves, and lend it to the seat for each turn (`flowkeep::run`,
+//! `runtime::members`).
 //!
 //! # Messages
 //!
-//! `proto/flowkeep.proto` has them. A member opens two streams and keeps them: `PollWorkload` (heartbeats with load, and which
-//! withdrawn leases are over) and `NotifyView` (the newest view and suspects). Of `NotifyView` a slow reader misses older views and gets
-//! the newest: nothing queues for it.
+//! `proto/flowkeep.proto` has them. A member opens two streams and keeps them: `PollWorkload`
+//! (heartbeats with load, and which withdrawn leases are over) and `NotifyView` (the newest view
+//! and suspects). Of `NotifyView` a slow reader misses older views and gets the newest: nothing
+//! queues for it.
 //!
-//! A heartbeat has a worker only if that worker has taken a step since the one before. So a worker that hangs is silent though its
-//! process lives.
+//! A heartbeat has a worker only if that worker has taken a step since the one before. So a worker
+//! that hangs is silent though its process lives.
 //!
 //! # Log before act
 //!
@@ -42,9 +44,10 @@
 //!   machine: Output::Log ─► record ─► log thread ─► store, read back ─► Written ─► Input::Logged ─► view is published
 //! ```
 //!
-//! Three kinds of records: decisions of the machine, numbers of workers, used tokens. A number is told and a token is good when its record
-//! is in the log. Records that are needed no more go ([`Coordinator::needed`](protocols::membership::Coordinator::needed)), so the log
-//! is bounded by the number of workers and of tokens that are not over.
+//! Three kinds of records: decisions of the machine, numbers of workers, used tokens. A number is
+//! told and a token is good when its record is in the log. Records that are needed no more go
+//! ([`Coordinator::needed`](protocols::membership::Coordinator::needed)), so the log is bounded by
+//! the number of workers and of tokens that are not over.
 //!
 //! | the store | what the coordinator does |
 //! |---|---|
@@ -55,11 +58,13 @@
 //!
 //! # Elections
 //!
-//! With the embedded store there is one coordinator: the store is locked by the process that has it, so a second one does not start.
+//! With the embedded store there is one coordinator: the store is locked by the process that has
+//! it, so a second one does not start.
 //!
-//! With etcd there may be several. The one that has etcd's lease listens and decides, the others wait. Each record is written by a
-//! transaction that fails once another is elected, whatever the one before believes (`protocols::election`, called by [`log::Etcd`]). One that
-//! loses its lease ends, and its guard starts it again. Members try all addresses they know in turn.
+//! With etcd there may be several. The one that has etcd's lease listens and decides, the others
+//! wait. Each record is written by a transaction that fails once another is elected, whatever the
+//! one before believes (`protocols::election`, called by [`log::Etcd`]). One that loses its lease
+//! ends, and its guard starts it again. Members try all addresses they know in turn.
 //!
 //! # Restart
 //!
@@ -74,10 +79,12 @@
 //!
 //! - A view, a number of a worker and a used token are in the log before any member or
 //!   operator hears of them: `log_before_act`.
-//! - A restart decides nothing twice, and no view changes by it: `killed_and_started_again_it_decides_nothing_twice`.
+//! - A restart decides nothing twice, and no view changes by it:
+//!   `killed_and_started_again_it_decides_nothing_twice`.
 //! - A worker has the same number in each of its lives.
 //! - A token is good once, until it is over.
-//! - Each queue is bounded: asks ([`decider::ASKS_MAX`]), joins under way, connections, requests that are relayed ([`relay`]), a worker's rings.
+//! - Each queue is bounded: asks ([`decider::ASKS_MAX`]), joins under way, connections, requests
+//!   that are relayed ([`relay`]), a worker's rings.
 //! - Each refusal has a name ([`refusal::Refusal`]), and is counted; other callers are not
 //!   disturbed.
 //!

@@ -1,6 +1,6 @@
 //! What an operator asks a coordinator, call by call, without an async runtime of one's own.
 
-use crate::agent::{CallError, Client, connect};
+use crate::agent::{CallError, Client, Tried, Tries, connect_any};
 use crate::identity::Identity;
 use crate::proto;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Members that are asked at once at most.
 const AT_ONCE: usize = 8;
 
-/// An operator's certificate, and where the coordinator is.
+/// An operator's certificate, and where the coordinators are.
 pub struct Operator {
-    /// HOST:PORT
-    pub address: String,
+    /// HOST:PORT of each. The first that answers is asked.
+    pub addresses: Vec<String>,
     /// The certificate.
     pub identity: Identity,
 }
@@ -37,41 +37,47 @@ fn within<T>(runtime: &Runtime, work: impl Future<Output = Result<T, CallError>>
 }
 
 impl Operator {
-    /// The members, as the coordinator knows them.
-    pub fn status(&self) -> Result<proto::StatusAnswer, CallError> {
-        self.connect()?.status()
-    }
-
-    /// A member gets no new groups. It is in the view when this returns.
-    pub fn drain(&self, member: &str) -> Result<(), CallError> {
-        let member = member.to_owned();
-        let Line { runtime, mut client } = self.connect()?;
-        within(&runtime, async {
-            client.drain(proto::DrainRequest { member }).await?;
-            Ok(())
-        })
-    }
-
-    /// Connects, for several questions.
+    /// Connects.
     pub fn connect(&self) -> Result<Line, CallError> {
         let runtime = runtime()?;
-        let client = within(&runtime, connect(&self.address, &self.identity))?;
-        Ok(Line { runtime, client })
+        let (client, tries) = within(&runtime, connect_any(&self.addresses, &self.identity))?;
+        Ok(Line {
+            runtime,
+            client,
+            tries,
+        })
     }
 }
 
-/// A connection to a coordinator.
+/// A connection to a coordinator. If it ends, the next question makes another one, to the first
+/// coordinator that answers then.
 pub struct Line {
     runtime: Runtime,
     client: Client,
+    tries: Tries,
 }
 
 impl Line {
+    /// Which coordinator answers, and why those that were tried before it did not.
+    pub fn tried(&self) -> Tried {
+        self.tries.last()
+    }
+
     /// The members, as the coordinator knows them.
     pub fn status(&mut self) -> Result<proto::StatusAnswer, CallError> {
         let client = &mut self.client;
         within(&self.runtime, async {
             Ok(client.status(proto::StatusRequest {}).await?.into_inner())
+        })
+    }
+
+    /// A member gets no new groups. It is in the view when this returns.
+    pub fn drain(&mut self, member: &str) -> Result<(), CallError> {
+        let client = &mut self.client;
+        let member = member.to_owned();
+        within(&self.runtime, async {
+            client.drain(proto::DrainRequest { member }).await?;
+            Ok(())
         })
     }
 
@@ -167,7 +173,8 @@ impl Line {
         })
     }
 
-    /// This configuration is in force from now on, at all members of a view, which have prepared it. The log has it when this returns.
+    /// This configuration is in force from now on, at all members of a view, which have prepared
+    /// it. The log has it when this returns.
     pub fn configure(&mut self, view: u32, configuration: proto::Configuration) -> Result<(), CallError> {
         let client = &mut self.client;
         let request = proto::ConfigureRequest {

@@ -7,10 +7,12 @@
 //!            ◄──────── answer ◄────────── by the number ◄──────────────────── Serve ◄──┘
 //! ```
 //!
-//! A request is bytes here. The [`Judge`] reads them, says which right they need, and refuses what is no request. A member keeps one stream open
-//! ([`Relay::serve`]); the newest stream of a member counts, and an earlier one ends.
+//! A request is bytes here. The [`Judge`] reads them, says which right they need, and refuses what
+//! is no request. A member keeps one stream open ([`Relay::serve`]); the newest stream of a member
+//! counts, and an earlier one ends.
 //!
-//! An operator who means all members asks each of them. So an answer is one member's, and each bound is one request's.
+//! An operator who means all members asks each of them. So an answer is one member's, and each
+//! bound is one request's.
 //!
 //! | what | bound |
 //! |---|---|
@@ -20,8 +22,8 @@
 //!
 //! No packet, no move of a flow and no decision of the coordinator waits for any of this.
 //!
-//! Invariants: an answer goes to the request of its number, once; a request that no operator waits for any more has no entry; what a member says unasked is
-//! dropped.
+//! Invariants: an answer goes to the request of its number, once; a request that no operator waits
+//! for any more has no entry; what a member says unasked is dropped.
 //!
 //! Not here: what requests mean (`flowkeep::control`), which callers may ask (`service::calls`).
 
@@ -166,7 +168,8 @@ impl Relay {
         self.book().servers.keys().cloned().collect()
     }
 
-    /// A member's answers come by a stream; what it is asked comes out of the queue. Its earlier stream ends.
+    /// A member's answers come by a stream; what it is asked comes out of the queue. Its earlier
+    /// stream ends.
     pub fn serve(
         self: &Arc<Self>,
         member: &str,

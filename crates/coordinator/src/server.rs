@@ -11,6 +11,7 @@ use protocols::membership::Timing;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -50,6 +51,13 @@ pub enum Event {
     Trouble(String),
     /// The log takes records again.
     LogTakes,
+    /// Leases last as long as the log says, not as this start says.
+    OtherTerm {
+        /// What the start says.
+        said: Duration,
+        /// By the log.
+        is: Duration,
+    },
 }
 
 impl std::fmt::Display for Event {
@@ -69,6 +77,10 @@ impl std::fmt::Display for Event {
             ),
             Event::Trouble(why) => write!(f, "no decisions: {why}"),
             Event::LogTakes => f.write_str("the log takes records again"),
+            Event::OtherTerm { said, is } => write!(
+                f,
+                "leases last {is:?} as the log says, not {said:?}: members have them by that; another time is taken when no view has members"
+            ),
         }
     }
 }
@@ -88,6 +100,8 @@ pub struct Settings {
     pub timing: Timing,
     /// How long certificates are good that it makes.
     pub certificates: Duration,
+    /// After which time a connection ends, so that certificates are judged again.
+    pub age: Duration,
     /// For its events.
     pub events: Events,
     /// Which right a request for a member needs.
@@ -99,9 +113,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms, suspicion after 50 ms, a settling time of 1 s, and 2 s
-    /// until one of two workers goes that do not hear each other.
-    /// No request is relayed unless a judge is set.
+    /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms,
+    /// suspicion after 50 ms, a settling time of 1 s, and 2 s until one of two workers goes that do
+    /// not hear each other. No request is relayed unless a judge is set.
     pub fn read(directory: &Path, listen: SocketAddr, events: Events) -> Result<Self, AuthorityError> {
         Ok(Settings {
             listen,
@@ -114,6 +128,7 @@ impl Settings {
                 unheard: 2_000_000_000,
             },
             certificates: Duration::from_secs(3650 * 86_400),
+            age: service::AGE_MAX,
             events,
             judge: relay::none,
             scribe: relay::no_orders,
@@ -128,6 +143,16 @@ pub enum StartError {
     /// Its log.
     #[error("the log cannot be used: {0}")]
     Log(#[from] LogError),
+    /// The times do not go with those of the cluster.
+    #[error(
+        "leases of this cluster last {lease:?} by its log, so --suspicion {suspicion:?} is too short: say more than {lease:?}; another --lease is taken when no view has members"
+    )]
+    Suspicion {
+        /// By the log.
+        lease: Duration,
+        /// As the start says.
+        suspicion: Duration,
+    },
     /// Its certificate.
     #[error("{0}")]
     Tls(#[from] TlsError),
@@ -141,6 +166,21 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Whether the same start may succeed later: a store that does not answer, a port that another
+    /// process has. What words and files say does not pass.
+    pub fn may_pass(&self) -> bool {
+        use std::io::ErrorKind::{AddrNotAvailable, InvalidInput, PermissionDenied};
+        match self {
+            StartError::Log(why) => why.may_pass(),
+            StartError::System { source, .. } => {
+                !matches!(source.kind(), AddrNotAvailable | InvalidInput | PermissionDenied)
+            }
+            StartError::Suspicion { .. } | StartError::Tls(_) => false,
+        }
+    }
+}
+
 /// A coordinator that runs. It ends when this is dropped.
 pub struct Server {
     address: SocketAddr,
@@ -148,6 +188,27 @@ pub struct Server {
     end: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
     refused: Arc<Refusals>,
+    turns: [Turns; 2],
+}
+
+/// Turns that a thread has taken.
+#[derive(Clone, Default)]
+struct Turns(Arc<AtomicU64>);
+
+impl Turns {
+    /// Between two turns of a thread that has tasks.
+    const BETWEEN: Duration = Duration::from_millis(100);
+
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn take(self) {
+        loop {
+            self.count();
+            tokio::time::sleep(Turns::BETWEEN).await;
+        }
+    }
 }
 
 impl Server {
@@ -158,6 +219,11 @@ impl Server {
             move |source| StartError::System { what, source }
         };
         let replayed = replay(&mut *log, settings.timing)?;
+        let (said, timing) = (settings.timing.term.lease, replayed.timing);
+        let [said, lease, suspicion] = [said, timing.term.lease, timing.suspicion].map(Duration::from_nanos);
+        if said != lease && lease >= suspicion {
+            return Err(StartError::Suspicion { lease, suspicion });
+        }
         let tls = server(&settings.identity)?;
         let listener = std::net::TcpListener::bind(settings.listen)
             .map_err(system(&format!("cannot listen at {}", settings.listen)))?;
@@ -171,7 +237,6 @@ impl Server {
         let writer = writer.map_err(system("the log's thread"))?;
         let (decider, newest) = Decider::new(
             replayed,
-            settings.timing,
             writer,
             Instant::now(),
             settings.events.clone(),
@@ -182,7 +247,7 @@ impl Server {
             newest,
             authority: Arc::new(settings.authority),
             certificates: settings.certificates,
-            lease: settings.timing.term.lease,
+            lease: timing.term.lease,
             refused: refused.clone(),
             events: settings.events.clone(),
             relay: Arc::new(Relay::default()),
@@ -191,6 +256,9 @@ impl Server {
             kept: Arc::default(),
             keeper: settings.keeper,
         };
+        let age = settings.age;
+        let turns = [Turns::default(), Turns::default()];
+        let [serving, deciding] = turns.clone();
         let (end, ended) = oneshot::channel();
         let (ready, readiness) = mpsc::channel();
         let serve = thread::Builder::new()
@@ -200,7 +268,10 @@ impl Server {
                 match runtime {
                     Ok(runtime) => {
                         let _ = ready.send(Ok(()));
-                        runtime.block_on(service::serve(listener, tls, service, ended));
+                        runtime.block_on(async {
+                            tokio::spawn(serving.take());
+                            service::serve(listener, tls, (service, age), ended).await;
+                        });
                     }
                     Err(why) => {
                         let _ = ready.send(Err(why));
@@ -210,25 +281,35 @@ impl Server {
             .map_err(system("the service's thread"))?;
         let decide = thread::Builder::new()
             .name("coordinator".to_owned())
-            .spawn(move || decider.run(&told))
+            .spawn(move || decider.run(&told, || deciding.count()))
             .map_err(system("the decider's thread"))?;
         let server = Server {
             address,
             handle,
             end: Some(end),
             threads: vec![serve, decide],
+            turns,
             refused,
         };
         if let Ok(Err(why)) = readiness.recv() {
             return Err(system("the service's thread")(why));
         }
         (settings.events)(Event::Listens(address));
+        if said != lease {
+            (settings.events)(Event::OtherTerm { said, is: lease });
+        }
         Ok(server)
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many turns the service and the decider have taken: more with each look, ten or more each
+    /// second, as long as neither hangs. The log's thread may wait for its disk.
+    pub fn turns(&self) -> [u64; 2] {
+        self.turns.each_ref().map(|turns| turns.0.load(Ordering::Relaxed))
     }
 
     /// How often something was refused by this name.

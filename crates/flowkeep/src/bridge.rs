@@ -1,14 +1,17 @@
-//! The command `port bridge`: every frame that comes in at one port goes out at the other, and back.
+//! The command `port bridge`: every frame that comes in at one port goes out at the other, and
+//! back.
 //!
-//! It is the least that can stand between two ports: no parsing, no flow, no chain. What does not work through it is
-//! the ports' or the network's fault, and it is what a chain over the same ports can be compared with.
+//! It is the least that can stand between two ports: no parsing, no flow, no chain. What does not
+//! work through it is the ports' or the network's fault, and it is what a chain over the same ports
+//! can be compared with.
 //!
 //! ```text
 //!   port a ── receive ─► burst ─► transmit ── port b
 //!          ◄─ transmit ◄─ burst ◄─ receive ──
 //! ```
 //!
-//! Invariant: what one port received the other sent, or could not send; nothing is held when it ends.
+//! Invariant: what one port received the other sent, or could not send; nothing is held when it
+//! ends.
 
 use crate::cli::jobs::BridgeJob;
 use crate::cli::{FAILURE, USAGE};

@@ -4,13 +4,14 @@
 //! socket, the metrics and the final report all take their figures from here, so that they cannot
 //! differ.
 //!
-//! Every packet is accounted for: `in + made = out + held + passing + dropped`. *Made* are packets that functions emitted,
-//! *held* those that functions, waiting calls and fragments keep, *passing* those between two workers: what the others leave over,
-//! which is nothing in a cluster that has stopped. The workers' figures are of slightly different moments, so while it runs *passing*
-//! is off by what passed in between, and may be negative.
+//! Every packet is accounted for: `in + made = out + held + passing + dropped`. *Made* are packets
+//! that functions emitted, *held* those that functions, waiting calls and fragments keep, *passing*
+//! those between two workers: what the others leave over, which is nothing in a cluster that has
+//! stopped. The workers' figures are of slightly different moments, so while it runs *passing* is
+//! off by what passed in between, and may be negative.
 //!
-//! Not here: how the figures cross from the workers' threads ([`crate`]'s run), and how they are shown
-//! ([`crate::report`]).
+//! Not here: how the figures cross from the workers' threads ([`crate`]'s run), and how they are
+//! shown ([`crate::report`]).
 
 use crate::apply::Ask;
 use crate::apply::joined as apply;
@@ -20,6 +21,7 @@ use crate::capture::{Frame, Wanted};
 use crate::config::ReplicationPolicy;
 use crate::config::layout::WorkerId;
 use crate::control::counted::Counts;
+use crate::explain::{Explain, Explanation};
 use crate::following::{self, FlowLine};
 use crate::health::figures::BackendStatus;
 use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal, UnderWay};
@@ -31,7 +33,7 @@ use runtime::PortCounters;
 use runtime::stats::{Named, RuntimeStats, SwitchStats};
 use runtime::worker::FlowView;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::FlowKey;
@@ -41,13 +43,21 @@ pub trait Cluster: Send + Sync {
     /// All figures, as they are now.
     fn snapshot(&self) -> Snapshot;
 
-    /// Up to `limit` flows from `cursor` on, and where to go on; `None` behind the last.
-    fn flows(&self, cursor: Cursor, limit: usize) -> (Vec<FlowView>, Option<Cursor>);
+    /// Up to `limit` flows from `cursor` on, and where to go on; `None` behind the last. An error
+    /// if a runtime does not answer: without its flows the list would look whole.
+    fn flows(&self, cursor: Cursor, limit: usize) -> Result<(Vec<FlowView>, Option<Cursor>), String>;
 
     /// The flow that packets with this key belong to; either of its keys will do.
     fn flow(&self, key: &FlowKey) -> Option<FlowView>;
 
-    /// An operator's words to a function: each runtime's answer, and what those that are gone had counted.
+    /// Which way a packet would take that came in now; `None` where no switch is here.
+    fn explain(&self, ask: &Explain) -> Option<Explanation> {
+        let _ = ask;
+        None
+    }
+
+    /// An operator's words to a function: each runtime's answer, and what those that are gone had
+    /// counted.
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String>;
 
     /// What functions have counted at this member's runtimes, also when these have ended.
@@ -61,15 +71,16 @@ pub trait Cluster: Send + Sync {
         Err("the configuration of this cluster cannot change while it runs".into())
     }
 
-    /// Of a change over all members, this one's half ([`crate::apply::joined`]): what it would do, held until it is decided.
+    /// Of a change over all members, this one's half ([`crate::apply::joined`]): what it would do,
+    /// held until it is decided.
     fn prepare_part(&self, part: &apply::Part) -> Result<apply::Prepared, String> {
         let _ = part;
         Err("this process is no member with a coordinator".into())
     }
 
-    /// What is held with this number is not wanted.
-    fn take_back_part(&self, number: u64) {
-        let _ = number;
+    /// What is held with this number for this command is not wanted.
+    fn take_back_part(&self, number: u64, by: u64) {
+        let _ = (number, by);
     }
 
     /// What has come of what was decided.
@@ -88,7 +99,8 @@ pub trait Cluster: Send + Sync {
         Err("the configuration of this cluster cannot change while it runs".into())
     }
 
-    /// Begins to move flows: the parts of the order, by which [`Cluster::receipt`] tells how it goes.
+    /// Begins to move flows: the parts of the order, by which [`Cluster::receipt`] tells how it
+    /// goes.
     fn order(&self, order: &Order) -> Result<Vec<Part>, String> {
         let _ = order;
         Err("flows do not move here".into())
@@ -111,18 +123,21 @@ pub trait Cluster: Send + Sync {
         Vec::new()
     }
 
-    /// Takes an order back: what is on its way ends, what has not begun does not begin. Its parts, by which [`Cluster::receipt`] tells when that is so.
+    /// Takes an order back: what is on its way ends, what has not begun does not begin. Its parts,
+    /// by which [`Cluster::receipt`] tells when that is so.
     fn cancel(&self, number: u32) -> Result<Vec<Part>, String> {
         Err(format!("there is no order {number}"))
     }
 
-    /// Has a runtime take no new flows, or take them again; parts of orders that are taken back with that.
+    /// Has a runtime take no new flows, or take them again; parts of orders that are taken back
+    /// with that.
     fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<Part>, String> {
         let _ = (runtime, leaving);
         Err("no runtime leaves here".into())
     }
 
-    /// Starts a runtime while the others go on: that one, or the first that is not there. Answers which.
+    /// Starts a runtime while the others go on: that one, or the first that is not there. Answers
+    /// which.
     fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {
         let _ = runtime;
         Err("runtimes neither come nor go here".into())
@@ -134,7 +149,8 @@ pub trait Cluster: Send + Sync {
         Err("runtimes neither come nor go here".into())
     }
 
-    /// Has a runtime fail between two of its steps, where the others of its process go on; what it had.
+    /// Has a runtime fail between two of its steps, where the others of its process go on; what it
+    /// had.
     fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
         let _ = runtime;
         Err("runtimes neither come nor go here".into())
@@ -146,7 +162,8 @@ pub trait Cluster: Send + Sync {
         Err("this process is no member of a cluster".into())
     }
 
-    /// What is copied of a chain's flows from now on, at the runtimes of this process; `None`: what the configuration says.
+    /// What is copied of a chain's flows from now on, at the runtimes of this process; `None`: what
+    /// the configuration says.
     fn set_replication(&self, chain: &str, policy: Option<ReplicationPolicy>) -> Result<(), String> {
         let _ = (chain, policy);
         Err("no copies are kept here".into())
@@ -166,6 +183,14 @@ pub trait Cluster: Send + Sync {
     fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {
         let _ = subject;
         Err("this cluster cannot be watched".into())
+    }
+
+    /// Writes a copy of a store that this process has into a new `redb:` file.
+    fn copy_store(&self, store: &str, to: &Path) -> Result<(), String> {
+        Err(format!(
+            "there is no store {store} to be copied to {}",
+            to.display()
+        ))
     }
 
     /// The threads that step workers, and how much of a processor each has had.
@@ -240,10 +265,12 @@ pub struct ThreadShare {
     pub cpu_ns: u64,
 }
 
-/// A place in the list of all flows.
+/// A place in the list of all flows: `RUNTIME:PLACE` in text and JSON.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
+#[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
 pub struct Cursor {
     /// The runtime.
     pub runtime: u16,
@@ -254,6 +281,20 @@ pub struct Cursor {
 impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.runtime, self.actor)
+    }
+}
+
+impl From<Cursor> for String {
+    fn from(cursor: Cursor) -> Self {
+        cursor.to_string()
+    }
+}
+
+impl TryFrom<String> for Cursor {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 
@@ -302,7 +343,8 @@ pub struct LinkStats {
     pub refused: BTreeMap<&'static str, u64>,
     /// Frames that were sent again although the first of them had come.
     pub repeated: u64,
-    /// How often the other end of a channel has been met: each time but the first, a session had ended.
+    /// How often the other end of a channel has been met: each time but the first, a session had
+    /// ended.
     pub meetings: u64,
     /// The member at the other end.
     pub member: String,
@@ -338,10 +380,13 @@ pub struct Snapshot {
     pub runtimes: Vec<RuntimeStats>,
     /// Each port's figures.
     pub ports: Vec<PortStats>,
-    /// The switches' and the runtimes' numbers in the cluster, where they are not simply counted from 0.
+    /// The switches' and the runtimes' numbers in the cluster, where they are not simply counted
+    /// from 0.
     pub numbers: [Vec<u16>; 2],
     /// Runtimes that are not there: their figures are what they were in the end.
     pub absent: Vec<u16>,
+    /// Workers that have not answered, and so are in no figure here.
+    pub unanswered: Vec<String>,
     /// Each link to another process, of a cluster of several.
     pub links: Vec<LinkStats>,
     /// Of such a cluster: which member this is.
@@ -375,7 +420,8 @@ pub struct Packets {
     pub held: u64,
     /// Between two workers, as far as the figures tell; 0 of a cluster that has stopped.
     pub passing: u64,
-    /// In two of the other figures, since those are of slightly different moments; 0 of a cluster that has stopped.
+    /// In two of the other figures, since those are of slightly different moments; 0 of a cluster
+    /// that has stopped.
     pub recounted: u64,
     /// Dropped, by function (empty: Flowkeep itself) and reason.
     pub dropped: BTreeMap<(String, &'static str), u64>,
@@ -472,6 +518,7 @@ pub(crate) mod fake {
             key: FlowKey::new(source, destination, wire::protocol::TCP, 0).0,
             source,
             destination,
+            is_from_outside: false,
             translated: None,
             chain: "default".into(),
             waiting: false,
@@ -554,14 +601,14 @@ pub(crate) mod fake {
             snapshot()
         }
 
-        fn flows(&self, cursor: Cursor, limit: usize) -> (Vec<FlowView>, Option<Cursor>) {
+        fn flows(&self, cursor: Cursor, limit: usize) -> Result<(Vec<FlowView>, Option<Cursor>), String> {
             let start = (cursor.actor as usize).min(self.views.len());
             let end = (start + limit).min(self.views.len());
             let next = (end < self.views.len()).then_some(Cursor {
                 runtime: 0,
                 actor: end as u32,
             });
-            (self.views[start..end].to_vec(), next)
+            Ok((self.views[start..end].to_vec(), next))
         }
 
         fn flow(&self, key: &FlowKey) -> Option<FlowView> {

@@ -1,10 +1,11 @@
 //! Stateful network functions whose flows survive: the tool, and the library behind it.
 //!
-//! A binary is a registry of functions and one call: see [`mod@registry`]. Everything a person meets is here: the
-//! configuration ([`config`]), its changes ([`apply`]), the commands ([`cli`]), the control socket ([`control`]), the figures ([`metrics`],
-//! [`report`]).
+//! A binary is a registry of functions and one call: see [`mod@registry`]. Everything a person
+//! meets is here: the configuration ([`config`]), its changes ([`apply`]), the commands ([`cli`]),
+//! the control socket ([`control`]), the figures ([`metrics`], [`report`]).
 //!
-//! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from (`flowkeep-adapters`).
+//! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from
+//! (`flowkeep-adapters`).
 
 pub mod apply;
 pub mod bench;
@@ -15,6 +16,7 @@ pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod events;
+pub mod explain;
 pub mod following;
 pub mod generate;
 pub mod health;
@@ -38,12 +40,13 @@ pub mod trace;
 mod store;
 /// The functions that come with Flowkeep, by their types.
 pub use ::functions as built_in;
-/// Functions' tables in 2 MiB pages, and what `chain check` counts memory with: a binary's `#[global_allocator]`.
+/// Functions' tables in 2 MiB pages, and what `chain check` counts memory with: a binary's
+/// `#[global_allocator]`.
 pub use adapters::large::LargePages;
 pub use nf;
 
-/// The functions that come with Flowkeep, and the chains of them that are compiled in one piece: the
-/// papers', and a gateway's.
+/// The functions that come with Flowkeep, and the chains of them that are compiled in one piece:
+/// the papers', and a gateway's.
 pub fn functions() -> registry::Registry {
     use ::functions::counter::Counter;
     use ::functions::firewall::Firewall;
@@ -87,7 +90,7 @@ pub fn main_with(
         bench: bench::job,
         new: make,
         bridge: bridge::run,
-        lab: lab::job::run,
+        lab: lab::run,
         sim: sim::job,
     };
     cli::main(words, &registry, &jobs)

@@ -1,20 +1,23 @@
 //! Figures for Prometheus, as OpenMetrics text over HTTP.
 //!
-//! One prefix `flowkeep_`, base units, `_total` on what only grows, and four labels: `runtime`, `switch`, `function`, `reason`
-//! (a port's figures have `port`). The sum over `flowkeep_dropped_packets_total` and the rest add up:
+//! One prefix `flowkeep_`, base units, `_total` on what only grows, and four labels: `runtime`,
+//! `switch`, `function`, `reason` (a port's figures have `port`). The sum over
+//! `flowkeep_dropped_packets_total` and the rest add up:
 //!
 //! ```text
 //! flowkeep_received_packets_total + flowkeep_made_packets_total + flowkeep_recounted_packets
 //!     = flowkeep_sent_packets_total + flowkeep_held_packets + flowkeep_passing_packets + flowkeep_dropped_packets_total
 //! ```
 //!
-//! The server answers `GET /metrics` and nothing else. One thread has all connections and waits for none of them: each is read and written as far
-//! as that goes. A connection has five seconds to ask and five to take its answer; of more than 256 the oldest is closed. Requests that come
-//! together get the figures of one moment.
+//! The server answers `GET /metrics` and nothing else. One thread has all connections and waits for
+//! none of them: each is read and written as far as that goes. A connection has five seconds to ask
+//! and five to take its answer; of more than 256 the oldest is closed. Requests that come together
+//! get the figures of one moment.
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
 mod busy;
+mod copies;
 mod costs;
 mod pools;
 mod tables;
@@ -136,7 +139,7 @@ pub fn text(snapshot: &Snapshot) -> String {
     switches(&mut text, snapshot);
     runtimes(&mut text, snapshot);
     busy::all(&mut text, snapshot);
-    copies(&mut text, snapshot);
+    copies::write(&mut text, snapshot);
     words(&mut text, snapshot);
     costs::all(&mut text, snapshot);
     tables::all(&mut text, snapshot);
@@ -292,7 +295,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
         }
     }
     pools::all(text, snapshot);
-    let counters: [Figure<RuntimeStats>; 7] = [
+    let counters: [Figure<RuntimeStats>; 8] = [
         (
             "processed_packets",
             "Packets received from switches.",
@@ -318,6 +321,11 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
             "Steps that received nothing for want of buffers.",
             |runtime| runtime.stalls,
         ),
+        (
+            "waits_untold",
+            "Calls that found by a look, each second, what no token had told.",
+            |runtime| runtime.untold,
+        ),
     ];
     for (name, help, of) in counters {
         let mut metric = text.counter(name, help);
@@ -341,55 +349,6 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
                 count,
             );
         }
-    }
-}
-
-/// Copies of flows at other runtimes.
-fn copies(text: &mut Text, snapshot: &Snapshot) {
-    let mut metric = text.gauge(
-        "runtime_protected",
-        "Whether another runtime has a copy of each of a runtime's flows.",
-    );
-    for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(&[("runtime", &number)], u64::from(runtime.protected_by.is_some()));
-    }
-    let mut metric = text.gauge("protected_flows", "Flows of which another runtime keeps copies.");
-    for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(&[("runtime", &number)], runtime.protected_flows);
-    }
-    let mut metric = text.gauge("copies", "Copies of other runtimes' flows that a runtime keeps.");
-    for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(&[("runtime", &number)], runtime.copies);
-    }
-    text.histogram(
-        "move_pause_seconds",
-        "How long groups stood still that moved away from a runtime.",
-        "runtime",
-        runtimes_of(snapshot).map(|(number, runtime)| (number, &runtime.move_pauses)),
-    );
-    text.histogram(
-        "recovery_seconds",
-        "How long recoveries at a runtime took, from the notice of the failure on.",
-        "runtime",
-        runtimes_of(snapshot).map(|(number, runtime)| (number, &runtime.recovery_times)),
-    );
-    let mut metric = text.counter(
-        "recovered_flows",
-        "Flows of failed runtimes that went on at a runtime, and those of which the copies were no flows or had no room.",
-    );
-    for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(
-            &[("runtime", &number), ("how", "recovered")],
-            runtime.recovered[0],
-        );
-        metric.sample(&[("runtime", &number), ("how", "lost")], runtime.recovered[1]);
-    }
-    let mut metric = text.counter(
-        "unprotected_packets",
-        "Packets that left without a copy of their flow's state, since no runtime could keep one.",
-    );
-    for (number, runtime) in runtimes_of(snapshot) {
-        metric.sample(&[("runtime", &number)], runtime.unprotected);
     }
 }
 
@@ -686,7 +645,8 @@ impl Scrapers {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    // Out of descriptors, most likely: the oldest connection gives its own, if there is one.
+                    // Out of descriptors, most likely: the oldest connection gives its own, if
+                    // there is one.
                     if !self.0.is_empty() {
                         self.0.remove(0);
                     }

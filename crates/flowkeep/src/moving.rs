@@ -101,7 +101,8 @@ pub struct Place {
     pub flows_max: u64,
     /// It takes no flows until it is resumed. Of another process: it has said that it takes none.
     pub leaving: bool,
-    /// Another process has it, so how many flows it has is not known; whether it takes one it says when it is asked.
+    /// Another process has it, so how many flows it has is not known; whether it takes one it says
+    /// when it is asked.
     pub elsewhere: bool,
     /// Of another process, which is not there.
     pub absent: bool,
@@ -152,7 +153,8 @@ impl From<&RuntimeStats> for Place {
 }
 
 impl Order {
-    /// Which runtimes give flows away, and to whom each does. An error says why nothing can move; nothing has begun then.
+    /// Which runtimes give flows away, and to whom each does. An error says why nothing can move;
+    /// nothing has begun then.
     pub fn parts(&self, places: &[Place]) -> Result<Vec<(u16, Vec<u16>)>, String> {
         let all = 0..places.len() as u16;
         let named = self.to.iter().chain(&self.from);
@@ -365,9 +367,11 @@ pub struct Receipt {
     pub flows_asked: u64,
     /// Flows that have moved.
     pub flows_moved: u64,
-    /// Flows that a target refused: full or leaving; where another may have taken them, that one, too.
+    /// Flows that a target refused: full or leaving; where another may have taken them, that one,
+    /// too.
     pub flows_refused: u64,
-    /// Flows that a target refused, so that they were offered once more, to another: what came of that is in the other figures.
+    /// Flows that a target refused, so that they were offered once more, to another: what came of
+    /// that is in the other figures.
     #[serde(default)]
     pub flows_offered_again: u64,
     /// Flows whose move was given up: they are where they were.
@@ -385,9 +389,11 @@ pub struct Receipt {
     pub packets_handed_on: u64,
     /// Packets dropped because as many were kept as may be.
     pub packets_dropped: u64,
-    /// The longest pause of a group, in nanoseconds: from its switches' being told to the target's word of its installation.
+    /// The longest pause of a group, in nanoseconds: from its switches' being told to the target's
+    /// word of its installation.
     pub pause_longest_ns: u64,
-    /// The median of the groups' pauses, in nanoseconds; with several sources, of the source where it is longest.
+    /// The median of the groups' pauses, in nanoseconds; with several sources, of the source where
+    /// it is longest.
     pub pause_median_ns: u64,
     /// Bytes of state that were sent.
     pub bytes: u64,

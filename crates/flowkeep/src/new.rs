@@ -1,14 +1,24 @@
-//! `flowkeep new NAME`: a crate with a network function, a test, a configuration and a capture, ready to run.
+//! `flowkeep new NAME`: a crate with a network function, a test, a configuration and a capture,
+//! ready to run.
 //!
 //! # Theory of operation
-//! The files lie in `templates/new`, those of a kind of function in a folder of its own, with placeholders that the name fills: `packet-counter` gives the crate
-//! `packet-counter` (`{{name}}`), the function `packet_counter` (`{{function}}`) and the type `PacketCounter` (`{{Type}}`).
+//! The files lie in `templates/new`, those of a kind of function in a folder of its own, with
+//! placeholders that the name fills: `packet-counter` gives the crate `packet-counter`
+//! (`{{name}}`), the function `packet_counter` (`{{function}}`) and the type `PacketCounter`
+//! (`{{Type}}`).
 //!
-//! Flowkeep's own crates are taken by path where the tool was built in a checkout that is still there, so that the new
-//! crate goes with the sources it was made from, their lock file included; otherwise by version.
+//! Flowkeep's own crates are taken by path where their sources are, so that the new crate goes with
+//! the sources that the tool was made from, their lock file included; otherwise by version.
+//!
+//! ```text
+//!   the checkout in which the tool was built, if it is still there
+//!   share/flowkeep beside the tool's bin: a package has them (tools/package/sources.sh)
+//!   neither: by version, from a registry
+//! ```
 //!
 //! # Invariants
-//! Either the whole folder is there afterwards or none of it: a folder that was there before is refused and not touched.
+//! Either the whole folder is there afterwards or none of it: a folder that was there before is
+//! refused and not touched.
 //!
 //! Not here: the command line; it calls [`create`] and prints what comes back.
 
@@ -113,6 +123,8 @@ pub struct Created {
     pub function: String,
     /// The function's type.
     pub type_name: String,
+    /// Whether Flowkeep's crates are to come from a registry, since their sources are not here.
+    pub is_by_version: bool,
 }
 
 impl fmt::Display for Created {
@@ -132,7 +144,15 @@ impl fmt::Display for Created {
         )?;
         writeln!(f, "  cargo flowkeep run chain.toml   runs it on example.pcap")?;
         writeln!(f)?;
-        write!(f, "What the function does is in src/lib.rs.")
+        write!(f, "What the function does is in src/lib.rs.")?;
+        if self.is_by_version {
+            write!(
+                f,
+                "\nFlowkeep's sources are not here, so its crates come from a registry. Where that has none, write in Cargo.toml\n\
+                 where a checkout has them: nf = {{ package = \"flowkeep-nf\", path = \"…/crates/nf\" }}, and so on."
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -218,7 +238,8 @@ impl std::error::Error for NewError {
     }
 }
 
-/// Makes a crate called `name`, with a function of this kind, in the folder `directory`, which must not be there yet.
+/// Makes a crate called `name`, with a function of this kind, in the folder `directory`, which must
+/// not be there yet.
 pub fn create(name: &str, kind: Kind, directory: &Path) -> Result<Created, NewError> {
     let names = Names::new(name)?;
     let folder = directory.to_owned();
@@ -236,13 +257,7 @@ pub fn create(name: &str, kind: Kind, directory: &Path) -> Result<Created, NewEr
         }
         Err(error) => return Err(NewError::Write { path: folder, error }),
     }
-    let sources = Path::new(SOURCES);
-    // A tool that was moved to another machine has no sources beside it.
-    let sources = sources
-        .join("crates/nf/Cargo.toml")
-        .is_file()
-        .then(|| sources.canonicalize())
-        .and_then(Result::ok);
+    let sources = sources_of(std::env::current_exe().ok().as_deref());
     if let Err(error) = fill(&folder, &names, kind, sources.as_deref()) {
         // It was made a moment ago, by this call.
         let _ = fs::remove_dir_all(&folder);
@@ -252,7 +267,21 @@ pub fn create(name: &str, kind: Kind, directory: &Path) -> Result<Created, NewEr
         folder,
         function: names.function,
         type_name: names.type_name,
+        is_by_version: sources.is_none(),
     })
+}
+
+/// Where the sources are that go with this program: where it was built, or where it was installed
+/// with them.
+fn sources_of(program: Option<&Path>) -> Option<PathBuf> {
+    let installed = program.and_then(|program| Some(program.parent()?.parent()?.join("share/flowkeep")));
+    let places = [Some(PathBuf::from(SOURCES)), installed].into_iter().flatten();
+    first_with_sources(places)
+}
+
+fn first_with_sources(places: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    let mut there = places.filter(|place| place.join("crates/nf/Cargo.toml").is_file());
+    there.find_map(|place| place.canonicalize().ok())
 }
 
 fn fill(folder: &Path, names: &Names, kind: Kind, sources: Option<&Path>) -> Result<(), NewError> {
@@ -268,7 +297,8 @@ fn fill(folder: &Path, names: &Names, kind: Kind, sources: Option<&Path>) -> Res
         write(file, render(&template, names, sources).as_bytes())?;
     }
     write("example.pcap", CAPTURE)?;
-    // The versions that Flowkeep itself is tested with; what the new crate does not use, cargo takes out.
+    // The versions that Flowkeep itself is tested with; what the new crate does not use, cargo
+    // takes out.
     if let Some(lock) = sources.and_then(|sources| fs::read(sources.join("Cargo.lock")).ok()) {
         write("Cargo.lock", &lock)?;
     }
@@ -315,7 +345,7 @@ struct Names {
 }
 
 /// Crates that the new one uses or that the language has, and words that no crate can be called.
-const TAKEN: [&str; 60] = [
+const TAKEN: [&str; 64] = [
     "flowkeep",
     "flowkeep_nf",
     "flowkeep_testkit",
@@ -325,6 +355,11 @@ const TAKEN: [&str; 60] = [
     "std",
     "test",
     "proc_macro",
+    // Of the crate that is made.
+    "main",
+    "schemars",
+    "serde",
+    "tests",
     "abstract",
     "as",
     "async",
@@ -512,6 +547,23 @@ fn mended(name: &str) -> String {
 mod tests {
     use super::*;
     use clap::ValueEnum;
+
+    #[test]
+    fn sources_are_found_beside_an_installed_program() {
+        let prefix = std::env::temp_dir().join(format!("flowkeep-installed-{}", std::process::id()));
+        let share = prefix.join("share/flowkeep");
+        let none = first_with_sources([share.clone()].into_iter());
+        assert_eq!(none, None);
+        fs::create_dir_all(share.join("crates/nf")).unwrap();
+        fs::write(share.join("crates/nf/Cargo.toml"), "").unwrap();
+        let checkout = prefix.join("no/such/checkout");
+        let found = first_with_sources([checkout, share.clone()].into_iter());
+        assert_eq!(found, share.canonicalize().ok());
+        fs::remove_dir_all(&prefix).unwrap();
+        // This test's own program was built in a checkout, which goes before.
+        let own = sources_of(Some(Path::new("/usr/bin/flowkeep"))).unwrap();
+        assert_eq!(Some(own), Path::new(SOURCES).canonicalize().ok());
+    }
 
     #[test]
     fn a_name_has_three_forms() {

@@ -9,8 +9,8 @@
 //! }
 //! ```
 //!
-//! The runtime never sees the functions and the functions never see the runtime: an [`Entry`] is what brings them
-//! together, made where both are known.
+//! The runtime never sees the functions and the functions never see the runtime: an [`Entry`] is
+//! what brings them together, made where both are known.
 
 use nf::{Affinity, NetworkFunction};
 use runtime::fused::{Fused, Sequence};
@@ -42,8 +42,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of a function. `schema` is made by the macro [`registry!`](crate::registry!), which knows whether the
-    /// settings have one.
+    /// The entry of a function. `schema` is made by the macro [`registry!`](crate::registry!),
+    /// which knows whether the settings have one.
     pub fn of<F: NetworkFunction>(schema: fn(&mut SchemaGenerator) -> Schema) -> Self {
         Entry {
             name: F::NAME,
@@ -155,7 +155,8 @@ macro_rules! registry {
     };
 }
 
-/// The schema of a type, if it has one: then this type's own method is found, otherwise [`NoSchema`]'s.
+/// The schema of a type, if it has one: then this type's own method is found, otherwise
+/// [`NoSchema`]'s.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct SchemaOf<T>(PhantomData<T>);

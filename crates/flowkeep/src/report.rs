@@ -1,11 +1,13 @@
-//! Figures and flows in the form in which they are handed out: JSON in base units, tables for people.
+//! Figures and flows in the form in which they are handed out: JSON in base units, tables for
+//! people.
 //!
-//! Each type here is what `--json` prints and what goes over the control socket; its `Display` is the table. The names of the
-//! fields are stable: other people's scripts read them.
+//! Each type here is what `--json` prints and what goes over the control socket; its `Display` is
+//! the table. The names of the fields are stable: other people's scripts read them.
 
 mod copies;
 mod costs;
 mod flows;
+mod links;
 pub(crate) mod objects;
 mod values;
 mod variables;
@@ -13,17 +15,16 @@ mod whole;
 
 use crate::apply::joined::InForce;
 use crate::apply::trial::{TrialStatus, WentBack};
-use crate::cluster::{LinkStats, Snapshot};
+use crate::cluster::Snapshot;
 use crate::health::figures::BackendStatus;
-use crate::member::secrets;
 use crate::shape::Shape;
 use crate::store::figures::{StoreStatus, VariablesStatus};
 pub use copies::Recovery;
 pub use costs::CostStatus;
 pub(crate) use flows::cut_table;
-pub use flows::{Flow, FlowCopy, FlowList};
+pub use flows::{Ends, Flow, FlowCopy, FlowList};
+pub use links::LinkStatus;
 pub use objects::ObjectsStatus;
-use protocols::channel::DropReason;
 use runtime::stats::Named;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,8 +33,9 @@ use std::fmt;
 use std::time::Duration;
 pub use whole::MemberReport;
 
-/// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end. Of one of several processes, what came from
-/// others is beside `in`, and what went to them beside `out`.
+/// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end.
+/// Of one of several processes, what came from others is beside `in`, and what went to them beside
+/// `out`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
     /// Came in at ports.
@@ -124,7 +126,8 @@ pub struct RuntimeStatus {
     /// Flows of which another runtime keeps copies.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub protected_flows: u64,
-    /// Seconds until all flows had copies, since the replica was chosen or a policy changed; without, as long as some lack one.
+    /// Seconds until all flows had copies, since the replica was chosen or a policy changed;
+    /// without, as long as some lack one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protection_seconds: Option<f64>,
     /// The last recoveries of other runtimes' flows here, the oldest first.
@@ -133,6 +136,9 @@ pub struct RuntimeStatus {
     /// Copies of other runtimes' flows that it keeps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies: u64,
+    /// Of these, those that find no room here, should the runtimes fail that they are of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub copies_without_room: u64,
     /// Flows of failed runtimes that go on here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recovered_flows: u64,
@@ -219,6 +225,9 @@ pub struct Status {
     /// The other members, of which nothing is in these figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherStatus>,
+    /// Workers that have not answered, like `runtime 1`: nothing of them is in these figures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
     /// Asked over the cluster: each member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberReport>,
@@ -258,84 +267,6 @@ pub struct OtherStatus {
     pub host: String,
     /// Its control socket there.
     pub socket: String,
-}
-
-/// One link to another process.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinkStatus {
-    /// The worker of this process, like `switch 0`.
-    pub from: String,
-    /// The worker at the other end, like `runtime 1`.
-    pub to: String,
-    /// The member that has that one.
-    #[serde(default)]
-    pub member: String,
-    /// `memory`, or `channel` to another host.
-    pub kind: String,
-    /// Whether the peer at the other end is met.
-    pub is_there: bool,
-    /// Why not, if a peer is there and is not met.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub why: String,
-    /// Packets received.
-    pub received_packets: u64,
-    /// Packets sent.
-    pub sent_packets: u64,
-    /// Packets that were for a peer that was not there any more.
-    pub lost_packets: u64,
-    /// What was refused of what came in, by reason.
-    pub refused: BTreeMap<String, u64>,
-    /// Frames that were sent again although the first of them had come: nothing is wrong with them.
-    #[serde(default)]
-    pub repeated_frames: u64,
-    /// How often the other end of a channel has been met: each time but the first, a session had ended.
-    #[serde(default)]
-    pub meetings: u64,
-}
-
-impl From<&LinkStats> for LinkStatus {
-    fn from(link: &LinkStats) -> Self {
-        let refused = link.refused.iter();
-        let refused = refused
-            .map(|(reason, count)| ((*reason).to_owned(), *count))
-            .collect();
-        LinkStatus {
-            from: link.from.to_string(),
-            to: link.to.to_string(),
-            member: link.member.clone(),
-            kind: link.kind.to_owned(),
-            is_there: link.session != 0,
-            why: why_not_met(link).unwrap_or_default(),
-            received_packets: link.counters.received_packets,
-            sent_packets: link.counters.sent_packets,
-            lost_packets: link.counters.unsent_packets,
-            refused,
-            repeated_frames: link.repeated,
-            meetings: link.meetings,
-        }
-    }
-}
-
-/// Why the peer at the other end of a link is not met.
-fn why_not_met(link: &LinkStats) -> Option<String> {
-    if link.session != 0 {
-        return None;
-    }
-    if let Some(differs) = secrets::difference(&link.differs, &link.functions) {
-        return Some(format!(
-            "it differs from this one: {differs}. All members read the same file, by the same build"
-        ));
-    }
-    let why = match link.not_met_for? {
-        DropReason::UnknownKey => "its frames have a key of a number that is in none of this one's `keys`",
-        DropReason::Tag => {
-            "its frames do not have the tag that this one's key of that number makes: the key files differ, or frames are forged"
-        }
-        DropReason::Protection => "one of the two has protection = \"damage-only\" and the other has keys",
-        DropReason::Version => "its frames are of another version",
-        _ => return None,
-    };
-    Some(why.to_owned())
 }
 
 impl From<&Snapshot> for Status {
@@ -408,6 +339,7 @@ impl From<&Snapshot> for Status {
                     recoveries: runtime.recoveries.iter().map(Recovery::from).collect(),
                     unprotected_packets: runtime.unprotected,
                     copies: runtime.copies,
+                    copies_without_room: runtime.copies_without_room(),
                     recovered_flows: runtime.recovered[0],
                     unrecovered_flows: runtime.recovered[1],
                     costs: runtime.costs.iter().map(CostStatus::from).collect(),
@@ -457,6 +389,7 @@ impl From<&Snapshot> for Status {
             backends: snapshot.backends.clone(),
             trial: snapshot.trial.clone(),
             went_back: snapshot.went_back.clone(),
+            unanswered: snapshot.unanswered.clone(),
         }
     }
 }
@@ -491,6 +424,13 @@ impl fmt::Display for Status {
         writeln!(f)?;
         if let Some(trial) = &self.trial {
             writeln!(f, "{trial}")?;
+        }
+        if !self.unanswered.is_empty() {
+            writeln!(
+                f,
+                "no answer from {}: nothing of them is in these figures",
+                self.unanswered.join(", ")
+            )?;
         }
         if let Some(went) = &self.went_back {
             writeln!(f, "{went}")?;
@@ -685,7 +625,8 @@ fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, count: u64) -> fmt
     }
 }
 
-/// Columns as wide as their widest entry. A heading that begins with `>` has its column set to the right.
+/// Columns as wide as their widest entry. A heading that begins with `>` has its column set to the
+/// right.
 #[derive(Debug)]
 pub(crate) struct Table {
     right: Vec<bool>,
@@ -801,7 +742,7 @@ pub fn human_size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::fake;
+    use crate::cluster::{LinkStats, fake};
     use crate::config::layout::WorkerId;
 
     #[test]
@@ -837,6 +778,19 @@ Counter       Count
 nat/mappings      4
 "
         );
+    }
+
+    #[test]
+    fn copies_that_find_no_room_are_told() {
+        let mut snapshot = fake::snapshot();
+        let full = &mut snapshot.runtimes[1];
+        (full.flows_max, full.flows, full.copies) = (1000, 700, 300);
+        assert!(!Status::from(&snapshot).to_string().contains("no room"));
+        snapshot.runtimes[1].copies = 340;
+        let status = Status::from(&snapshot);
+        assert_eq!(status.runtimes[1].copies_without_room, 40);
+        let said = "runtime 1 has no room for 40 of its copies";
+        assert!(status.to_string().contains(said), "{status}");
     }
 
     #[test]
@@ -906,7 +860,7 @@ nat/mappings      4
         assert_eq!(
             list.to_string(),
             "\
-Proto  State        Source               Destination        Leaves as          Expires  Runtime  Chain
+Proto  State        Source               Destination        Translated         Expires  Runtime  Chain
 tcp    established  10.0.0.1:40000       192.0.2.1:443      -                     2h4m        0  default
 tcp    established  10.0.0.2:40000       192.0.2.1:443      198.51.100.1:1024     2h4m        1  default
 tcp    established  [2001:db8::1]:40000  [2001:db8::2]:443  -                     2h4m        1  default
@@ -916,7 +870,7 @@ tcp    established  [2001:db8::1]:40000  [2001:db8::2]:443  -                   
             list.flows[1].to_string(),
             "\
 tcp 10.0.0.2:40000 -> 192.0.2.1:443
-  leaves as   198.51.100.1:1024 -> 192.0.2.1:443
+  translated  198.51.100.1:1024 -> 192.0.2.1:443
   runtime     1
   chain       default
   expires in  2h4m

@@ -5,8 +5,9 @@
 //!   its type ──(schemars)─────────► schema ────────► `flowkeep schema NAME`
 //! ```
 //!
-//! A shape's version grows when a field goes, or when its meaning or its unit changes. Fields are added without that, so readers pass over
-//! fields that they do not know. Numbers are in base units: seconds, bytes, packets; a name ends with another unit where it has one.
+//! A shape's version grows when a field goes, or when its meaning or its unit changes. Fields are
+//! added without that, so readers pass over fields that they do not know. Numbers are in base
+//! units: seconds, bytes, packets; a name ends with another unit where it has one.
 //!
 //! Not here: what is in the reports ([`crate::report`]), and how they are printed (`cli`).
 

@@ -1,10 +1,11 @@
 //! When to stop: Ctrl-C, `kill`, a time that is over, or a word over the control socket.
 //!
-//! The first SIGINT or SIGTERM asks for a graceful end: what is inside is finished, records are written. A second one ends
-//! the process at once, with exit code 130. SIGHUP has the configuration's file applied again ([`crate::apply`]), SIGUSR1 the event
-//! log opened again by its name.
+//! The first SIGINT or SIGTERM asks for a graceful end: what is inside is finished, records are
+//! written. A second one ends the process at once, with exit code 130. SIGHUP has the
+//! configuration's file applied again ([`crate::apply`]), SIGUSR1 the event log opened again by its
+//! name. SIGXFSZ, a limit on a file's size, ends nothing: the write fails, as on a full disk.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 use std::io;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ impl StopSignal {
             flag::register_conditional_shutdown(signal, BROKEN_OFF, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
         }
+        // A file that has reached a limit is a write that fails, as on a full disk.
+        flag::register(SIGXFSZ, Arc::default())?;
         Ok(StopSignal {
             asked,
             at: after.and_then(|after| Instant::now().checked_add(after)),

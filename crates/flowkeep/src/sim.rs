@@ -1,23 +1,30 @@
-//! `flowkeep sim`: seeds through the simulator, with this binary's functions and real configurations.
+//! `flowkeep sim`: seeds through the simulator, with this binary's functions and real
+//! configurations.
 //!
-//! The simulator knows workers, the registry knows functions; here a configuration's text becomes the plan that both need. Seeds are dealt out to as many
-//! threads as there are processors, each with a simulator of its own; a failure is then looked at by one, so what is printed of it
+//! The simulator knows workers, the registry knows functions; here a configuration's text becomes
+//! the plan that both need. Seeds are dealt out to as many threads as there are processors, each
+//! with a simulator of its own; a failure is then looked at by one, so what is printed of it
 //! depends on nothing but its seed.
 
 use crate::cli::{FAILURE, USAGE};
 use crate::registry::{Entry, Registry};
 use crate::shape::{self, Shape};
+use functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};
+use functions::forward::{Feed, Supply};
+use nf::{Addr, Prefix};
 use runtime::chain::Plan;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use sim::dawdler::Dawdler;
+use sim::kernel::{Kernel, Planned, Station};
 use sim::witness::Witness;
 use sim::{Failure, Outcome, Scenario};
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What to simulate.
@@ -33,8 +40,9 @@ pub struct SimJob {
     pub json: bool,
 }
 
-/// Makes plans of configurations' texts, and remembers them. Beside the functions of the registry there are the simulator's own.
-pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> + use<> {
+/// Makes plans of configurations' texts, and remembers them. Beside the functions of the registry
+/// there are the simulator's own.
+pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Planned, String> + use<> {
     let mut entries = registry.entries().to_vec();
     if registry.entry(<Dawdler as nf::NetworkFunction>::NAME).is_none() {
         entries.push(Entry::of::<Dawdler>(|_| Schema::default()));
@@ -44,7 +52,7 @@ pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> 
     let mut plans: HashMap<String, Plan> = HashMap::new();
     move |text| {
         if let Some(plan) = plans.get(text) {
-            return Ok(plan.clone());
+            return Ok(plan.clone().into());
         }
         let mut config =
             crate::config::parse("the scenario's configuration", text, &registry).map_err(|problems| {
@@ -53,8 +61,67 @@ pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Plan, String> 
             })?;
         let factories = config.take_factories();
         let plan = config.plan(factories).map_err(|error| error.to_string())?;
+        let mut feeds = plan.factories().iter().filter_map(|factory| factory.feed());
+        if let Some(supply) = feeds.find_map(|feed| feed.downcast::<Supply>().ok()) {
+            // Such a plan has tables, which are not another's.
+            let kernel: Rc<dyn Kernel> = Rc::new(Tables(supply.feed.clone()));
+            return Ok(Planned {
+                plan,
+                kernel: Some(kernel),
+            });
+        }
         plans.insert(text.to_owned(), plan.clone());
-        Ok(plan)
+        Ok(plan.into())
+    }
+}
+
+/// A simulated kernel's way to the tables of the forwarding step.
+struct Tables(Arc<Feed>);
+
+impl Kernel for Tables {
+    fn begin(&self, number: u64) {
+        self.0.distinguish(number);
+    }
+
+    fn publish(&self, own: &[([u8; 6], [u8; 4])], stations: &[Station]) {
+        let interface = |(port, (link, addr)): (usize, &([u8; 6], [u8; 4]))| Interface {
+            index: port as u32 + 1,
+            port: port as u8,
+            vlan: 0,
+            link: *link,
+            mtu: 1500,
+            addresses: vec![Addr::v4(*addr)],
+        };
+        let route = |station: &Station| Route {
+            to: Prefix::new(Addr::v4(station.addr), 32).expect("an address has 32 bits"),
+            kind: Kind::Forward,
+            ways: vec![Way {
+                interface: u32::from(station.port) + 1,
+                gateway: None,
+                weight: 1,
+            }],
+            metric: 0,
+            mtu: 0,
+        };
+        let neighbour = |station: &Station| {
+            Some(Neighbour {
+                interface: u32::from(station.port) + 1,
+                address: Addr::v4(station.addr),
+                link: station.link?,
+            })
+        };
+        let neighbours: Vec<Neighbour> = stations.iter().filter_map(neighbour).collect();
+        self.0.publish(
+            own.iter().enumerate().map(interface).collect(),
+            stations.iter().map(route).collect(),
+            &neighbours,
+        );
+    }
+
+    fn wanted(&self) -> Vec<[u8; 4]> {
+        let mut wanted = Vec::new();
+        self.0.take_wanted(&mut wanted);
+        wanted.iter().filter_map(|(_, addr)| addr.as_v4()).collect()
     }
 }
 
@@ -253,6 +320,7 @@ pub(crate) struct Simulated {
     /// The same, per second.
     events_per_second: f64,
     /// What was found: of the smallest seed that failed.
+    #[serde(rename = "failure")]
     failed: Option<Found>,
 }
 
@@ -288,6 +356,8 @@ pub(crate) struct Shrunk {
 
 impl Shape for Simulated {
     const NAME: &'static str = "sim";
+    /// 2: what was found is the `failure`.
+    const VERSION: u32 = 2;
 }
 
 impl Simulated {
@@ -353,10 +423,10 @@ mod tests {
             let printed = shape::object(&Simulated::of(&sum, failure, 0.0));
             let problems: Vec<String> = validator.iter_errors(&printed).map(|e| e.to_string()).collect();
             assert!(problems.is_empty(), "{problems:?}\n{printed:#}");
-            assert_eq!(printed["failed"]["shrunk"].is_null(), failure.is_none());
-            assert_eq!(printed["failed"]["checker"], "order");
+            assert_eq!(printed["failure"]["shrunk"].is_null(), failure.is_none());
+            assert_eq!(printed["failure"]["checker"], "order");
             let mut other = printed;
-            other["failed"]["seed"] = "two".into();
+            other["failure"]["seed"] = "two".into();
             assert!(!validator.is_valid(&other));
         }
     }

@@ -1,4 +1,5 @@
-//! The flow monitor in a runtime, from capture to event log, against the independent flow tables of nDPI and Arkime.
+//! The flow monitor in a runtime, from capture to event log, against the independent flow tables of
+//! nDPI and Arkime.
 
 #[path = "../../functions/tests/flow_monitor/tables/arkime.rs"]
 mod arkime;

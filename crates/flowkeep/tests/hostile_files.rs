@@ -1,5 +1,6 @@
-//! Files that lie: configurations, generator profiles and captures that are random, cut off or changed here and there. What
-//! reads them answers with success or with words, in bounded time, and never panics.
+//! Files that lie: configurations, generator profiles and captures that are random, cut off or
+//! changed here and there. What reads them answers with success or with words, in bounded time, and
+//! never panics.
 
 use adapters::open::BoxPort;
 use adapters::pcap::{InputSettings, PcapInput, Reader};
@@ -51,7 +52,8 @@ const PIECES: &[&str] = &[
     "true",
 ];
 
-/// A text with one to four changes: cut, a line twice or away, a piece put in, a number or word replaced, a byte changed.
+/// A text with one to four changes: cut, a line twice or away, a piece put in, a number or word
+/// replaced, a byte changed.
 fn changed(random: &mut Random, good: &str) -> String {
     let mut text = good.as_bytes().to_vec();
     for _ in 0..=random.below(4) {

@@ -1,4 +1,5 @@
-//! The IDS and the HTTP parser as an operator meets them: a file of rules, what is said of a wrong one, alerts in the log.
+//! The IDS and the HTTP parser as an operator meets them: a file of rules, what is said of a wrong
+//! one, alerts in the log.
 
 use serde_json::Value;
 use std::fs;
@@ -86,7 +87,8 @@ fn a_file_that_is_not_there_is_shown_in_the_configuration() {
     assert!(shown.contains("there is no rule"), "{shown}");
 }
 
-/// On one and on two runtimes: the alerts and records of the capture that `flowkeep new` comes with.
+/// On one and on two runtimes: the alerts and records of the capture that `flowkeep new` comes
+/// with.
 #[test]
 fn alerts_and_records_are_lines_of_the_log() {
     let directory = Directory::new("run");

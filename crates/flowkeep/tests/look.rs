@@ -1,4 +1,5 @@
-//! The commands that look inside a running cluster, started as a person starts them: on a terminal, into a file, and killed.
+//! The commands that look inside a running cluster, started as a person starts them: on a terminal,
+//! into a file, and killed.
 
 mod running;
 
@@ -37,7 +38,7 @@ fn running(name: &str) -> Running {
 
 /// Whether a program is installed; else a word about it.
 fn has(program: &str, package: &'static str) -> bool {
-    let needed = flowkeep::lab::need(program, package);
+    let needed = lab::need(program, package);
     needed.inspect_err(|error| println!("not run: {error}")).is_ok()
 }
 
@@ -196,7 +197,8 @@ fn a_trace_ends_by_itself() {
         source,
         destination,
         "--packets",
-        // A second of it: where the machine does something else for a while, some of one direction come behind each other.
+        // A second of it: where the machine does something else for a while, some of one direction
+        // come behind each other.
         "50",
         "--for",
         "60s",
@@ -252,7 +254,8 @@ fn top_prints_for_scripts_and_refuses_what_is_no_terminal() {
         assert!(screen.contains(words), "{words} in\n{screen}");
     }
     assert!(!screen.contains('\u{1b}'), "no escape sequences: {screen}");
-    // Forty flows of 25 packets a second, and what the world answers: far more than a few, once the machine has time for them.
+    // Forty flows of 25 packets a second, and what the world answers: far more than a few, once the
+    // machine has time for them.
     until("rates", || {
         let json = site.ask(&["top", "--once", "--json", "--interval", "500ms"]);
         let rates: Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -270,7 +273,8 @@ fn top_prints_for_scripts_and_refuses_what_is_no_terminal() {
     );
 }
 
-/// `flowkeep top` on a terminal of its own, made by script(1): between two looks at the terminal's settings.
+/// `flowkeep top` on a terminal of its own, made by script(1): between two looks at the terminal's
+/// settings.
 struct OnTerminal {
     script: Child,
     screen: Arc<Mutex<Vec<u8>>>,

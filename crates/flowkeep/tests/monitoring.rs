@@ -1,4 +1,5 @@
-//! The dashboard and the alert rules ask for figures that there are: every name in them is one that a cluster answers.
+//! The dashboard and the alert rules ask for figures that there are: every name in them is one that
+//! a cluster answers.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -40,7 +41,8 @@ fn figures(at: &str) -> Option<String> {
     text.contains("# EOF").then_some(text)
 }
 
-/// What a cluster with the demonstration's functions answers; `None` if another process has taken its port.
+/// What a cluster with the demonstration's functions answers; `None` if another process has taken
+/// its port.
 fn answered(root: &Path) -> Option<String> {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();

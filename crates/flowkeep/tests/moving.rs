@@ -1,4 +1,5 @@
-//! The commands that move flows, as a person types them: what they do, what they print, and what they say when they cannot.
+//! The commands that move flows, as a person types them: what they do, what they print, and what
+//! they say when they cannot.
 
 mod running;
 
@@ -164,7 +165,8 @@ fn one_flow_is_moved_by_command() {
     receipt(&running, &format!("flow migrate 17 {destination} {source}"));
     assert_eq!(flows_of(&running), [50, 0]);
 
-    // It is where it is to go, or is not where it should be, or is not there: nothing moves, and that is a failure.
+    // It is where it is to go, or is not where it should be, or is not there: nothing moves, and
+    // that is a failure.
     let flow = format!("flow migrate udp {source} {destination}");
     refused(
         &running,
@@ -297,7 +299,8 @@ fn what_a_full_runtime_refuses_stays_and_is_told() {
 
 #[test]
 fn what_one_runtime_refuses_is_offered_to_another() {
-    // Room for 120 each. Runtime 0 has little left when runtime 2 is drained, in turn to both, and runtime 1 has much.
+    // Room for 120 each. Runtime 0 has little left when runtime 2 is drained, in turn to both, and
+    // runtime 1 has much.
     let running = cluster("again", 3, 200, 120);
     receipt(&running, "flow migrate --address 10.0.0.0/25 --from 1 --to 0");
     let before = flows_of(&running);

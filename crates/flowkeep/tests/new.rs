@@ -1,4 +1,5 @@
-//! A crate that `flowkeep new` made builds, passes its tests and runs on its capture, without the network.
+//! A crate that `flowkeep new` made builds, passes its tests and runs on its capture, without the
+//! network.
 
 use flowkeep::new::{Kind, NewError, create};
 use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
@@ -122,7 +123,8 @@ fn each_kind_passes_its_tests_and_runs() {
 /// What work answers, and the seconds of processor time that the processes took that it waited for.
 fn with_processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let so_far = || -> f64 {
-        // proc(5): utime, stime, cutime and cstime are the fields 14 to 17, in hundredths of a second; the name before may have blanks.
+        // proc(5): utime, stime, cutime and cstime are the fields 14 to 17, in hundredths of a
+        // second; the name before may have blanks.
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
         let ticks = rest.split_whitespace().skip(13).take(2);
@@ -171,7 +173,8 @@ fn what_the_guide_shows_builds_and_passes() {
     for (name, text) in &files {
         fs::write(folder.join(name), text).unwrap();
     }
-    // Another version: in one build folder, cargo takes the other test's crate of this name for this one.
+    // Another version: in one build folder, cargo takes the other test's crate of this name for
+    // this one.
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
     let another = manifest.replacen("version = \"0.1.0\"", "version = \"0.1.1\"", 1);
     assert_ne!(manifest, another);
@@ -209,7 +212,8 @@ fn my_turn() -> MutexGuard<'static, ()> {
 /// A build from nothing on a busy machine; whatever takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Runs cargo in a new crate, with this workspace's build folder, so that it compiles little; what it wrote.
+/// Runs cargo in a new crate, with this workspace's build folder, so that it compiles little; what
+/// it wrote.
 fn cargo(folder: &Path, words: &[&str]) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     cargo_in(target, folder, words)
@@ -308,7 +312,8 @@ fn example() -> Vec<Step> {
 fn the_example_capture_is_what_it_says() {
     let script = example();
     let out = run::<Pass>(NoConfig {}, script.clone());
-    // Header of a capture: magic for microseconds, version 2.4, no offset, length up to 65535, Ethernet.
+    // Header of a capture: magic for microseconds, version 2.4, no offset, length up to 65535,
+    // Ethernet.
     let mut capture = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
         capture.extend(word.to_le_bytes());

@@ -1,4 +1,5 @@
-//! The packages: what `tools/package/build.sh` and `static.sh` make of this program. (`./x package --try` installs them in bare chroots.)
+//! The packages: what `tools/package/build.sh` and `static.sh` make of this program.
+//! (`./x package --try` installs them in bare chroots.)
 //!
 //! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has; says so where they are missing.
 
@@ -57,6 +58,9 @@ fn a_package_has_units_manual_pages_completions_and_checksums() {
         "./usr/share/doc/flowkeep/copyright",
         "./usr/share/doc/flowkeep/examples/demo.toml",
         "./etc/logrotate.d/flowkeep",
+        "./usr/share/flowkeep/Cargo.lock",
+        "./usr/share/flowkeep/crates/nf/Cargo.toml",
+        "./usr/share/flowkeep/crates/testkit/src/lib.rs",
     ] {
         assert!(
             contents.lines().any(|line| line.ends_with(&format!(" {path}"))),

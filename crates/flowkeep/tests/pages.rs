@@ -70,6 +70,7 @@ fn of_everything() -> Snapshot {
                 .map(row_of)
                 .collect(),
             objects: vec![ObjectStats::default()],
+            protection_took: 1,
             ..RuntimeStats::default()
         }],
         ports: vec![PortStats::default()],
@@ -157,9 +158,51 @@ fn hold(name: &str, page: &str) {
     );
 }
 
+/// The counters of the functions that come with the tool, each with the sentence that its code has.
+fn counters() -> String {
+    use functions::{counter, flow_monitor, forward, host_limits, http_parser, ids, nat};
+    fn of<F: NetworkFunction>() -> String {
+        let mut section = format!("\n### `{}`\n\n| counter | what |\n|---|---|\n", F::NAME);
+        assert_eq!(
+            F::COUNTERS.len(),
+            F::COUNTERS_HELP.len(),
+            "{}: a counter has no comment that says what it counts",
+            F::NAME
+        );
+        for (name, help) in F::COUNTERS.iter().zip(F::COUNTERS_HELP) {
+            assert!(
+                help.ends_with('.'),
+                "{}: {name} needs a sentence: {help:?}",
+                F::NAME
+            );
+            let _ = writeln!(section, "| `{name}` | {help} |");
+        }
+        section
+    }
+    let all = [
+        of::<Firewall>(),
+        of::<nat::Nat>(),
+        of::<LoadBalancer>(),
+        of::<forward::Forward>(),
+        of::<ids::Ids>(),
+        of::<http_parser::HttpParser>(),
+        of::<flow_monitor::FlowMonitor>(),
+        of::<host_limits::HostLimits>(),
+        of::<counter::Counter>(),
+    ];
+    COUNTERS_OPENING.to_owned() + &all.concat()
+}
+
+const COUNTERS_OPENING: &str = "
+## Counters of the functions
+
+Each is a sample of `flowkeep_function_events_total`: `function` is the function's name in chains, `reason` the counter. `status` has them as
+`function/counter`. The sentences are comments in each function's code.
+";
+
 #[test]
 fn the_page_of_metrics_is_what_the_code_says() {
-    let page = page(&flowkeep::metrics::text(&of_everything()));
+    let page = page(&flowkeep::metrics::text(&of_everything())) + &counters();
     hold("metrics.md", &page);
 }
 

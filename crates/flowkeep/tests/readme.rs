@@ -1,4 +1,5 @@
-//! The README, the tutorial and the how-tos as a reader types them: every line of their `sh` blocks, in order; and `./x demo`.
+//! The README, the tutorial and the how-tos as a reader types them: every line of their `sh`
+//! blocks, in order; and `./x demo`.
 //!
 //! ```text
 //!   ```sh              typed here, line by line, in a directory that has `examples` in it
@@ -8,9 +9,11 @@
 //!   ```text, ```yaml   not typed
 //! ```
 //!
-//! A line that ends with `&` goes on beside the others, and must say that it is ready; a block whose last line is a `flowkeep stop` ends
-//! all of these. What `export` sets holds for the lines behind it. Where something runs, a line is tried again until it succeeds, since
-//! a test types faster than its reader.
+//! A line that ends with `&` goes on beside the others, and must say that it is ready; the next line
+//! is typed at once where the block has a `status --wait`, and behind that word elsewhere. A block
+//! whose last line is a `flowkeep stop` ends all of these. What `export` sets holds for the lines
+//! behind it. Behind a `sleep` of the page a line may be tried again, for ten times as long: a
+//! machine that tests is busier than a reader's.
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -85,25 +88,27 @@ impl Reader {
     }
 
     /// Types a line, and waits for its end.
-    fn types(&self, line: &str) -> Output {
+    fn types(&self, line: &str, patience: Duration) -> Output {
         let began = Instant::now();
         loop {
             let output = self.command(line).output().unwrap();
-            // Where something was started just now, it may not answer yet.
-            if output.status.success() || self.running.is_empty() || began.elapsed() > PATIENCE {
+            if output.status.success() || self.running.is_empty() || began.elapsed() >= patience {
                 return output;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// Types a line that goes on, and waits until it says that it is ready.
-    fn starts(&mut self, line: &str) {
+    /// Types a line that goes on, and waits until it says that it is ready, if it is to.
+    fn starts(&mut self, line: &str, waits: bool) {
         let said = self.directory.join(format!("said-{}", self.running.len()));
         let mut command = self.command(&format!("exec {line}"));
         command.stdout(File::create(said.with_extension("out")).unwrap());
         command.stderr(File::create(&said).unwrap());
         self.running.push(command.process_group(0).spawn().unwrap());
+        if !waits {
+            return;
+        }
         let began = Instant::now();
         loop {
             let text = fs::read_to_string(&said).unwrap();
@@ -146,6 +151,8 @@ impl Reader {
                 continue;
             }
             assert!(status.success(), "{status}");
+            let is_ready = |line: &str| line.starts_with("ready: ") || line.starts_with("listening at ");
+            assert!(said.lines().any(is_ready), "{said}");
         }
     }
 }
@@ -190,6 +197,7 @@ fn type_page(path: &str) -> usize {
     let page = fs::read_to_string(root().join(path)).unwrap();
     let mut reader = Reader::new(&path.replace(['/', '.'], "-"));
     let mut typed = 0;
+    let mut slept = Duration::ZERO;
     for (kind, lines) in blocks(&page) {
         match kind.split_once(' ').unwrap_or((kind, "")) {
             ("toml", name) => {
@@ -208,10 +216,13 @@ fn type_page(path: &str) -> usize {
                         continue;
                     }
                     if let Some(command) = command.strip_suffix('&') {
-                        reader.starts(command);
+                        reader.starts(command, !lines.iter().any(|line| line.contains("status --wait")));
                         continue;
                     }
-                    let output = reader.types(command);
+                    let output = reader.types(command, slept * 10);
+                    if let Some(seconds) = command.strip_prefix("sleep ") {
+                        slept += Duration::from_secs(seconds.trim().parse().unwrap());
+                    }
                     let said = text(&output);
                     println!("{}", said.lines().take(8).collect::<Vec<_>>().join("\n"));
                     assert!(
@@ -265,7 +276,7 @@ fn each_how_to_works_as_it_stands() {
 #[test]
 fn the_demonstration_moves_flows_and_loses_nothing() {
     let reader = Reader::new("demo");
-    let output = reader.types("sh examples/demo.sh");
+    let output = reader.types("sh examples/demo.sh", PATIENCE);
     let said = text(&output);
     println!("{said}");
     assert!(output.status.success(), "{said}");

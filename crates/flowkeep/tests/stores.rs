@@ -1,4 +1,5 @@
-//! Variables of a running Flowkeep, kept by real stores: the command as a person starts it, a redis-server of the test's own, `kill -9`.
+//! Variables of a running Flowkeep, kept by real stores: the command as a person starts it, a
+//! redis-server of the test's own, `kill -9`.
 //!
 //! | | what has to hold |
 //! |---|---|
@@ -9,9 +10,11 @@
 //! | Flowkeep is killed under load, and begins again | counts go on from what was flushed; how much is lost is not measured: a second's worth would pass |
 //! | the configuration is changed under load | counts go on, nothing is fenced, nothing counts twice |
 //! | a store is looked into, and taken over into another | the same |
+//! | a running Flowkeep has the file, or the store in its memory | the same by its control socket; a file that is not there is not made |
 //! | one of two mirrored stores is killed, or Flowkeep beside it (`storing/mirrored.rs`) | both have every count |
 //!
-//! Where there is no redis-server, the tests say `not run`. Not here: drivers (`crates/stores/tests`).
+//! Where there is no redis-server, the tests say `not run`. Not here: drivers
+//! (`crates/stores/tests`).
 
 #[path = "storing/mirrored.rs"]
 mod mirrored;
@@ -200,6 +203,71 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
     assert!(done && said.contains(line) && said.contains("PARTS"), "{said}");
 }
 
+/// A file is of one process at a time: the one that has it hands out a copy.
+#[test]
+fn a_file_that_a_running_flowkeep_has_is_looked_into_and_followed() {
+    let folder = Folder::new();
+    let uri = format!("redb:{}", folder.path("variables.redb"));
+    let running = Running::start(&folder.gateway(&folder.traffic(), &table(&uri, ""), ""));
+    let least = wait("traffic", || folder.counted().filter(|count| *count > 5_000));
+    std::thread::sleep(Duration::from_secs(1));
+    let socket = folder.path("flowkeep.sock");
+    let (done, said, error) = output(&["store", "inspect", &uri, "--json", "--socket", &socket]);
+    assert!(done, "{error}");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let rows = said["variables"].as_array().expect("a list");
+    let packets = rows.iter().filter(|row| row["name"] == "packets_by_protocol");
+    let sum: i64 = packets.map(|row| row["sum"].as_i64().expect("a sum")).sum();
+    assert!(sum >= least, "{sum} of at least {least}");
+    // Without the socket it says what to do.
+    let nowhere = folder.path("nowhere.sock");
+    let (done, _, error) = output(&["store", "inspect", &uri, "--socket", &nowhere]);
+    assert!(!done && error.contains("--socket"), "{error}");
+    // While it runs, another store gets all of it, as of one moment; with --follow until it has
+    // ended.
+    let other = format!("redb:{}", folder.path("other.redb"));
+    let (done, said, error) = output(&["store", "migrate", &uri, &other, "--socket", &socket]);
+    assert!(
+        done && said.contains("4 variables of 2 partitions"),
+        "{said}{error}"
+    );
+    assert!(sum_at(&other, "packets_by_protocol") >= sum);
+    let last = format!("redb:{}", folder.path("last.redb"));
+    let mut follow = flowkeep(&["store", "migrate", "--follow", &uri, &last, "--socket", &socket]);
+    let beside = folder.path("beside");
+    std::fs::create_dir(&beside).expect("a folder");
+    follow.env("TMPDIR", &beside).stdout(Stdio::piped());
+    let mut follow = Running(Some(follow.spawn().expect("it starts")));
+    std::thread::sleep(Duration::from_secs(3));
+    let counted = folder.stop(running);
+    std::thread::sleep(Duration::from_secs(4));
+    if let Some(mut child) = follow.0.take() {
+        child.kill().expect("it is killed");
+        let said = child.wait_with_output().expect("its end").stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("has all of it"), "{said}");
+    }
+    assert_eq!(sum_at(&last, "packets_by_protocol"), counted);
+    let copies = std::fs::read_dir(&beside).expect("a folder");
+    assert_eq!(copies.count(), 0, "no copy stays, though it was killed");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_not_made() {
+    let folder = Folder::new();
+    let path = folder.path("typo.redb");
+    for words in [vec!["store", "inspect"], vec!["store", "migrate"]] {
+        let uri = format!("redb:{path}");
+        let mut words = [words, vec![uri.as_str()]].concat();
+        if words[1] == "migrate" {
+            words.push("redis://127.0.0.1:1");
+        }
+        let (done, _, error) = output(&words);
+        assert!(!done && error.contains("there is no such file"), "{error}");
+        assert!(!std::path::Path::new(&path).exists());
+    }
+}
+
 /// Packets of each runtime's table that `flowkeep function counter COMMAND` prints.
 fn counts_of(folder: &Folder, command: &str) -> Vec<i64> {
     let socket = folder.path("flowkeep.sock");
@@ -352,7 +420,8 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
     assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
 }
 
-/// A call that waits for its store holds its group where it is: a move is called back after a second, and tried again when the store answers.
+/// A call that waits for its store holds its group where it is: a move is called back after a
+/// second, and tried again when the store answers.
 #[test]
 fn a_drain_while_packets_wait_for_a_store_that_stalls_loses_nothing() {
     let Some(server) = server(&[]) else { return };
@@ -401,7 +470,8 @@ fn a_flowkeep_that_is_killed_goes_on_from_what_was_flushed() {
         let counted = wait("traffic", || folder.counted().filter(|count| *count > 10_000));
         running.kill();
         let has = sum_at(&server.uri(), "packets_by_protocol") - before;
-        // What was counted when it was asked, and some of what came since; a machine that is busy has a window of its own.
+        // What was counted when it was asked, and some of what came since; a machine that is busy
+        // has a window of its own.
         println!("round {round}: {counted} packets were counted when it was asked, the store has {has}");
         assert!(has + 20_000 >= counted, "{has} of {counted}");
         assert!(has > 0);

@@ -1,4 +1,5 @@
-//! How many answers a function may still make: a bucket of tokens (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
+//! How many answers a function may still make: a bucket of tokens (RFC 1812 4.3.2.8, RFC 4443 2.4
+//! f).
 
 use core::cell::Cell;
 use nf::Time;

@@ -20,5 +20,6 @@ pub mod http_parser;
 pub mod ids;
 mod json;
 pub mod load_balancer;
+mod marks;
 pub mod nat;
 pub mod stream;

@@ -1,16 +1,17 @@
 //! The firewall against a Linux kernel: the class of every packet in some two hundred captures.
 //!
-//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from anywhere, drop invalid". There
-//! is no runtime here: a hash map holds the flows, and packets are handed to the function one by one. No flow expires, as none
-//! did in the kernel's replay.
+//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from
+//! anywhere, drop invalid". There is no runtime here: a hash map holds the flows, and packets are
+//! handed to the function one by one. No flow expires, as none did in the kernel's replay.
 //!
-//! Then the kernel's final table: each TCP and UDP flow in it must be here in the same state (what the kernel's table had
-//! lost by then, to timeouts of seconds, is not looked for).
+//! Then the kernel's final table: each TCP and UDP flow in it must be here in the same state (what
+//! the kernel's table had lost by then, to timeouts of seconds, is not looked for).
 //!
-//! What is compared: NEW, ESTABLISHED, RELATED and INVALID, packet by packet. Where the kernel says FRAG or UNTRACKED nothing is
-//! compared; nor where it did not forward the packet (`-`). Most of those it tracked all the same (broadcast, loopback, too
-//! long for the link: found out when it was routed), so they go through the firewall here, too; but for those with a wrong IPv4
-//! header checksum, which it drops first of all.
+//! What is compared: NEW, ESTABLISHED, RELATED and INVALID, packet by packet. Where the kernel says
+//! FRAG or UNTRACKED nothing is compared; nor where it did not forward the packet (`-`). Most of
+//! those it tracked all the same (broadcast, loopback, too long for the link: found out when it was
+//! routed), so they go through the firewall here, too; but for those with a wrong IPv4 header
+//! checksum, which it drops first of all.
 
 use flowkeep_functions::firewall::state::mark;
 use flowkeep_functions::firewall::{Config, Connection, Firewall, Phase};
@@ -172,6 +173,9 @@ impl Harness {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             waits_for: 0,
+            token: 0,
+            tokens: None,
+            place: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             flow: 0,
@@ -196,8 +200,8 @@ impl Harness {
             discard: nf::Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: the group is of size zero; the counters have one number more than there are names; the log is a log. All
-        // outlive the view, and nothing else touches them meanwhile.
+        // SAFETY: the group is of size zero; the counters have one number more than there are
+        // names; the log is a log. All outlive the view, and nothing else touches them meanwhile.
         let cx = unsafe { Cx::<Firewall>::of(&mut raw) };
         let verdict = self
             .firewall
@@ -278,8 +282,9 @@ fn compare(capture: &Path, oracle: &Path) -> Outcome {
     outcome
 }
 
-/// A line of the kernel's table, like `tcp 6 TIME_WAIT src=… dst=… sport=… dport=… … [ASSURED]`: protocol, state, the two ends
-/// as they opened the flow, whether nothing was ever answered, and whether the connection is assured.
+/// A line of the kernel's table, like `tcp 6 TIME_WAIT src=… dst=… sport=… dport=… … [ASSURED]`:
+/// protocol, state, the two ends as they opened the flow, whether nothing was ever answered, and
+/// whether the connection is assured.
 struct Entry {
     protocol: u8,
     state: String,
@@ -350,7 +355,7 @@ fn compare_tables(harness: &Harness, table: &Path, differing: &mut Vec<String>) 
             _ => entry.assured,
         };
         if (state, unreplied, assured) != (&entry.state, entry.unreplied, entry.assured) {
-            differing.push(format!("{:?} {:#x} here: {}", flow.phase, flow.marks, entry.line));
+            differing.push(format!("{:?} {:?} here: {}", flow.phase, flow.marks, entry.line));
         }
     }
     compared

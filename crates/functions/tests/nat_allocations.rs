@@ -1,4 +1,5 @@
-//! NAT allocates at the start and never again: not for packets of established flows, not when flows open and end.
+//! NAT allocates at the start and never again: not for packets of established flows, not when flows
+//! open and end.
 
 use flowkeep_functions::nat::{Config, Filtering, Host, Nat, Translation};
 use nf::cx::{EventLog, RawCx};
@@ -56,6 +57,9 @@ impl Bench {
             now: 1,
             wake_at: RawCx::NO_WAKE,
             waits_for: 0,
+            token: 0,
+            tokens: None,
+            place: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             flow: 0,
@@ -76,7 +80,8 @@ impl Bench {
             discard: Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: key, group, counters and log are this bench's own and not referred to otherwise during the call.
+        // SAFETY: key, group, counters and log are this bench's own and not referred to otherwise
+        // during the call.
         f(&self.nat, unsafe { Cx::of(&mut raw) })
     }
 

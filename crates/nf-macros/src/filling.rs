@@ -10,22 +10,36 @@
 //!   const EVENTS           the names in `event("…", …)` of the block, of which nothing else is declared
 //! ```
 //!
-//! Invariant: a list that the author wrote stays as it is, and a name in the block that it lacks is an error. So is a name that is
-//! no literal, where no list is written.
+//! The comments in the list of counters say what each counts; they are taken out, into the list
+//! `COUNTERS_HELP`:
 //!
-//! Not here: names that functions outside of the block use. Their author writes the list, and a debug build asserts that each is in it.
+//! ```text
+//!   const COUNTERS = &[            const COUNTERS = &["packets"];
+//!       /// Packets seen.    ►     const COUNTERS_HELP = &["Packets seen."];
+//!       "packets",
+//!   ];
+//! ```
+//!
+//! Invariant: a list that the author wrote stays as it is, and a name in the block that it lacks is
+//! an error. So is a name that is no literal, where no list is written.
+//!
+//! Not here: names that functions outside of the block say (`naming`). Their author writes the
+//! list.
 
 use crate::function::methods;
-use proc_macro2::Span;
+use crate::naming;
+use proc_macro2::{Span, TokenStream as Tokens};
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Error, Expr, ExprMethodCall, ImplItem, ItemImpl, Lit, Path};
 
 /// A list of names, and the methods of the context that take one.
-struct List {
-    constant: &'static str,
-    methods: &'static [&'static str],
-    what: &'static str,
+pub struct List {
+    pub constant: &'static str,
+    pub methods: &'static [&'static str],
+    pub what: &'static str,
+    /// The function of `nf::Name` that looks a name up in it.
+    pub looked_up: &'static str,
     /// How a list is written that has names of which nothing is known.
     written: &'static str,
     entry: fn(&str) -> Expr,
@@ -42,11 +56,12 @@ fn name_entries() -> syn::Type {
 
 const NAMES: &str = "&'static [&'static str] = &[…]";
 
-const LISTS: [List; 3] = [
+pub const LISTS: [List; 3] = [
     List {
         constant: "REASONS",
         methods: &["drop", "cut", "discard"],
         what: "reason",
+        looked_up: "of",
         written: NAMES,
         entry: name_entry,
         entries: name_entries,
@@ -55,6 +70,7 @@ const LISTS: [List; 3] = [
         constant: "COUNTERS",
         methods: &["count", "count_by"],
         what: "counter",
+        looked_up: "of",
         written: NAMES,
         entry: name_entry,
         entries: name_entries,
@@ -63,29 +79,76 @@ const LISTS: [List; 3] = [
         constant: "EVENTS",
         methods: &["event"],
         what: "event",
+        looked_up: "of_event",
         written: "&'static [nf::Event] = &[nf::Event::named(\"…\")]",
         entry: |name| syn::parse_quote!(::nf::Event::named(#name)),
         entries: || syn::parse_quote!(&'static [::nf::Event]),
     },
 ];
 
-/// Writes out what is missing in the contract's block, and says what cannot be. Of another trait nothing is known.
-pub fn fill_in(block: &mut ItemImpl) -> Vec<Error> {
-    let is_contract = |path: &Path| {
+/// Whether a block is the contract's.
+pub fn is_contract(block: &ItemImpl) -> bool {
+    let is_its = |path: &Path| {
         let last = path.segments.last();
         last.is_some_and(|segment| segment.ident == "NetworkFunction")
     };
-    if !block
-        .trait_
-        .as_ref()
-        .is_some_and(|(_, path, _)| is_contract(path))
-    {
-        return Vec::new();
+    block.trait_.as_ref().is_some_and(|(_, path, _)| is_its(path))
+}
+
+/// Writes out what is missing in the contract's block, and says what cannot be; with what the
+/// compiler is to compare. Of another trait nothing is known.
+pub fn fill_in(block: &mut ItemImpl) -> (Vec<Error>, Tokens) {
+    if !is_contract(block) {
+        return (Vec::new(), Tokens::new());
     }
-    let mut errors: Vec<Error> = LISTS.iter().flat_map(|list| fill_names(block, list)).collect();
+    take_help(block);
+    let mut errors = Vec::new();
+    let compared = LISTS.each_ref().map(|list| {
+        let (found, is_compared) = fill_names(block, list);
+        errors.extend(found);
+        is_compared
+    });
+    let checks = naming::in_block(block, compared).unwrap_or_default();
     errors.extend(fill_new(block).err());
     fill_types(block);
-    errors
+    (errors, checks)
+}
+
+/// Takes the comments out of the list of counters, into a list of their own.
+fn take_help(block: &mut ItemImpl) {
+    let entries = block.items.iter_mut().find_map(|item| match item {
+        ImplItem::Const(constant) if constant.ident == "COUNTERS" => match &mut constant.expr {
+            Expr::Reference(reference) => match &mut *reference.expr {
+                Expr::Array(array) => Some(&mut array.elems),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    });
+    let Some(entries) = entries else {
+        return;
+    };
+    let help: Vec<String> = entries.iter_mut().map(comment_of).collect();
+    if help.iter().any(|line| !line.is_empty()) {
+        block.items.push(syn::parse_quote!(
+            const COUNTERS_HELP: &'static [&'static str] = &[#(#help),*];
+        ));
+    }
+}
+
+/// The comment above an entry, which the compiler would not take there.
+fn comment_of(entry: &mut Expr) -> String {
+    let Expr::Lit(entry) = entry else {
+        return String::new();
+    };
+    let lines = std::mem::take(&mut entry.attrs);
+    let lines = lines.iter().filter_map(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(of) if of.path.is_ident("doc") => literal(&of.value),
+        _ => None,
+    });
+    let lines: Vec<String> = lines.map(|(line, _)| line.trim().to_owned()).collect();
+    lines.join(" ")
 }
 
 fn fill_types(block: &mut ItemImpl) {
@@ -189,8 +252,9 @@ fn fill_new(block: &mut ItemImpl) -> Result<(), Error> {
     problem
 }
 
-/// Writes a list of names out, or holds the names that the block uses against the list that is written.
-fn fill_names(block: &mut ItemImpl, list: &List) -> Vec<Error> {
+/// Writes a list of names out, or holds the names that the block uses against the list that is
+/// written; and whether all were.
+fn fill_names(block: &mut ItemImpl, list: &List) -> (Vec<Error>, bool) {
     let mut used = Used {
         methods: list.methods,
         names: Vec::new(),
@@ -204,27 +268,27 @@ fn fill_names(block: &mut ItemImpl, list: &List) -> Vec<Error> {
     let List { constant, what, .. } = list;
     match written {
         // A list from elsewhere.
-        Some(None) => Vec::new(),
+        Some(None) => (Vec::new(), false),
         Some(Some(known)) => {
             let missing = used.names.iter().filter(|(name, _)| !known.contains(name));
             let all = known.iter().map(|name| format!("`\"{name}\"`"));
             let all = all.collect::<Vec<_>>().join(", ");
-            missing
-                .map(|(name, at)| {
-                    let problem =
-                        format!("`{name}` is no {what} in {constant}: write one of {all}, or add it there");
-                    Error::new(*at, problem)
-                })
-                .collect()
+            let missing = missing.map(|(name, at)| {
+                let problem =
+                    format!("`{name}` is no {what} in {constant}: write one of {all}, or add it there");
+                Error::new(*at, problem)
+            });
+            (missing.collect(), true)
         }
         None if !used.others.is_empty() => {
             let problem = format!(
                 "a {what} that is no literal: write `const {constant}: {};` with all names that it can be",
                 list.written
             );
-            used.others.iter().map(|at| Error::new(*at, &problem)).collect()
+            let errors = used.others.iter().map(|at| Error::new(*at, &problem));
+            (errors.collect(), true)
         }
-        None if used.names.is_empty() => Vec::new(),
+        None if used.names.is_empty() => (Vec::new(), true),
         None => {
             let mut names: Vec<String> = Vec::new();
             for (name, _) in used.names {
@@ -237,12 +301,13 @@ fn fill_names(block: &mut ItemImpl, list: &List) -> Vec<Error> {
             block.items.push(syn::parse_quote!(
                 const #constant: #of = &[#(#entries),*];
             ));
-            Vec::new()
+            (Vec::new(), true)
         }
     }
 }
 
-/// The names in `&["…", "…"]`, or of events in `&[Event::new("…", …)]`; `None` for any other expression.
+/// The names in `&["…", "…"]`, or of events in `&[Event::new("…", …)]`; `None` for any other
+/// expression.
 fn literals(expression: &Expr) -> Option<Vec<String>> {
     let Expr::Reference(reference) = expression else {
         return None;
@@ -261,7 +326,7 @@ fn literals(expression: &Expr) -> Option<Vec<String>> {
         .collect()
 }
 
-fn literal(expression: &Expr) -> Option<(String, Span)> {
+pub fn literal(expression: &Expr) -> Option<(String, Span)> {
     match expression {
         Expr::Lit(literal) => match &literal.lit {
             Lit::Str(text) => Some((text.value(), text.span())),
@@ -286,15 +351,54 @@ impl<'ast> Visit<'ast> for Used {
         let Some(argument) = call.args.first().filter(|_| is_one) else {
             return;
         };
-        match literal(argument) {
-            Some(name) => self.names.push(name),
-            None => self.others.push(syn::spanned::Spanned::span(argument)),
+        let mut argument = argument.clone();
+        let (literals, is_all) = literals_of(&mut argument);
+        self.names
+            .extend(literals.into_iter().filter_map(|one| literal(one)));
+        if !is_all {
+            self.others.push(syn::spanned::Spanned::span(&argument));
         }
     }
 }
 
+/// The literals that an expression may be, through `if`, `match` and blocks; and whether it can be
+/// nothing else.
+pub fn literals_of(expression: &mut Expr) -> (Vec<&mut Expr>, bool) {
+    match expression {
+        expression if literal(expression).is_some() => (vec![expression], true),
+        Expr::Paren(inner) => literals_of(&mut inner.expr),
+        Expr::Group(inner) => literals_of(&mut inner.expr),
+        Expr::Block(inner) => literal_at_end(&mut inner.block),
+        Expr::If(choice) => {
+            let mut parts = vec![literal_at_end(&mut choice.then_branch)];
+            if let Some((_, other)) = &mut choice.else_branch {
+                parts.push(literals_of(other));
+            }
+            joined(parts)
+        }
+        Expr::Match(choice) => {
+            let arms = choice.arms.iter_mut();
+            joined(arms.map(|arm| literals_of(&mut arm.body)).collect())
+        }
+        _ => (Vec::new(), false),
+    }
+}
+
+fn joined(parts: Vec<(Vec<&mut Expr>, bool)>) -> (Vec<&mut Expr>, bool) {
+    let is_all = parts.iter().all(|(_, is_all)| *is_all);
+    let literals = parts.into_iter().flat_map(|(literals, _)| literals);
+    (literals.collect(), is_all)
+}
+
+fn literal_at_end(block: &mut syn::Block) -> (Vec<&mut Expr>, bool) {
+    match block.stmts.last_mut() {
+        Some(syn::Stmt::Expr(end, None)) => literals_of(end),
+        _ => (Vec::new(), false),
+    }
+}
+
 /// Whether a method is called of a context: an argument, which has a plain name.
-fn is_context(receiver: &Expr) -> bool {
+pub fn is_context(receiver: &Expr) -> bool {
     matches!(receiver, Expr::Path(path) if path.path.get_ident().is_some_and(|name| name == "cx"))
 }
 
@@ -307,7 +411,7 @@ mod tests {
     fn filled(items: &str) -> (String, Vec<String>) {
         let mut block: ItemImpl =
             syn::parse_str(&format!("impl nf::NetworkFunction for F {{ {items} }}")).unwrap();
-        let errors = fill_in(&mut block);
+        let (errors, _) = fill_in(&mut block);
         let errors = errors.iter().map(ToString::to_string).collect();
         (block.to_token_stream().to_string(), errors)
     }
@@ -322,7 +426,7 @@ mod tests {
         assert!(written.contains("type Config = :: nf :: NoConfig ;"), "{written}");
         let mut other: ItemImpl =
             syn::parse_str(&format!("impl Other for F {{ {PROCESS} {{ V }} }}")).unwrap();
-        assert!(fill_in(&mut other).is_empty());
+        assert!(fill_in(&mut other).0.is_empty());
         assert_eq!(other.items.len(), 1);
     }
 

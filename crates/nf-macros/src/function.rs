@@ -1,9 +1,10 @@
 //! `#[network_function]`: an ordinary `fn process` becomes what the trait's `process_now` calls.
 //!
 //! # Theory of operation
-//! The trait has two ways to process a packet: `process`, which may wait, and `process_now`, which may not and answers
-//! `Option<Verdict>`. An author writes one function named `process`. If it is an `async fn`, it is left alone. If not, it
-//! becomes the hidden `process_plain`, and the hidden constant `PLAIN` says that `process_now` is to call it:
+//! The trait has two ways to process a packet: `process`, which may wait, and `process_now`, which
+//! may not and answers `Option<Verdict>`. An author writes one function named `process`. If it is
+//! an `async fn`, it is left alone. If not, it becomes the hidden `process_plain`, and the hidden
+//! constant `PLAIN` says that `process_now` is to call it:
 //!
 //! ```text
 //! fn process(&self, packet, flow, cx) -> Verdict { BODY }
@@ -14,16 +15,19 @@
 //!
 //! It is inlined into the two places that call it: the runtime's entry and a call by hand.
 //!
-//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`, and one that has a `timer_due` the constant `TIMED`: only those are asked.
+//! A function that has a `group_timeout` gets the hidden constant `OUTLIVES`, and one that has a
+//! `timer_due` the constant `TIMED`: only those are asked.
 //!
-//! What most functions would write alike is written out where the author has not (`filling`): `Config` is `NoConfig`, `Flow` and
-//! `Group` are `()`, `new` makes the default, and `REASONS` and `COUNTERS` are the names that the block itself uses.
+//! What most functions would write alike is written out where the author has not (`filling`):
+//! `Config` is `NoConfig`, `Flow` and `Group` are `()`, `new` makes the default, and `REASONS` and
+//! `COUNTERS` are the names that the block itself uses.
 //!
 //! # Invariants
-//! What an author can get wrong in the signature is reported here, in terms of `process`: the compiler would speak of
-//! `process_plain`, which the author never wrote (it still does for an answer that is no `Verdict`, where it shows the mend).
+//! What an author can get wrong in the signature is reported here, in terms of `process`: the
+//! compiler would speak of `process_plain`, which the author never wrote (it still does for an
+//! answer that is no `Verdict`, where it shows the mend).
 
-use crate::{filling, reported};
+use crate::{filling, naming, reported};
 use proc_macro2::TokenStream as Tokens;
 use quote::{ToTokens, format_ident, quote};
 use syn::spanned::Spanned;
@@ -45,20 +49,46 @@ pub fn expand(arguments: Tokens, item: Tokens) -> Tokens {
             "`#[network_function]` takes no settings: write it alone",
         ));
     }
+    let mut beside = Tokens::new();
     match &mut item {
-        Item::Impl(block) if block.trait_.is_some() => {
+        Item::Impl(block) if filling::is_contract(block) || is_processing(block) => {
             errors.extend(name_error(block));
             errors.extend(processing(block).err());
             errors.extend(outliving(block).err());
             errors.extend(timed(block).err());
-            errors.extend(filling::fill_in(block));
+            let (problems, checks) = filling::fill_in(block);
+            errors.extend(problems);
+            beside = checks;
+            if filling::is_contract(block) {
+                beside.extend(attributed(block));
+            }
         }
-        other => errors.push(Error::new_spanned(
-            head(other),
-            "`#[network_function]` goes above `impl NetworkFunction for …`",
-        )),
+        Item::Impl(block) => match naming::in_block(block, [false; 3]) {
+            Some(checks) => beside = checks,
+            None => errors.push(naming::misplaced(head(&item))),
+        },
+        Item::Fn(function) => match naming::in_function(function) {
+            Some(checks) => beside = checks,
+            None => errors.push(naming::misplaced(&function.sig)),
+        },
+        other => errors.push(naming::misplaced(head(other))),
     }
-    with_errors(errors, item.into_token_stream())
+    with_errors(errors, quote!(#item #beside))
+}
+
+/// Whether a block of a trait has a `process`: a contract by another name.
+fn is_processing(block: &ItemImpl) -> bool {
+    block.trait_.is_some() && methods(block).any(|method| method.sig.ident == "process")
+}
+
+/// The mark that the contract asks for, so that a block without the attribute hears of it.
+fn attributed(block: &ItemImpl) -> Tokens {
+    let (generics, _, bounds) = block.generics.split_for_impl();
+    let own = &block.self_ty;
+    quote! {
+        #[automatically_derived]
+        impl #generics ::nf::function::Attributed for #own #bounds {}
+    }
 }
 
 /// The item stays beside its errors, so that its users are not told that it is missing.
@@ -67,7 +97,8 @@ fn with_errors(errors: Vec<Error>, item: Tokens) -> Tokens {
     quote!(#error #item)
 }
 
-/// Checks `process` and renames it if it does not wait. One that is wrong is taken out of the block.
+/// Checks `process` and renames it if it does not wait. One that is wrong is taken out of the
+/// block.
 fn processing(block: &mut ItemImpl) -> Result<(), Error> {
     let has_now = methods(block).any(|method| method.sig.ident == "process_now");
     let at = block
@@ -106,7 +137,8 @@ fn processing(block: &mut ItemImpl) -> Result<(), Error> {
     Ok(())
 }
 
-/// Notes that a function has a `group_timeout`, so that it is asked; one whose groups are its flows has none to outlive them.
+/// Notes that a function has a `group_timeout`, so that it is asked; one whose groups are its flows
+/// has none to outlive them.
 fn outliving(block: &mut ItemImpl) -> Result<(), Error> {
     let Some(method) = methods(block).find(|method| method.sig.ident == "group_timeout") else {
         return Ok(());
@@ -129,7 +161,8 @@ fn outliving(block: &mut ItemImpl) -> Result<(), Error> {
     Ok(())
 }
 
-/// Notes that a function has a `timer_due`, so that it is asked when; one of the two methods is nothing without the other.
+/// Notes that a function has a `timer_due`, so that it is asked when; one of the two methods is
+/// nothing without the other.
 fn timed(block: &mut ItemImpl) -> Result<(), Error> {
     let at = |name: &str| {
         let method = methods(block).find(|method| method.sig.ident == name);

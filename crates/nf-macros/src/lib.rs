@@ -2,18 +2,21 @@
 //! them for the first time: what is wrong, and what to write instead.
 //!
 //! # Theory of operation
-//! `#[derive(Plain)]` (`plain.rs`) proves that a type's bytes can be copied to another worker and checked
-//! there: fixed layout, no padding, plain fields. `#[derive(FlowState)]` (`state.rs`) adds the schema version, how many
-//! bytes are committed, and the fields by name. `#[network_function]` (`function.rs`) turns an ordinary `fn process` into
-//! the trait's `process_now`, which the runtime calls without a future.
+//! `#[derive(Plain)]` (`plain.rs`) proves that a type's bytes can be copied to another worker and
+//! checked there: fixed layout, no padding, plain fields. `#[derive(FlowState)]` (`state.rs`) adds
+//! the schema version, how many bytes are committed, and the fields by name. `#[network_function]`
+//! (`function.rs`) turns an ordinary `fn process` into the trait's `process_now`, which the runtime
+//! calls without a future.
 //!
-//! Everything written out names the contract's crate as `::nf`, so it holds wherever that crate is a dependency.
+//! Everything written out names the contract's crate as `::nf`, so it holds wherever that crate is
+//! a dependency.
 //!
 //! # Invariants
 //! - A type for which `Plain` is written out without an error has no byte that is not some field's.
-//! - An error comes with as few others as can be: where one is reported, a stand-in implementation is written out too, if
-//!   one would hold, so that the rest of the author's crate does not complain about the missing one. The compile-fail
-//!   tests in `crates/nf/tests` show each error as its reader sees it.
+//! - An error comes with as few others as can be: where one is reported, a stand-in implementation
+//!   is written out too, if one would hold, so that the rest of the author's crate does not
+//!   complain about the missing one. The compile-fail tests in `crates/nf/tests` show each error as
+//!   its reader sees it.
 //!
 //! Not here: the traits themselves and what the written-out code calls (`flowkeep-nf`).
 
@@ -23,6 +26,7 @@ use syn::{DeriveInput, Error, parse_macro_input};
 
 mod filling;
 mod function;
+mod naming;
 mod plain;
 mod state;
 
@@ -79,13 +83,19 @@ pub fn plain(input: TokenStream) -> TokenStream {
         .into()
 }
 
-/// On `impl NetworkFunction for …`: lets `process` be an ordinary function. It is then called directly, without a
-/// future, as `process_now`. An `async fn process` is left as it is.
+/// On `impl NetworkFunction for …`: lets `process` be an ordinary function. It is then called
+/// directly, without a future, as `process_now`. An `async fn process` is left as it is.
 ///
-/// What is not written follows from the rest: `Config` is `NoConfig`; `Flow` and `Group` are `()`; `new` gives the default, or
-/// the settings where they are the function itself; `REASONS`, `COUNTERS` and `EVENTS` are the names that this block calls `cx.drop`,
-/// `cx.cut`, `cx.discard`, `cx.count`, `cx.count_by` and `cx.event` with. A list that is written must have all of them, so a misspelt name does not
-/// compile. Functions outside of the block that use names need lists that are written.
+/// What is not written follows from the rest: `Config` is `NoConfig`; `Flow` and `Group` are `()`;
+/// `new` gives the default, or the settings where they are the function itself; `REASONS`,
+/// `COUNTERS` and `EVENTS` are the names that this block calls `cx.drop`, `cx.cut`, `cx.discard`,
+/// `cx.count`, `cx.count_by` and `cx.event` with. A list that is written must have all of them, so
+/// a misspelt name does not compile.
+///
+/// Functions outside of the block that say names need lists that are written, and the attribute
+/// too, above their `impl` or above each: there, too, a misspelt name does not compile, and a name
+/// without the attribute is no [`Name`](../nf/struct.Name.html). Comments in the list of counters
+/// (`/// Packets seen.`) say what each counts, in metrics' reference.
 ///
 /// ```
 /// use nf::{Cx, NetworkFunction, Packet, Verdict, network_function};

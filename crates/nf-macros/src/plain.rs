@@ -1,15 +1,17 @@
 //! `#[derive(Plain)]`: a type whose bytes can be copied to another worker and checked there.
 //!
 //! # Theory of operation
-//! For a struct, three things are asked. Its layout is declared (`repr(C)`), which the attribute shows. Each field is
-//! plain, which the compiler checks where the written-out `is_valid` calls the field's. And there is no padding, which
-//! constant evaluation checks: `struct S { a: u8, b: u32 }` has `b` at offset 4 though `a` ends at 1, so
-//! `assert_no_gap("before `b`", 4 - 1)` fails to compile and says to put `reserved: [u8; 3]` there.
+//! For a struct, three things are asked. Its layout is declared (`repr(C)`), which the attribute
+//! shows. Each field is plain, which the compiler checks where the written-out `is_valid` calls the
+//! field's. And there is no padding, which constant evaluation checks: `struct S { a: u8, b: u32 }`
+//! has `b` at offset 4 though `a` ends at 1, so `assert_no_gap("before `b`", 4 - 1)` fails to
+//! compile and says to put `reserved: [u8; 3]` there.
 //!
-//! Well-known types that are not plain are refused by name already, with what to use instead; for all others the
-//! compiler says what `nf::plain::Plain` wants it to.
+//! Well-known types that are not plain are refused by name already, with what to use instead; for
+//! all others the compiler says what `nf::plain::Plain` wants it to.
 //!
-//! For an enum: a declared size (`repr(u8)` and the like) and no fields; `is_valid` compares with each variant's bytes.
+//! For an enum: a declared size (`repr(u8)` and the like) and no fields; `is_valid` compares with
+//! each variant's bytes.
 //!
 //! Not here: versions, committed and lazy fields (`state`).
 
@@ -66,7 +68,8 @@ pub fn stand_in(input: &DeriveInput) -> Tokens {
     }
 }
 
-/// Whether a stand-in would not itself be refused: the traits ask for `Copy`, `Default` and no borrowing.
+/// Whether a stand-in would not itself be refused: the traits ask for `Copy`, `Default` and no
+/// borrowing.
 pub fn can_stand_in(input: &DeriveInput) -> bool {
     let fields = match &input.data {
         Data::Struct(data) => &data.fields,
@@ -133,8 +136,8 @@ fn of_struct(input: &DeriveInput, data: &DataStruct) -> Tokens {
         }
     });
     quote! {
-        // SAFETY: `repr(C)`, no padding (asserted), and every field is plain, so the bytes are a value whenever each
-        // field's bytes are.
+        // SAFETY: `repr(C)`, no padding (asserted), and every field is plain, so the bytes are a
+        // value whenever each field's bytes are.
         unsafe impl ::nf::plain::Plain for #name {
             const LAYOUT: u64 = ::nf::plain::layout(&[#(#parts),*], ::core::mem::size_of::<Self>());
             fn is_valid(bytes: &[u8]) -> bool {
@@ -177,8 +180,8 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> Tokens {
     let values: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
     let names = values.iter().map(ToString::to_string);
     quote! {
-        // SAFETY: a field-less enum with a declared size has no padding, and `is_valid` lets only the bytes of a
-        // variant pass.
+        // SAFETY: a field-less enum with a declared size has no padding, and `is_valid` lets only
+        // the bytes of a variant pass.
         unsafe impl ::nf::plain::Plain for #name {
             const LAYOUT: u64 = ::nf::plain::layout(
                 &[#((#names, #name::#values as usize, 0, 0)),*],
@@ -294,7 +297,8 @@ fn variant_with_fields(variant: &syn::Variant) -> Option<Error> {
     })
 }
 
-/// The words of all `#[repr(…)]` attributes and where they stand. What does not parse is the compiler's to report.
+/// The words of all `#[repr(…)]` attributes and where they stand. What does not parse is the
+/// compiler's to report.
 fn repr_words(input: &DeriveInput) -> Vec<(String, Span)> {
     let mut words = Vec::new();
     for attribute in input.attrs.iter().filter(|a| a.path().is_ident("repr")) {

@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //! Committed fields come first, lazy ones last, so one number divides them: in
-//! `struct S { phase: u64, #[flow_state(lazy)] packets: u64 }` it is `COMMITTED = 8`, the sum of the committed fields'
-//! sizes. As there is no padding (`plain`), that is also the offset of the first lazy field.
+//! `struct S { phase: u64, #[flow_state(lazy)] packets: u64 }` it is `COMMITTED = 8`, the sum of
+//! the committed fields' sizes. As there is no padding (`plain`), that is also the offset of the
+//! first lazy field.
 //!
 //! Not here: whether the bytes may be copied at all (`plain`).
 

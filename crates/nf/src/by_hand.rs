@@ -1,6 +1,8 @@
-//! A function called by hand, without a runtime: for tests of a function's own, and as what a runtime is measured against.
+//! A function called by hand, without a runtime: for tests of a function's own, and as what a
+//! runtime is measured against.
 //!
-//! [`ByHand`] owns what a [`Cx`] points to (counters, event log, one group's state), so making a `Cx` is safe here.
+//! [`ByHand`] owns what a [`Cx`] points to (counters, event log, one group's state), so making a
+//! `Cx` is safe here.
 //!
 //! Not here: flows, chains, effects: the caller applies, or ignores, what the function asks for.
 
@@ -39,6 +41,9 @@ impl<F: NetworkFunction> ByHand<F> {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             waits_for: 0,
+            token: 0,
+            tokens: None,
+            place: 0,
             timeout: 0,
             key: NonNull::from(&mut *key),
             flow: 0,
@@ -87,7 +92,8 @@ impl<F: NetworkFunction> ByHand<F> {
     /// Calls `process_now` with a packet and a flow's state.
     #[inline(always)]
     pub fn process_now(&mut self, packet: &mut crate::Packet, flow: &mut F::Flow) -> Option<crate::Verdict> {
-        // SAFETY: the pointers are to what this value owns, of the right types, and nothing else uses them meanwhile.
+        // SAFETY: the pointers are to what this value owns, of the right types, and nothing else
+        // uses them meanwhile.
         let cx = unsafe { Cx::of(&mut self.raw) };
         self.function.process_now(packet, flow, cx)
     }

@@ -1,7 +1,10 @@
-//! A check of a server behind a function, as the function's settings ask for it: to be made outside the data path.
+//! A check of a server behind a function, as the function's settings ask for it: to be made outside
+//! the data path.
 //!
-//! A function says which checks it wants ([`NetworkFunction::checks`](crate::NetworkFunction::checks)). The process that runs the function makes
-//! them and says what came of it, by the function's own command: `check SERVICE BACKEND up`, or `down`.
+//! A function says which checks it wants
+//! ([`NetworkFunction::checks`](crate::NetworkFunction::checks)). The process that runs the
+//! function makes them and says what came of it, by the function's own command:
+//! `check SERVICE BACKEND up`, or `down`.
 //!
 //! Not here: how a check is made (`flowkeep`: health).
 

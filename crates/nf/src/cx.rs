@@ -1,28 +1,23 @@
 //! [`Cx`]: what a function knows of the packet at hand, and what it asks of the runtime.
 //!
-//! A `Cx` owns its facts (clock, side, direction, key) and a short list of *effects* that the worker applies when the
-//! function has returned or waits. Nothing of the worker is borrowed across an await; so a waiting function can sit in
-//! its slot while the worker goes on.
+//! A `Cx` owns its facts (clock, side, direction, key) and a short list of *effects* that the
+//! worker applies when the function has returned or waits. Nothing of the worker is borrowed across
+//! an await; so a waiting function can sit in its slot while the worker goes on.
 //!
-//! `Cx<F>` is a typed view of [`RawCx`], which the runtime fills and reads. Only the runtime makes one.
+//! `Cx<F>` is a typed view of [`RawCx`], which the runtime fills and reads. Only the runtime makes
+//! one.
 
-use crate::{Event, FlowState, Keep, NetworkFunction, Reason, Time, Verdict};
+use crate::{Event, FlowState, Keep, Listed, NetworkFunction, Reason, Time, Verdict};
+use alloc::sync::Arc;
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
-use core::future::Future;
 use core::marker::{PhantomData, PhantomPinned};
-use core::pin::Pin;
 use core::ptr::NonNull;
-use core::task::{Context, Poll};
-use core::time::Duration;
-use variables::merged::{Answer, Unmerged};
-use variables::{Fenced, Held, Lock, NotHeld, Ticket};
+use variables::Tokens;
 use wire::packet::{Side, flag};
 use wire::{Addr, FlowKey, Orientation, Packet, PacketBox, PacketList};
 
 const MILLISECOND: u64 = 1_000_000;
-/// How often a call that waits for a store looks, though nothing is heard of it.
-const LOOK_NS: u64 = 10_000_000;
 
 /// Which way a packet of a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +63,8 @@ pub struct Block {
 /// A change of block ownership, in the order in which it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockEffect {
-    /// The group of the flow at hand owns the block from now on; told to the switches before the packet leaves.
+    /// The group of the flow at hand owns the block from now on; told to the switches before the
+    /// packet leaves.
     Claimed(Block),
     /// The block is free again.
     Released(Block),
@@ -76,8 +72,8 @@ pub enum BlockEffect {
     Returned(Block, u16),
 }
 
-/// Packets that a call may emit, and changes of blocks that it may ask for. One call is one call of a method of
-/// [`NetworkFunction`]; a call of `process` that waits is one call to its end.
+/// Packets that a call may emit, and changes of blocks that it may ask for. One call is one call of
+/// a method of [`NetworkFunction`]; a call of `process` that waits is one call to its end.
 pub const EFFECTS_MAX: usize = 4;
 
 /// More than the longest beginning of a line.
@@ -89,7 +85,8 @@ pub struct EventLog {
     capacity: usize,
     lost: u64,
     runtime: u16,
-    /// How lines of `stamped` begin: the lines of a burst have one time, and writing it out costs as much as the rest.
+    /// How lines of `stamped` begin: the lines of a burst have one time, and writing it out costs
+    /// as much as the rest.
     stamp: alloc::string::String,
     stamped: u64,
     is_group_taken: bool,
@@ -123,12 +120,14 @@ impl EventLog {
         self.wall.saturating_add(now) / MILLISECOND
     }
 
-    /// What the worker's clock shows, in nanoseconds, where the wall clock shows so many milliseconds.
+    /// What the worker's clock shows, in nanoseconds, where the wall clock shows so many
+    /// milliseconds.
     pub fn clock_at(&self, wall_ms: u64) -> u64 {
         wall_ms.saturating_mul(MILLISECOND).saturating_sub(self.wall)
     }
 
-    /// Whether a call has taken a group's state, which it may have written, since that was forgotten.
+    /// Whether a call has taken a group's state, which it may have written, since that was
+    /// forgotten.
     #[inline(always)]
     pub fn is_group_taken(&self) -> bool {
         self.is_group_taken
@@ -215,8 +214,16 @@ impl EventLog {
 
     /// Hands out the lines so far and starts again.
     pub fn take(&mut self, out: &mut alloc::string::String) {
-        out.push_str(&self.text);
-        self.text.clear();
+        self.take_first(self.text.len(), out);
+    }
+
+    /// Hands out the first bytes, which are whole lines; the rest stays.
+    pub fn take_first(&mut self, length: usize, out: &mut alloc::string::String) {
+        let Some((first, _)) = self.text.split_at_checked(length) else {
+            return;
+        };
+        out.push_str(first);
+        self.text.drain(..length);
     }
 }
 
@@ -237,9 +244,9 @@ impl Write for Bounded<'_> {
 
 /// What the runtime fills in before a call and reads after it. Authors see [`Cx`].
 ///
-/// The runtime keeps its own way to it while a function, or the future of one that waits, has a reference. It uses it only
-/// between calls and polls, but the references are then still there: so it is pinned, which takes
-/// the promise of exclusive access from `&mut` references to it.
+/// The runtime keeps its own way to it while a function, or the future of one that waits, has a
+/// reference. It uses it only between calls and polls, but the references are then still there: so
+/// it is pinned, which takes the promise of exclusive access from `&mut` references to it.
 pub struct RawCx {
     /// The burst's clock in nanoseconds.
     pub now: u64,
@@ -247,6 +254,12 @@ pub struct RawCx {
     pub wake_at: u64,
     /// What a waiting function waits for, by its own number ([`Cx::changed`]); 0 for the time only.
     pub waits_for: u64,
+    /// The number of the token that a waiting function waits for ([`Cx::token`]); 0 for none.
+    pub token: u64,
+    /// Where calls wait, and this call's place there; `None` where none can.
+    pub tokens: Option<Arc<Tokens>>,
+    /// See above.
+    pub place: u32,
     /// The longest timeout a function of the chain has asked for, in nanoseconds.
     pub timeout: u64,
     /// The key that opened the flow, as its first packet had it; the actor's own.
@@ -273,7 +286,8 @@ pub struct RawCx {
     pub emitted: ArrayVec<(PacketBox, Way), EFFECTS_MAX>,
     /// Blocks it claimed or released.
     pub blocks: ArrayVec<BlockEffect, EFFECTS_MAX>,
-    /// The packets held for the function of the flow and direction at hand; `None` for none, and where no packet is at hand.
+    /// The packets held for the function of the flow and direction at hand; `None` for none, and
+    /// where no packet is at hand.
     pub held: Option<NonNull<PacketList>>,
     /// How many more packets may be held.
     pub held_room: u32,
@@ -354,8 +368,8 @@ impl RawCx {
     }
 }
 
-// SAFETY: the pointers are the worker's own (its counters, log and groups), and a `RawCx` moves between threads only
-// together with the worker that owns it.
+// SAFETY: the pointers are the worker's own (its counters, log and groups), and a `RawCx` moves
+// between threads only together with the worker that owns it.
 unsafe impl Send for RawCx {}
 
 /// A function's view of the packet at hand and of the runtime.
@@ -369,17 +383,19 @@ impl<F: NetworkFunction> Cx<F> {
     /// For the runtime: the typed view of what it filled in.
     ///
     /// # Safety
-    /// `raw.key` points to the flow's key, `raw.group` to a valid `F::Group` that nothing else refers to, `raw.counters` to `F::COUNTERS.len() + 1`
-    /// numbers, `raw.log` to a log, `raw.held`, if to anything, to a list that nothing else refers to, all for as long as the view is
-    /// used.
+    /// `raw.key` points to the flow's key, `raw.group` to a valid `F::Group` that nothing else
+    /// refers to, `raw.counters` to `F::COUNTERS.len() + 1` numbers, `raw.log` to a log,
+    /// `raw.held`, if to anything, to a list that nothing else refers to, all for as long as the
+    /// view is used.
     #[inline(always)]
     pub unsafe fn of(raw: &mut RawCx) -> &mut Cx<F> {
         // SAFETY: `repr(transparent)`; the rest is the caller's promise.
         unsafe { &mut *core::ptr::from_mut(raw).cast::<Cx<F>>() }
     }
 
-    /// The same view for a function that `F` wraps and hands its packets on to: one that watches another in tests, or
-    /// samples for it. The inner function's counters and reasons must be the first of `F`'s, so that their numbers agree.
+    /// The same view for a function that `F` wraps and hands its packets on to: one that watches
+    /// another in tests, or samples for it. The inner function's counters and reasons must be the
+    /// first of `F`'s, so that their numbers agree.
     #[inline(always)]
     pub fn lend<G: NetworkFunction<Group = F::Group>>(&mut self) -> &mut Cx<G> {
         const {
@@ -388,7 +404,8 @@ impl<F: NetworkFunction> Cx<F> {
                 "a function that wraps another has the other's COUNTERS and REASONS first in its own"
             );
         }
-        // SAFETY: the group is of the same type; there are at least as many counters; the log is the same.
+        // SAFETY: the group is of the same type; there are at least as many counters; the log is
+        // the same.
         unsafe { Cx::of(&mut self.raw) }
     }
 
@@ -397,22 +414,23 @@ impl<F: NetworkFunction> Cx<F> {
         &mut self.raw
     }
 
-    /// The burst's clock: of the capture in a replay, of the machine otherwise. It never goes back. A state may keep it: a flow that
-    /// moves to a worker with another clock has its times re-based.
+    /// The burst's clock: of the capture in a replay, of the machine otherwise. It never goes back.
+    /// A state may keep it: a flow that moves to a worker with another clock has its times
+    /// re-based.
     #[inline]
     pub fn now(&self) -> Time {
         Time::from_nanoseconds(self.raw.now)
     }
 
-    /// The same in nanoseconds, for what an instance keeps at this worker. A state has a [`Time`]: another worker's clock may be
-    /// years away.
+    /// The same in nanoseconds, for what an instance keeps at this worker. A state has a [`Time`]:
+    /// another worker's clock may be years away.
     #[inline]
     pub fn clock(&self) -> u64 {
         self.raw.now
     }
 
-    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For what outlasts the process, as
-    /// [`variables::Timers`] do. It goes back where the machine's clock is set back.
+    /// The wall clock, in milliseconds since 1970; the capture's in a replay. For what outlasts the
+    /// process, as [`variables::Timers`] do. It goes back where the machine's clock is set back.
     #[inline]
     pub fn wall_ms(&self) -> u64 {
         self.raw.wall_ms()
@@ -430,7 +448,8 @@ impl<F: NetworkFunction> Cx<F> {
         self.raw.direction
     }
 
-    /// Source and destination of the flow's first packet, as the first function of the chain saw it.
+    /// Source and destination of the flow's first packet, as the first function of the chain saw
+    /// it.
     pub fn opened_by(&self) -> (wire::Endpoint, wire::Endpoint) {
         self.key().ends(self.raw.opening)
     }
@@ -442,9 +461,11 @@ impl<F: NetworkFunction> Cx<F> {
         unsafe { self.raw.key.as_ref() }
     }
 
-    /// The flow's number at its runtime, below [`WorkerInfo::flows_max`](crate::WorkerInfo::flows_max). It is the flow's own from
-    /// [`arrived`](NetworkFunction::arrived) to [`departed`](NetworkFunction::departed), and another flow's afterwards. A flow that
-    /// moves gets another number, so the number has no place in a state.
+    /// The flow's number at its runtime, below
+    /// [`WorkerInfo::flows_max`](crate::WorkerInfo::flows_max). It is the flow's own from
+    /// [`arrived`](NetworkFunction::arrived) to [`departed`](NetworkFunction::departed), and
+    /// another flow's afterwards. A flow that moves gets another number, so the number has no place
+    /// in a state.
     #[inline]
     pub fn flow_number(&self) -> u32 {
         self.raw.flow
@@ -462,24 +483,25 @@ impl<F: NetworkFunction> Cx<F> {
 
     /// Adds one to a counter named in [`NetworkFunction::COUNTERS`].
     #[inline(always)]
-    pub fn count(&mut self, name: &'static str) {
+    pub fn count(&mut self, name: impl Listed) {
         self.count_by(name, 1);
     }
 
     /// Adds to a counter named in [`NetworkFunction::COUNTERS`].
     #[inline(always)]
-    pub fn count_by(&mut self, name: &'static str, by: u64) {
+    pub fn count_by(&mut self, name: impl Listed, by: u64) {
         // SAFETY: the view's maker promised that the counters are `F`'s (`Cx::of`).
-        unsafe { self.raw.count_of::<F>(name, by) };
+        unsafe { self.raw.count_of::<F>(name.name(), by) };
     }
 
     /// The verdict that drops the packet, for a reason named in [`NetworkFunction::REASONS`].
     #[inline(always)]
-    pub fn drop(&self, reason: &'static str) -> Verdict {
+    pub fn drop(&self, reason: impl Listed) -> Verdict {
+        let reason = reason.name();
         let index = position(F::REASONS, reason);
         debug_assert!(
             index < F::REASONS.len(),
-            "`{reason}` is not in the REASONS of `{}`",
+            "`{reason}` is no reason of `{}`",
             F::NAME
         );
         Verdict::Drop(if index < F::REASONS.len() {
@@ -489,18 +511,20 @@ impl<F: NetworkFunction> Cx<F> {
         })
     }
 
-    /// The answer of [`NetworkFunction::configured`] that ends the flow, for a reason named in [`NetworkFunction::REASONS`].
-    pub fn cut(&self, reason: &'static str) -> Keep {
+    /// The answer of [`NetworkFunction::configured`] that ends the flow, for a reason named in
+    /// [`NetworkFunction::REASONS`].
+    pub fn cut(&self, reason: impl Listed) -> Keep {
         match self.drop(reason) {
             Verdict::Drop(reason) => Keep::End(reason),
             _ => Keep::End(Reason::UNDECLARED),
         }
     }
 
-    /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start with
-    /// [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent. `false`, and nothing is sent, when
-    /// the call has emitted [`EFFECTS_MAX`] packets already, no buffer is free, or `fill` declined. What a call emits before it
-    /// waits is sent when the call is over.
+    /// Sends another packet beside the one at hand: `fill` writes it into an empty buffer (start
+    /// with [`Packet::set_frame`] or [`Packet::copy_from`]) and says whether it is to be sent.
+    /// `false`, and nothing is sent, when the call has emitted [`EFFECTS_MAX`] packets already, no
+    /// buffer is free, or `fill` declined. What a call emits before it waits is sent when the call
+    /// is over.
     pub fn emit(&mut self, way: Way, fill: impl FnOnce(&mut Packet) -> bool) -> bool {
         if self.raw.emitted.is_full() {
             return false;
@@ -516,28 +540,32 @@ impl<F: NetworkFunction> Cx<F> {
         spare.is_some_and(|spare| self.raw.emitted.try_push((spare, way)).is_ok())
     }
 
-    /// The flow's group owns a block of external ports from now on. `false`: there is no room for it ([`Cx::blocks_room`]);
-    /// the group does not own the block, and no packet may use a port of it.
+    /// The flow's group owns a block of external ports from now on. `false`: there is no room for
+    /// it ([`Cx::blocks_room`]); the group does not own the block, and no packet may use a port of
+    /// it.
     #[must_use = "a block that was refused is not the group's"]
     pub fn claim_block(&mut self, block: Block) -> bool {
         self.change_block(BlockEffect::Claimed(block))
     }
 
-    /// The block is free again. `false`: there is no room for it ([`Cx::blocks_room`]); the group still owns the block.
+    /// The block is free again. `false`: there is no room for it ([`Cx::blocks_room`]); the group
+    /// still owns the block.
     #[must_use = "a block that was refused is still the group's"]
     pub fn release_block(&mut self, block: Block) -> bool {
         self.change_block(BlockEffect::Released(block))
     }
 
-    /// The block is free again, and belongs to the pool of another runtime, from which its group came: that one hears of it
-    /// ([`crate::NetworkFunction::block_returned`]) once no switch knows it any more. `false`: as of [`Cx::release_block`].
+    /// The block is free again, and belongs to the pool of another runtime, from which its group
+    /// came: that one hears of it ([`crate::NetworkFunction::block_returned`]) once no switch knows
+    /// it any more. `false`: as of [`Cx::release_block`].
     #[must_use = "a block that was refused is still the group's"]
     pub fn return_block(&mut self, block: Block, runtime: u16) -> bool {
         self.change_block(BlockEffect::Returned(block, runtime))
     }
 
-    /// How many blocks this call may still claim, release or return: [`EFFECTS_MAX`] at its beginning, and when it goes on after
-    /// a wait. [`NetworkFunction::group_ended`] is called again when it has left no room, so it releases any number.
+    /// How many blocks this call may still claim, release or return: [`EFFECTS_MAX`] at its
+    /// beginning, and when it goes on after a wait. [`NetworkFunction::group_ended`] is called
+    /// again when it has left no room, so it releases any number.
     pub fn blocks_room(&self) -> usize {
         self.raw.blocks.remaining_capacity()
     }
@@ -561,18 +589,20 @@ impl<F: NetworkFunction> Cx<F> {
         self.raw.effects |= effect::KEEP;
     }
 
-    /// The function wants other flows of this runtime ended: the runtime asks which ([`NetworkFunction::recall`]) when the packets at
-    /// hand have passed.
+    /// The function wants other flows of this runtime ended: the runtime asks which
+    /// ([`NetworkFunction::recall`]) when the packets at hand have passed.
     pub fn recall(&mut self) {
         self.raw.effects |= effect::RECALL;
     }
 
-    /// Lets the packets held by [`Verdict::Consume`] go on, oldest first, before the packet at hand.
+    /// Lets the packets held by [`Verdict::Consume`] go on, oldest first, before the packet at
+    /// hand.
     pub fn release(&mut self) {
         self.raw.effects |= effect::RELEASE;
     }
 
-    /// The packets that this function holds of the flow, of the direction at hand, and copies that it holds: the oldest first.
+    /// The packets that this function holds of the flow, of the direction at hand, and copies that
+    /// it holds: the oldest first.
     pub fn held(&self) -> impl Iterator<Item = &Packet> {
         // SAFETY: promised by the caller that made the view; the borrow of `self` keeps the list as
         // it is.
@@ -597,9 +627,11 @@ impl<F: NetworkFunction> Cx<F> {
         self.may_hold() && self.raw.copy.is_none() && self.raw.spares.last().is_some_and(fits)
     }
 
-    /// Holds a copy of the packet at hand, which itself goes where the verdict sends it: for what is to be read later. The copy
-    /// is among the held packets ([`Cx::held`]), counts against their bound, and moves with the flow. It is no packet of its own: let go, discarded or
-    /// at its flow's end it is gone, and no counter shows it. One copy a call; `false` where there is no room.
+    /// Holds a copy of the packet at hand, which itself goes where the verdict sends it: for what
+    /// is to be read later. The copy is among the held packets ([`Cx::held`]), counts against their
+    /// bound, and moves with the flow. It is no packet of its own: let go, discarded or at its
+    /// flow's end it is gone, and no counter shows it. One copy a call; `false` where there is no
+    /// room.
     pub fn hold_copy(&mut self, packet: &Packet) -> bool {
         if !self.may_hold_copy(packet) {
             return false;
@@ -617,7 +649,8 @@ impl<F: NetworkFunction> Cx<F> {
         true
     }
 
-    /// Lets those of [`Cx::held`] go on that `which` names, the oldest first, behind the packet at hand. Copies among them are gone.
+    /// Lets those of [`Cx::held`] go on that `which` names, the oldest first, behind the packet at
+    /// hand. Copies among them are gone.
     pub fn release_some(&mut self, mut which: impl FnMut(&Packet) -> bool) {
         let Some(mut list) = self.raw.held else {
             return;
@@ -638,113 +671,19 @@ impl<F: NetworkFunction> Cx<F> {
     }
 
     /// Drops the packets held by [`Verdict::Consume`], of both directions.
-    pub fn discard(&mut self, reason: &'static str) {
+    pub fn discard(&mut self, reason: impl Listed) {
         if let Verdict::Drop(reason) = self.drop(reason) {
             self.raw.discard = reason;
             self.raw.effects |= effect::DISCARD;
         }
     }
 
-    /// Writes a line to the event log: an event of [`NetworkFunction::EVENTS`], by its name. `fields` is the inside of a JSON
-    /// object, like `"inside":"10.0.0.1:1"`. What is not declared is not written, and counts as lost.
-    pub fn event(&mut self, name: &str, fields: fmt::Arguments<'_>) {
+    /// Writes a line to the event log: an event of [`NetworkFunction::EVENTS`], by its name.
+    /// `fields` is the inside of a JSON object, like `"inside":"10.0.0.1:1"`. What is not declared
+    /// is not written, and counts as lost.
+    pub fn event(&mut self, name: impl Listed, fields: fmt::Arguments<'_>) {
         // SAFETY: promised by the caller that made the view.
-        unsafe { self.raw.event_of::<F>(name, fields) };
-    }
-
-    /// Waits; other flows go on meanwhile, later packets of this flow queue behind.
-    pub fn sleep(&mut self, time: Duration) -> Sleep<'_> {
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Sleep {
-            raw: &mut self.raw,
-            time: nanoseconds,
-            waits_for: 0,
-            waiting: false,
-        }
-    }
-
-    /// Waits like [`Cx::sleep`] until [`NetworkFunction::generation`] changes, `nanoseconds` at most. The change need not be
-    /// what the caller waits for: it looks, and waits again.
-    ///
-    /// `what` names what is waited for, by a number of the function's own. Calls that wait for the same thing, with the
-    /// packets behind them, share a bound; a packet beyond it is a counted drop. So a thing that never comes does not take
-    /// the room of those that do. Different things may have one number: they share the bound, and no more.
-    pub fn changed(&mut self, what: u64, nanoseconds: u64) -> Sleep<'_> {
-        Sleep {
-            raw: &mut self.raw,
-            time: nanoseconds,
-            waits_for: what.max(1),
-            waiting: false,
-        }
-    }
-
-    /// Waits until the store has all that these tickets of variables stand for: a packet that goes
-    /// on behind it has its changes kept. Each flow's calls have a bound of their own, as with
-    /// [`Cx::changed`].
-    ///
-    /// The call looks when [`NetworkFunction::generation`] changes, so a function that waits here
-    /// answers there how often its variables heard of the store (`heard`). Without that, it looks
-    /// every 10 ms.
-    ///
-    /// # Errors
-    /// Another process has claimed the variables: what was changed here is not kept.
-    pub async fn stored(&mut self, tickets: &[Ticket]) -> Result<(), Fenced> {
-        while tickets.iter().any(|ticket| ticket.state().is_none()) {
-            self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await;
-        }
-        match tickets.iter().all(|ticket| ticket.state() == Some(Ok(()))) {
-            true => Ok(()),
-            false => Err(Fenced),
-        }
-    }
-
-    /// Waits until the store has made a merge that was asked for (`Merged::ask`). As with [`Cx::stored`], it looks when
-    /// [`NetworkFunction::generation`] changes, which answers how often the view was heard of, and every 10 ms.
-    ///
-    /// # Errors
-    /// The store made none; the view stays as it was.
-    pub async fn merged(&mut self, asked: &impl Answer) -> Result<(), Unmerged> {
-        loop {
-            match asked.state() {
-                Some(answer) => return answer,
-                None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
-            }
-        }
-    }
-}
-
-/// Locks of variables.
-impl<F: NetworkFunction> Cx<F> {
-    /// Waits for a lock (`Variables::lock`), until `patience` is over. It is held until what this answers is dropped, and by one
-    /// call of all runtimes and members. As with [`Cx::stored`], it looks when [`NetworkFunction::generation`] changes, which answers
-    /// how often the lock was heard of, and every 10 ms.
-    ///
-    /// # Errors
-    /// Another had it all the time, the store did not answer, or there is none.
-    pub async fn locked(&mut self, lock: &Lock, patience: Duration) -> Result<Held, NotHeld> {
-        let wait = lock.wait()?;
-        let until = self.now() + patience;
-        loop {
-            match wait.take() {
-                Some(held) => return Ok(held),
-                None if self.now() >= until => return Err(NotHeld::Patience),
-                None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
-            }
-        }
-    }
-
-    /// Writes a lock's value, and waits until the store has it.
-    ///
-    /// # Errors
-    /// The lease is over, or a later holder has written: the value is not written, or where the store did not answer, perhaps.
-    pub async fn put(&mut self, held: &Held, value: &[u8]) -> Result<(), NotHeld> {
-        let put = held.begin_put(value.to_vec()).ok_or(NotHeld::Lost)?;
-        loop {
-            match held.put_state(put) {
-                Some(answer) => return answer,
-                None => self.changed(u64::from(self.flow_number()) + 1, LOOK_NS).await,
-            }
-        }
+        unsafe { self.raw.event_of::<F>(name.name(), fields) };
     }
 }
 
@@ -754,7 +693,8 @@ impl<F: NetworkFunction> fmt::Debug for Cx<F> {
     }
 }
 
-/// Where `name` stands; `names.len()` if nowhere. Both are constants where it is called, so this folds away.
+/// Where `name` stands; `names.len()` if nowhere. Both are constants where it is called, so this
+/// folds away.
 #[inline(always)]
 fn position(names: &[&str], name: &str) -> usize {
     let mut index = 0;
@@ -765,29 +705,6 @@ fn position(names: &[&str], name: &str) -> usize {
         index += 1;
     }
     index
-}
-
-/// The wait of [`Cx::sleep`] and [`Cx::changed`].
-pub struct Sleep<'a> {
-    raw: &'a mut RawCx,
-    time: u64,
-    waits_for: u64,
-    waiting: bool,
-}
-
-impl Future for Sleep<'_> {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        if this.waiting {
-            // The runtime polls again when the time has come or the generation has changed, not before.
-            return Poll::Ready(());
-        }
-        this.waiting = true;
-        this.raw.wake_at = this.raw.now.saturating_add(this.time);
-        this.raw.waits_for = this.waits_for;
-        Poll::Pending
-    }
 }
 
 const _: () = {

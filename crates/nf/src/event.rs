@@ -7,7 +7,7 @@
 //! ```text
 //!   EVENTS: pool_low {free_blocks, blocks, lasts_seconds}
 //!   cx.event("pool_low", "free_blocks":126,…)      a line
-//!   cx.event("pool_lwo", …)                        no line: counted as lost; a debug build panics
+//!   cx.event("pool_lwo", …)                        does not compile
 //! ```
 //!
 //! Not here: the lines ([`EventLog`](crate::cx::EventLog)).

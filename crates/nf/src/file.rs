@@ -1,8 +1,9 @@
 //! Text that a configuration keeps in a file of its own: rules, lists.
 //!
-//! A function reads no files. It names the settings that are files in [`NetworkFunction::FILES`](crate::NetworkFunction::FILES);
-//! the tool reads each and hands path and text to the function's settings, where a [`TextFile`] takes them. What is wrong in such
-//! a file a function says with [`ConfigError::in_file`](crate::ConfigError::in_file).
+//! A function reads no files. It names the settings that are files in
+//! [`NetworkFunction::FILES`](crate::NetworkFunction::FILES); the tool reads each and hands path
+//! and text to the function's settings, where a [`TextFile`] takes them. What is wrong in such a
+//! file a function says with [`ConfigError::in_file`](crate::ConfigError::in_file).
 //!
 //! ```
 //! use nf::TextFile;

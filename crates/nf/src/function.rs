@@ -12,7 +12,8 @@ use core::time::Duration;
 use wire::packet::Side;
 use wire::{Packet, Prefix};
 
-/// Which flows must be together because they share state (the chain's affinity is its coarsest function's).
+/// Which flows must be together because they share state (the chain's affinity is its coarsest
+/// function's).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Affinity {
     /// None: each flow is by itself.
@@ -48,7 +49,8 @@ pub struct Claim {
     pub side: Option<Side>,
 }
 
-/// Why a packet is dropped: a name from the function's [`NetworkFunction::REASONS`]. Made by [`Cx::drop`].
+/// Why a packet is dropped: a name from the function's [`NetworkFunction::REASONS`]. Made by
+/// [`Cx::drop`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reason(pub(crate) u8);
 
@@ -70,8 +72,8 @@ pub enum Verdict {
     Forward,
     /// Gone, counted under the function's name and the reason. Write `cx.drop("reason")`.
     Drop(Reason),
-    /// The function made an answer in the packet's place: it goes back through the functions already passed, and out
-    /// where the packet came in.
+    /// The function made an answer in the packet's place: it goes back through the functions
+    /// already passed, and out where the packet came in.
     Answer,
     /// Kept: the runtime holds the packet with its flow until the function calls [`Cx::release`] or
     /// [`Cx::discard`]. What is held when the flow ends is a counted drop.
@@ -119,8 +121,8 @@ pub struct Generation(pub u64);
 pub enum Keep {
     /// It goes on; its state is of the new configuration now.
     Keep,
-    /// It ends, for a reason from [`NetworkFunction::REASONS`]: its next packet meets the new configuration as a new flow's.
-    /// Made by [`Cx::cut`].
+    /// It ends, for a reason from [`NetworkFunction::REASONS`]: its next packet meets the new
+    /// configuration as a new flow's. Made by [`Cx::cut`].
     End(Reason),
 }
 
@@ -156,7 +158,8 @@ pub struct PoolState {
 /// What is wrong with a function's configuration, where, and what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
-    /// Path to the setting inside the function's table, like `rules[3].ports`. The tool finds its line.
+    /// Path to the setting inside the function's table, like `rules[3].ports`. The tool finds its
+    /// line.
     pub at: String,
     /// What is wrong with it.
     pub problem: String,
@@ -200,12 +203,15 @@ impl ConfigError {
     }
 }
 
+/// Where an error stands that is of no setting, but of variables that cannot be opened.
+pub const VARIABLES: &str = "variables";
+
 /// A variable that cannot be opened.
 impl From<variables::OpenError> for ConfigError {
     fn from(error: variables::OpenError) -> Self {
         let said = error.to_string();
         let (problem, remedy) = said.rsplit_once("; ").unwrap_or((&said, ""));
-        ConfigError::new("variables", problem, remedy)
+        ConfigError::new(VARIABLES, problem, remedy)
     }
 }
 
@@ -214,7 +220,14 @@ impl core::fmt::Display for ConfigError {
         if let Some(FilePlace { file, line, .. }) = self.place.as_deref() {
             write!(f, "{file}:{line}: ")?;
         }
-        write!(f, "{}: {}; {}", self.at, self.problem, self.remedy)
+        if !self.at.is_empty() {
+            write!(f, "{}: ", self.at)?;
+        }
+        f.write_str(&self.problem)?;
+        match self.remedy.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; {}", self.remedy),
+        }
     }
 }
 
@@ -236,19 +249,31 @@ pub trait Deciding: Future<Output = Verdict> {}
 #[diagnostic::do_not_recommend]
 impl<T: Future<Output = Verdict>> Deciding for T {}
 
+/// A function whose `impl` has `#[network_function]` above it, which writes this out.
+#[diagnostic::on_unimplemented(
+    message = "`#[network_function]` is missing above `impl NetworkFunction for {Self}`",
+    label = "the attribute is missing here",
+    note = "with it, `process` is an ordinary function; `Config`, `Flow`, `Group`, `new` and the lists of names follow from the rest"
+)]
+pub trait Attributed {}
+
 /// A network function: what it does to a packet, and what it remembers of a flow.
 ///
-/// Write `#[network_function]` above the `impl`, and `process` as an ordinary function or, if it must wait, as an
-/// `async fn`. NFVactor's Table II maps onto this: shared state is `Self`, made by [`new`](Self::new); a flow's state is
-/// allocated as [`Default`]; `flow_expires` and `flow_migrate_out` are [`departed`](Self::departed);
-/// `flow_migrate_in` and `flow_recover` are [`arrived`](Self::arrived).
-pub trait NetworkFunction: Sized + 'static {
+/// Write `#[network_function]` above the `impl`, and `process` as an ordinary function or, if it
+/// must wait, as an `async fn`. NFVactor's Table II maps onto this: shared state is `Self`, made by
+/// [`new`](Self::new); a flow's state is allocated as [`Default`]; `flow_expires` and
+/// `flow_migrate_out` are [`departed`](Self::departed); `flow_migrate_in` and `flow_recover` are
+/// [`arrived`](Self::arrived).
+pub trait NetworkFunction: Attributed + Sized + 'static {
     /// The name in configurations, metrics and messages: lower case, underscores.
     const NAME: &'static str;
     /// Which flows must be on one worker together.
     const AFFINITY: Affinity = Affinity::Flow;
     /// Names for [`Cx::count`]. Each shows in the metrics from the start.
     const COUNTERS: &'static [&'static str] = &[];
+    /// What each of [`COUNTERS`](Self::COUNTERS) counts, in their order: `#[network_function]`
+    /// takes the comments in that list.
+    const COUNTERS_HELP: &'static [&'static str] = &[];
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
     /// Events that [`Cx::event`] writes: when, and with which fields.
@@ -262,26 +287,29 @@ pub trait NetworkFunction: Sized + 'static {
     /// addresses like any other: functions that count packets want those.
     const ICMP_ERRORS: bool = true;
     /// Settings that name files: before the settings are read, the tool reads each file and puts a
-    /// [`TextFile`](crate::TextFile) in the setting's place. Only settings at the top of the function's table.
+    /// [`TextFile`](crate::TextFile) in the setting's place. Only settings at the top of the
+    /// function's table.
     const FILES: &'static [&'static str] = &[];
-    /// Whether this function is the last one that a packet passes, whichever way it runs: it decides how the packet leaves,
-    /// so it must see what all others have made of it. Such a function stands at the end of its chain. The others are passed in
-    /// their order, or backward for replies, and then this one; its answers go back through all of them.
+    /// Whether this function is the last one that a packet passes, whichever way it runs: it
+    /// decides how the packet leaves, so it must see what all others have made of it. Such a
+    /// function stands at the end of its chain. The others are passed in their order, or backward
+    /// for replies, and then this one; its answers go back through all of them.
     ///
     /// ```text
     ///   chain: firewall, nat, forward       opening   firewall ─► nat ─► forward ─►
     ///                                       reply     nat ─► firewall ─► forward ─►
     /// ```
     const LAST: bool = false;
-    /// Whether this function changes a packet's addresses or ports: then the functions before and behind it see a flow by different
-    /// ones.
+    /// Whether this function changes a packet's addresses or ports: then the functions before and
+    /// behind it see a flow by different ones.
     const TRANSLATES: bool = false;
-    /// Whether a call that waits may be given up, and [`process`](Self::process) begun once more with the same packet, here or at
-    /// another runtime: until then it has changed neither the flow's state nor the packet. Such a call does not hold up the
-    /// move of its group: its packet goes along, and waits there.
+    /// Whether a call that waits may be given up, and [`process`](Self::process) begun once more
+    /// with the same packet, here or at another runtime: until then it has changed neither the
+    /// flow's state nor the packet. Such a call does not hold up the move of its group: its packet
+    /// goes along, and waits there.
     const BEGINS_AGAIN: bool = false;
-    /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily inside: all instances
-    /// share one value.
+    /// Settings. Compile what is costly (automata, rule sets) while deserializing, or lazily
+    /// inside: all instances share one value.
     type Config: serde::de::DeserializeOwned + Send + Sync + 'static;
     /// What is remembered per flow.
     type Flow: FlowState;
@@ -291,9 +319,10 @@ pub trait NetworkFunction: Sized + 'static {
     /// Makes the instance of one runtime. It need not be `Sync`: one worker calls it.
     fn new(config: &Arc<Self::Config>, worker: &WorkerInfo) -> Result<Self, ConfigError>;
 
-    /// As [`new`](Self::new), for a function with variables: they are opened here, each under a name of its own, and what a store has of them is
-    /// there. In an instance that replaces another ([`take_over`](Self::take_over)) they are there from then on; the variables are the
-    /// same ones. [`with_objects`](Self::with_objects) calls this one, never [`new`](Self::new).
+    /// As [`new`](Self::new), for a function with variables: they are opened here, each under a
+    /// name of its own, and what a store has of them is there. In an instance that replaces another
+    /// ([`take_over`](Self::take_over)) they are there from then on; the variables are the same
+    /// ones. [`with_objects`](Self::with_objects) calls this one, never [`new`](Self::new).
     ///
     /// ```
     /// # use nf::{network_function, variables, ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo};
@@ -383,15 +412,15 @@ pub trait NetworkFunction: Sized + 'static {
         Self::with_variables(config, worker, variables)
     }
 
-    /// What happens to a packet, when this takes waiting. The default drops: it is only reached when `process_now`
-    /// declines and there is no `async fn process`.
+    /// What happens to a packet, when this takes waiting. The default drops: it is only reached
+    /// when `process_now` declines and there is no `async fn process`.
     fn process(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> impl Deciding {
         let _ = (packet, flow, cx);
         core::future::ready(Verdict::Drop(Reason::UNDECLARED))
     }
 
-    /// What happens to a packet, when no waiting is needed. It declines with `None`, before any side effect, and then
-    /// [`process`](Self::process) is called.
+    /// What happens to a packet, when no waiting is needed. It declines with `None`, before any
+    /// side effect, and then [`process`](Self::process) is called.
     #[inline(always)]
     fn process_now(&self, packet: &mut Packet, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
         if Self::PLAIN {
@@ -411,17 +440,19 @@ pub trait NetworkFunction: Sized + 'static {
         Verdict::Drop(Reason::UNDECLARED)
     }
 
-    /// A packet that will probably open a flow is about to come to [`process`](Self::process). A function with tables of its
-    /// own may fetch the lines it will look at ([`wire::memory::prefetch`]): the packets of a burst are announced together, so
-    /// their cache misses overlap. The packet is as it came in, untouched by the functions before this one.
+    /// A packet that will probably open a flow is about to come to [`process`](Self::process). A
+    /// function with tables of its own may fetch the lines it will look at
+    /// ([`wire::memory::prefetch`]): the packets of a burst are announced together, so their cache
+    /// misses overlap. The packet is as it came in, untouched by the functions before this one.
     #[inline]
     fn prefetch(&self, packet: &Packet) {
         let _ = packet;
     }
 
-    /// A flow is about to arrive from another worker ([`arrived`](Self::arrived)), or `leaves` for one
-    /// ([`departed`](Self::departed)), among others that are announced together: a function with tables of its own may fetch the
-    /// lines it will look at, so that the cache misses of all of them overlap. `key` is the flow's.
+    /// A flow is about to arrive from another worker ([`arrived`](Self::arrived)), or `leaves` for
+    /// one ([`departed`](Self::departed)), among others that are announced together: a function
+    /// with tables of its own may fetch the lines it will look at, so that the cache misses of all
+    /// of them overlap. `key` is the flow's.
     #[inline]
     fn prefetch_moving(&self, flow: &Self::Flow, key: &wire::FlowKey, leaves: bool) {
         let _ = (flow, key, leaves);
@@ -433,21 +464,25 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = (flow, why, cx);
     }
 
-    /// A flow's state leaves. With [`Departure::Expired`], what the flow took from pools is given back here, once.
+    /// A flow's state leaves. With [`Departure::Expired`], what the flow took from pools is given
+    /// back here, once.
     #[inline]
     fn departed(&self, flow: &Self::Flow, why: Departure, cx: &mut Cx<Self>) {
         let _ = (flow, why, cx);
     }
 
-    /// How long a group lives without a flow, by its state. It is asked when the group's last flow has ended, and the group lives as long as any
-    /// function asks; zero asks for nothing. A flow that begins meanwhile meets the state as it is. Moves and copies include such a group.
+    /// How long a group lives without a flow, by its state. It is asked when the group's last flow
+    /// has ended, and the group lives as long as any function asks; zero asks for nothing. A flow
+    /// that begins meanwhile meets the state as it is. Moves and copies include such a group.
     ///
-    /// A scan counter or port knocking needs it: a flow whose first packet is dropped ends with that packet, and without a time so does its group.
-    /// There are as many groups as flows at most ([`WorkerInfo::flows_max`]), and where all places are taken the group that has rested longest
-    /// ends for a new one. So a function that must not forget keeps no more than it needs, for no longer.
+    /// A scan counter or port knocking needs it: a flow whose first packet is dropped ends with
+    /// that packet, and without a time so does its group. There are as many groups as flows at most
+    /// ([`WorkerInfo::flows_max`]), and where all places are taken the group that has rested
+    /// longest ends for a new one. So a function that must not forget keeps no more than it needs,
+    /// for no longer.
     ///
-    /// `#[network_function]` sees whether a function has this: those without are never asked. Flows that are by themselves
-    /// ([`Affinity::Flow`]) have no group to outlive them.
+    /// `#[network_function]` sees whether a function has this: those without are never asked. Flows
+    /// that are by themselves ([`Affinity::Flow`]) have no group to outlive them.
     #[inline]
     fn group_timeout(&self, group: &Self::Group) -> Duration {
         let _ = group;
@@ -458,41 +493,44 @@ pub trait NetworkFunction: Sized + 'static {
     #[doc(hidden)]
     const OUTLIVES: bool = false;
 
-    /// A group is over: its last flow is gone, and its time behind that ([`group_timeout`](Self::group_timeout)). Give back what the group took. Where
-    /// it had a time, `cx` knows of no flow. A call that has asked for as many changes of blocks as it
-    /// may ([`Cx::blocks_room`](crate::Cx::blocks_room) is 0) is made again with the state that it left, so a group gives back any
-    /// number of blocks: release a block while there is room for it.
+    /// A group is over: its last flow is gone, and its time behind that
+    /// ([`group_timeout`](Self::group_timeout)). Give back what the group took. Where it had a
+    /// time, `cx` knows of no flow. A call that has asked for as many changes of blocks as it may
+    /// ([`Cx::blocks_room`](crate::Cx::blocks_room) is 0) is made again with the state that it
+    /// left, so a group gives back any number of blocks: release a block while there is room for
+    /// it.
     #[inline]
     fn group_ended(&self, group: &mut Self::Group, cx: &mut Cx<Self>) {
         let _ = (group, cx);
     }
 
     /// A block that one of this runtime's groups had claimed before it moved has ended elsewhere
-    /// ([`Cx::return_block`](crate::Cx::return_block)); no switch knows it any more. Every function hears of it: one that did not hand it
-    /// out leaves it alone.
+    /// ([`Cx::return_block`](crate::Cx::return_block)); no switch knows it any more. Every function
+    /// hears of it: one that did not hand it out leaves it alone.
     #[inline]
     fn block_returned(&self, block: crate::Block) {
         let _ = block;
     }
 
-    /// A group at another runtime has this block: an instance that has just begun must know, since its forerunner may have handed it out. Every
-    /// function hears of all such blocks. Whether it is one that this instance would hand out: then it does not from now on, until it has come back
-    /// ([`NetworkFunction::block_returned`]).
+    /// A group at another runtime has this block: an instance that has just begun must know, since
+    /// its forerunner may have handed it out. Every function hears of all such blocks. Whether it
+    /// is one that this instance would hand out: then it does not from now on, until it has come
+    /// back ([`NetworkFunction::block_returned`]).
     #[inline]
     fn block_in_use(&self, block: crate::Block) -> bool {
         let _ = block;
         false
     }
 
-    /// How this runtime's part of a pool of blocks stands, if the function has one; asked about once
-    /// a millisecond. Where it wants more, other runtimes are asked to lend some.
+    /// How this runtime's part of a pool of blocks stands, if the function has one; asked about
+    /// once a millisecond. Where it wants more, other runtimes are asked to lend some.
     fn pool(&self) -> Option<PoolState> {
         None
     }
 
     /// Lends another runtime up to so many free blocks, of that address above all, unless they are
-    /// wanted here; hands each to `lend`. What is lent is not given out here before it has come back
-    /// ([`NetworkFunction::block_returned`]).
+    /// wanted here; hands each to `lend`. What is lent is not given out here before it has come
+    /// back ([`NetworkFunction::block_returned`]).
     fn lend_blocks(&self, most: u16, at: wire::Addr, to: u16, lend: &mut dyn FnMut(crate::Block)) {
         let _ = (most, at, to, lend);
     }
@@ -516,38 +554,51 @@ pub trait NetworkFunction: Sized + 'static {
         let _ = others;
     }
 
-    /// How long the flow lives without a packet, by its state. A flow lives as long as any function of its chain asks;
-    /// `None` asks for nothing.
+    /// How long the flow lives without a packet, by its state. A flow lives as long as any function
+    /// of its chain asks; `None` asks for nothing.
     #[inline]
     fn timeout(&self, flow: &Self::Flow) -> Option<Duration> {
         let _ = flow;
         None
     }
 
-    /// These settings shall follow others while the cluster runs: the place to say what cannot change then, and to hand on
-    /// what all instances share. A function that refuses a change refuses the way back, too: a
-    /// change that was made can be taken back unasked.
+    /// These settings shall follow others while the cluster runs: the place to say what cannot
+    /// change then, and to hand on what all instances share. A function that refuses a change
+    /// refuses the way back, too: a change that was made can be taken back unasked.
     fn succeed(config: &mut Self::Config, before: &Self::Config) -> Result<(), ConfigError> {
         let _ = (config, before);
         Ok(())
     }
 
-    /// This instance, made of new settings, replaces `before` between two bursts: what that one holds for its flows (tables,
-    /// counts) is to be taken over. `before` is asked nothing any more, but by calls that wait in it; what is left in it is
-    /// dropped with the last of them.
+    /// This instance, made of new settings, replaces `before` between two bursts: what that one
+    /// holds for its flows (tables, counts) is to be taken over. `before` is asked nothing any
+    /// more, but by calls that wait in it; what is left in it is dropped with the last of them.
     fn take_over(&self, before: &Self) {
         let _ = before;
     }
 
-    /// The settings have changed: may a flow that they did not let in go on? It is asked once about each, behind
-    /// [`take_over`](Self::take_over) and before the flow's next packet, or before [`departed`](Self::departed). Whatever the answer, the flow's state is this
-    /// instance's from then on. `cx` is as for the flow's first packet, and [`Cx::opened_by`] as this function saw that.
+    /// The settings have changed: may a flow that they did not let in go on? It is asked once about
+    /// each, behind [`take_over`](Self::take_over) and before the flow's next packet, or before
+    /// [`departed`](Self::departed). Whatever the answer, the flow's state is this instance's from
+    /// then on. `cx` is as for the flow's first packet, and [`Cx::opened_by`] as this function saw
+    /// that.
     ///
-    /// To say beforehand which flows would end, it is also asked about *copies* of flows and groups, before
-    /// [`take_over`](Self::take_over): what it counts in the instance is to be forgotten there, and what it asks of `cx` is not done.
+    /// To say beforehand which flows would end, it is also asked about *copies* of flows and
+    /// groups, before [`take_over`](Self::take_over): what it counts in the instance is to be
+    /// forgotten there, and what it asks of `cx` is not done.
     fn configured(&self, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Keep {
         let _ = (flow, cx);
         Keep::Keep
+    }
+
+    /// A flow of a runtime that failed arrives ([`Arrival::Recovered`]), and other settings let it
+    /// in than those in force: may it go on? This is asked in place of
+    /// [`arrived`](Self::arrived) and [`configured`](Self::configured), and does what both do, one
+    /// after the other. A function whose `configured` counts flows counts this one once: it does
+    /// that here by itself.
+    fn recovered_of_before(&self, flow: &mut Self::Flow, cx: &mut Cx<Self>) -> Keep {
+        self.arrived(flow, Arrival::Recovered, cx);
+        self.configured(flow, cx)
     }
 
     /// The rows of a table of [`TABLES`](Self::TABLES), as this instance has them: at most so
@@ -564,8 +615,9 @@ pub trait NetworkFunction: Sized + 'static {
         self.rows(table, most)
     }
 
-    /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or what is wrong.
-    /// The name of one of [`TABLES`](Self::TABLES), alone or with a count, does not come here.
+    /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or
+    /// what is wrong. The name of one of [`TABLES`](Self::TABLES), alone or with a count, does not
+    /// come here.
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))
@@ -577,25 +629,29 @@ pub trait NetworkFunction: Sized + 'static {
         Vec::new()
     }
 
-    /// The number of what calls wait for by [`Cx::changed`]: a worker goes on with them when it has changed. It is asked for
-    /// in every step in which a call waits, so it is read from memory and no more.
+    /// The number of what calls wait for by [`Cx::changed`]: a worker goes on with them when it has
+    /// changed. It is asked for in every step in which a call waits, so it is read from memory and
+    /// no more.
     fn generation(&self) -> u32 {
         0
     }
 
-    /// When [`timer_due`](Self::timer_due) is to be called next, in milliseconds since 1970 by the wall clock
-    /// ([`Cx::wall_ms`]); `None`: not at all. It is asked for in every step of the worker, so it is read from memory and no more:
-    /// [`variables::Timers::next_at`] is. It may name a time that is too early.
+    /// When [`timer_due`](Self::timer_due) is to be called next, in milliseconds since 1970 by the
+    /// wall clock ([`Cx::wall_ms`]); `None`: not at all. It is asked for in every step of the
+    /// worker, so it is read from memory and no more: [`variables::Timers::next_at`] is. It may
+    /// name a time that is too early.
     #[inline]
     fn next_timer(&self) -> Option<u64> {
         None
     }
 
-    /// The time that [`next_timer`](Self::next_timer) named has come, and no packet need come for it: between two bursts. One timer is to be
-    /// taken ([`variables::Timers::fire`]); the next call follows while another is due, up to a bound in each step. There may be none.
+    /// The time that [`next_timer`](Self::next_timer) named has come, and no packet need come for
+    /// it: between two bursts. One timer is to be taken ([`variables::Timers::fire`]); the next
+    /// call follows while another is due, up to a bound in each step. There may be none.
     ///
-    /// The worker that has the function's variables makes the call, each for its own part, in a process that took them over, too.
-    /// What the call changes of variables goes to the store with the timer's removal, if both fit into one batch.
+    /// The worker that has the function's variables makes the call, each for its own part, in a
+    /// process that took them over, too. What the call changes of variables goes to the store with
+    /// the timer's removal, if both fit into one batch.
     ///
     /// ```
     /// # use nf::{network_function, ConfigError, Cx, NetworkFunction, NoConfig, Packet, TimerCx, Verdict, WorkerInfo};
@@ -633,12 +689,14 @@ pub trait NetworkFunction: Sized + 'static {
     #[doc(hidden)]
     const TIMED: bool = false;
 
-    /// Which flow is to end although no packet of it says so: an operator clears it, or a pool needs its room. The runtime asks behind
-    /// a call that said [`Cx::recall`] and behind [`command`](Self::command), between two bursts, until the answer is
-    /// [`Recall::Nothing`]. A bounded number of answers counts in each step.
+    /// Which flow is to end although no packet of it says so: an operator clears it, or a pool
+    /// needs its room. The runtime asks behind a call that said [`Cx::recall`] and behind
+    /// [`command`](Self::command), between two bursts, until the answer is [`Recall::Nothing`]. A
+    /// bounded number of answers counts in each step.
     ///
-    /// The flow ends as if it had expired, [`departed`](Self::departed) included, before the next question. A flow of which a call
-    /// waits, or that moves to another runtime, does not end: the function finds it where it was and decides what it asks next.
+    /// The flow ends as if it had expired, [`departed`](Self::departed) included, before the next
+    /// question. A flow of which a call waits, or that moves to another runtime, does not end: the
+    /// function finds it where it was and decides what it asks next.
     fn recall(&self) -> Recall {
         Recall::Nothing
     }
@@ -650,22 +708,23 @@ pub trait NetworkFunction: Sized + 'static {
         None
     }
 
-    /// Static inside addresses that own an outside endpoint although no flow of theirs took a block: a static
-    /// mapping's. The switch asks, to find the group of a packet from outside.
+    /// Static inside addresses that own an outside endpoint although no flow of theirs took a
+    /// block: a static mapping's. The switch asks, to find the group of a packet from outside.
     fn owner_of(config: &Self::Config, outside: wire::Endpoint, protocol: u8) -> Option<wire::Endpoint> {
         let _ = (config, outside, protocol);
         None
     }
 
-    /// Addresses for which packets are to come here although they are not this host's: a pool's, a virtual one's. Live ports
-    /// answer requests for their link address (ARP, neighbour discovery).
+    /// Addresses for which packets are to come here although they are not this host's: a pool's, a
+    /// virtual one's. Live ports answer requests for their link address (ARP, neighbour discovery).
     fn claims(config: &Self::Config) -> Vec<Claim> {
         let _ = config;
         Vec::new()
     }
 
-    /// Servers that are to be checked. What comes of it is said to each instance by [`NetworkFunction::command`]:
-    /// `check SERVICE BACKEND up`, or `down`; it is said again where an instance may not have heard it.
+    /// Servers that are to be checked. What comes of it is said to each instance by
+    /// [`NetworkFunction::command`]: `check SERVICE BACKEND up`, or `down`; it is said again where
+    /// an instance may not have heard it.
     fn checks(config: &Self::Config) -> Vec<Check> {
         let _ = config;
         Vec::new()

@@ -1,7 +1,7 @@
 //! The contract between Flowkeep and the author of a network function.
 //!
-//! An author declares what a flow's state *is* and what happens to a packet. Where the state lives, which worker has
-//! the flow and what happens when that worker dies is nothing the author writes.
+//! An author declares what a flow's state *is* and what happens to a packet. Where the state lives,
+//! which worker has the flow and what happens when that worker dies is nothing the author writes.
 //!
 //! ```
 //! use nf::{network_function, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, ConfigError};
@@ -55,6 +55,7 @@ pub mod cx;
 mod event;
 pub mod file;
 pub mod function;
+pub mod name;
 pub mod objects;
 pub mod plain;
 pub mod rate;
@@ -62,6 +63,7 @@ pub mod table;
 pub mod time;
 pub mod timer;
 pub mod units;
+mod waits;
 
 pub use check::{Check, Probe};
 pub use cx::{Block, Cx, Direction, Way};
@@ -71,6 +73,7 @@ pub use function::{
     Affinity, Arrival, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction, NoConfig,
     PoolState, Reason, Recall, Verdict, WorkerInfo,
 };
+pub use name::{Listed, Name};
 pub use nf_macros::{FlowState, Plain, network_function};
 pub use plain::FlowState;
 pub use rate::{Rate, TokenBucket, Window};

@@ -7,8 +7,8 @@ use wire::{Addr, Endpoint};
 /// A type with a fixed layout and no padding, whose bytes tell whether they are a value of it.
 ///
 /// # Safety
-/// No padding, no pointers, `repr(C)`, `repr(transparent)` or a primitive; and bytes that [`Plain::is_valid`] accepts
-/// must be a value. Use `#[derive(Plain)]`, which checks all of it.
+/// No padding, no pointers, `repr(C)`, `repr(transparent)` or a primitive; and bytes that
+/// [`Plain::is_valid`] accepts must be a value. Use `#[derive(Plain)]`, which checks all of it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of flow state: it is not plain data",
     label = "not plain data",
@@ -20,15 +20,17 @@ use wire::{Addr, Endpoint};
     note = "instead of `usize`: `u32` or `u64`; instead of `Duration`: nanoseconds in a `u64`; instead of `Instant`: `nf::Time`, as `cx.now()` gives it"
 )]
 pub unsafe trait Plain: Copy + 'static {
-    /// A digest of the layout: size, and of each field its name, place and own layout. Two builds whose digests are alike take each other's bytes for the
-    /// same value. Written out by the derive; of a type without one it is the size.
+    /// A digest of the layout: size, and of each field its name, place and own layout. Two builds
+    /// whose digests are alike take each other's bytes for the same value. Written out by the
+    /// derive; of a type without one it is the size.
     const LAYOUT: u64 = layout(&[], size_of::<Self>());
 
     /// Whether `bytes` are a value of this type; `false` for a wrong length.
     fn is_valid(bytes: &[u8]) -> bool;
     /// Whether there is a [`Time`] or [`Tick`] in it.
     const HAS_TIMES: bool = false;
-    /// The value is at a worker now whose clock is `by` nanoseconds ahead of the one before: each time in it follows.
+    /// The value is at a worker now whose clock is `by` nanoseconds ahead of the one before: each
+    /// time in it follows.
     #[inline]
     fn rebase(&mut self, by: i64) {
         let _ = by;
@@ -98,8 +100,9 @@ unsafe impl Plain for () {
     }
 }
 
-/// For the derives: a digest of names, two numbers each (place and size of a field; value of a variant), and what they are made of; and of a size. FNV-1a
-/// of 64 bits: it tells builds apart, not forgers.
+/// For the derives: a digest of names, two numbers each (place and size of a field; value of a
+/// variant), and what they are made of; and of a size. FNV-1a of 64 bits: it tells builds apart,
+/// not forgers.
 #[doc(hidden)]
 #[must_use]
 pub const fn layout(parts: &[(&str, usize, usize, u64)], size: usize) -> u64 {
@@ -187,7 +190,8 @@ impl Text {
 
 /// The bytes of a value.
 pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: plain data has no padding, so every byte is initialized; the slice lives as long as the value.
+    // SAFETY: plain data has no padding, so every byte is initialized; the slice lives as long as
+    // the value.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }
 }
 

@@ -1,12 +1,14 @@
 //! Rates in flow and group state: [`TokenBucket`] and [`Window`].
 //!
-//! Both are plain data with a time, so they move and survive with the state that they are a field of. All zero is how they begin:
-//! a full bucket, and no window.
+//! Both are plain data with a time, so they move and survive with the state that they are a field
+//! of. All zero is how they begin: a full bucket, and no window.
 //!
 //! # Invariants
-//! No arithmetic here wraps or panics, whatever the numbers are: a state may come from a hostile peer.
+//! No arithmetic here wraps or panics, whatever the numbers are: a state may come from a hostile
+//! peer.
 //!
-//! Not here: a rate over flows of several runtimes. A state is at one runtime at a time, so give each group its share.
+//! Not here: a rate over flows of several runtimes. A state is at one runtime at a time, so give
+//! each group its share.
 
 use crate::{Plain, Time};
 use core::time::Duration;

@@ -1,7 +1,8 @@
 //! Tables: what an operator asks a function for by a word (`flowkeep function firewall rules`).
 //!
-//! A function declares each table once ([`NetworkFunction::TABLES`]), and how the figures of several
-//! instances are one. Its instance at each runtime fills in rows ([`NetworkFunction::rows`]).
+//! A function declares each table once ([`NetworkFunction::TABLES`]), and how the figures of
+//! several instances are one. Its instance at each runtime fills in rows
+//! ([`NetworkFunction::rows`]).
 //!
 //! ```text
 //!   runtime 0    120  allow  web ─┐          hits  action  rule

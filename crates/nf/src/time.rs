@@ -1,9 +1,11 @@
 //! Times that state remembers: [`Time`] in nanoseconds, [`Tick`] in milliseconds and half the size.
 //!
 //! # Theory of operation
-//! Each worker has a clock of its own: nanoseconds since its machine started, say. A number of one worker's clock means nothing
-//! at another worker. So a state keeps times as these types, and a state that arrives from a worker with another clock is *re-based*:
-//! the derives add the difference of the two clocks to each of them ([`Plain::rebase`](crate::plain::Plain::rebase)), and how long ago a time was stays true.
+//! Each worker has a clock of its own: nanoseconds since its machine started, say. A number of one
+//! worker's clock means nothing at another worker. So a state keeps times as these types, and a
+//! state that arrives from a worker with another clock is *re-based*: the derives add the
+//! difference of the two clocks to each of them ([`Plain::rebase`](crate::plain::Plain::rebase)),
+//! and how long ago a time was stays true.
 //!
 //! ```text
 //!   source   now 36,000 s   flow.since 35,990 s      ten seconds ago
@@ -12,17 +14,20 @@
 //! ```
 //!
 //! # Invariants
-//! No arithmetic here wraps or panics, whatever the numbers are: a state's times may come from a hostile peer. [`Time::NEVER`] stays what it
-//! is. What a record needs for its way between two workers makes its times younger by as much, never older; a [`Tick`] is cut to
-//! whole milliseconds each time and so gets one older at most.
+//! No arithmetic here wraps or panics, whatever the numbers are: a state's times may come from a
+//! hostile peer. [`Time::NEVER`] stays what it is. What a record needs for its way between two
+//! workers makes its times younger by as much, never older; a [`Tick`] is cut to whole milliseconds
+//! each time and so gets one older at most.
 //!
-//! Not here: what the difference is (the runtime knows), timeouts ([`crate::NetworkFunction::timeout`]).
+//! Not here: what the difference is (the runtime knows), timeouts
+//! ([`crate::NetworkFunction::timeout`]).
 
 use core::fmt::{self, Debug, Display, Formatter};
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// A moment by the worker's clock, in nanoseconds; before that clock's beginning it is negative. [`Cx::now`](crate::Cx::now) gives it.
+/// A moment by the worker's clock, in nanoseconds; before that clock's beginning it is negative.
+/// [`Cx::now`](crate::Cx::now) gives it.
 ///
 /// ```
 /// use core::time::Duration;
@@ -36,7 +41,8 @@ use core::time::Duration;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 #[repr(transparent)]
-// Nanoseconds since the clock's beginning and 2⁶³ more, so that all zero bytes are `NEVER`, and a number is later than a lower one.
+// Nanoseconds since the clock's beginning and 2⁶³ more, so that all zero bytes are `NEVER`, and a
+// number is later than a lower one.
 pub struct Time(u64);
 
 /// What [`Time`] has at the clock's beginning.
@@ -46,7 +52,8 @@ impl Time {
     /// No moment, before all others: the default, all zero.
     pub const NEVER: Time = Time(0);
 
-    /// So many nanoseconds behind the clock's beginning; the latest moment there is (292 years) for more.
+    /// So many nanoseconds behind the clock's beginning; the latest moment there is (292 years) for
+    /// more.
     #[inline(always)]
     pub const fn from_nanoseconds(nanoseconds: u64) -> Time {
         Time(BEGINNING.saturating_add(nanoseconds))
@@ -64,7 +71,8 @@ impl Time {
         self.0 == 0
     }
 
-    /// Nanoseconds from `earlier` to this; 0 if `earlier` is later. Since [`Time::NEVER`] it is longer than any run.
+    /// Nanoseconds from `earlier` to this; 0 if `earlier` is later. Since [`Time::NEVER`] it is
+    /// longer than any run.
     #[inline(always)]
     pub const fn nanoseconds_since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -76,7 +84,8 @@ impl Time {
         Tick::some(self.nanoseconds().div_euclid(TICK) as u32)
     }
 
-    /// The moment `by` nanoseconds later, or earlier; the latest, or earliest, there is if that is beyond them.
+    /// The moment `by` nanoseconds later, or earlier; the latest, or earliest, there is if that is
+    /// beyond them.
     pub(crate) const fn moved(self, by: i64) -> Time {
         if self.is_never() {
             return self;
@@ -95,7 +104,8 @@ impl Sub for Time {
     }
 }
 
-/// As long later; the latest moment there is if that is beyond it. [`Time::NEVER`] stays what it is.
+/// As long later; the latest moment there is if that is beyond it. [`Time::NEVER`] stays what it
+/// is.
 impl Add<Duration> for Time {
     type Output = Time;
     #[inline]
@@ -104,7 +114,8 @@ impl Add<Duration> for Time {
     }
 }
 
-/// As long earlier; the earliest moment there is if that is before it. [`Time::NEVER`] stays what it is.
+/// As long earlier; the earliest moment there is if that is before it. [`Time::NEVER`] stays what
+/// it is.
 impl Sub<Duration> for Time {
     type Output = Time;
     #[inline]
@@ -136,8 +147,8 @@ impl Debug for Time {
 /// Nanoseconds of a tick.
 const TICK: i64 = 1_000_000;
 
-/// A moment by the worker's clock in whole milliseconds, modulo 2³²: in four bytes, for moments that are asked about within 49 days.
-/// The default is no moment ([`Tick::is_never`]).
+/// A moment by the worker's clock in whole milliseconds, modulo 2³²: in four bytes, for moments
+/// that are asked about within 49 days. The default is no moment ([`Tick::is_never`]).
 ///
 /// ```
 /// use core::time::Duration;
@@ -166,14 +177,15 @@ impl Tick {
         self.0 == 0
     }
 
-    /// Milliseconds from `earlier` to this, modulo 2³² (49.7 days). An `earlier` that is later is taken for one of 49 days ago, and
-    /// [`Tick::NEVER`] for any moment.
+    /// Milliseconds from `earlier` to this, modulo 2³² (49.7 days). An `earlier` that is later is
+    /// taken for one of 49 days ago, and [`Tick::NEVER`] for any moment.
     #[inline(always)]
     pub const fn milliseconds_since(self, earlier: Tick) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// The moment `by` nanoseconds later, or earlier; rounded down, so that no tick is later than the moment it was made of.
+    /// The moment `by` nanoseconds later, or earlier; rounded down, so that no tick is later than
+    /// the moment it was made of.
     pub(crate) const fn moved(self, by: i64) -> Tick {
         if self.is_never() {
             return self;
@@ -252,7 +264,8 @@ mod tests {
             prop_assert_eq!(at(target).nanoseconds_since(since), ago as u64);
             let before = u64::from(at(source).tick().milliseconds_since(at(source - ago).tick()));
             let behind = u64::from(at(target).tick().milliseconds_since(tick));
-            // Cut to whole milliseconds at both clocks, and one older by the re-basing; of the one that would be never, one more.
+            // Cut to whole milliseconds at both clocks, and one older by the re-basing; of the one
+            // that would be never, one more.
             prop_assert!(behind.abs_diff(ago as u64 / 1_000_000) <= 3 && behind.abs_diff(before) <= 3);
             prop_assert!(behind + 1 >= ago as u64 / 1_000_000);
         }

@@ -5,11 +5,11 @@
 //!                              └────────────────► due ─ timer_due(cx) ─► variables, counters, events, `recall`
 //! ```
 //!
-//! There is no packet and no flow, so nothing of a [`crate::Cx`] that needs one is here. Not here: which timers there are
-//! ([`variables::Timers`]), when a worker asks (`flowkeep-runtime`).
+//! There is no packet and no flow, so nothing of a [`crate::Cx`] that needs one is here. Not here:
+//! which timers there are ([`variables::Timers`]), when a worker asks (`flowkeep-runtime`).
 
 use crate::cx::{RawCx, effect};
-use crate::{NetworkFunction, Time};
+use crate::{Listed, NetworkFunction, Time};
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -23,8 +23,8 @@ impl<'a, F: NetworkFunction> TimerCx<'a, F> {
     /// For the runtime: the typed view of what it filled in.
     ///
     /// # Safety
-    /// `raw.counters` points to `F::COUNTERS.len() + 1` numbers, and `raw.log` to a log that nothing else uses, for as long as the
-    /// view is there.
+    /// `raw.counters` points to `F::COUNTERS.len() + 1` numbers, and `raw.log` to a log that
+    /// nothing else uses, for as long as the view is there.
     pub unsafe fn of(raw: &'a mut RawCx) -> Self {
         TimerCx {
             raw,
@@ -62,20 +62,20 @@ impl<F: NetworkFunction> TimerCx<'_, F> {
     }
 
     /// Adds one to a counter named in [`NetworkFunction::COUNTERS`].
-    pub fn count(&mut self, name: &'static str) {
+    pub fn count(&mut self, name: impl Listed) {
         self.count_by(name, 1);
     }
 
     /// Adds to a counter named in [`NetworkFunction::COUNTERS`].
-    pub fn count_by(&mut self, name: &'static str, by: u64) {
+    pub fn count_by(&mut self, name: impl Listed, by: u64) {
         // SAFETY: the view's maker promised that the counters are `F`'s.
-        unsafe { self.raw.count_of::<F>(name, by) };
+        unsafe { self.raw.count_of::<F>(name.name(), by) };
     }
 
     /// Writes a line to the event log, as [`crate::Cx::event`].
-    pub fn event(&mut self, name: &str, fields: fmt::Arguments<'_>) {
+    pub fn event(&mut self, name: impl Listed, fields: fmt::Arguments<'_>) {
         // SAFETY: promised by the caller that made the view.
-        unsafe { self.raw.event_of::<F>(name, fields) };
+        unsafe { self.raw.event_of::<F>(name.name(), fields) };
     }
 
     /// The function wants flows ended, as [`crate::Cx::recall`].

@@ -10,7 +10,8 @@
 //! assert_eq!("60".parse::<Period>().unwrap_err().to_string(), "`60` has no unit; write \"60s\"");
 //! ```
 //!
-//! Not here: `"none"`, for settings that can be switched off; a function that has such a setting says so itself.
+//! Not here: `"none"`, for settings that can be switched off; a function that has such a setting
+//! says so itself.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,11 +20,13 @@ use core::str::FromStr;
 use core::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A time with its unit: `d`, `h`, `m`, `s`, `ms`, `us`, `ns`, several after each other as in `1m30s`.
+/// A time with its unit: `d`, `h`, `m`, `s`, `ms`, `us`, `ns`, several after each other as in
+/// `1m30s`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Period(Duration);
 
-/// A number of bytes with its unit: `B`, `kB`, `MB`, `GB` (powers of 1000), `KiB`, `MiB`, `GiB` (of 1024).
+/// A number of bytes with its unit: `B`, `kB`, `MB`, `GB` (powers of 1000), `KiB`, `MiB`, `GiB` (of
+/// 1024).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct ByteSize(u64);
 

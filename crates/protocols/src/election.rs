@@ -1,5 +1,5 @@
-//! The election of the one coordinator that may write the log, and what it writes, as transactions over a store that
-//! compares (etcd, version 3).
+//! The election of the one coordinator that may write the log, and what it writes, as transactions
+//! over a store that compares (etcd, version 3).
 //!
 //! ```text
 //!   look ─► the leader's key is there: wait, look again
@@ -9,22 +9,25 @@
 //!                      ─► forget, resign: if the leader's key is of E
 //! ```
 //!
-//! The key goes with its lease. A coordinator whose lease is over is not the leader any more, and the store takes no
-//! record of it: the comparison fails, whatever that coordinator believes.
+//! The key goes with its lease. A coordinator whose lease is over is not the leader any more, and
+//! the store takes no record of it: the comparison fails, whatever that coordinator believes.
 //!
-//! An answer may be lost behind what it answers, and a request may be carried out long after its caller has given it
-//! up and asked another member of the store. Each record puts the leader's key once more, and is compared with how
-//! often that was put. So a request that comes late finds another count, though its record was forgotten meanwhile.
+//! An answer may be lost behind what it answers, and a request may be carried out long after its
+//! caller has given it up and asked another member of the store. Each record puts the leader's key
+//! once more, and is compared with how often that was put. So a request that comes late finds
+//! another count, though its record was forgotten meanwhile.
 //!
 //! | word | what it bounds |
 //! |---|---|
 //! | [`Elected`] | what is written: by the coordinator of one election, each record once |
 //! | [`Hold`] | how long a coordinator takes itself for elected, by its own clock, counted from before it asked |
 //!
-//! Invariants: a record is written only while the key that its coordinator was elected by is there; a number has one
-//! record for ever; a coordinator that reads behind its election reads all that any before it has decided.
+//! Invariants: a record is written only while the key that its coordinator was elected by is there;
+//! a number has one record for ever; a coordinator that reads behind its election reads all that
+//! any before it has decided.
 //!
-//! Not here: calls, their time and their repetition (the crate `coordinator`, the simulator); what records mean.
+//! Not here: calls, their time and their repetition (the crate `coordinator`, the simulator); what
+//! records mean.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -184,7 +187,8 @@ impl Elected {
         }
     }
 
-    /// Reads the answer to [`Elected::append`]. The same record may have been written by a request whose answer was lost.
+    /// Reads the answer to [`Elected::append`]. The same record may have been written by a request
+    /// whose answer was lost.
     pub fn appended<V: PartialEq>(&mut self, record: &V, answer: &Answer<V>) -> Result<(), NotTaken> {
         let is_there = |place| answer.at(place).is_some_and(|there| there.value == *record);
         if answer.succeeded {
@@ -258,8 +262,8 @@ impl<V> Reading<V> {
     }
 }
 
-/// Numbers of records that are to go, in the order in which they are to. What did not go goes first the next time: a log of
-/// which a later record went and an earlier one stayed leads to no view.
+/// Numbers of records that are to go, in the order in which they are to. What did not go goes first
+/// the next time: a log of which a later record went and an earlier one stayed leads to no view.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Spare(Vec<u64>);
 

@@ -1,4 +1,5 @@
-//! The Wireshark dissector sees in a capture what the channel wrote: every kind of frame, every field, on both links.
+//! The Wireshark dissector sees in a capture what the channel wrote: every kind of frame, every
+//! field, on both links.
 
 use flowkeep_protocols::channel::wire::{self, Head, Kind, flag};
 use flowkeep_protocols::channel::{Channel, Handled, Input, Key, Keys, Output, Protection, SALT, Settings};

@@ -1,11 +1,13 @@
 //! Service chains: which functions a flow passes, chosen by rules (NFActor 3.1).
 //!
-//! A rule matches the packet that *opens* a flow, by its 5-tuple and side. The most specific rule that matches wins
-//! ([`crate::rules`]); a flow that matches none is dropped (`no_chain`). All chains of a runtime share the instances of their
-//! functions, so one NAT serves two chains with one pool.
+//! A rule matches the packet that *opens* a flow, by its 5-tuple and side. The most specific rule
+//! that matches wins ([`crate::rules`]); a flow that matches none is dropped (`no_chain`). All
+//! chains of a runtime share the instances of their functions, so one NAT serves two chains with
+//! one pool.
 //!
-//! The coarsest affinity of all functions in all chains decides how flows are grouped, for every chain alike: a coarser
-//! grouping than a chain needs is always right, and the switch need not know a packet's chain to route it.
+//! The coarsest affinity of all functions in all chains decides how flows are grouped, for every
+//! chain alike: a coarser grouping than a chain needs is always right, and the switch need not know
+//! a packet's chain to route it.
 //!
 //! Not here: the functions' code ([`crate::stage`]) and the actors' layout ([`crate::actor`]).
 
@@ -47,7 +49,8 @@ pub struct ChainRule {
     pub matching: Match,
     /// Names of its functions, in the order in which the opening direction passes them.
     pub functions: Vec<String>,
-    /// What is copied of its flows, if that is not what [`crate::Settings::copying`] says of all chains.
+    /// What is copied of its flows, if that is not what [`crate::Settings::copying`] says of all
+    /// chains.
     pub replication: Option<Policy>,
 }
 
@@ -61,6 +64,7 @@ pub struct Plan {
     icmp_errors: bool,
     keeper: Keeper,
     fused: Arc<[Fused]>,
+    pub(crate) digest: u64,
 }
 
 /// Why a plan cannot be.
@@ -204,7 +208,15 @@ impl Plan {
             icmp_errors,
             keeper: Keeper::default(),
             fused: Arc::default(),
+            digest: 0,
         })
+    }
+
+    /// By this digest other processes know a plan that is as this one; 0 where there are none.
+    #[must_use]
+    pub fn known_by(mut self, digest: u64) -> Self {
+        self.digest = digest;
+        self
     }
 
     /// Chains of these functions are run in one piece ([`crate::fused`]).
@@ -231,7 +243,8 @@ impl Plan {
         self.affinity
     }
 
-    /// Makes an ICMP error a packet between its own addresses, if no function wants it with the flow it quotes.
+    /// Makes an ICMP error a packet between its own addresses, if no function wants it with the
+    /// flow it quotes.
     #[inline]
     pub fn judge_icmp_error(&self, packet: &mut Packet) {
         if !self.icmp_errors {
@@ -258,7 +271,8 @@ impl Plan {
         })
     }
 
-    /// Whether what flows of a chain keep can be copied, where so many bytes can ([`check_copied`]).
+    /// Whether what flows of a chain keep can be copied, where so many bytes can
+    /// ([`check_copied`]).
     pub fn check_copied(&self, chain: usize, most: usize) -> Result<(), TooLongToCopy> {
         let known = |name: &String| self.factories.iter().find(|factory| factory.name() == name);
         let own = self
@@ -364,7 +378,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// How many functions an answer of the one at `at`, made to a packet of `direction`, has passed already, seen its own way.
+    /// How many functions an answer of the one at `at`, made to a packet of `direction`, has passed
+    /// already, seen its own way.
     pub fn passed_by_answer(&self, at: usize, direction: Direction) -> usize {
         if at >= self.backward {
             0
@@ -428,12 +443,14 @@ pub struct Stages {
     pub variables: WorkerVariables,
     /// The kinds of shared objects that they have opened, and the desk of their calls.
     pub objects: WorkerObjects,
-    /// The runtime's own variable: its flows in a store (`replica::ledger`). Its partition is with the functions'.
+    /// The runtime's own variable: its flows in a store (`replica::ledger`). Its partition is with
+    /// the functions'.
     pub ledger: Option<Map<u64, Bytes>>,
 }
 
-// SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the whole, as do `variables` and the
-// functions' handles of them. Handles of `objects` count their references atomically, and use the desk at the worker only.
+// SAFETY: the pointers in steps point into `functions` and `counters`, boxes that move with the
+// whole, as do `variables` and the functions' handles of them. Handles of `objects` count their
+// references atomically, and use the desk at the worker only.
 unsafe impl Send for Stages {}
 
 impl Stages {
@@ -467,7 +484,8 @@ impl Stages {
         Self::opening(plan, worker, Keeper::begin)
     }
 
-    /// The same, of instances that shall replace those that the worker has: their variables are those that are there.
+    /// The same, of instances that shall replace those that the worker has: their variables are
+    /// those that are there.
     pub fn following(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
         Self::opening(plan, worker, Keeper::follow)
     }
@@ -477,7 +495,8 @@ impl Stages {
         Self::opening(plan, worker, |_, _, _| Variables::local())
     }
 
-    /// Opens the variable in which the runtime keeps its flows, where they are to be in a store: for up to so many entries.
+    /// Opens the variable in which the runtime keeps its flows, where they are to be in a store:
+    /// for up to so many entries.
     pub fn open_ledger(
         &mut self,
         plan: &Plan,
@@ -495,11 +514,10 @@ impl Stages {
             },
         };
         let ledger = opened.map("flows", options).map_err(|error| {
-            let error = ConfigError::new(
-                "",
-                error.to_string(),
-                "give it a store of its own, or end the other process",
-            );
+            let error = ConfigError {
+                at: "flows in the store".to_string(),
+                ..ConfigError::from(error)
+            };
             (STORED_AS.to_string(), error)
         })?;
         self.variables.take(LEDGER, opened);
@@ -628,7 +646,8 @@ impl Stages {
             // SAFETY: the region has the chain's layout and is aligned to a cache line.
             unsafe { stage.create(region.start().add(step.flow as usize)) };
         }
-        // SAFETY: the region was zeroed, and what was written since is plain data: every byte has a value.
+        // SAFETY: the region was zeroed, and what was written since is plain data: every byte has a
+        // value.
         unsafe { core::slice::from_raw_parts(region.start().as_ptr(), size) }.into()
     }
 
@@ -649,8 +668,8 @@ impl Stages {
     /// The committed bytes of a flow's state as they were.
     #[inline]
     pub fn shadow(&self) -> &[u8] {
-        // SAFETY: the region is this one's, and began zeroed; only calls of functions write to it by their steps, and none is
-        // under way.
+        // SAFETY: the region is this one's, and began zeroed; only calls of functions write to it
+        // by their steps, and none is under way.
         unsafe { core::slice::from_raw_parts(self.shadow.start().as_ptr(), self.shadow.length()) }
     }
 
@@ -700,8 +719,9 @@ impl Stages {
         Some(if WATCHED { watched } else { alone })
     }
 
-    /// Replaces `before` between two bursts: the instances take over what those hold, and the counters go on. They stay where
-    /// they are, since calls that wait know them by address. Both have the same functions in the same order.
+    /// Replaces `before` between two bursts: the instances take over what those hold, and the
+    /// counters go on. They stay where they are, since calls that wait know them by address. Both
+    /// have the same functions in the same order.
     pub fn succeed(&mut self, before: &mut Stages) {
         debug_assert_eq!(self.names, before.names);
         self.variables.adopt(&mut before.variables);
@@ -718,8 +738,9 @@ impl Stages {
         }
     }
 
-    /// Of stages that have been succeeded and are over: drops the instances that have handles of the worker's variables, since those share
-    /// counts of references with what stays at the worker.
+    /// Of stages that have been succeeded and are over: drops the instances that have handles of
+    /// the worker's variables, since those share counts of references with what stays at the
+    /// worker.
     pub fn drop_handles(&mut self) {
         let Stages {
             functions, variables, ..

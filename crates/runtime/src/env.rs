@@ -1,8 +1,9 @@
 //! What a worker needs from outside: ports.
 //!
-//! A port is where bursts of packets come from and go to: a capture, a network interface, a generator, or the link to
-//! another worker. Buffers move by ownership; a port that is done with one gives it to the pool it is handed, if the
-//! buffer is that pool's ([`give_or_keep`] says), and a link passes foreign ones home.
+//! A port is where bursts of packets come from and go to: a capture, a network interface, a
+//! generator, or the link to another worker. Buffers move by ownership; a port that is done with
+//! one gives it to the pool it is handed, if the buffer is that pool's ([`give_or_keep`] says), and
+//! a link passes foreign ones home.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,14 +29,16 @@ pub struct PortCounters {
     pub sent_packets: u64,
     /// Bytes sent, link headers included.
     pub sent_bytes: u64,
-    /// Frames that came in but could not be made packets (too long for a buffer, cut off file): never counted as received.
+    /// Frames that came in but could not be made packets (too long for a buffer, cut off file):
+    /// never counted as received.
     pub refused_packets: u64,
     /// Packets to be sent that were lost at the port (queue full, write error).
     pub unsent_packets: u64,
-    /// Frames that the kernel or the device lost before the port could have them (its queue was full): never counted as
-    /// received.
+    /// Frames that the kernel or the device lost before the port could have them (its queue was
+    /// full): never counted as received.
     pub lost_packets: u64,
-    /// Requests for claimed addresses that the port answered by itself: counted neither as received nor as sent.
+    /// Requests for claimed addresses that the port answered by itself: counted neither as received
+    /// nor as sent.
     pub answered_packets: u64,
 }
 
@@ -67,8 +70,9 @@ pub trait Port {
         FRAME_MAX
     }
 
-    /// Called once, before the first burst, with the pool that all bursts will come with. A port whose device writes into
-    /// the pool's memory by itself tells it where that is, and takes buffers for what will be received.
+    /// Called once, before the first burst, with the pool that all bursts will come with. A port
+    /// whose device writes into the pool's memory by itself tells it where that is, and takes
+    /// buffers for what will be received.
     fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         let _ = pool;
         Ok(())
@@ -89,19 +93,21 @@ pub trait Port {
         let _ = pool;
     }
 
-    /// How many of the pool's buffers the port keeps ready for what it will receive: they are not packets, and do not come
-    /// home before the port goes.
+    /// How many of the pool's buffers the port keeps ready for what it will receive: they are not
+    /// packets, and do not come home before the port goes.
     fn reserved(&self) -> usize {
         0
     }
 
-    /// Appends received packets to `burst`, at most its remaining capacity, in buffers taken from `pool`. Sets each
-    /// packet's frame, link type, wire length and timestamp; `now` is the worker's clock in nanoseconds. Never blocks.
+    /// Appends received packets to `burst`, at most its remaining capacity, in buffers taken from
+    /// `pool`. Sets each packet's frame, link type, wire length and timestamp; `now` is the
+    /// worker's clock in nanoseconds. Never blocks.
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
 
-    /// Takes all packets of `burst`: each is sent, queued, or counted as unsent. A buffer that is done with goes to `pool`
-    /// if it came from there; a foreign one is left in `burst`, for the caller to send home ([`dispose`] does both). A link
-    /// hands all of them over, empty ones too. Never blocks.
+    /// Takes all packets of `burst`: each is sent, queued, or counted as unsent. A buffer that is
+    /// done with goes to `pool` if it came from there; a foreign one is left in `burst`, for the
+    /// caller to send home ([`dispose`] does both). A link hands all of them over, empty ones too.
+    /// Never blocks.
     fn transmit(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst);
 
     /// Whether nothing more will ever be received, unless something is transmitted first.
@@ -109,14 +115,14 @@ pub trait Port {
         false
     }
 
-    /// Whether all that is received here answers something transmitted here: such a port is read to its end when the others
-    /// are read no more.
+    /// Whether all that is received here answers something transmitted here: such a port is read to
+    /// its end when the others are read no more.
     fn answers(&self) -> bool {
         false
     }
 
-    /// Whether the port waits for its reader instead of losing packets: a capture or a generator at full speed does, a
-    /// network interface does not.
+    /// Whether the port waits for its reader instead of losing packets: a capture or a generator at
+    /// full speed does, a network interface does not.
     fn waits(&self) -> bool {
         false
     }
@@ -126,13 +132,15 @@ pub trait Port {
         usize::MAX
     }
 
-    /// When the next packet will be there, in nanoseconds, if the port knows; so that an idle worker can sleep.
+    /// When the next packet will be there, in nanoseconds, if the port knows; so that an idle
+    /// worker can sleep.
     fn next_at(&self) -> Option<u64> {
         None
     }
 
-    /// By which of the system's descriptors, once something is to be read from them, the port says that it has received something;
-    /// none if nothing will ever be received. `None`: it does not say.
+    /// By which of the system's descriptors, once something is to be read from them, the port says
+    /// that it has received something; none if nothing will ever be received. `None`: it does not
+    /// say.
     fn wakes_by(&self) -> Option<Vec<i32>> {
         None
     }
@@ -146,14 +154,15 @@ pub trait Port {
         1
     }
 
-    /// Of a link between workers: whether what is transmitted here may be there later than what is transmitted afterwards on another link, since the
-    /// other end is another process. A ring's is there before.
+    /// Of a link between workers: whether what is transmitted here may be there later than what is
+    /// transmitted afterwards on another link, since the other end is another process. A ring's is
+    /// there before.
     fn is_apart(&self) -> bool {
         false
     }
 
-    /// Of a link between workers: whether the other end's clock is another one, whose times mean nothing here. What is received over such a
-    /// link has the time at which it was received.
+    /// Of a link between workers: whether the other end's clock is another one, whose times mean
+    /// nothing here. What is received over such a link has the time at which it was received.
     fn has_other_clock(&self) -> bool {
         false
     }

@@ -46,7 +46,8 @@ pub struct Stop {
 /// state and `group` its group's, laid out for these steps.
 pub type Whole = unsafe fn(&[Step], &mut Packet, NonNull<u8>, NonNull<u8>, NonNull<Frame>) -> Stop;
 
-/// One way of a chain: without, and with a look at what its functions change ([`crate::stage::Watched`]).
+/// One way of a chain: without, and with a look at what its functions change
+/// ([`crate::stage::Watched`]).
 pub type Wholes = [Whole; 2];
 
 /// Functions whose types are known, in the order in which a flow's opening direction passes them.

@@ -1,9 +1,11 @@
-//! A worker's place in the cluster's membership: which lives of others are over, and the leases that it acts by.
+//! A worker's place in the cluster's membership: which lives of others are over, and the leases
+//! that it acts by.
 //!
 //! # Theory of operation
 //!
-//! A worker that has begun with a membership ([`Leases`]) acts by leases and views. One without it acts as if each lease lasted for ever, and takes the
-//! end of a link's session for the end of the worker there.
+//! A worker that has begun with a membership ([`Leases`]) acts by leases and views. One without it
+//! acts as if each lease lasted for ever, and takes the end of a link's session for the end of the
+//! worker there.
 //!
 //! ```text
 //!   step n      asker ── LeaseAsked(life, its now) ──► grantor: keeps the question
@@ -11,11 +13,12 @@
 //!               asker ◄── LeaseGranted(life, asked) ── grantor
 //! ```
 //!
-//! A grantor answers in the step after that in which it read the question. The time of a step is read before the step: a worker that is stopped in the middle
-//! of one would promise from a time that is long over, and its promise would end before the lease.
+//! A grantor answers in the step after that in which it read the question. The time of a step is
+//! read before the step: a worker that is stopped in the middle of one would promise from a time
+//! that is long over, and its promise would end before the lease.
 //!
-//! Views come by one door, `members` of a worker: each [`WorkerGone`] is a life that a view has removed. An [`End`] is what is known of the worker at a
-//! link's other end.
+//! Views come by one door, `members` of a worker: each [`WorkerGone`] is a life that a view has
+//! removed. An [`End`] is what is known of the worker at a link's other end.
 //!
 //! ```text
 //!              session ends                  removed
@@ -29,15 +32,20 @@
 //! | messages for it | wait |
 //! | the next session of the link | is not read before the view has removed the life of this one |
 //!
-//! Each end says its life first in a session: in [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
-//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes, with the number of a view that has it. A life that the view here has not, if
-//! that is no older, is over: it was removed before this worker began, or by a view that was never here. Words and packets behind it are dropped, in the same
-//! frame and burst too. A runtime whose life a switch has not heard, or that its view does not list, gets no new groups.
+//! Each end says its life first in a session: in
+//! [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
+//! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes, with the number of
+//! a view that has it. A life that the view here has not, if that is no older, is over: it was
+//! removed before this worker began, or by a view that was never here. Words and packets behind it
+//! are dropped, in the same frame and burst too. A runtime whose life a switch has not heard, or
+//! that its view does not list, gets no new groups.
 //!
-//! Invariants: a life that a view has removed has no effect on this worker afterwards; a worker looks at its lease by the time of its step, so what it does
-//! without one is at most what it does in the step in which the lease ends.
+//! Invariants: a life that a view has removed has no effect on this worker afterwards; a worker
+//! looks at its lease by the time of its step, so what it does without one is at most what it does
+//! in the step in which the lease ends.
 //!
-//! Not here: views and leases themselves (`protocols::membership`), the coordinator; what ends with a worker ([`crate::worker`], [`crate::switch`]).
+//! Not here: views and leases themselves (`protocols::membership`), the coordinator; what ends with
+//! a worker ([`crate::worker`], [`crate::switch`]).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -56,8 +64,9 @@ pub struct WorkerGone {
 
 /// The lives that are over by a view, and were not by one before it: of each worker the newest.
 ///
-/// A life that begins is later than all others of its worker, so these are over. One of them may be a member of neither view and at a link still: it was removed
-/// before this worker began, or in a view that this worker has not heard of.
+/// A life that begins is later than all others of its worker, so these are over. One of them may be
+/// a member of neither view and at a link still: it was removed before this worker began, or in a
+/// view that this worker has not heard of.
 pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
     let is_gone = |member: &&Member| !after.has(member.id, member.incarnation);
     let gone = before.members().iter().filter(is_gone);
@@ -108,8 +117,9 @@ impl End {
         link != 0 && link == self.fenced
     }
 
-    /// Whether the session that is known is over, and what was its worker's ends. `by_views`: a worker goes by views only. One that has not said which life
-    /// it is has no lease, and its session ends with the link.
+    /// Whether the session that is known is over, and what was its worker's ends. `by_views`: a
+    /// worker goes by views only. One that has not said which life it is has no lease, and its
+    /// session ends with the link.
     pub fn is_over(&self, known: u64, link: u64, by_views: bool) -> bool {
         let may_end = known == 0 || !by_views || self.life == 0 || self.is_removed();
         self.session(link) != known && may_end
@@ -134,13 +144,15 @@ impl End {
         self.life != 0 && self.life <= self.removed
     }
 
-    /// The other end says which life it is, and which view has it, in the session that is known. Says whether that session is over by it.
+    /// The other end says which life it is, and which view has it, in the session that is known.
+    /// Says whether that session is over by it.
     pub fn note_life(&mut self, worker: WorkerId, life: u64, since: u32, known: u64, view: &View) -> bool {
         (self.life, self.since) = (life, since);
         self.look_at_view(worker, known, view)
     }
 
-    /// Another view is in force. Says whether the session that is known is over by it: of a life that an earlier view has and this one has not.
+    /// Another view is in force. Says whether the session that is known is over by it: of a life
+    /// that an earlier view has and this one has not.
     pub fn look_at_view(&mut self, worker: WorkerId, known: u64, view: &View) -> bool {
         let is_told = self.life != 0 && view.number >= self.since;
         if is_told && !view.has(worker, Incarnation(self.life)) && !planted::is("earlier_life_forgotten") {
@@ -149,7 +161,8 @@ impl End {
         self.fence(known)
     }
 
-    /// Lives up to this one are over. Says whether the session that is known is over by it. Without views there is no life to tell: it is.
+    /// Lives up to this one are over. Says whether the session that is known is over by it. Without
+    /// views there is no life to tell: it is.
     pub fn remove(&mut self, life: u64, known: u64, by_views: bool) -> bool {
         self.removed = self.removed.max(life);
         if !by_views && self.life == 0 {
@@ -254,14 +267,16 @@ impl Leases {
     /// Questions of the step before that are granted: the worker, and its reading.
     pub fn grant_all(&mut self, now: u64, mut grant: impl FnMut(WorkerId, u64)) {
         let machine = &mut self.machine;
-        // A question that is not granted yet may be later: the lease counts from when it was asked for.
+        // A question that is not granted yet may be later: the lease counts from when it was asked
+        // for.
         self.asked.retain(|(from, life, asked)| {
             let granted = machine.grant(now, *from, Incarnation(*life), *asked);
             granted.inspect(|asked| grant(*from, *asked)).is_none()
         });
     }
 
-    /// The workers to be asked for their leases now; `ask` says whether it could, with `now`, by [`Message::LeaseAsked`](crate::message::Message::LeaseAsked).
+    /// The workers to be asked for their leases now; `ask` says whether it could, with `now`, by
+    /// [`Message::LeaseAsked`](crate::message::Message::LeaseAsked).
     pub fn ask_all(&mut self, now: u64, mut ask: impl FnMut(WorkerId) -> bool) {
         let lease = self.machine.term().lease;
         let every = (lease / 4).max(1);

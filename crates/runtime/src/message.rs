@@ -1,7 +1,8 @@
-//! Messages between workers, carried in packet buffers on the same links as the packets, in order with them.
+//! Messages between workers, carried in packet buffers on the same links as the packets, in order
+//! with them.
 //!
-//! A frame of messages is a buffer of kind `Message` whose bytes are records, one after another: a type byte, then fixed
-//! fields, numbers in network order. What a runtime says to a switch:
+//! A frame of messages is a buffer of kind `Message` whose bytes are records, one after another: a
+//! type byte, then fixed fields, numbers in network order. What a runtime says to a switch:
 //!
 //! | type | record | length |
 //! |---|---|---|
@@ -36,22 +37,24 @@
 //!
 //! | type | record | length |
 //! |---|---|---|
-//! | 7 | re-route: group 40, key 40, from 2, to 2, epoch 8, whether it is the last key here 1 | 94 |
+//! | 7 | re-route: group 40, key 40, from 2, to 2, epoch 8, marks 1: 1 the last key here, 2 taken back, 4 taken back late | 94 |
 //! | 8 | behind: group 40, to 2, epoch 8 | 51 |
 //! | 9 | by a switch: group 40, what 1, epoch 8, to 2 | 52 |
 //! | 11 | installed: key 40, epoch 8 | 49 |
 //! | 10 | block returned: address 16, first port 2, ports 2, runtime 2; by a runtime, and on to that one | 23 |
 //!
-//! *Installed*: an *idle* that a target has said before, when it had nothing to do with the group yet, must not end the route that has
-//! come to lead there.
+//! *Installed*: an *idle* that a target has said before, when it had nothing to do with the group
+//! yet, must not end the route that has come to lead there.
 //!
-//! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose replies it is about, so a
-//! switch that reads its links before its ports knows the route before a reply can come. A switch of another process may hear it later than the packet leaves by
-//! another one: it is asked to say when it has (*hear*, *heard*), and the packet waits for that (`worker::unheard`). Rounds grow from 1 while a runtime lives;
-//! *heard* says it of all rounds up to this one, in the link's session.
+//! *Told before the first packet leaves*: a runtime passes the frame on before the packet whose
+//! replies it is about, so a switch that reads its links before its ports knows the route before a
+//! reply can come. A switch of another process may hear it later than the packet leaves by another
+//! one: it is asked to say when it has (*hear*, *heard*), and the packet waits for that
+//! (`worker::unheard`). Rounds grow from 1 while a runtime lives; *heard* says it of all rounds up
+//! to this one, in the link's session.
 //!
-//! A *second key* of a translated flow, where the switch could not route it otherwise, is announced as a group of its own
-//! (type 3) and ends as one (type 4).
+//! A *second key* of a translated flow, where the switch could not route it otherwise, is announced
+//! as a group of its own (type 3) and ends as one (type 4).
 //!
 //! *Idle*: the count says how much of what the switch sent had been seen when the group was found
 //! idle. The switch forgets the route only if it has sent nothing for the group since; otherwise
@@ -83,7 +86,8 @@ use wire::{LinkType, Packet, packet::Kind};
 /// What workers tell each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Packets from outside for this block are the group's. By a switch, to a runtime that begins: another runtime's group has it.
+    /// Packets from outside for this block are the group's. By a switch, to a runtime that begins:
+    /// another runtime's group has it.
     BlockClaimed(Block, GroupKey),
     /// The same of a group on its way, if no group has the block.
     BlockTold(Block, GroupKey),
@@ -102,7 +106,8 @@ pub enum Message {
     Taken(GroupKey),
     /// Of a group that moves, the packets with this key go elsewhere.
     Reroute(Reroute),
-    /// The group with this key, or second key, is installed: what is said of it from now on is about that.
+    /// The group with this key, or second key, is installed: what is said of it from now on is
+    /// about that.
     Installed(GroupKey, Epoch),
     /// Tell that runtime that everything before this has been read.
     Behind(GroupKey, RuntimeId, Epoch),
@@ -116,17 +121,24 @@ pub enum Message {
     Hear(u64),
     /// By a switch: all before *hear* with this number is in its tables.
     Heard(u64),
-    /// The sender's life, which no other of this runtime had: first in a session, where copies are kept.
+    /// The sender's life, which no other of this runtime had: first in a session, where copies are
+    /// kept.
     Lives(u64),
-    /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none; and which life of it, 0 if that was never heard.
+    /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
+    /// and which life of it, 0 if that was never heard.
     Keeps(RuntimeId, u32, u64),
+    /// Of a runtime of the same process: this life of it is the first that was met here since, and
+    /// no copies of one before are kept.
+    Meets(RuntimeId, u64),
     /// By a switch: that life of the runtime is let go, its flows go on there ([`crate::replica`]).
     Heir(RuntimeId, u64),
     /// All flows of that runtime of which there are copies are here, and were announced.
     Recovered(RuntimeId),
-    /// This incarnation of the sender, which the view of this number has, asks for its lease, at this reading of its own clock.
+    /// This incarnation of the sender, which the view of this number has, asks for its lease, at
+    /// this reading of its own clock.
     LeaseAsked(u64, u32, u64),
-    /// This incarnation of the sender grants the lease that was asked for at this reading of the asker's clock.
+    /// This incarnation of the sender grants the lease that was asked for at this reading of the
+    /// asker's clock.
     LeaseGranted(u64, u64),
     /// The block, of the first runtime's pool, is free and lent to the second
     /// ([`protocols::lending`]); by a switch: to the one that is told.
@@ -153,6 +165,19 @@ pub struct Reroute {
     pub epoch: Epoch,
     /// The last of the group's keys at this switch: to be answered.
     pub is_last: bool,
+    /// Whether the group is taken back.
+    pub taken: Taken,
+}
+
+/// Whether a group is taken back from a target that is gone, and that may have installed it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// It moves, or the target has not got its state.
+    Not = 0,
+    /// It is.
+    Back = 1,
+    /// It is, and for long no switch has answered.
+    Late = 2,
 }
 
 /// The longest record: a re-route.
@@ -160,8 +185,9 @@ pub const RECORD_MAX: usize = 94;
 /// The type byte of a re-route.
 const REROUTE: u8 = 7;
 
-/// A frame of messages is no longer, whatever buffer it is in: at the other end of a link between processes, buffers may be
-/// shorter than here, and all are as long as this where there are such links.
+/// A frame of messages is no longer, whatever buffer it is in: at the other end of a link between
+/// processes, buffers may be shorter than here, and all are as long as this where there are such
+/// links.
 pub const FRAME_MAX: usize = 3584;
 
 /// How long a frame of messages in this buffer may be.
@@ -219,7 +245,7 @@ impl Message {
                 writer.put(&reroute.from.0.to_be_bytes());
                 writer.put(&reroute.to.0.to_be_bytes());
                 writer.epoch(reroute.epoch);
-                writer.put(&[u8::from(reroute.is_last)]);
+                writer.put(&[u8::from(reroute.is_last) | (reroute.taken as u8) << 1]);
             }
             Message::Installed(key, epoch) => {
                 writer.put(&[11]);
@@ -263,8 +289,9 @@ impl Message {
                 writer.put(&number.to_be_bytes());
                 writer.put(&life.to_be_bytes());
             }
-            Message::Heir(runtime, life) => {
-                writer.put(&[21]);
+            Message::Heir(runtime, life) | Message::Meets(runtime, life) => {
+                let is_heir = matches!(self, Message::Heir(..));
+                writer.put(&[if is_heir { 21 } else { 26 }]);
                 writer.put(&runtime.0.to_be_bytes());
                 writer.put(&life.to_be_bytes());
             }
@@ -307,7 +334,8 @@ impl Message {
         true
     }
 
-    /// The keys that are re-routed at the beginning of a frame, where nothing else is: by that alone, to fetch what will be looked at.
+    /// The keys that are re-routed at the beginning of a frame, where nothing else is: by that
+    /// alone, to fetch what will be looked at.
     pub fn keys_rerouted(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
         let is_one = |record: &&[u8]| record.first() == Some(&REROUTE);
         let records = bytes.chunks_exact(RECORD_MAX).take_while(is_one);
@@ -320,7 +348,8 @@ impl Message {
         frame.set_kind(Kind::Message);
     }
 
-    /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are no record.
+    /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are
+    /// no record.
     pub fn read(bytes: &[u8]) -> Option<(Message, &[u8])> {
         let mut reader = Reader(bytes);
         let message = match reader.take::<1>()?[0] {
@@ -333,14 +362,25 @@ impl Message {
             ),
             5 => Message::Doubted(GroupKey::from_words(reader.words()?)),
             6 => Message::Taken(GroupKey::from_words(reader.words()?)),
-            REROUTE => Message::Reroute(Reroute {
-                group: GroupKey::from_words(reader.words()?),
-                key: GroupKey::from_words(reader.words()?),
-                from: reader.runtime()?,
-                to: reader.runtime()?,
-                epoch: reader.epoch()?,
-                is_last: reader.take::<1>()?[0] != 0,
-            }),
+            REROUTE => {
+                let (group, key) = (reader.words()?, reader.words()?);
+                let (from, to) = (reader.runtime()?, reader.runtime()?);
+                let (epoch, [marks]) = (reader.epoch()?, *reader.take::<1>()?);
+                Message::Reroute(Reroute {
+                    group: GroupKey::from_words(group),
+                    key: GroupKey::from_words(key),
+                    from,
+                    to,
+                    epoch,
+                    is_last: marks & 1 != 0,
+                    taken: match marks >> 1 {
+                        0 => Taken::Not,
+                        1 => Taken::Back,
+                        2 => Taken::Late,
+                        _ => return None,
+                    },
+                })
+            }
             8 => Message::Behind(
                 GroupKey::from_words(reader.words()?),
                 reader.runtime()?,
@@ -389,6 +429,7 @@ impl Message {
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             24 => Message::BlockLent(reader.block()?, reader.runtime()?, reader.runtime()?),
             25 => Message::LendsOver(reader.runtime()?),
+            26 => Message::Meets(reader.runtime()?, u64::from_be_bytes(*reader.take::<8>()?)),
             _ => return None,
         };
         Some((message, reader.0))
@@ -486,14 +527,16 @@ mod tests {
             runtime(),
             epoch(),
             any::<bool>(),
+            prop_oneof![Just(Taken::Not), Just(Taken::Back), Just(Taken::Late)],
         )
-            .prop_map(|(group, key, from, to, epoch, is_last)| Reroute {
+            .prop_map(|(group, key, from, to, epoch, is_last, taken)| Reroute {
                 group,
                 key,
                 from,
                 to,
                 epoch,
                 is_last,
+                taken,
             });
         prop_oneof![
             reroute.prop_map(Message::Reroute),
@@ -520,6 +563,7 @@ mod tests {
                 life
             )),
             (any::<u16>(), any::<u64>()).prop_map(|(runtime, life)| Message::Heir(RuntimeId(runtime), life)),
+            (any::<u16>(), any::<u64>()).prop_map(|(runtime, life)| Message::Meets(RuntimeId(runtime), life)),
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),
@@ -560,6 +604,7 @@ mod tests {
                 to: RuntimeId(2),
                 epoch: Epoch { view: 3, count: 4 },
                 is_last: true,
+                taken: Taken::Back,
             });
             let said = [reroute, reroute].into_iter().chain(messages);
             let said: Vec<Message> = said.take_while(|m| m.append(&mut frame)).collect();

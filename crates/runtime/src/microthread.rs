@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! A [`Frame`] is a slot: the facts and effects of one call (`cx`) and room for its future. The worker always has one frame
-//! in hand. A call that finishes at once, nearly every call, leaves it as it was. A call that waits keeps it: the worker
-//! takes another from the free list and notes in [`Waiting`] what to do when the time has come.
+//! A [`Frame`] is a slot: the facts and effects of one call (`cx`) and room for its future. The
+//! worker always has one frame in hand. A call that finishes at once, nearly every call, leaves it
+//! as it was. A call that waits keeps it: the worker takes another from the free list and notes in
+//! [`Waiting`] what to do when the time has come.
 //!
 //! ```text
 //!   in hand ──call waits──► waiting (heap by time, then by age) ──time──► polled: done, or waits again
@@ -17,8 +18,8 @@
 //! is allocated at the start; how many may wait, and how many packets may queue behind them, are
 //! bounds, and beyond them is a counted drop.
 //!
-//! Invariants: a frame is in hand, free or waiting; a waiting frame has exactly one live future; the oldest of equal wake
-//! times goes first.
+//! Invariants: a frame is in hand, free or waiting; a waiting frame has exactly one live future;
+//! the oldest of equal wake times goes first.
 
 use crate::stage::Code;
 use alloc::collections::BinaryHeap;
@@ -57,14 +58,16 @@ const ALIGN: usize = 16;
 impl FutureSlot {
     fn place<U>(frame: NonNull<Frame>) -> NonNull<U> {
         let offset = size_of::<Frame>().next_multiple_of(ALIGN);
-        // SAFETY: a frame is allocated with the room for a future behind it, so this stays within one allocation.
+        // SAFETY: a frame is allocated with the room for a future behind it, so this stays within
+        // one allocation.
         unsafe { frame.cast::<u8>().add(offset).cast() }
     }
 
     /// Puts `future` into the frame and polls it once.
     ///
     /// # Safety
-    /// The frame has no live future, and all that `future` borrows stays valid and unused until it is done or cancelled.
+    /// The frame has no live future, and all that `future` borrows stays valid and unused until it
+    /// is done or cancelled.
     pub unsafe fn start<U: Future<Output = Finished>>(frame: NonNull<Frame>, future: U) -> Code {
         // SAFETY: the frame is valid; only its header is touched.
         let slot = unsafe { &mut *core::ptr::addr_of_mut!((*frame.as_ptr()).future) };
@@ -97,7 +100,8 @@ unsafe fn poll<U: Future<Output = Finished>>(frame: NonNull<Frame>) -> Code {
     match unsafe { Pin::new_unchecked(&mut *place.as_ptr()) }.poll(&mut context) {
         Poll::Pending => Code::WAITING,
         Poll::Ready((verdict, timeout)) => {
-            // SAFETY: the future is live and done; what it borrowed, the cx among it, is free again.
+            // SAFETY: the future is live and done; what it borrowed, the cx among it, is free
+            // again.
             unsafe {
                 place.drop_in_place();
                 if let (Some(timeout), false) = (timeout, matches!(verdict, Verdict::Drop(_))) {
@@ -125,6 +129,9 @@ pub struct Waiting<T> {
     pub frame: NonNull<Frame>,
     /// Whatever the worker needs to go on.
     pub rest: T,
+    /// Of its entry in the order of waking: entries of any other number count no more.
+    sequence: u64,
+    is_hastened: bool,
 }
 
 /// All frames of a worker.
@@ -145,13 +152,14 @@ impl<T> Frames<T> {
         (size_of::<Frame>().next_multiple_of(ALIGN) + future).next_multiple_of(64)
     }
 
-    /// Bytes of region for `waiting_max` waiting calls, one in hand, and futures of up to `future` bytes.
+    /// Bytes of region for `waiting_max` waiting calls, one in hand, and futures of up to `future`
+    /// bytes.
     pub fn region_length(waiting_max: usize, future: usize) -> usize {
         Self::stride(future) * (waiting_max + 1)
     }
 
     /// Frames in `region`; `make` fills in a fresh `cx`.
-    pub fn new(region: Region, waiting_max: usize, future: usize, make: impl Fn() -> RawCx) -> Self {
+    pub fn new(region: Region, waiting_max: usize, future: usize, make: impl Fn(u32) -> RawCx) -> Self {
         let (stride, count) = (Self::stride(future), waiting_max + 1);
         assert!(
             region.length() >= stride * count,
@@ -160,7 +168,8 @@ impl<T> Frames<T> {
         let frames = Frames {
             free: (0..count as u32).rev().collect(),
             waiting: core::iter::repeat_with(|| None).take(count).collect(),
-            ready: BinaryHeap::with_capacity(count),
+            // A call that was hastened has a second entry.
+            ready: BinaryHeap::with_capacity(count * 2),
             sequence: 0,
             generations: None,
             count,
@@ -175,7 +184,12 @@ impl<T> Frames<T> {
                 room,
             };
             // SAFETY: the address is inside the region, aligned to 64, and it is not in use yet.
-            unsafe { frames.frame(index).write(Frame { cx: make(), future }) };
+            unsafe {
+                frames.frame(index).write(Frame {
+                    cx: make(index),
+                    future,
+                })
+            };
         }
         frames
     }
@@ -206,9 +220,35 @@ impl<T> Frames<T> {
     /// Puts a frame with a live future to wait until `wake_at`.
     pub fn park(&mut self, index: u32, wake_at: u64, rest: T) {
         let frame = self.frame(index);
-        self.waiting[index as usize] = Some(Waiting { frame, rest });
         self.sequence += 1;
-        self.ready.push(Reverse((wake_at, self.sequence, index)));
+        let sequence = self.sequence;
+        self.waiting[index as usize] = Some(Waiting {
+            frame,
+            rest,
+            sequence,
+            is_hastened: false,
+        });
+        self.push(wake_at, sequence, index);
+    }
+
+    /// In the memory that is there: entries that count no more make room.
+    fn push(&mut self, wake_at: u64, sequence: u64, index: u32) {
+        if self.ready.len() >= self.count * 2 {
+            let waiting = &self.waiting;
+            self.ready
+                .retain(|Reverse((_, sequence, index))| counts(waiting, *sequence, *index));
+        }
+        self.ready.push(Reverse((wake_at, sequence, index)));
+    }
+
+    /// Has one call go on at `now`.
+    pub fn hasten_one(&mut self, index: u32, now: u64) {
+        if let Some(Some(waiting)) = self.waiting.get_mut(index as usize)
+            && !core::mem::replace(&mut waiting.is_hastened, true)
+        {
+            let sequence = waiting.sequence;
+            self.push(now, sequence, index);
+        }
     }
 
     /// What is kept for a waiting frame.
@@ -224,20 +264,26 @@ impl<T> Frames<T> {
         self.waiting.get(index as usize)?.as_ref().map(|w| &w.rest)
     }
 
-    /// The next waiting call whose time has come; it no longer counts as parked, and its frame is the caller's.
+    /// The next waiting call whose time has come; it no longer counts as parked, and its frame is
+    /// the caller's.
     pub fn wake(&mut self, now: u64) -> Option<(u32, Waiting<T>)> {
-        let Reverse((wake_at, _, index)) = *self.ready.peek()?;
-        if wake_at > now {
-            return None;
+        loop {
+            let Reverse((wake_at, sequence, index)) = *self.ready.peek()?;
+            let is_live = counts(&self.waiting, sequence, index);
+            if is_live && wake_at > now {
+                return None;
+            }
+            self.ready.pop();
+            if is_live {
+                let waiting = self.waiting.get_mut(index as usize)?.take()?;
+                return Some((index, waiting));
+            }
         }
-        self.ready.pop();
-        self.waiting[index as usize]
-            .take()
-            .map(|waiting| (index, waiting))
     }
 
-    /// Has the calls for which that `is_meant` go on at `now` if these generations are others than the last time. The first
-    /// look after no call waited finds them changed: what has changed since a call began to wait is not overlooked.
+    /// Has the calls for which that `is_meant` go on at `now` if these generations are others than
+    /// the last time. The first look after no call waited finds them changed: what has changed
+    /// since a call began to wait is not overlooked.
     pub fn hasten(&mut self, generations: u64, now: u64, is_meant: impl Fn(&T) -> bool) {
         if self.generations.replace(generations) != Some(generations) {
             self.hasten_those(now, is_meant);
@@ -292,6 +338,12 @@ impl<T> Frames<T> {
         // SAFETY: as above.
         unsafe { (*frame.as_ptr()).future.cancel.assume_init()(frame) }
     }
+}
+
+/// Whether an entry is that of a call that waits.
+fn counts<T>(waiting: &[Option<Waiting<T>>], sequence: u64, index: u32) -> bool {
+    let waiting = waiting.get(index as usize).and_then(Option::as_ref);
+    waiting.is_some_and(|waiting| waiting.sequence == sequence)
 }
 
 impl<T> Drop for Frames<T> {

@@ -1,7 +1,8 @@
 //! What runtimes say to each other about groups that move, as records in frames of messages.
 //!
-//! A type byte, then fixed fields, numbers in network order, then bytes whose length was said. A state's records are a stream: what belongs
-//! to a group follows its *begin*, what belongs to a flow follows that. Longer states than a frame has room for come in pieces.
+//! A type byte, then fixed fields, numbers in network order, then bytes whose length was said. A
+//! state's records are a stream: what belongs to a group follows its *begin*, what belongs to a
+//! flow follows that. Longer states than a frame has room for come in pieces.
 //!
 //! | type | record |
 //! |---|---|
@@ -17,7 +18,7 @@
 //! | 10 | whether this runtime takes no groups 1 |
 //! | 12 | copies begin: number of the base 4, the sender's time 8, its life 8 |
 //! | 13 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
-//! | 14 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, then as 6 |
+//! | 14 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, generation 1, then as 6 |
 //! | 15 | copy, a further piece: length 2, bytes |
 //! | 16 | changed bytes of a copy: slot 4, whether of a group 1, length 2, runs: offset 2, length 1, bytes |
 //! | 17 | end of a copy: slot 4, whether of a group 1 |
@@ -29,8 +30,14 @@
 //! | 23 | blocks of ports wanted: function 1, how many 2, address 16, for all zeros anywhere |
 //! | 24 | how many blocks this runtime has: function 1, free 4, its own 4 |
 //! | 25 | of shared objects, a piece of a message: whether the last 1, length 2, bytes |
+//! | 26 | copies refused from here on: number of the base 4 |
+//! | 27 | configuration that copied flows go by: generation 1, identity 8, length 2, for each chain: what its flows keep 8, name 8 |
+//! | 28 | of copies, a change begins: it is kept whole, or not at all |
+//! | 29 | the change is whole |
 //!
-//! Records 12 to 19 and 21 go from a primary to the runtime that keeps its copies, 20 back ([`crate::replica`]).
+//! Records 12 to 19, 21 and 27 to 29 go from a primary to the runtime that keeps its copies, 20 and
+//! 26 back
+//! ([`crate::replica`]).
 //!
 //! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!
@@ -88,7 +95,8 @@ impl Facts {
         head
     }
 
-    /// Appends a flow's record with a piece of its state to a frame, as [`Record::append`] does, without a copy on the way.
+    /// Appends a flow's record with a piece of its state to a frame, as [`Record::append`] does,
+    /// without a copy on the way.
     #[inline]
     pub fn append(&self, piece: &[u8], frame: &mut Packet) -> bool {
         let at = frame.frame().len();
@@ -133,7 +141,8 @@ impl Facts {
     }
 }
 
-/// The bytes of a flow's states that move: those of its own chain's functions, then, of a flow that is by itself, its group's.
+/// The bytes of a flow's states that move: those of its own chain's functions, then, of a flow that
+/// is by itself, its group's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Travelling {
     /// Bytes of the chain, at the beginning of the actor's state.
@@ -148,7 +157,8 @@ impl Travelling {
         self.own + self.group.1
     }
 
-    /// Where in the actor's state the bytes from `at` on are, as far as they are one behind the other.
+    /// Where in the actor's state the bytes from `at` on are, as far as they are one behind the
+    /// other.
     pub fn place(&self, at: usize) -> core::ops::Range<usize> {
         let (start, length) = self.group;
         match at.checked_sub(self.own) {
@@ -196,7 +206,8 @@ pub(crate) enum Record<'a> {
         count: u16,
     },
     Leaving(bool),
-    /// Which incarnation the sender is, by views, and the number of one that has it: the first of a session.
+    /// Which incarnation the sender is, by views, and the number of one that has it: the first of a
+    /// session.
     Incarnation(u64, u32),
     /// A function's pool wants so many blocks, at this address above all.
     Wanted(u8, u16, Addr),
@@ -246,8 +257,8 @@ impl Stream {
         }
     }
 
-    /// Notes a second key of a group. A source says all of a group's in front of its *open*: those of another group,
-    /// which was not opened, are forgotten. How many were.
+    /// Notes a second key of a group. A source says all of a group's in front of its *open*: those
+    /// of another group, which was not opened, are forgotten. How many were.
     pub fn note_alias(&mut self, group: GroupKey, key: GroupKey) -> usize {
         let mut forgotten = 0;
         if self.opening != Some(group) {
@@ -336,15 +347,15 @@ impl Record<'_> {
     #[inline]
     pub fn read_copy(bytes: &[u8]) -> Option<(Copy<'_>, &[u8])> {
         let (what, rest) = bytes.split_first()?;
-        if !(12..=21).contains(what) {
+        if !matches!(what, 12..=21 | 26..=29) {
             return None;
         }
         let mut reader = Reader(rest);
         Some((Copy::read(*what, &mut reader)?, reader.0))
     }
 
-    /// The first record of `bytes` and what follows it, if it is about shared objects: whether it is
-    /// a message's last piece, and the piece.
+    /// The first record of `bytes` and what follows it, if it is about shared objects: whether it
+    /// is a message's last piece, and the piece.
     #[inline]
     pub fn read_object(bytes: &[u8]) -> Option<(bool, &[u8], &[u8])> {
         let (what, rest) = bytes.split_first()?;
@@ -360,7 +371,8 @@ impl Record<'_> {
         bytes.first() == Some(&SAYS.0)
     }
 
-    /// The groups of which something is said at the beginning of a frame: by that alone, to fetch what will be looked at.
+    /// The groups of which something is said at the beginning of a frame: by that alone, to fetch
+    /// what will be looked at.
     pub fn groups_named(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
         let says = bytes
             .chunks_exact(SAYS.1)
@@ -488,7 +500,8 @@ impl Record<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are no record.
+    /// The first record of `bytes` and what follows it; `None` at the end, or where the bytes are
+    /// no record.
     pub fn read(bytes: &'a [u8]) -> Option<(Record<'a>, &'a [u8])> {
         if bytes.first() == Some(&FLOW) {
             let (facts, piece, rest) = Facts::read(bytes)?;
@@ -737,6 +750,7 @@ mod tests {
                 slot: 5,
                 group: u32::MAX,
                 length: 4,
+                generation: 255,
                 facts,
                 piece: b"flow",
             },
@@ -761,6 +775,14 @@ mod tests {
                 left: 1 << 50,
             },
             Copy::Acknowledged { number: 3, count: 99 },
+            Copy::Refused { number: 4 },
+            Copy::Plan {
+                generation: 9,
+                identity: 1 << 60,
+                chains: b"chains",
+            },
+            Copy::Change,
+            Copy::Changed,
         ];
         records.extend(copies.map(Record::Copy));
         let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);

@@ -1,11 +1,13 @@
-//! Which chain a flow takes: rules over the 5-tuple of the packet that opens it, the most specific one first (NFActor 3.1).
+//! Which chain a flow takes: rules over the 5-tuple of the packet that opens it, the most specific
+//! one first (NFActor 3.1).
 //!
 //! # Theory of operation
 //!
-//! The paper's chain rules are "longest prefix matching over the traditional 5-tuple". One field has a longest prefix; five fields have many orders of
-//! them. Here a rule is as specific as the set of packets is small that it matches, and of all rules that match a packet the
-//! most specific wins. Where the packets of one rule are part of another's, the first is the smaller set, so it wins whatever the field; with one field it is
-//! the longest prefix.
+//! The paper's chain rules are "longest prefix matching over the traditional 5-tuple". One field
+//! has a longest prefix; five fields have many orders of them. Here a rule is as specific as the
+//! set of packets is small that it matches, and of all rules that match a packet the most specific
+//! wins. Where the packets of one rule are part of another's, the first is the smaller set, so it
+//! wins whatever the field; with one field it is the longest prefix.
 //!
 //! ```text
 //!   bits that a rule fixes:  source prefix + destination prefix + 8 (protocol) + (16 – log₂ ports) of each port + 1 (side)
@@ -14,13 +16,16 @@
 //!   host  10.1.1.1/32                  32 + 1 of its family: 33   wins here
 //! ```
 //!
-//! Prefixes count in their own family, plus one bit for it: `0.0.0.0/0` is more specific than no prefix. Of a list the entry counts that matches the packet
-//! and is the longest. Of equals the rule that is written first wins.
+//! Prefixes count in their own family, plus one bit for it: `0.0.0.0/0` is more specific than no
+//! prefix. Of a list the entry counts that matches the packet and is the longest. Of equals the
+//! rule that is written first wins.
 //!
-//! *Looking one up.* Rules are looked at in the order of the most that they could fix. The search ends when no rule behind can win.
+//! *Looking one up.* Rules are looked at in the order of the most that they could fix. The search
+//! ends when no rule behind can win.
 //!
-//! *What nothing reaches* ([`unreached`]) is found exactly: each rule is a set of boxes in six dimensions, from which the boxes that win over it are
-//! cut away. Where that is too much work, a rule counts as reached.
+//! *What nothing reaches* ([`unreached`]) is found exactly: each rule is a set of boxes in six
+//! dimensions, from which the boxes that win over it are cut away. Where that is too much work, a
+//! rule counts as reached.
 //!
 //! Not here: chains ([`crate::chain`]).
 

@@ -21,7 +21,8 @@ pub struct Settings {
     pub waiting_max: u32,
     /// The most packets queued behind waiting calls.
     pub queued_max: u32,
-    /// The most packets that wait for the same thing ([`nf::Cx::changed`]), in calls and behind them.
+    /// The most packets that wait for the same thing ([`nf::Cx::changed`]), in calls and behind
+    /// them.
     pub share_max: u32,
     /// The most packets held for functions.
     pub held_max: u32,
@@ -29,7 +30,8 @@ pub struct Settings {
     pub timeout_default: u64,
     /// Datagrams whose fragments are followed at once.
     pub fragments_max: u32,
-    /// The most groups on their way from here at once; [`MOVES_MAX`] at most, by which others bound what they keep.
+    /// The most groups on their way from here at once; [`MOVES_MAX`] at most, by which others bound
+    /// what they keep.
     pub moves_max: u32,
     /// Flows of groups on their way from here at once, after which no other group begins to move.
     pub moved_flows_max: u32,
@@ -39,21 +41,26 @@ pub struct Settings {
     pub move_timeout: u64,
     /// Bytes of event log between two visits of its reader.
     pub events_max: usize,
-    /// How many switches there are, which is also the number of links; 0 for a runtime alone on one port.
+    /// How many switches there are, which is also the number of links; 0 for a runtime alone on one
+    /// port.
     pub switches: u8,
     /// The switch whose ports are inside, and the one whose are outside.
     pub egress: [u8; 2],
     /// The addresses that are inside, where switches tell the side by them; else none.
     pub inside: Vec<Prefix>,
-    /// Whether another runtime keeps copies of this one's flows, if there is one ([`crate::replica`]).
+    /// Whether another runtime keeps copies of this one's flows, if there is one
+    /// ([`crate::replica`]).
     pub replicated: bool,
     /// How copies are kept, if they are.
     pub copying: Copying,
-    /// How flows are kept in a store, where chains have that policy ([`crate::replication::Policy::Store`]).
+    /// How flows are kept in a store, where chains have that policy
+    /// ([`crate::replication::Policy::Store`]).
     pub storing: Option<Storing>,
-    /// By runtime, how far away it keeps this one's copies: the lowest is chosen first, and one without a number never. Empty: all are alike.
+    /// By runtime, how far away it keeps this one's copies: the lowest is chosen first, and one
+    /// without a number never. Empty: all are alike.
     pub replica_ranks: Vec<Option<u8>>,
-    /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
+    /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what
+    /// `step` is told.
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
     pub now: u64,
@@ -70,7 +77,8 @@ impl Settings {
         }
     }
 
-    /// How many entries a store has of a runtime's flows at most: flows, and groups, of which none is without a flow.
+    /// How many entries a store has of a runtime's flows at most: flows, and groups, of which none
+    /// is without a flow.
     pub fn entries(&self, affinity: Affinity) -> usize {
         let flows = self.info.flows_max as usize;
         flows + self.groups(affinity).min(flows)

@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! [`Configured`] binds a function's type to its configuration; as a [`Factory`] it makes one [`Stage`] per worker. A stage
-//! works on raw state: `flow` points at the function's part of an actor, `cx` at the facts of the packet at hand.
+//! [`Configured`] binds a function's type to its configuration; as a [`Factory`] it makes one
+//! [`Stage`] per worker. A stage works on raw state: `flow` points at the function's part of an
+//! actor, `cx` at the facts of the packet at hand.
 //!
 //! ```text
 //!  worker ──run──► process_now ──Some(verdict)──────────────────► code
@@ -11,8 +12,8 @@
 //!  worker ──poll the frame later──────────────────────────────────► code
 //! ```
 //!
-//! A verdict travels as a [`Code`], a plain number, so that the common answer (forward) is one compare. The measured reasons
-//! for this shape are in `docs/decisions/0001-stage-api.md`.
+//! A verdict travels as a [`Code`], a plain number, so that the common answer (forward) is one
+//! compare. The measured reasons for this shape are in `docs/decisions/0001-stage-api.md`.
 //!
 //! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; what it
 //! borrows (packet, flow state, cx, the instance) does not move and is not used by other code while
@@ -54,7 +55,8 @@ impl Code {
     /// Behind a call that was watched: committed bytes of the flow's state are others now.
     const OTHER: u32 = 1 << 31;
 
-    /// The same, and whether committed bytes are others: in one number, so that an answer stays in two registers.
+    /// The same, and whether committed bytes are others: in one number, so that an answer stays in
+    /// two registers.
     #[inline(always)]
     pub(crate) fn with(self, is_other: bool) -> Code {
         Code(self.0 | if is_other { Self::OTHER } else { 0 })
@@ -95,7 +97,8 @@ impl From<Verdict> for Code {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Answer {
-    /// How long the flow is to live from now on, in nanoseconds, if this is more than others ask; 0 for no wish.
+    /// How long the flow is to live from now on, in nanoseconds, if this is more than others ask; 0
+    /// for no wish.
     pub timeout: u64,
     /// The verdict; of a call that was watched with what it has changed ([`Code::split`]).
     pub code: Code,
@@ -110,7 +113,8 @@ pub struct Layout {
     pub group: (usize, usize),
     /// What a waiting call takes: the size of its future, exactly.
     pub future: usize,
-    /// How many bytes at the start of flow and group state are committed ([`FlowState::COMMITTED`]).
+    /// How many bytes at the start of flow and group state are committed
+    /// ([`FlowState::COMMITTED`]).
     pub committed: [usize; 2],
 }
 
@@ -144,7 +148,8 @@ impl Schema {
 /// See [`Stage::entry`].
 pub type Entry = unsafe fn(*const (), &mut Packet, NonNull<u8>, NonNull<Frame>) -> Answer;
 
-/// The same of a call that is watched: the last argument is where committed bytes are noted as they were before it.
+/// The same of a call that is watched: the last argument is where committed bytes are noted as they
+/// were before it.
 ///
 /// # Safety
 /// See [`Stage::entry`]; the place is valid for as many bytes, and nothing else is there.
@@ -164,8 +169,9 @@ pub unsafe trait Stage {
     fn reasons(&self) -> &'static [&'static str];
     /// What it keeps.
     fn layout(&self) -> Layout;
-    /// The entry and its first argument. The entry's packet, flow state and frame must stay where they are until the
-    /// frame's future is done or cancelled, if the entry answers [`Code::WAITING`].
+    /// The entry and its first argument. The entry's packet, flow state and frame must stay where
+    /// they are until the frame's future is done or cancelled, if the entry answers
+    /// [`Code::WAITING`].
     fn entry(&self) -> (*const (), Entry);
     /// The entry of calls that are watched, with the same first argument.
     fn watched(&self) -> Watched;
@@ -234,7 +240,13 @@ pub unsafe trait Stage {
     /// # Safety
     /// As for the trait.
     unsafe fn configured(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep;
-    /// [`NetworkFunction::take_over`], from an instance of the same function; of another there is nothing to take over.
+    /// [`NetworkFunction::recovered_of_before`].
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn recovered_of_before(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep;
+    /// [`NetworkFunction::take_over`], from an instance of the same function; of another there is
+    /// nothing to take over.
     fn take_over(&self, before: &dyn Stage);
     /// The instance itself.
     fn instance(&self) -> &dyn Any;
@@ -464,8 +476,8 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     }
 }
 
-/// [`run`], and whether it has changed what is committed of the flow's state. How much that is the compiler knows, so both
-/// looks at it are some moves in line.
+/// [`run`], and whether it has changed what is committed of the flow's state. How much that is the
+/// compiler knows, so both looks at it are some moves in line.
 ///
 /// # Safety
 /// As for [`run`]; `shadow` as for [`Watched`].
@@ -482,7 +494,8 @@ pub(crate) unsafe fn run_watched<F: NetworkFunction>(
     // SAFETY: the caller's promise.
     let mut answer = unsafe { run::<F>(instance, packet, flow, frame) };
     if answer.code != Code::WAITING {
-        // SAFETY: the call is over, so no code has the state; it is plain data, and all of its bytes have a value.
+        // SAFETY: the call is over, so no code has the state; it is plain data, and all of its
+        // bytes have a value.
         let (now, before) = unsafe {
             (
                 core::slice::from_raw_parts(flow.as_ptr(), F::Flow::COMMITTED),
@@ -516,7 +529,8 @@ unsafe fn start<F: NetworkFunction>(
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
 ) -> Answer {
-    // SAFETY: the worker keeps packet, flow state, frame and instance in place and untouched until this future is gone.
+    // SAFETY: the worker keeps packet, flow state, frame and instance in place and untouched until
+    // this future is gone.
     unsafe {
         let function: &'static F = &*core::ptr::from_ref(function);
         let packet: &'static mut Packet = &mut *core::ptr::from_mut(packet);
@@ -530,7 +544,8 @@ unsafe fn start<F: NetworkFunction>(
     }
 }
 
-// SAFETY: `entry` and the methods use `flow` and `cx.group` only as the trait promises, for this function's own types.
+// SAFETY: `entry` and the methods use `flow` and `cx.group` only as the trait promises, for this
+// function's own types.
 unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn name(&self) -> &'static str {
         F::NAME
@@ -595,7 +610,8 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
         unsafe { self.0.departed(flow.cast::<F::Flow>().as_ref(), why, Cx::of(cx)) }
     }
     unsafe fn group_ended(&self, cx: &mut RawCx) {
-        // SAFETY: the caller's promise; the group's state is plain data, so a copy stands in while `cx` is lent.
+        // SAFETY: the caller's promise; the group's state is plain data, so a copy stands in while
+        // `cx` is lent.
         unsafe {
             let place = cx.group.cast::<F::Group>();
             let mut state = place.read();
@@ -615,6 +631,13 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     unsafe fn configured(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep {
         // SAFETY: the caller's promise.
         unsafe { self.0.configured(flow.cast::<F::Flow>().as_mut(), Cx::of(cx)) }
+    }
+    unsafe fn recovered_of_before(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.0
+                .recovered_of_before(flow.cast::<F::Flow>().as_mut(), Cx::of(cx))
+        }
     }
     fn take_over(&self, before: &dyn Stage) {
         if let Some(before) = before.instance().downcast_ref::<F>() {

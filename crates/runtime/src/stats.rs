@@ -21,7 +21,8 @@ pub enum DropReason {
     FragmentRepeated,
     /// Of a datagram of which two fragments overlap.
     FragmentOverlap,
-    /// More fragments wait for their first one, or more datagrams have fragments, than are followed.
+    /// More fragments wait for their first one, or more datagrams have fragments, than are
+    /// followed.
     FragmentsFull,
     /// No chain's rule matches the flow.
     NoChain,
@@ -59,8 +60,8 @@ pub enum DropReason {
     RoutesFull,
     /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
     ReplyKeyTaken,
-    /// It would have opened a flow in a group that is another runtime's: its flow ended, or its block of ports changed hands,
-    /// while it was on its way.
+    /// It would have opened a flow in a group that is another runtime's: its flow ended, or its
+    /// block of ports changed hands, while it was on its way.
     RouteOver,
     /// It would have begun a group at a runtime that has begun again and has not been told yet
     /// which blocks of ports are in use.
@@ -73,9 +74,11 @@ pub enum DropReason {
     ReplicaFull,
     /// More packets wait until a store has their flows than may, or it has no room for one.
     StoreFull,
-    /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it waited in vain.
+    /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it
+    /// waited in vain.
     RecoveryFull,
-    /// Kept or passed on for a group that moves, when the runtime at the other end went; or it waited to leave by a switch that went.
+    /// Kept or passed on for a group that moves, when the runtime at the other end went; or it
+    /// waited to leave by a switch that went.
     PeerGone,
     /// No port on the side the packet should leave by.
     NoEgress,
@@ -353,7 +356,8 @@ pub struct PoolStats {
     pub free: u32,
     /// Blocks that are this runtime's own, free and in use.
     pub blocks: u32,
-    /// Seconds until no block is free, at the rate of the last two; `None` while no fewer become free.
+    /// Seconds until no block is free, at the rate of the last two; `None` while no fewer become
+    /// free.
     pub lasts_seconds: Option<f64>,
 }
 
@@ -387,7 +391,8 @@ pub struct ObjectStats {
     pub calls: [u64; ObjectStats::HOW.len()],
     /// Calls of them that ended without an answer.
     pub failed: u64,
-    /// Requests of this runtime that went to another one; a call of an object that is here needs none.
+    /// Requests of this runtime that went to another one; a call of an object that is here needs
+    /// none.
     pub remote: u64,
     /// Requests of other runtimes that were sent on, as a rule to the runtime that has the object.
     pub forwards: u64,
@@ -439,12 +444,13 @@ pub struct RuntimeStats {
     pub received: u64,
     /// Packets passed on as processed.
     pub passed: u64,
-    /// Nanoseconds of its thread in steps that had something to do: measured by what steps it, 0 where packets carry the time.
+    /// Nanoseconds of its thread in steps that had something to do: measured by what steps it, 0
+    /// where packets carry the time.
     pub busy: u64,
     /// Packets that functions made.
     pub emitted: u64,
-    /// Packets in the runtime now: queued behind waiting calls, held for functions, fragments that wait for their first one, first packets
-    /// of which switches have yet to hear.
+    /// Packets in the runtime now: queued behind waiting calls, held for functions, fragments that
+    /// wait for their first one, first packets of which switches have yet to hear.
     pub held: u64,
     /// Drops, by function and reason; those never counted are left out.
     pub dropped: Vec<Named>,
@@ -466,21 +472,23 @@ pub struct RuntimeStats {
     pub flows_ended: u64,
     /// Flows that came from other runtimes, and that went to them: neither begun nor over.
     pub flows_moved: [u64; 2],
-    /// Packets that came from other runtimes with groups that moved, and that went to them: neither received nor passed.
+    /// Packets that came from other runtimes with groups that moved, and that went to them: neither
+    /// received nor passed.
     pub packets_moved: [u64; 2],
     /// Whether it takes no groups from other runtimes.
     pub leaving: bool,
     /// Flows that came from other runtimes and are over: their bytes were no state of their
     /// functions, or this runtime did not expect them.
     pub flows_refused: u64,
-    /// What other runtimes and switches said that was nothing they may say, or more than there is room for.
+    /// What other runtimes and switches said that was nothing they may say, or more than there is
+    /// room for.
     pub words_refused: u64,
     /// Whether another runtime keeps a copy of every flow, and which.
     pub protected_by: Option<u16>,
     /// Flows of which another runtime keeps copies.
     pub protected_flows: u64,
-    /// How long, in nanoseconds, it took until all flows had copies, since the replica was chosen or a policy changed; 0 as long as
-    /// some lack one.
+    /// How long, in nanoseconds, it took until all flows had copies, since the replica was chosen
+    /// or a policy changed; 0 as long as some lack one.
     pub protection_took: u64,
     /// The last recoveries of other runtimes' flows here, the oldest first.
     pub recoveries: Vec<RecoveryReceipt>,
@@ -512,11 +520,19 @@ pub struct RuntimeStats {
     pub events_lost: u64,
     /// Steps in which nothing was received for want of buffers for messages.
     pub stalls: u64,
+    /// Calls that waited for a token, and found by a look each second what none had told.
+    pub untold: u64,
     /// The number of the configuration in force.
     pub generation: u64,
 }
 
 impl RuntimeStats {
+    /// Copies here that find no room, should the runtimes fail that they are of: their flows would
+    /// end.
+    pub fn copies_without_room(&self) -> u64 {
+        (self.flows + self.copies).saturating_sub(self.flows_max.max(self.flows))
+    }
+
     /// Adds what predecessors have counted; of the moment's figures there are none of theirs.
     pub fn go_on_from(&mut self, before: &RuntimeStats) {
         self.received += before.received;
@@ -540,6 +556,7 @@ impl RuntimeStats {
         }
         self.events_lost += before.events_lost;
         self.stalls += before.stalls;
+        self.untold += before.untold;
         self.move_pauses.add(&before.move_pauses);
         self.recovery_times.add(&before.recovery_times);
         for place in 0..2 {
@@ -576,7 +593,8 @@ pub struct SwitchStats {
     pub sent: u64,
     /// As [`RuntimeStats::busy`].
     pub busy: u64,
-    /// How long packets took from being read to being sent, of one in 1024 that its ports sent. Empty where packets carry the time.
+    /// How long packets took from being read to being sent, of one in 1024 that its ports sent.
+    /// Empty where packets carry the time.
     pub delays: Durations,
     /// Packets turned around (hairpinned).
     pub turned: u64,
@@ -594,10 +612,12 @@ pub struct SwitchStats {
     pub groups: Vec<u64>,
     /// Packets sent to each runtime since the start.
     pub sent_to: Vec<u64>,
-    /// Steps in which nothing was received because a runtime's queue was full (back-pressure on ports that wait).
+    /// Steps in which nothing was received because a runtime's queue was full (back-pressure on
+    /// ports that wait).
     pub stalls: u64,
     /// Packets handed to the home switch of their group.
     pub handed_over: u64,
-    /// What runtimes and other switches said that was nothing they may say, or more than there is room for.
+    /// What runtimes and other switches said that was nothing they may say, or more than there is
+    /// room for.
     pub words_refused: u64,
 }

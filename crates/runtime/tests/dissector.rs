@@ -1,4 +1,5 @@
-//! The Wireshark dissector sees in a capture of a link what a peer wrote: every field of a packet's head, and the packet behind it.
+//! The Wireshark dissector sees in a capture of a link what a peer wrote: every field of a packet's
+//! head, and the packet behind it.
 
 use flowkeep_runtime as runtime;
 use protocols::channel::Protection;

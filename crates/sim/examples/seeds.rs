@@ -1,11 +1,13 @@
-//! Seeds through the simulator without the whole tool: one explained, or a range of which those that find something are printed.
+//! Seeds through the simulator without the whole tool: one explained, or a range of which those
+//! that find something are printed.
 //!
 //! ```text
 //! cargo run -p flowkeep-sim --example seeds -- explain gateway 25099 [BUG]
 //! cargo run -p flowkeep-sim --example seeds -- range 70000 1000 [SCENARIO [BUG]]
 //! ```
 //!
-//! BUG is a planted one, as `tests/planted.rs` has them. `flowkeep sim` does the same for users, without bugs.
+//! BUG is a planted one, as `tests/planted.rs` has them. `flowkeep sim` does the same for users,
+//! without bugs.
 
 use flowkeep_sim::{self as sim, Scenario};
 use std::process::ExitCode;

@@ -1,12 +1,16 @@
-//! A simulated member's agent, and the seat of its one worker.
+//! A simulated member's agent, and the seats of its workers.
 //!
 //! ```text
 //!   joining ── Join, again and again ──► Member ── the worker begins with its membership ──► seated ── a view is without it ──► fenced, or has left
 //!                                                                                              └─ a beat for each step or more ─┘
 //! ```
 //!
-//! What a worker is told, and when, is as in `coordinator::agent` and `flowkeep::run::seats`: before a step it takes over the newest view and the suspects, then its
-//! door for views opens (`members`). A beat says what there is since the last one, if the worker has taken a step since.
+//! What a worker is told, and when, is as in `coordinator::agent` and `flowkeep::run::seats`:
+//! before a step it takes over the newest view and the suspects, then its door for views opens
+//! (`members`). A beat says what there is since the last one, if the worker has taken a step since.
+//!
+//! There is one of these for each worker. Of a process with several, the first one's speaks with
+//! coordinators for all: which one it speaks with, and when it was heard, are of that one alone.
 //!
 //! Not here: the network, and what becomes of a fenced worker ([`crate::world`]).
 
@@ -22,11 +26,9 @@ const SILENCE: u64 = 60_000_000;
 /// Withdrawn leases that wait for the agent at most.
 const WITHDRAWN_MAX: usize = 64;
 
-/// One member's agent, with its worker's seat.
+/// One worker's seat, and its member's agent.
 pub(crate) struct Agent {
     pub life: Life,
-    /// Lives before it, which have ended.
-    ended: Vec<Incarnation>,
     /// The view that the worker has, once it has begun with one.
     known: Option<View>,
     /// What was said last, and has not been taken over.
@@ -51,10 +53,6 @@ impl Agent {
     pub fn new(life: Life) -> Self {
         Agent {
             life,
-            // As many as a member's file remembers.
-            ended: (life.1.0.saturating_sub(4).max(1)..life.1.0)
-                .map(Incarnation)
-                .collect(),
             known: None,
             said: None,
             list: 0,
@@ -71,7 +69,14 @@ impl Agent {
         }
     }
 
-    /// Speaks with the next of so many coordinators from now on, if this one is silent, or `is_refused`.
+    /// This life may not be a member: the next one asks. A view may have this one still, by a
+    /// record that was on its way, and no worker will ever be it.
+    pub fn give_up(&mut self) {
+        self.life.1.0 += 1;
+    }
+
+    /// Speaks with the next of so many coordinators from now on, if this one is silent, or
+    /// `is_refused`.
     pub fn look_for_office(&mut self, now: Time, offices: u8, is_refused: bool) {
         if offices > 1 && (is_refused || now.saturating_sub(self.heard_at) > SILENCE) {
             self.office = (self.office + 1) % offices;
@@ -106,7 +111,8 @@ impl Agent {
         }
     }
 
-    /// Before a step of the worker at `now` of its clock: takes over what was said. Answers which lives are over, if its view is another than before.
+    /// Before a step of the worker at `now` of its clock: takes over what was said. Answers which
+    /// lives are over, if its view is another than before.
     pub fn attend(&mut self, now: u64, membership: &mut Membership) -> Option<Vec<WorkerGone>> {
         self.steps += 1;
         let known = self.known.as_ref()?;
@@ -140,25 +146,33 @@ impl Agent {
         Some(gone)
     }
 
-    /// What the agent says now.
-    pub fn tell(&mut self) -> Option<Told> {
-        if !self.is_seated() {
-            return Some(Told::Join(self.life, self.ended.clone()));
+    /// What the agent of a process says now, of these workers.
+    pub fn tell(process: &mut [&mut Agent]) -> Option<Told> {
+        let lives = process.iter().map(|agent| agent.life).collect();
+        let first = process.first()?;
+        if !first.is_seated() {
+            return Some(Told::Join(lives));
         }
-        if self.has_left {
-            return Some(Told::Leave(self.life));
+        if first.has_left {
+            return Some(Told::Leave(lives));
         }
+        let beats: Vec<Beat> = process.iter_mut().filter_map(|agent| agent.beat()).collect();
+        (!beats.is_empty()).then_some(Told::Beat(beats))
+    }
+
+    /// What there is since the last beat, if the worker has taken a step.
+    fn beat(&mut self) -> Option<Beat> {
         if std::mem::replace(&mut self.told, self.steps) == self.steps {
             return None;
         }
         let (view, list) = self.knows();
-        Some(Told::Beat(Beat {
+        Some(Beat {
             life: self.life,
             view,
             list,
             is_ready: self.is_ready,
             withdrawn: std::mem::take(&mut self.withdrawn),
             unheard: self.unheard.clone(),
-        }))
+        })
     }
 }

@@ -1,12 +1,14 @@
-//! What joins workers of different processes: the production's own link ([`runtime::peer`]) over a simulated network.
+//! What joins workers of different processes: the production's own link ([`runtime::peer`]) over a
+//! simulated network.
 //!
 //! ```text
 //!   worker ─► Far (a Port) ─► Peer ─► Channel ─► Wire ─┐ outbox        ┌─► inbox ─► Wire ─► Channel ─► Peer ─► Far ─► worker
 //!                                                      └─ world: Path ─┘
 //! ```
 //!
-//! Frames that a [`Wire`] sends lie in its end's outbox until the world puts them on a [`crate::network::Path`]; what comes out there lies in the other end's
-//! inbox. The world sees of each end whether it has something to do, whom it has met, and what it lost.
+//! Frames that a [`Wire`] sends lie in its end's outbox until the world puts them on a
+//! [`crate::network::Path`]; what comes out there lies in the other end's inbox. The world sees of
+//! each end whether it has something to do, whom it has met, and what it lost.
 //!
 //! Not here: what frames are (`protocols::channel`), which workers crash (`world::crashes`).
 
@@ -112,7 +114,8 @@ impl Far {
     }
 }
 
-/// How many buffers a link leaves alone, how many frames it has room for, and after which silence its other end is dead.
+/// How many buffers a link leaves alone, how many frames it has room for, and after which silence
+/// its other end is dead.
 #[derive(Clone, Copy)]
 pub(crate) struct Spared(pub usize, pub u16, pub u64);
 
@@ -123,7 +126,8 @@ pub(crate) const DEAD_AFTER: u64 = 100_000_000;
 /// have joined.
 pub(crate) const SUSPENDED: u64 = 3_600_000_000_000;
 
-/// Frames of messages that a worker has sent to switches since the world looked, each with the switch's number.
+/// Frames of messages that a worker has sent to switches since the world looked, each with the
+/// switch's number.
 pub(crate) type Said = Rc<RefCell<Vec<(usize, Vec<u8>)>>>;
 
 /// A link of a runtime to a switch, whose messages the world reads.

@@ -1,4 +1,5 @@
-//! A simulated coordinator's process where there are several: it waits to be elected, reads the log, leads, and writes.
+//! A simulated coordinator's process where there are several: it waits to be elected, reads the
+//! log, leads, and writes.
 //!
 //! ```text
 //!   looking ─► granting ─► standing ─► reading ─► leading ─► deposed
@@ -6,10 +7,11 @@
 //!      └───────────────────────────────────┘         └ and begins again
 //! ```
 //!
-//! What is asked of the store, what an answer means and how long the process takes itself for elected is the
-//! production's (`protocols::election`). Calls are here as `coordinator::log` has them: one at a time, and beside it
-//! one for the lease. A call without an answer is made at another member of the store, then given up. A record that
-//! has not been taken is tried again; numbers that were not forgotten are forgotten with the next.
+//! What is asked of the store, what an answer means and how long the process takes itself for
+//! elected is the production's (`protocols::election`). Calls are here as `coordinator::log` has
+//! them: one at a time, and beside it one for the lease. A call without an answer is made at
+//! another member of the store, then given up. A record that has not been taken is tried again;
+//! numbers that were not forgotten are forgotten with the next.
 //!
 //! Not here: the network, and the process's decisions ([`crate::coordinator`]).
 

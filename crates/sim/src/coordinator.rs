@@ -1,18 +1,22 @@
-//! A simulated coordinator's process: the production machine ([`protocols::membership::Coordinator`]) with its log in memory that survives a crash,
-//! or in a store that several coordinators have ([`crate::candidate`], [`crate::store`]).
+//! A simulated coordinator's process: the production machine
+//! ([`protocols::membership::Coordinator`]) with its log in memory that survives a crash, or in a
+//! store that several coordinators have ([`crate::candidate`], [`crate::store`]).
 //!
 //! ```text
 //!   agents ── Told (delay, loss) ──► hear ──► machine ──► records ── written a while later ──► log
 //!   agents ◄── Said (delay, loss) ── newest view, suspects ◄── machine ◄── Logged ──┘
 //! ```
 //!
-//! The process has what `coordinator::decider` has around the machine: a settling time in which it hears and decides nothing, the newest life of each worker in the
-//! log before the machine hears that it joins, and the comparison of heartbeats with the log. Records are written one after the other. What was not written when
-//! the process crashes is lost, or was written unheard.
+//! The process has what `coordinator::decider` has around the machine: a settling time in which it
+//! hears and decides nothing, the newest life of each worker in the log before the machine hears
+//! that it joins, and the comparison of heartbeats with the log. Records are written one after the
+//! other. What was not written when the process crashes is lost, or was written unheard.
 //!
-//! Invariants: a coordinator that begins again knows what its log has and nothing else; the log has no record that is not needed for long.
+//! Invariants: a coordinator that begins again knows what its log has and nothing else; the log has
+//! no record that is not needed for long.
 //!
-//! Not here: the network and the time of writing ([`crate::world`]); connections, names and rights, which are the crate `coordinator`'s.
+//! Not here: the network and the time of writing ([`crate::world`]); connections, names and rights,
+//! which are the crate `coordinator`'s.
 
 use protocols::membership::{
     Coordinator, Entry, Incarnation, Input, Member, Output, Role, Standing, Term, Timing, View, WorkerId,
@@ -33,7 +37,8 @@ pub(crate) struct Joined {
     pub settling: u64,
     pub heartbeat: u64,
     pub unheard: u64,
-    /// How many coordinators there are. Where there are several, their log is in a store by which one is elected.
+    /// How many coordinators there are. Where there are several, their log is in a store by which
+    /// one is elected.
     pub offices: u8,
 }
 
@@ -56,11 +61,13 @@ impl Joined {
 /// What an agent tells.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// This life asks to be a member, and those before it have ended, as its process knows.
-    Join(Life, Vec<Incarnation>),
-    Beat(Beat),
-    /// This life has no flow left, and takes no more steps.
-    Leave(Life),
+    /// These lives ask to be members, all workers of a process. Each process has one file of
+    /// incarnations for ever, so its lives before have ended.
+    Join(Vec<Life>),
+    /// Of those workers of a process that have taken a step.
+    Beat(Vec<Beat>),
+    /// These lives have no flow left, and take no more steps: all workers of a process.
+    Leave(Vec<Life>),
 }
 
 /// A heartbeat of a worker that has taken a step.
@@ -79,7 +86,7 @@ pub(crate) struct Beat {
 pub(crate) enum Said {
     /// The newest view, and the suspects with their list's number.
     Newest(View, u64, Vec<Life>),
-    /// The life that asked is a member of this view.
+    /// The lives that asked are members of this view.
     Member(View),
     /// It may not be one: a later life has asked, or this one is over.
     Over,
@@ -105,6 +112,8 @@ struct Process {
     looked: u64,
     newest: BTreeMap<WorkerId, Incarnation>,
     joining: BTreeSet<Life>,
+    /// Lives that join together, until the last of them is in the log.
+    together: Vec<Vec<Life>>,
     /// Lives that were said to leave, and how they are to stand. It is said once.
     leaving: BTreeSet<(Life, Option<Standing>)>,
     /// Records on their way to the log, in order.
@@ -114,7 +123,8 @@ struct Process {
 /// The coordinator.
 pub(crate) struct Office {
     joined: Joined,
-    /// Numbered. Where the log is in a store that several coordinators have, this is what a process knows of it.
+    /// Numbered. Where the log is in a store that several coordinators have, this is what a process
+    /// knows of it.
     log: Vec<(u64, Record)>,
     next_record: u64,
     /// Numbers that have gone from it since this was asked last.
@@ -207,6 +217,7 @@ impl Office {
             looked: now,
             newest,
             joining: BTreeSet::new(),
+            together: Vec::new(),
             leaving: BTreeSet::new(),
             pending: VecDeque::new(),
         });
@@ -252,7 +263,8 @@ impl Office {
         std::mem::take(&mut self.spare)
     }
 
-    /// The numbers of the view and of the list of suspects that are in force, while there is a process.
+    /// The numbers of the view and of the list of suspects that are in force, while there is a
+    /// process.
     pub fn knows(&self) -> Option<(u32, u64)> {
         let machine = &self.process.as_ref()?.machine;
         Some((machine.view().number, machine.suspects().0))
@@ -270,7 +282,8 @@ impl Office {
         Some(Said::Newest(machine.view().clone(), list, suspects))
     }
 
-    /// Whether all is decided that there is to decide: no suspect, all members run, and have the newest view.
+    /// Whether all is decided that there is to decide: no suspect, all members run, and have the
+    /// newest view.
     pub fn is_settled(&self, now: u64) -> bool {
         let Some(process) = &self.process else {
             return false;
@@ -290,31 +303,35 @@ impl Office {
         let is_settling = now < process.decides_at;
         let answer = match told {
             Told::Join(..) if is_settling => None,
-            Told::Join(life, ended) => {
-                for ended in ended {
-                    process.tell(now, Input::Stopped(life.0, ended));
-                }
-                process.on_join(now, life)
+            Told::Join(lives) => {
+                process.end_those_before(now, &lives);
+                process.on_join(now, lives)
             }
-            Told::Leave(life) if !is_settling => {
-                process.stand(now, life, None);
-                let is_over = !process.machine.view().has(life.0, life.1);
+            Told::Leave(lives) if !is_settling => {
+                for life in &lives {
+                    process.stand(now, *life, None);
+                }
+                let view = process.machine.view();
+                let is_over = !lives.iter().any(|(id, life)| view.has(*id, *life));
                 is_over.then(|| process.newest())
             }
             Told::Leave(_) => None,
-            Told::Beat(beat) => {
-                let (list, view) = (process.machine.suspects().0, process.machine.view().number);
-                if beat.view > view || beat.list > list {
-                    let what = format!(
-                        "{:?} knows view {} and list {}, the log ends with {view} and {list}",
-                        beat.life, beat.view, beat.list
-                    );
-                    self.is_log_behind.get_or_insert(what);
-                    return None;
-                }
-                let is_old = beat.view < view || beat.list < list;
-                if !is_settling {
-                    process.on_beat(now, beat);
+            Told::Beat(beats) => {
+                let mut is_old = false;
+                for beat in beats {
+                    let (list, view) = (process.machine.suspects().0, process.machine.view().number);
+                    if beat.view > view || beat.list > list {
+                        let what = format!(
+                            "{:?} knows view {} and list {}, the log ends with {view} and {list}",
+                            beat.life, beat.view, beat.list
+                        );
+                        self.is_log_behind.get_or_insert(what);
+                        return None;
+                    }
+                    is_old |= beat.view < view || beat.list < list;
+                    if !is_settling {
+                        process.on_beat(now, beat);
+                    }
                 }
                 is_old.then(|| process.newest())
             }
@@ -357,7 +374,7 @@ impl Office {
         self.next_record += 1;
         match record {
             Record::Decision(number, _) => process.tell(now, Input::Logged(number)),
-            Record::Newest((id, life)) => process.tell(now, Input::Join(vec![(id, life)])),
+            Record::Newest(life) => process.on_newest(now, life),
         }
         self.tidy();
     }
@@ -413,26 +430,48 @@ impl Process {
         self.looked = now;
     }
 
-    fn on_join(&mut self, now: u64, life: Life) -> Option<Said> {
-        let is_member = self.machine.view().has(life.0, life.1);
-        if is_member {
-            return Some(Said::Member(self.machine.view().clone()));
+    fn end_those_before(&mut self, now: u64, lives: &[Life]) {
+        for (id, life) in lives {
+            let there = self.machine.view().member(*id).map(|member| member.incarnation);
+            if let Some(there) = there.filter(|there| there < life) {
+                self.tell(now, Input::Stopped(*id, there));
+            }
         }
-        let newest = self.newest.get(&life.0).copied();
-        if newest.is_none_or(|newest| newest < life.1) {
-            self.newest.insert(life.0, life.1);
-            self.joining.insert(life);
-            self.pending.push_back(Record::Newest(life));
+    }
+
+    fn on_join(&mut self, now: u64, lives: Vec<Life>) -> Option<Said> {
+        let view = self.machine.view();
+        if lives.iter().all(|(id, life)| view.has(*id, *life)) {
+            return Some(Said::Member(view.clone()));
+        }
+        let is_new = |(id, life): &Life| self.newest.get(id).is_none_or(|newest| newest < life);
+        if lives.iter().all(is_new) {
+            for life in &lives {
+                self.newest.insert(life.0, life.1);
+                self.joining.insert(*life);
+                self.pending.push_back(Record::Newest(*life));
+            }
+            self.together.push(lives);
             return None;
         }
-        if !self.joining.contains(&life) {
+        let is_under_way = |life: &Life| view.has(life.0, life.1) || self.joining.contains(life);
+        if !lives.iter().all(is_under_way) {
             return Some(Said::Over);
         }
-        let is_on_its_way = |record: &Record| matches!(record, Record::Newest(other) if *other == life);
-        if !self.pending.iter().any(is_on_its_way) {
-            self.tell(now, Input::Join(vec![life]));
+        if !self.together.contains(&lives) {
+            self.tell(now, Input::Join(lives));
         }
         None
+    }
+
+    /// The newest life of a worker is in the log. The last record stands for all that join
+    /// together: they are written in order.
+    fn on_newest(&mut self, now: u64, life: Life) {
+        let whole = self.together.iter().position(|lives| lives.last() == Some(&life));
+        if let Some(whole) = whole {
+            let lives = self.together.swap_remove(whole);
+            self.tell(now, Input::Join(lives));
+        }
     }
 
     fn on_beat(&mut self, now: u64, beat: Beat) {

@@ -1,14 +1,15 @@
-//! What goes wrong where workers have joined a coordinator: cuts and stalls that are longer than a lease, and crashes of all.
+//! What goes wrong where workers have joined a coordinator: cuts and stalls that are longer than a
+//! lease, and crashes of all.
 //!
 //! ```text
 //!   lease 40 ms ─ suspicion 50 ms ─ removed some 100 ms after the last word ─ cuts and stalls of 45 to 300 ms
 //!                                 ─ two that do not hear each other: one removed some 220 ms after the last word ─┘
 //! ```
 //!
-//! Clocks do not jump there, the coordinator's neither, since leases take a clock's rate as given: a
-//! removal waits for a lease of a life that has ended. A coordinator that begins again may have
-//! another host's clock. In every second script rates differ by nearly a sixteenth, which is what a promise allows
-//! for. Where processes crash, each is one worker.
+//! Clocks do not jump there, the coordinator's neither, since leases take a clock's rate as given:
+//! a removal waits for a lease of a life that has ended. A coordinator that begins again may have
+//! another host's clock. In every second script rates differ by nearly a sixteenth, which is what a
+//! promise allows for.
 //!
 //! Not here: faults of all scripts ([`crate::script`]).
 
@@ -24,14 +25,18 @@ impl Joined {
     pub fn draw(seed: u64, scenario: u64) -> Option<Joined> {
         let mut random = Random::of(seed, Stream::Leases, scenario);
         let is_joined = random.below(10) < 3;
-        is_joined.then(|| Joined {
+        is_joined.then(|| Joined::of(&mut random, seed, scenario))
+    }
+
+    pub fn of(random: &mut Random, seed: u64, scenario: u64) -> Joined {
+        Joined {
             lease: 40 * MILLI,
             suspicion: 50 * MILLI,
             settling: random.of_these(&[20 * MILLI, 100 * MILLI]),
             heartbeat: 10 * MILLI,
             unheard: 120 * MILLI,
             offices: draw_offices(seed, scenario),
-        })
+        }
     }
 }
 
@@ -73,7 +78,8 @@ impl Script {
         }
     }
 
-    /// By clocks that leap, a cut between two workers lasts as long as the leap: longer than silence, one switch lets go of a runtime that others have.
+    /// By clocks that leap, a cut between two workers lasts as long as the leap: longer than
+    /// silence, one switch lets go of a runtime that others have.
     pub(crate) fn keep_cuts_short(&mut self) {
         let cuts = self.faults.iter().filter_map(|timed| match timed.fault {
             Fault::Partition { time, .. } => Some(timed.at..timed.at + time),
@@ -120,7 +126,8 @@ impl Script {
         (fault, time)
     }
 
-    /// Where there are several coordinators: what goes wrong with them and with their store, and when the last of it is over.
+    /// Where there are several coordinators: what goes wrong with them and with their store, and
+    /// when the last of it is over.
     fn draw_offices_faults(&mut self, span: u64) -> u64 {
         let offices = self.joined().map_or(1, |joined| joined.offices);
         let mut last = 0;

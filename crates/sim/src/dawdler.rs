@@ -1,6 +1,8 @@
-//! A function that waits, for the scenario `slow`: those that ship wait for neighbours only, which no simulated host has.
+//! A function that waits, for the scenario `slow`: those that ship wait for neighbours only, which
+//! no simulated host has.
 //!
-//! Some packets wait, once or twice, for up to three milliseconds, as their bytes say; the others of their flow queue behind them. All are forwarded as they are.
+//! Some packets wait, once or twice, for up to three milliseconds, as their bytes say; the others
+//! of their flow queue behind them. All are forwarded as they are.
 //!
 //! Not here: what waiting is (`runtime::worker::waiting`).
 

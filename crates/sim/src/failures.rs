@@ -1,4 +1,5 @@
-//! What fails where runtimes keep copies of each other's flows: which workers crash when, and what comes between.
+//! What fails where runtimes keep copies of each other's flows: which workers crash when, and what
+//! comes between.
 //!
 //! ```text
 //!   all is copied ─► a runtime crashes ─► its flows go on ─► all is copied ─► the heir crashes ─► …
@@ -11,13 +12,14 @@ use crate::apart::DEAD_AFTER;
 use crate::random::{Random, Stream};
 use crate::script::{Fault, MILLI, Move, Part, Script, Timed, Who, Why};
 
-/// As long a partition may last after which both ends still know each other, whatever stalls and losses there are besides (`apart::DEAD_AFTER`).
+/// As long a partition may last after which both ends still know each other, whatever stalls and
+/// losses there are besides (`apart::DEAD_AFTER`).
 const SILENCE_SHORT: u64 = 60 * MILLI;
 /// How much longer than silence a worker may say nothing.
 const SILENCE_MORE: u64 = 80 * MILLI;
 
-/// Whether also what is known to find something is drawn: runtimes that crash one right after the other, long partitions among crashes and moves, and moves
-/// of runtimes that are given up.
+/// Whether also what is known to find something is drawn: runtimes that crash one right after the
+/// other, long partitions among crashes and moves, and moves of runtimes that are given up.
 fn draws_hard() -> bool {
     std::env::var_os("FLOWKEEP_SIM_HARD").is_some()
 }
@@ -54,7 +56,8 @@ impl Script {
         }
     }
 
-    /// A runtime is given up once all is copied, and goes on when its flows are elsewhere; perhaps another after it. No flow is lost by that.
+    /// A runtime is given up once all is copied, and goes on when its flows are elsewhere; perhaps
+    /// another after it. No flow is lost by that.
     fn draw_silence_once_copied(&mut self, random: &mut Random, span: Time) {
         self.moves.retain(|order| order.part != Part::Faults);
         self.faults
@@ -101,7 +104,8 @@ impl Script {
         }
     }
 
-    /// A runtime crashes, then, once all is copied, its heir or another, and perhaps one more: no flow is lost by that.
+    /// A runtime crashes, then, once all is copied, its heir or another, and perhaps one more: no
+    /// flow is lost by that.
     fn draw_one_after_the_other(&mut self, random: &mut Random, span: Time) {
         let runtimes = u64::from(self.shape.runtimes);
         self.moves.retain(|order| order.part != Part::Faults);
@@ -163,7 +167,8 @@ impl Script {
         let second = ((u64::from(first) + 1 + random.below(workers - 1)) % workers) as u8;
         let (at, time) = (random.below(span), random.between(MILLI / 10, 10 * MILLI));
         self.keep_clocks_slow(second);
-        let is_drawn = second < self.shape.switches || draws_hard();
+        let is_other = self.shape.are_apart(first.into(), second.into());
+        let is_drawn = is_other && self.shape.has_switch(second) || draws_hard();
         for (at, worker, time) in [
             (at, first, time),
             (

@@ -8,9 +8,18 @@ use crate::network::Noise;
 /// Something that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
+    /// Kernels forget a host, which answers when it is asked for.
+    Forgotten { host: u8 },
+    /// Kernels forget a host, which does not answer for a while.
+    Mute { host: u8, time: u64 },
+    /// Another machine has the address of a host.
+    Replaced { host: u8 },
     /// A worker does nothing for so long.
     Stall { worker: u8, time: u64 },
-    /// A worker's clock is suddenly so much later; all are, where groups move: a deadline that moves is one of a clock that both ends go by.
+    /// The process of a worker is stopped for so long, with all its workers.
+    Stop { worker: u8, time: u64 },
+    /// A worker's clock is suddenly so much later; all are, where groups move: a deadline that
+    /// moves is one of a clock that both ends go by.
     Jump { worker: Option<u8>, by: u64 },
     /// All paths are as noisy for so long.
     Storm { noise: Noise, time: u64 },
@@ -37,7 +46,8 @@ pub(crate) enum Fault {
     OfficeCrash { office: u8, time: u64 },
     /// It does nothing for so long.
     OfficeStall { office: u8, time: u64 },
-    /// It is cut off from all members, or from the store: what it sends, what is sent to it, or both.
+    /// It is cut off from all members, or from the store: what it sends, what is sent to it, or
+    /// both.
     OfficeCut {
         office: u8,
         whom: Beyond,
@@ -47,7 +57,8 @@ pub(crate) enum Fault {
     },
     /// The coordinators' store carries nothing out for so long.
     StoreStall { time: u64 },
-    /// A worker says nothing for longer than silence, so others give it up, and goes on with all that it has.
+    /// A worker says nothing for longer than silence, so others give it up, and goes on with all
+    /// that it has.
     Silence { worker: u8, why: Why, time: u64 },
 }
 

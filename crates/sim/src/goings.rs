@@ -1,10 +1,13 @@
-//! Members that come and go by plan, where workers have joined a coordinator: a runtime that no configuration lists, and runtimes that leave.
+//! Members that come and go by plan, where workers have joined a coordinator: a runtime that no
+//! configuration lists, and runtimes that leave.
 //!
 //! ```text
 //!   the last runtime is not listed: it begins late, joins, and borrows what it has of pools
 //!   a runtime leaves ─► no new groups ─► all groups to the others ─► nothing comes any more ─► leaves the view ─► its process ends
 //!                                                                                              └─ begins again later, as the next life
 //! ```
+//!
+//! All runtimes of a process leave together.
 //!
 //! Where a script has no faults, no packet may be lost by that, and no flow begin again.
 //!
@@ -29,9 +32,9 @@ pub(crate) struct Going {
 }
 
 impl Script {
-    /// In half of the scripts with a coordinator and several runtimes.
+    /// In half of the scripts with a coordinator and several processes of runtimes.
     pub(crate) fn draw_goings(&mut self) {
-        if self.joined().is_none() || self.shape.runtimes < 2 {
+        if self.joined().is_none() || self.shape.processes_of_runtimes() < 2 {
             return;
         }
         let mut random = Random::of(self.seed, Stream::Goings, self.scenario as u64);
@@ -39,11 +42,14 @@ impl Script {
             return;
         }
         let span = self.heals_at;
-        // Blocks that were lent when a switch died are out for long (docs/status.md), and one that begins without any has all of them from others.
+        // Blocks that were lent when a switch died are out for long (docs/status.md), and one that
+        // begins without any has all of them from others.
         if random.once_in(2) && (self.is_calm || !self.scenario.has_nat()) {
             self.comes_at = Some(random.below(span));
+            self.part_last();
         }
-        // One at a time where nothing may be lost: a runtime that leaves when no other takes groups ends its flows.
+        // One at a time where nothing may be lost: a runtime that leaves when no other takes groups
+        // ends its flows.
         let most = if self.is_calm { 1 } else { 2 };
         for _ in 0..random.below(most + 1) {
             let after = BEGINNING + self.comes_at.filter(|_| self.is_calm).unwrap_or(0);

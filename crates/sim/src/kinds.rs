@@ -1,7 +1,10 @@
-//! What else talks are made of in some scenarios: IPv6, fragments, ICMP errors, hairpins; streams, and a host that opens more flows than it may.
+//! What else talks are made of in some scenarios: IPv6, fragments, ICMP errors, hairpins; streams,
+//! and a host that opens more flows than it may.
 //!
-//! These are drawn from a stream of their own, and only where the scenario has them ([`Scenario::has_kinds`]): so what the other scenarios' seeds do is what it was before.
-//! Which packet is taken apart, and which arrival is answered with an error, follows from the seed and the packet's identifier.
+//! These are drawn from a stream of their own, and only where the scenario has them
+//! ([`Scenario::has_kinds`]): so what the other scenarios' seeds do is what it was before. Which
+//! packet is taken apart, and which arrival is answered with an error, follows from the seed and
+//! the packet's identifier.
 //!
 //! ```text
 //!   talk ── over IPv6, or to a host inside by its external endpoint (a hairpin)
@@ -37,7 +40,8 @@ pub(crate) struct Kinds {
 pub(crate) const ROUTERS: [[u8; 4]; 2] = [[192, 0, 2, 0xcc], [10, 0, 0, 0xcc]];
 
 impl Script {
-    /// Draws what else talks are made of, and makes of some moves of a host's groups those of its IPv6 address.
+    /// Draws what else talks are made of, and makes of some moves of a host's groups those of its
+    /// IPv6 address.
     pub(crate) fn draw_kinds(&mut self) {
         if self.scenario.has_streams() {
             self.draw_streams();
@@ -139,7 +143,8 @@ impl Script {
         storms.chain([self.noise]).any(|noise| noise.corrupted > 0)
     }
 
-    /// Into how many fragments a packet is taken apart, and in which order they are sent; none if it is not.
+    /// Into how many fragments a packet is taken apart, and in which order they are sent; none if
+    /// it is not.
     pub(crate) fn parts_of(&self, talk: &Talk, id: u16) -> Option<(usize, [usize; 4])> {
         if self.kinds.parts == 0 || talk.manner == Manner::Tcp {
             return None;
@@ -158,7 +163,8 @@ impl Script {
         Some((count, order))
     }
 
-    /// Whether an arrival is answered with an error: by a router or the host itself, quoting all or not, and which error.
+    /// Whether an arrival is answered with an error: by a router or the host itself, quoting all or
+    /// not, and which error.
     pub(crate) fn error_about(&self, id: u16) -> Option<(bool, bool, u64)> {
         let mut random = Random::of(self.seed, Stream::Kinds, 2 << 8 | u64::from(id) << 16);
         let draws = random.per_mille(self.kinds.errors);

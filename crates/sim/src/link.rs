@@ -1,14 +1,18 @@
-//! What joins workers with each other, and a switch with the network: both are ports to the production code.
+//! What joins workers with each other, and a switch with the network: both are ports to the
+//! production code.
 //!
-//! A [`Ring`] stands for the ring between two workers of one process: it keeps order, loses nothing and takes every buffer; its `depth` is what it
-//! *says* it has room for, which is where back-pressure and `runtime_busy` come from. What is put on it can be seen by the other end after a delay. Rings in
-//! memory show things in the order in which they were done, on whatever ring; so the delay must stay below what a packet takes out of the cluster and
-//! back in ([`crate::script`] sees to that).
+//! A [`Ring`] stands for the ring between two workers of one process: it keeps order, loses nothing
+//! and takes every buffer; its `depth` is what it *says* it has room for, which is where
+//! back-pressure and `runtime_busy` come from. What is put on it can be seen by the other end after
+//! a delay. Rings in memory show things in the order in which they were done, on whatever ring; so
+//! the delay must stay below what a packet takes out of the cluster and back in ([`crate::script`]
+//! sees to that).
 //!
-//! A [`Socket`] stands for a network interface, or, if it waits, for a capture: a queue of frames in, which overflows unless it waits, and frames out.
+//! A [`Socket`] stands for a network interface, or, if it waits, for a capture: a queue of frames
+//! in, which overflows unless it waits, and frames out.
 //!
-//! Not here: loss, disorder and damage, which are the network's ([`crate::network`]); links between hosts, which are to come with the channel and are
-//! [`crate::network::Path`]s then.
+//! Not here: loss, disorder and damage, which are the network's ([`crate::network`]); links between
+//! hosts, which are to come with the channel and are [`crate::network::Path`]s then.
 
 use crate::Time;
 use crate::frame::Frame;
@@ -29,7 +33,8 @@ pub(crate) struct Queue {
     packets: VecDeque<(Time, PacketBox)>,
     /// How many of them are packets of the network.
     data: usize,
-    /// The most packets of the network there ever were; messages and empty buffers have room anyway.
+    /// The most packets of the network there ever were; messages and empty buffers have room
+    /// anyway.
     pub most: usize,
 }
 

@@ -1,9 +1,10 @@
-//! The network that is not Flowkeep's: what becomes of a frame between a host and the cluster, or between two hosts.
+//! The network that is not Flowkeep's: what becomes of a frame between a host and the cluster, or
+//! between two hosts.
 //!
 //! # Theory of operation
 //!
-//! A `Path` is one direction between two places. Each frame put on it at a time comes out no, one or several times, later, and
-//! perhaps damaged:
+//! A `Path` is one direction between two places. Each frame put on it at a time comes out no, one
+//! or several times, later, and perhaps damaged:
 //!
 //! ```text
 //!   put(now, 120 bytes) ──cut?──lost?──► wait for the bytes before it (bandwidth)
@@ -12,12 +13,15 @@
 //!                                         └── corrupted: one bit is another
 //! ```
 //!
-//! The two directions are two paths, so a partition may be one of one direction only. What a path does follows from its own stream of random numbers and from
-//! the frames put on it, from nothing else.
+//! The two directions are two paths, so a partition may be one of one direction only. What a path
+//! does follows from its own stream of random numbers and from the frames put on it, from nothing
+//! else.
 //!
-//! Invariants: an arrival is never before its frame was put; without noise a path keeps order and loses nothing.
+//! Invariants: an arrival is never before its frame was put; without noise a path keeps order and
+//! loses nothing.
 //!
-//! Not here: links between workers of one process, which lose nothing and keep order (`crate::link`).
+//! Not here: links between workers of one process, which lose nothing and keep order
+//! (`crate::link`).
 
 use crate::Time;
 use crate::random::Random;

@@ -36,6 +36,12 @@ pub(crate) enum Stream {
     Goings = 10,
     /// Several coordinators, their store, and the faults of these.
     Offices = 11,
+    /// Processes of several workers.
+    Processes = 12,
+    /// What becomes of neighbours, and what kernels know of them.
+    Neighbours = 13,
+    /// Which configurations there are, when they change, and copies from time to time.
+    Changes = 14,
 }
 
 impl Random {

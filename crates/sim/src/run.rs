@@ -1,14 +1,16 @@
 //! Runs by seed: how one went, whether it goes the same way twice, and why one failed.
 
 use crate::checkers::{Violation, asserted, same_run};
+use crate::kernel::Planned;
 use crate::scenario::Scenario;
 use crate::script::Script;
 use crate::shrink::shrink;
 use crate::world::World;
 use runtime::chain::Plan;
 
-/// Makes a plan of a configuration, with whatever functions the caller has. It is asked for the same configuration again and again, so it should remember.
-pub type Planner<'p> = dyn FnMut(&str) -> Result<Plan, String> + 'p;
+/// Makes a plan of a configuration, with whatever functions the caller has. It is asked for the
+/// same configuration again and again, so it should remember.
+pub type Planner<'p> = dyn FnMut(&str) -> Result<Planned, String> + 'p;
 
 /// How a run went.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +42,8 @@ pub struct Moved {
     pub called_back: u64,
     /// Flows that the target refused.
     pub refused: u64,
+    /// Configurations that were put in force.
+    pub changes: u64,
     /// Packets that one runtime handed to another.
     pub handed: u64,
     /// Packets that a target kept.
@@ -53,6 +57,7 @@ impl Moved {
         self.flows += other.flows;
         self.called_back += other.called_back;
         self.refused += other.refused;
+        self.changes += other.changes;
         self.handed += other.handed;
         self.kept += other.kept;
     }
@@ -81,9 +86,32 @@ pub(crate) fn play(script: &Script, planner: &mut Planner<'_>, twice: bool) -> R
     Ok(outcome)
 }
 
+/// By worker its process's plan. Processes have one, unless tables are of each process.
+fn planned(script: &Script, planner: &mut Planner<'_>) -> Result<Vec<Planned>, String> {
+    let text = script.variant.toml(script.scenario);
+    let mut all: Vec<Planned> = Vec::new();
+    for worker in 0..usize::from(script.shape.switches) + usize::from(script.shape.runtimes) {
+        let known = all.get(script.tables_of(worker)).cloned();
+        all.push(known.map_or_else(|| planner(&text), Ok)?);
+    }
+    Ok(all)
+}
+
+/// The plans of all configurations, where they change, each known by a number of its own.
+fn configurations(script: &Script, planner: &mut Planner<'_>) -> Result<Vec<Plan>, String> {
+    let mut plans = Vec::new();
+    if !script.changes.is_empty() {
+        for (number, variant) in (1..).zip(script.configurations()) {
+            let planned = planner(&variant.toml(script.scenario))?;
+            plans.push(planned.plan.known_by(number));
+        }
+    }
+    Ok(plans)
+}
+
 fn play_once(script: &Script, planner: &mut Planner<'_>) -> Result<Outcome, String> {
-    let plan = planner(&script.variant.toml(script.scenario))?;
-    let mut world = World::new(script, plan, false)?;
+    let (planned, others) = (planned(script, planner)?, configurations(script, planner)?);
+    let mut world = World::new(script, &planned, others, false)?;
     let violation = asserted::check(|| world.play()).err();
     Ok(Outcome {
         moved: world.moved(),
@@ -119,8 +147,8 @@ pub fn explain(scenario: Scenario, seed: u64, planner: &mut Planner<'_>) -> Resu
     };
     let twice = violation.checker == "same_run";
     let (small, shrunk, runs) = shrink(script, &violation, twice, planner)?;
-    let plan = planner(&small.variant.toml(scenario))?;
-    let mut world = World::new(&small, plan, true)?;
+    let (planned, others) = (planned(&small, planner)?, configurations(&small, planner)?);
+    let mut world = World::new(&small, &planned, others, true)?;
     let _ = asserted::check(|| world.play());
     Ok(Some(Failure {
         violation,
@@ -129,6 +157,19 @@ pub fn explain(scenario: Scenario, seed: u64, planner: &mut Planner<'_>) -> Resu
         timeline: world.timeline.lines(&small, &world.packets, LINES),
         runs,
     }))
+}
+
+/// Which workers are one process.
+fn processes_in_words(script: &Script) -> String {
+    let shape = &script.shape;
+    let workers = 0..shape.switches + shape.runtimes as u8;
+    let firsts = workers.filter(|worker| shape.first_of((*worker).into()) == usize::from(*worker));
+    let names = firsts.map(|first| {
+        let process = shape.process_of(first);
+        let names: Vec<String> = process.iter().map(|worker| script.worker(*worker)).collect();
+        names.join(" and ")
+    });
+    names.collect::<Vec<_>>().join("; ")
 }
 
 fn in_words(script: &Script) -> Vec<String> {
@@ -158,7 +199,8 @@ fn in_words(script: &Script) -> Vec<String> {
     ];
     if let Some(apart) = &shape.apart {
         lines.push(format!(
-            "each worker is a process; frames between them take {} us, {:?}",
+            "processes of {}; frames between them take {} us, {:?}",
+            processes_in_words(script),
             apart.delay / 1000,
             apart.noise
         ));
@@ -201,6 +243,14 @@ fn in_words(script: &Script) -> Vec<String> {
         lines.push(format!(
             "runtime {runtime} leaves at {at}{how}, and begins again {away} later"
         ));
+    }
+    if let Some(snapshots) = script.snapshots() {
+        lines.push(format!("copies are taken from time to time: {snapshots:?}"));
+    }
+    for (index, change) in script.changes.iter().enumerate() {
+        let at = crate::timeline::Millis(change.at);
+        let (part, to) = (change.part, script.configurations().nth(change.to.into()));
+        lines.push(format!("change {index} at {at} of {part:?}: {to:?}"));
     }
     for order in &script.moves {
         let at = crate::timeline::Millis(order.at);

@@ -1,4 +1,5 @@
-//! The configurations that runs are about: a chain, its functions' settings, and what the hosts around it may expect.
+//! The configurations that runs are about: a chain, its functions' settings, and what the hosts
+//! around it may expect.
 //!
 //! Settings are TOML as in any configuration, read by the caller that has the functions. Within a
 //! scenario the seed chooses among settings that change what the functions do. Timeouts are short,
@@ -13,6 +14,7 @@
 //! | `dual` | as `bridge`; IPv6, fragments and ICMP errors, too | flow |
 //! | `inspect` | limits per host, IDS, HTTP parser, flow monitor | inside address |
 //! | `slow` | a function that waits, NAT | inside address |
+//! | `members` | NAT; processes have several workers | inside address |
 //! | `edge` | as `gateway`; IPv6, fragments, ICMP errors and hairpins, too | inside address |
 
 use crate::frame::End;
@@ -34,17 +36,24 @@ pub enum Scenario {
     Gateway,
     /// Firewall and flow monitor, with IPv6, fragments and ICMP errors.
     Dual,
-    /// Firewall, NAT, load balancer and flow monitor, with IPv6, fragments, ICMP errors and hairpins.
+    /// Firewall, NAT, load balancer and flow monitor, with IPv6, fragments, ICMP errors and
+    /// hairpins.
     Edge,
     /// Limits per host, IDS, HTTP parser and flow monitor: TCP talks are HTTP.
     Inspect,
     /// A function that waits, and NAT.
     Slow,
+    /// NAT, over processes of several workers.
+    Members,
+    /// A router: packets wait for neighbours, which come and go.
+    Forward,
+    /// The functions of `gateway`, whose settings change while flows live.
+    Apply,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 8] = [
+    pub const ALL: [Scenario; 11] = [
         Scenario::Bridge,
         Scenario::Balance,
         Scenario::Nat,
@@ -53,6 +62,9 @@ impl Scenario {
         Scenario::Edge,
         Scenario::Inspect,
         Scenario::Slow,
+        Scenario::Members,
+        Scenario::Forward,
+        Scenario::Apply,
     ];
 
     /// As it is typed.
@@ -66,30 +78,47 @@ impl Scenario {
             Scenario::Edge => "edge",
             Scenario::Inspect => "inspect",
             Scenario::Slow => "slow",
+            Scenario::Members => "members",
+            Scenario::Forward => "forward",
+            Scenario::Apply => "apply",
         }
     }
 
-    /// The one that a seed runs where none is asked for.
+    /// The one that a seed runs where none is asked for: of each ninth a third has processes of
+    /// several workers, a third is a router, and of a third the configuration changes.
     pub fn of_seed(seed: u64) -> Scenario {
-        Self::ALL[(seed % Self::ALL.len() as u64) as usize]
+        match seed % 27 {
+            8 => Scenario::Members,
+            17 => Scenario::Forward,
+            26 => Scenario::Apply,
+            _ => Self::ALL[(seed % 8) as usize],
+        }
     }
 
     pub(crate) fn has_firewall(self) -> bool {
         matches!(
             self,
-            Scenario::Bridge | Scenario::Gateway | Scenario::Dual | Scenario::Edge
+            Scenario::Bridge | Scenario::Gateway | Scenario::Dual | Scenario::Edge | Scenario::Apply
         )
     }
 
     pub(crate) fn has_nat(self) -> bool {
         matches!(
             self,
-            Scenario::Nat | Scenario::Gateway | Scenario::Edge | Scenario::Slow
+            Scenario::Nat
+                | Scenario::Gateway
+                | Scenario::Edge
+                | Scenario::Slow
+                | Scenario::Members
+                | Scenario::Apply
         )
     }
 
     pub(crate) fn has_balancer(self) -> bool {
-        matches!(self, Scenario::Balance | Scenario::Gateway | Scenario::Edge)
+        matches!(
+            self,
+            Scenario::Balance | Scenario::Gateway | Scenario::Edge | Scenario::Apply
+        )
     }
 
     /// Whether talks are over IPv6 as well, packets taken apart, and answered with errors.
@@ -102,9 +131,24 @@ impl Scenario {
         self == Scenario::Inspect
     }
 
+    /// Whether processes have several workers.
+    pub(crate) fn has_processes(self) -> bool {
+        self == Scenario::Members
+    }
+
     /// Whether calls wait.
     pub(crate) fn has_waits(self) -> bool {
-        self == Scenario::Slow
+        matches!(self, Scenario::Slow | Scenario::Forward)
+    }
+
+    /// Whether the cluster is a router, with neighbours.
+    pub(crate) fn has_neighbours(self) -> bool {
+        self == Scenario::Forward
+    }
+
+    /// Whether the configuration changes.
+    pub(crate) fn has_changes(self) -> bool {
+        self == Scenario::Apply
     }
 
     /// Whether all packets that leave are in flow monitors' records.
@@ -147,7 +191,8 @@ pub(crate) const DENIED: [u16; 2] = [82, 83];
 /// Where servers listen behind a virtual address.
 pub(crate) const BACKEND_PORT: u16 = 8080;
 
-/// The external endpoint of a server inside, and that server: hosts inside that ask the first are turned around.
+/// The external endpoint of a server inside, and that server: hosts inside that ask the first are
+/// turned around.
 pub(crate) const HAIRPIN: End = End::new([203, 0, 113, 9], 80);
 pub(crate) const HAIRPIN_SERVER: End = End::new(inside_host(0), BACKEND_PORT);
 
@@ -171,7 +216,8 @@ fn inspection() -> String {
     )
 }
 
-/// Numbers whose bits are even in number: that of none becomes that of another by one bit, so no damaged packet is one of another host's.
+/// Numbers whose bits are even in number: that of none becomes that of another by one bit, so no
+/// damaged packet is one of another host's.
 pub(crate) const fn even(index: u16) -> u16 {
     index << 1 | (index.count_ones() as u16 & 1)
 }
@@ -201,9 +247,12 @@ pub(crate) struct Variant {
     pub tcp_loose: bool,
     /// Whether each packet is counted in its flow's state ([`crate::witness`]).
     pub is_witnessed: bool,
+    /// Whether a rule that matches nothing stands before the others.
+    pub has_more_rules: bool,
 }
 
-/// How long a flow may live at most without a packet: one that the load balancer only lets pass, five minutes by its phase.
+/// How long a flow may live at most without a packet: one that the load balancer only lets pass,
+/// five minutes by its phase.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 300_000;
 
 impl Variant {
@@ -220,13 +269,34 @@ impl Variant {
             policy: random.of_these(&["least_connections", "round_robin", "maglev"]),
             tcp_loose: random.once_in(2),
             is_witnessed: false,
+            has_more_rules: false,
+        }
+    }
+
+    /// Settings that let in what these do, and may follow them. Where workers are processes, flows
+    /// live longer than whatever holds up their packets.
+    pub fn another(&self, random: &mut Random, is_apart: bool) -> Self {
+        let drawn = Variant::draw(random);
+        Variant {
+            timeout_ms: if is_apart {
+                self.timeout_ms
+            } else {
+                drawn.timeout_ms
+            },
+            // What groups flows, and which port a host has for whom, stays.
+            endpoint_independent: self.endpoint_independent,
+            is_witnessed: self.is_witnessed,
+            has_more_rules: random.once_in(2),
+            ..drawn
         }
     }
 
     /// Whether NAT lets in hosts that were never spoken to.
     pub fn admits_strangers(&self, scenario: Scenario) -> bool {
         let is_nat_alone = scenario.has_nat() && !scenario.has_firewall();
-        is_nat_alone && self.filtering == "endpoint-independent" || scenario.has_streams()
+        is_nat_alone && self.filtering == "endpoint-independent"
+            || scenario.has_streams()
+            || scenario.has_neighbours()
     }
 
     /// The configuration.
@@ -234,10 +304,13 @@ impl Variant {
         let chain: &[&str] = match scenario {
             Scenario::Bridge | Scenario::Dual => &["firewall", "flow_monitor"],
             Scenario::Balance => &["load_balancer", "flow_monitor"],
-            Scenario::Nat => &["nat"],
+            Scenario::Nat | Scenario::Members => &["nat"],
             Scenario::Inspect => &["host_limits", "ids", "http_parser", "flow_monitor"],
             Scenario::Slow => &["dawdler", "nat"],
-            Scenario::Gateway | Scenario::Edge => &["firewall", "nat", "load_balancer", "flow_monitor"],
+            Scenario::Forward => &["forward"],
+            Scenario::Gateway | Scenario::Edge | Scenario::Apply => {
+                &["firewall", "nat", "load_balancer", "flow_monitor"]
+            }
         };
         let witness: &[&str] = if self.is_witnessed { &["witness"] } else { &[] };
         let functions = [witness, chain].concat();
@@ -253,6 +326,9 @@ impl Variant {
         }
         if scenario.has_streams() {
             text += &inspection();
+        }
+        if scenario.has_neighbours() {
+            text += "[function.forward]\nresolve_timeout = \"200ms\"\nsilent_for = \"300ms\"\n";
         }
         if chain.contains(&"flow_monitor") {
             text += "[function.flow_monitor]\nidle_timeout = \"1s\"\nclosed_timeout = \"100ms\"\n";
@@ -283,6 +359,12 @@ impl Variant {
         let rule = |name: &str, rest: &str| {
             format!("[[function.firewall.rules]]\nname = \"{name}\"\nfrom = \"inside\"\n{rest}\n")
         };
+        if self.has_more_rules {
+            text += &rule(
+                "other",
+                "protocol = \"udp\"\ndestination_ports = [9]\naction = \"drop\"",
+            );
+        }
         text += &rule(
             "open",
             &format!("protocol = [\"tcp\", \"udp\"]\ndestination_ports = {OPEN:?}\naction = \"allow\""),
@@ -404,6 +486,19 @@ mod tests {
             assert!(all.iter().all(|b| a == b || (a ^ b).count_ones() >= 2));
         }
         assert_eq!(0xf0_u8.count_ones() % 2, 0);
+    }
+
+    #[test]
+    fn seeds_run_all_scenarios() {
+        let of = |scenario| {
+            (0..216)
+                .filter(|seed| Scenario::of_seed(*seed) == scenario)
+                .count()
+        };
+        let rare = [Scenario::Members, Scenario::Forward, Scenario::Apply];
+        for scenario in Scenario::ALL {
+            assert_eq!(of(scenario), if rare.contains(&scenario) { 8 } else { 24 });
+        }
     }
 
     #[test]

@@ -1,26 +1,31 @@
 //! What a run does, drawn from its seed: the cluster's shape, which hosts talk, and which faults
 //! there are.
 //!
-//! A script is a list of things, each of which can be taken out without changing the others: so a failing one shrinks ([`crate::shrink`]). What is not in
-//! the script (when exactly a worker takes its turn, which frame is lost) follows from the seed, the thing and its own past.
+//! A script is a list of things, each of which can be taken out without changing the others: so a
+//! failing one shrinks ([`crate::shrink`]). What is not in the script (when exactly a worker takes
+//! its turn, which frame is lost) follows from the seed, the thing and its own past.
 //!
 //! ```text
 //!   0 ───────── talks begin, faults come and go ─────────► heal ─► all quiet ─► early talks ─► flows end ─► late talks ─► flows end
 //!              (safety: checkers look all the time)               (roomy shapes: all answered)   (all empty)  (all answered)  (all empty)
 //! ```
 //!
-//! Two kinds of shapes: *roomy*, where nothing is ever full, so that whatever is sent after healing must be answered at once; and *tight*, where buffers, queues and
-//! tables are tiny, so that new flows may be refused until old ones have ended. One in eight scripts is *calm*: no fault at all, and everything must be answered.
+//! Two kinds of shapes: *roomy*, where nothing is ever full, so that whatever is sent after healing
+//! must be answered at once; and *tight*, where buffers, queues and tables are tiny, so that new
+//! flows may be refused until old ones have ended. One in eight scripts is *calm*: no fault at all,
+//! and everything must be answered.
 //!
 //! Not here: doing it ([`crate::world`]).
 
 use crate::Time;
+use crate::changes::{Change, Snapshots};
 use crate::coordinator::Joined;
 pub(crate) use crate::fault::{Beyond, Fault, Timed, Whence, Who, Why};
 use crate::frame::{End, PAYLOAD_MIN};
 use crate::goings::Going;
 use crate::kinds::Kinds;
 use crate::network::Noise;
+use crate::processes::Processes;
 use crate::random::{Random, Stream};
 use crate::scenario::{
     DENIED, OPEN, POOL, POOL_PORTS, REJECTED, SERVED, STRANGER, Scenario, VIRTUAL, Variant, even,
@@ -36,7 +41,8 @@ pub(crate) const MILLI: u64 = 1_000_000;
 pub(crate) const INSIDE_HOSTS: u16 = 5;
 pub(crate) const SERVERS: u16 = 3;
 
-/// The shortest way of a frame between a host and the cluster; what is on a ring between workers is seen in less than this.
+/// The shortest way of a frame between a host and the cluster; what is on a ring between workers is
+/// seen in less than this.
 pub(crate) const PATH_DELAY_MIN: u64 = 5 * MICRO;
 
 /// What the cluster is made of.
@@ -61,7 +67,8 @@ pub(crate) struct Shape {
     pub buffers: u16,
     /// Of each runtime's pool.
     pub own_buffers: u16,
-    /// Groups of a runtime that are on their way at once, packets kept for them, and how long each may take.
+    /// Groups of a runtime that are on their way at once, packets kept for them, and how long each
+    /// may take.
     pub moves_max: u32,
     pub kept_max: u32,
     pub move_timeout: u64,
@@ -69,14 +76,15 @@ pub(crate) struct Shape {
     pub depth: u16,
     /// Frames that wait at a port.
     pub queue: u16,
-    /// Longest time from something to do to doing it, in nanoseconds; and that of the one slow worker.
+    /// Longest time from something to do to doing it, in nanoseconds; and that of the one slow
+    /// worker.
     pub pace: u64,
     pub slow: Option<(u8, u64)>,
     pub ring_delay: u64,
     /// Clocks run fast or slow by so many parts in a million.
     pub drift_ppm: u16,
     pub ethernet: bool,
-    /// Each worker is a process: links are channels over this network.
+    /// The cluster is several processes: links between these are channels over this network.
     pub apart: Option<Apart>,
 }
 
@@ -85,10 +93,14 @@ pub(crate) struct Shape {
 pub(crate) struct Apart {
     pub delay: u64,
     pub noise: Noise,
+    /// Which workers are one process.
+    pub processes: Processes,
     /// Frames that a channel has room for.
     pub frames: u16,
     /// Runtimes keep copies of each other's flows, which go on when one fails.
     pub copied: bool,
+    /// These are taken from time to time.
+    pub snapshots: Option<Snapshots>,
     /// Workers have joined a coordinator, and act by leases and views.
     pub joined: Option<Joined>,
 }
@@ -172,6 +184,8 @@ pub(crate) struct Script {
     pub seed: u64,
     pub scenario: Scenario,
     pub variant: Variant,
+    /// Configurations that follow it.
+    pub others: Vec<Variant>,
     pub shape: Shape,
     pub noise: Noise,
     pub delay: u64,
@@ -179,6 +193,7 @@ pub(crate) struct Script {
     pub is_calm: bool,
     pub talks: Vec<Talk>,
     pub moves: Vec<Move>,
+    pub changes: Vec<Change>,
     pub faults: Vec<Timed>,
     /// Runtimes that leave by plan.
     pub goings: Vec<Going>,
@@ -204,6 +219,7 @@ impl Script {
             seed,
             scenario,
             variant,
+            others: Vec::new(),
             shape,
             noise,
             delay: PATH_DELAY_MIN + random.below(200 * MICRO),
@@ -211,6 +227,7 @@ impl Script {
             is_calm,
             talks: Vec::new(),
             moves: Vec::new(),
+            changes: Vec::new(),
             faults: Vec::new(),
             goings: Vec::new(),
             comes_at: None,
@@ -218,6 +235,7 @@ impl Script {
         };
         script.draw_talks(&mut random, span);
         script.draw_apart();
+        script.draw_processes();
         script.draw_moves(span);
         if !is_calm {
             script.draw_faults(&mut random, span);
@@ -225,9 +243,12 @@ impl Script {
         script.draw_faults_apart(span);
         script.draw_failures();
         script.draw_cuts();
+        script.draw_stops();
         script.draw_goings();
+        script.draw_changes();
         script.keep_cuts_short();
         script.draw_kinds();
+        script.draw_neighbours();
         script.faults.retain(|timed| timed.at < script.heals_at);
         script.faults.sort_by_key(|timed| timed.at);
         script
@@ -325,8 +346,9 @@ impl Script {
         End::new(inside, 40_000 + even(random.below(14) as u16))
     }
 
-    /// In two of three scripts with several runtimes, groups move: a few times among the faults, and while what must be answered is being said. In half of those they move all the
-    /// time, back and forth, most often right behind the beginning of a talk, which then says more.
+    /// In two of three scripts with several runtimes, groups move: a few times among the faults,
+    /// and while what must be answered is being said. In half of those they move all the time, back
+    /// and forth, most often right behind the beginning of a talk, which then says more.
     fn draw_moves(&mut self, span: Time) {
         let mut random = Random::of(self.seed, Stream::Moves, self.scenario as u64);
         if self.shape.runtimes < 2 || random.once_in(3) {
@@ -358,18 +380,26 @@ impl Script {
         }
     }
 
-    /// In one of three scripts each worker is a process: their links are channels. In three of four of those with several runtimes, these keep copies.
+    /// In one of three scripts each worker is a process: their links are channels. In three of four
+    /// of those with several runtimes, these keep copies.
     fn draw_apart(&mut self) {
         let mut random = Random::of(self.seed, Stream::Apart, self.scenario as u64);
         let mut of_copies = Random::of(self.seed, Stream::Copies, self.scenario as u64);
+        let (is_apart, joined) = match self.scenario.has_processes() {
+            true => (true, self.draw_members()),
+            false => {
+                let is_apart = random.once_in(3);
+                let joined = Joined::draw(self.seed, self.scenario as u64);
+                (is_apart, joined.filter(|_| !is_apart))
+            }
+        };
         let shape = &mut self.shape;
-        let is_apart = random.once_in(3);
-        let joined = Joined::draw(self.seed, self.scenario as u64).filter(|_| !is_apart);
         if !is_apart && joined.is_none() || shape.switches > 2 && shape.runtimes > 3 {
             return;
         }
         shape.apart = Some(Apart {
             delay: random.between(1, 100) * MICRO,
+            processes: Processes::single(),
             noise: if self.is_calm || random.once_in(3) {
                 Noise::default()
             } else {
@@ -381,6 +411,7 @@ impl Script {
                 random.of_these(&[64, 128])
             },
             copied: shape.runtimes > 1 && !of_copies.once_in(4),
+            snapshots: None,
             joined,
         });
         self.variant.is_witnessed = shape.apart.is_some_and(|apart| apart.copied);
@@ -439,7 +470,7 @@ impl Script {
     /// those that have not: by a clock that leaps over that time it does so at once, and for a
     /// moment flows are at two runtimes (docs/status.md).
     pub(crate) fn keep_clocks_slow(&mut self, worker: u8) {
-        if worker < self.shape.switches {
+        if self.shape.has_switch(worker) {
             for timed in &mut self.faults {
                 if let Fault::Jump { by, .. } = &mut timed.fault {
                     *by = 10 * MILLI;
@@ -534,7 +565,9 @@ impl Script {
         self.shape.is_roomy
             && is_mild(&self.noise)
             && self.faults.iter().all(|timed| match &timed.fault {
-                Fault::Stall { .. } | Fault::Cut { .. } | Fault::Partition { .. } => true,
+                Fault::Stall { .. } | Fault::Stop { .. } | Fault::Cut { .. } | Fault::Partition { .. } => {
+                    true
+                }
                 Fault::Storm { noise, .. } => is_mild(noise),
                 _ => false,
             })
@@ -545,6 +578,12 @@ impl Script {
     pub fn has_silence(&self) -> bool {
         let is_silence = |timed: &Timed| matches!(timed.fault, Fault::Silence { .. });
         self.faults.iter().any(is_silence)
+    }
+
+    /// Whether clocks jump.
+    pub fn has_jumps(&self) -> bool {
+        let is_jump = |timed: &Timed| matches!(timed.fault, Fault::Jump { .. });
+        self.faults.iter().any(is_jump)
     }
 
     /// Whether single workers crash, or are given up.
@@ -567,11 +606,15 @@ impl Script {
         self.shape.apart.is_some_and(|apart| apart.copied)
     }
 
-    /// Whether no flow may be lost: one runtime crashes at a time, once all is copied; there is room for all, and groups move only when all is healed.
+    /// Whether no flow may be lost: one runtime crashes at a time, once all is copied; there is
+    /// room for all, and groups move only when all is healed.
     pub fn keeps_flows(&self) -> bool {
         let is_lossless = |timed: &Timed| match timed.fault {
-            Fault::Crash { who } => matches!(who, Who::Copied(..)),
-            Fault::Silence { worker, why, .. } => why.is_copied() && worker >= self.shape.switches,
+            Fault::Crash { who } => match who {
+                Who::Copied(worker, _) => !self.shape.has_switch(worker),
+                _ => false,
+            },
+            Fault::Silence { worker, why, .. } => why.is_copied() && !self.shape.has_switch(worker),
             Fault::Jump { .. } => false,
             _ => true,
         };
@@ -580,6 +623,14 @@ impl Script {
             && self.moves.iter().all(|order| order.part != Part::Faults)
             && self.faults.iter().all(is_lossless)
             && (self.joined().is_none() || self.is_calm)
+    }
+
+    /// The first worker of those that have tables of routes in common with this one.
+    pub fn tables_of(&self, worker: usize) -> usize {
+        match self.scenario.has_neighbours() && self.shape.apart.is_some() {
+            true => self.shape.first_of(worker),
+            false => 0,
+        }
     }
 
     /// The name of a worker by its number: switches come first.
@@ -610,7 +661,8 @@ impl Shape {
         let is_roomy = is_calm || random.once_in(2);
         let by_address = random.once_in(4);
         let waits = random.once_in(4);
-        // What a runtime keeps for a step's words; four that are ready for what functions emit, and one to answer with, or more to move flows (`mobility`).
+        // What a runtime keeps for a step's words; four that are ready for what functions emit, and
+        // one to answer with, or more to move flows (`mobility`).
         let messages = 16 * u16::from(switches) + if runtimes > 1 { 80 } else { 5 };
         let workers = u64::from(switches) + u64::from(runtimes);
         let tight = |random: &mut Random, least: u64, most: u64| random.between(least, most) as u16;
@@ -643,7 +695,8 @@ impl Shape {
             own_buffers: messages + if is_roomy { 64 } else { tight(random, 0, 6) },
             depth: match (is_roomy, waits) {
                 (true, _) => 512,
-                // Less than two bursts is drops with some room to spare: where ports wait, none is wanted.
+                // Less than two bursts is drops with some room to spare: where ports wait, none is
+                // wanted.
                 (_, true) => tight(random, 64, 96),
                 _ => tight(random, 8, 96),
             },

@@ -1,7 +1,9 @@
 //! Makes a failing script small: takes out what it fails without.
 //!
-//! Faults, then moves and talks, then the network's noise, slow workers, drifting clocks, further rounds: whatever can go while the same checker fires goes, half of a list at a time at
-//! first, single things at last (delta debugging, Zeller 1999), until nothing more goes or so many runs were made.
+//! Faults, then moves and talks, then the network's noise, slow workers, drifting clocks, further
+//! rounds: whatever can go while the same checker fires goes, half of a list at a time at first,
+//! single things at last (delta debugging, Zeller 1999), until nothing more goes or so many runs
+//! were made.
 //!
 //! Invariant: what it answers fails by the same checker; the same script shrinks to the same.
 
@@ -22,7 +24,8 @@ struct Shrinker<'a, 'p> {
     violation: Violation,
 }
 
-/// The smallest script found that fails by the same checker, what that finds, and how many runs it took.
+/// The smallest script found that fails by the same checker, what that finds, and how many runs it
+/// took.
 pub(crate) fn shrink(
     script: Script,
     violation: &Violation,
@@ -66,6 +69,7 @@ impl Shrinker<'_, '_> {
     fn runs_that_helped(&mut self) -> Result<bool, String> {
         let mut helped = self.thin(|script| script.faults.len(), remove_fault)?;
         helped |= self.thin(|script| script.moves.len(), remove_move)?;
+        helped |= self.thin(|script| script.changes.len(), remove_change)?;
         helped |= self.thin(|script| script.goings.len(), remove_going)?;
         helped |= self.thin(|script| script.talks.len(), remove_talk)?;
         let simpler: [fn(&mut Script) -> bool; 11] = [
@@ -137,6 +141,10 @@ fn remove_fault(script: &mut Script, at: usize) {
 
 fn remove_move(script: &mut Script, at: usize) {
     script.moves.remove(at);
+}
+
+fn remove_change(script: &mut Script, at: usize) {
+    script.changes.remove(at);
 }
 
 fn remove_going(script: &mut Script, at: usize) {

@@ -1,9 +1,11 @@
-//! A simulated store that compares, as etcd does: keys with the revision at which they were created, leases, and
-//! transactions. Coordinators are elected by it, and write their log to it (`protocols::election`).
+//! A simulated store that compares, as etcd does: keys with the revision at which they were
+//! created, leases, and transactions. Coordinators are elected by it, and write their log to it
+//! (`protocols::election`).
 //!
-//! One place stands for all members of etcd: what is carried out is carried out for all of them, at once. A request may
-//! come late, twice, or never, and its answer may be lost: that is the network's (`crate::world`). While the store
-//! elects a leader itself, it carries nothing out, and leases last longer by that.
+//! One place stands for all members of etcd: what is carried out is carried out for all of them, at
+//! once. A request may come late, twice, or never, and its answer may be lost: that is the
+//! network's (`crate::world`). While the store elects a leader itself, it carries nothing out, and
+//! leases last longer by that.
 //!
 //! Invariant: a key that was put with a lease is gone when the lease is over.
 //!

@@ -2,9 +2,11 @@
 //!
 //! # Theory of operation
 //!
-//! A talk's segments are all of one length, and are slices of two streams, one each way, which are the talk's number and nothing else. Requests are [`MESSAGE`] bytes each,
-//! whatever a segment's length is, so heads and bodies begin and end anywhere in segments. The first answer is longer than its request by [`LATER`], so that the answer to a request
-//! never begins before that has been read as far as its body.
+//! A talk's segments are all of one length, and are slices of two streams, one each way, which are
+//! the talk's number and nothing else. Requests are [`MESSAGE`] bytes each, whatever a segment's
+//! length is, so heads and bodies begin and end anywhere in segments. The first answer is longer
+//! than its request by [`LATER`], so that the answer to a request never begins before that has been
+//! read as far as its body.
 //!
 //! ```text
 //!   segments      │ 0            │ 1            │ 2            │ 3            │

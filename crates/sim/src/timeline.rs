@@ -1,7 +1,8 @@
 //! What happened in a run: a digest always, a list that a person can read if asked for.
 //!
-//! Every event is folded into the digest with its time, and so are the bytes of every frame that leaves and every line of the event log: two
-//! runs of one script that differ in anything differ in their digests.
+//! Every event is folded into the digest with its time, and so are the bytes of every frame that
+//! leaves and every line of the event log: two runs of one script that differ in anything differ in
+//! their digests.
 
 use crate::Time;
 use crate::frame::{Transport, flags};
@@ -35,6 +36,10 @@ pub(crate) enum Event {
     Ended(u16),
     /// An operator ordered groups to move.
     Ordered(u16),
+    /// A configuration is prepared at all runtimes; is decided; and a worker has it in force.
+    Prepared(u16),
+    Decided(u16),
+    Committed(u8),
     /// A worker has met another one, of another process, or knows that it is gone.
     Session(u8, u8, u64),
     /// All faults are over.
@@ -47,7 +52,8 @@ pub(crate) enum Event {
     Leaves(u8),
     /// A worker finds that a view has removed it.
     Fenced(u8),
-    /// A view, with a list of suspects of this number, which has so many, is in the coordinator's log.
+    /// A view, with a list of suspects of this number, which has so many, is in the coordinator's
+    /// log.
     InForce(u32, u64, u16),
     /// A coordinator is elected, at this revision; or its process ends, since another may be.
     Leads(u8, i64),
@@ -135,6 +141,9 @@ fn in_words(event: &Event, script: &Script, packets: &[Packet]) -> String {
             Some(order) => format!("ORDER       {}", in_words_of_move(order)),
             None => String::new(),
         },
+        Event::Prepared(index) => format!("PREPARED    change {index}"),
+        Event::Decided(index) => format!("DECIDED     change {index}"),
+        Event::Committed(worker) => format!("committed   {}", script.worker(worker)),
         Event::Session(from, to, 0) => {
             format!("gone        {} to {}", script.worker(to), script.worker(from))
         }
@@ -186,9 +195,26 @@ pub(crate) fn in_words_of_move(order: &Move) -> String {
 
 /// A fault in words.
 pub(crate) fn in_words_of(fault: &Fault, script: &Script) -> String {
+    let host_of = |host: &u8| crate::world::address_of(usize::from(*host));
     match fault {
+        Fault::Forgotten { host } => format!("the host {} is forgotten", host_of(host)),
+        Fault::Mute { host, time } => {
+            format!(
+                "the host {} is forgotten, and does not answer for {}",
+                host_of(host),
+                Millis(*time)
+            )
+        }
+        Fault::Replaced { host } => format!("the host {} has another link address", host_of(host)),
         Fault::Stall { worker, time } => {
             format!("{} does nothing for {}", script.worker(*worker), Millis(*time))
+        }
+        Fault::Stop { worker, time } => {
+            format!(
+                "the process of {} is stopped for {}",
+                script.worker(*worker),
+                Millis(*time)
+            )
         }
         Fault::Jump { worker, by } => match worker {
             Some(worker) => format!("the clock of {} jumps by {}", script.worker(*worker), Millis(*by)),

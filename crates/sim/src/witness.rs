@@ -1,4 +1,5 @@
-//! A function that counts each flow's packets and tells the simulator, for scripts in which runtimes keep copies: first in the chain.
+//! A function that counts each flow's packets and tells the simulator, for scripts in which
+//! runtimes keep copies: first in the chain.
 //!
 //! ```text
 //!   packet ─► count in the flow's state ─► account: this packet, this life of the flow, this count
@@ -78,7 +79,8 @@ pub(crate) struct Account {
     over: BTreeSet<u32>,
     /// The key with which each flow began of which nothing has left.
     begun: BTreeMap<u32, [u64; 5]>,
-    /// By identifier of a packet: how often, and as which of a flow, it was processed; and from what the flow had gone back, if it had.
+    /// By identifier of a packet: how often, and as which of a flow, it was processed; and from
+    /// what the flow had gone back, if it had.
     packets: BTreeMap<u16, Vec<(Witnessed, Option<u32>)>>,
     /// By flow: the greatest count with which a packet of it has left.
     left: BTreeMap<u32, u32>,
@@ -148,8 +150,8 @@ impl Account {
         }
     }
 
-    /// What was processed twice has left at least as it was the first time, of the flow that it was last. What a runtime did that others had given up counts
-    /// if it has left.
+    /// What was processed twice has left at least as it was the first time, of the flow that it was
+    /// last. What a runtime did that others had given up counts if it has left.
     fn has_left(&mut self, id: u16) {
         let seen = self.packets.get(&id);
         let Some((last, _)) = seen.and_then(|seen| seen.last()).copied() else {

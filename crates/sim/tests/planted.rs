@@ -1,11 +1,13 @@
-//! Every checker finds a bug that is planted in production code (`wire::planted`), and what it finds is made small.
+//! Every checker finds a bug that is planted in production code (`wire::planted`), and what it
+//! finds is made small.
 
 use flowkeep_sim::{self as sim, Scenario};
 use std::collections::BTreeMap;
 use wire::planted;
 
-/// A bug's name, which is where it stands in the code; the scenario that has that code; the checker that must fire first.
-const BUGS: [(&str, Scenario, &str); 66] = [
+/// A bug's name, which is where it stands in the code; the scenario that has that code; the checker
+/// that must fire first.
+const BUGS: [(&str, Scenario, &str); 76] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -32,6 +34,7 @@ const BUGS: [(&str, Scenario, &str); 66] = [
     ("recovered_arrives_twice", Scenario::Balance, "returned"),
     ("recovered_for_ever", Scenario::Nat, "converged"),
     ("heir_announces_early", Scenario::Nat, "announced"),
+    ("heir_claims_anothers", Scenario::Nat, "converged"),
     // Workers that are given up and live.
     ("taken_given_back", Scenario::Nat, "returned"),
     ("heir_without_word", Scenario::Nat, "kept"),
@@ -54,12 +57,23 @@ const BUGS: [(&str, Scenario, &str); 66] = [
     ("elected_for_ever", Scenario::Nat, "elected"),
     ("first_page_is_all", Scenario::Nat, "elected"),
     ("writes_not_counted", Scenario::Nat, "elected"),
+    // Processes of several workers.
+    ("first_worker_joins", Scenario::Members, "converged"),
+    ("copies_in_own_process", Scenario::Members, "kept"),
+    ("first_clock_is_all", Scenario::Members, "converged"),
     // IPv6, ICMP errors, fragments.
     ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
     ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),
     ("quoted_port_left", Scenario::Edge, "delivered"),
     ("held_fragment_without_ports", Scenario::Dual, "moved"),
     ("fragments_not_taken_home", Scenario::Dual, "converged"),
+    // A router, and its neighbours.
+    ("way_taken_along", Scenario::Forward, "addressed"),
+    ("tables_kept", Scenario::Forward, "addressed"),
+    // Configurations that change, and copies from time to time.
+    ("flow_not_asked", Scenario::Apply, "asserted"),
+    ("chain_not_found_again", Scenario::Apply, "changed"),
+    ("snapshot_without_group", Scenario::Apply, "converged"),
     // Groups that move.
     ("announced_before_state", Scenario::Nat, "announced"),
     ("kept_packet_lost", Scenario::Nat, "moved"),
@@ -69,6 +83,7 @@ const BUGS: [(&str, Scenario, &str); 66] = [
     ("route_only_answered", Scenario::Nat, "one_actor"),
     ("flow_begins_while_moving", Scenario::Nat, "one_actor"),
     ("kept_in_wrong_class", Scenario::Nat, "order"),
+    ("handed_not_first", Scenario::Nat, "order"),
     ("group_state_lost", Scenario::Nat, "converged"),
     ("times_not_rebased", Scenario::Nat, "moved"),
     ("departs_as_expired", Scenario::Nat, "returned"),
@@ -82,7 +97,15 @@ const BUGS: [(&str, Scenario, &str); 66] = [
 ];
 
 /// Those that nothing shows but what only these scenarios have.
-const ONLY: [&str; 10] = [
+const ONLY: [&str; 18] = [
+    "flow_not_asked",
+    "chain_not_found_again",
+    "snapshot_without_group",
+    "way_taken_along",
+    "tables_kept",
+    "first_worker_joins",
+    "copies_in_own_process",
+    "first_clock_is_all",
     "answer_over_v6_elsewhere",
     "error_goes_by_its_own_ends",
     "quoted_port_left",
@@ -132,7 +155,8 @@ fn every_checker_finds_the_bug_planted_for_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the four scenarios without them see of the bugs that are there for IPv6, errors, fragments, hairpins, streams, limits and calls that wait: nothing.
+/// What the four scenarios without them see of the bugs that are there for processes of several
+/// workers, IPv6, errors, fragments, hairpins, streams, limits and calls that wait: nothing.
 #[test]
 fn other_scenarios_do_not_find_them() {
     const SEEDS: u64 = 60;
@@ -158,7 +182,8 @@ fn other_scenarios_do_not_find_them() {
     planted::choose("");
 }
 
-/// How often runs come to where each of the bugs of moving would be, which says how much of moving they see.
+/// How often runs come to where each of the bugs of moving would be, which says how much of moving
+/// they see.
 #[test]
 fn runs_come_to_where_groups_move() {
     const SEEDS: u64 = 300;

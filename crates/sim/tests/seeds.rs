@@ -1,4 +1,5 @@
-//! Seeds through the simulator, with the functions that ship: those that once failed, then thousands of others.
+//! Seeds through the simulator, with the functions that ship: those that once failed, then
+//! thousands of others.
 
 use flowkeep_sim::{self as sim, Outcome, Scenario};
 use std::sync::Mutex;
@@ -11,7 +12,8 @@ const SEEDS: u64 = 10_000;
 /// So many findings end a run.
 const FINDINGS: usize = 5;
 
-/// Seeds that find what is known and not mended: `docs/status.md` says what. One that finds nothing any more goes from here.
+/// Seeds that find what is known and not mended: `docs/status.md` says what. One that finds nothing
+/// any more goes from here.
 const OPEN: &[u64] = &[];
 
 fn told(outcome: &Outcome) -> String {

@@ -11,19 +11,24 @@
 //!                      └───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The agent writes the batches of all partitions in one call of the driver. *A call that fails* may have been done: the agent keeps the
-//! batches and repeats them, first after [`RETRY_FIRST`], then ever later up to [`RETRY_LAST`]. Their versions make the repetition harmless.
-//! The workers get no acknowledgement meanwhile, so they send nothing more, and their changes coalesce.
+//! The agent writes the batches of all partitions in one call of the driver. *A call that fails*
+//! may have been done: the agent keeps the batches and repeats them, first after [`RETRY_FIRST`],
+//! then ever later up to [`RETRY_LAST`]. Their versions make the repetition harmless. The workers
+//! get no acknowledgement meanwhile, so they send nothing more, and their changes coalesce.
 //!
-//! *A store that has forgotten* what it acknowledged (it was started again without its data, or a replica took over) is found out by the
-//! next batch, and at rest within [`LOOK`]. The agent sets the partition's version there and tells the worker, which writes everything.
+//! *A store that has forgotten* what it acknowledged (it was started again without its data, or a
+//! replica took over) is found out by the next batch, and at rest within [`LOOK`]. The agent sets
+//! the partition's version there and tells the worker, which writes everything.
 //!
-//! *A later writer* of a partition fences this one: the agent tells the worker and drops its batches.
+//! *A later writer* of a partition fences this one: the agent tells the worker and drops its
+//! batches.
 //!
-//! The first failure is reported, and so is its end. The thread sleeps while there is nothing to do, but for a look at each partition's version.
+//! The first failure is reported, and so is its end. The thread sleeps while there is nothing to
+//! do, but for a look at each partition's version.
 //!
-//! Invariants: a batch is acknowledged only after the store has said that it has it; batches of a partition reach the driver in
-//! the order of their sequence; the agent holds no more than 2 batches of a partition.
+//! Invariants: a batch is acknowledged only after the store has said that it has it; batches of a
+//! partition reach the driver in the order of their sequence; the agent holds no more than 2
+//! batches of a partition.
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Version};
@@ -152,7 +157,8 @@ fn tell(reporter: &Reporter, report: Report) {
     (*reporter)(report);
 }
 
-/// A store that is open: its agent runs until the last handle is gone and the workers' partitions are.
+/// A store that is open: its agent runs until the last handle is gone and the workers' partitions
+/// are.
 #[derive(Clone)]
 pub struct Store {
     calls: Sender<Call>,
@@ -162,7 +168,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts the agent of a store. `report` is called from its threads. Calls that wait for the store do so for `patience`.
+    /// Starts the agent of a store. `report` is called from its threads. Calls that wait for the
+    /// store do so for `patience`.
     pub fn start(
         driver: Box<dyn Driver>,
         patience: Duration,
@@ -212,7 +219,7 @@ impl Store {
     }
 
     /// The same store, whose calls wait for it so long.
-    pub(crate) fn within(&self, patience: Duration) -> Store {
+    pub fn within(&self, patience: Duration) -> Store {
         Store {
             patience,
             ..self.clone()
@@ -230,8 +237,8 @@ impl Store {
         }
     }
 
-    /// Runs something with the driver, on the agent's thread, and waits for the answer. A failure is tried again until patience is over:
-    /// what runs must be harmless when it is repeated.
+    /// Runs something with the driver, on the agent's thread, and waits for the answer. A failure
+    /// is tried again until patience is over: what runs must be harmless when it is repeated.
     pub fn with<R: Send + 'static>(
         &self,
         work: impl FnMut(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,
@@ -477,7 +484,8 @@ impl Agent {
     }
 
     fn open(&mut self, name: &PartitionName) -> Result<Rings, Failure> {
-        // A store that has lost its data gives no epoch that an earlier writer had, as far as the clock is right.
+        // A store that has lost its data gives no epoch that an earlier writer had, as far as the
+        // clock is right.
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let at_least = clock.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1));
         let epoch = self.driver.claim(name, at_least)?;
@@ -499,7 +507,8 @@ impl Agent {
         Ok((self.next, batches, acknowledged))
     }
 
-    /// Numbers a variable. A number stays its variable's, though an instance that wanted it is given up.
+    /// Numbers a variable. A number stays its variable's, though an instance that wanted it is
+    /// given up.
     fn name(&mut self, partition: u64, number: u32, variable: &VariableName) {
         let mut clients = self.partitions.iter_mut();
         if let Some(client) = clients.find(|client| client.number == partition) {
@@ -573,7 +582,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Gives a partition its version at a store that has forgotten it, and tells the worker to write everything.
+    /// Gives a partition its version at a store that has forgotten it, and tells the worker to
+    /// write everything.
     fn restore(&mut self, at: usize, sequence: u64) -> Result<(), Failure> {
         let Some(client) = self.partitions.get_mut(at) else {
             return Ok(());
@@ -625,7 +635,8 @@ impl Agent {
 }
 
 fn acknowledge(client: &mut Client, sequence: u64, outcome: Outcome, buffer: Option<Buffer>) {
-    // The places of buffers are theirs. A word that finds none follows one that the worker has not read, and that says as much.
+    // The places of buffers are theirs. A word that finds none follows one that the worker has not
+    // read, and that says as much.
     if buffer.is_none() && client.outgoing.slots() <= BATCHES_MAX {
         return;
     }

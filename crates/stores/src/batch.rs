@@ -1,6 +1,7 @@
 //! A batch: changes of one partition that a store takes whole or not at all.
 //!
-//! The worker writes changes into a buffer that is made once ([`Buffer`](variables::buffer::Buffer)); the agent hands the buffer back when the store has
+//! The worker writes changes into a buffer that is made once
+//! ([`Buffer`](variables::buffer::Buffer)); the agent hands the buffer back when the store has
 //! them. In the buffer, numbers little-endian:
 //!
 //! ```text

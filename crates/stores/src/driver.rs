@@ -1,10 +1,11 @@
 //! What a data store has to do: one small trait, [`Driver`].
 //!
-//! A driver keeps three things. Of a *partition*: its [`Version`], and of each of its variables a table from field to value,
-//! both bytes. Beside them *records*: single values that are swapped by comparison, for locks and pools.
+//! A driver keeps three things. Of a *partition*: its [`Version`], and of each of its variables a
+//! table from field to value, both bytes. Beside them *records*: single values that are swapped by
+//! comparison, for locks and pools.
 //!
-//! One call is answered before the next begins, and a call that fails may have been done or not. So each call can be repeated:
-//! batches carry the version that they make, records are compared.
+//! One call is answered before the next begins, and a call that fails may have been done or not. So
+//! each call can be repeated: batches carry the version that they make, records are compared.
 
 use crate::batch::Batch;
 use crate::name::{PartitionName, VariableName};
@@ -30,7 +31,8 @@ pub enum Outcome {
 }
 
 impl Version {
-    /// What a store that has `self` does with a batch of version `batch`: `None` means that it writes it.
+    /// What a store that has `self` does with a batch of version `batch`: `None` means that it
+    /// writes it.
     ///
     /// | the store has | and the batch | |
     /// |---|---|---|
@@ -83,19 +85,22 @@ pub enum Swapped {
     Other(Option<Vec<u8>>),
 }
 
-/// A data store, as the agent uses it. Each call waits for the store, for a time that the driver bounds.
+/// A data store, as the agent uses it. Each call waits for the store, for a time that the driver
+/// bounds.
 pub trait Driver: Send {
-    /// Makes the caller the partition's writer: a new epoch, larger than the one before and at least `at_least`.
+    /// Makes the caller the partition's writer: a new epoch, larger than the one before and at
+    /// least `at_least`.
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure>;
 
     /// What the store has of the partition; `None` for nothing.
     fn version(&mut self, partition: &PartitionName) -> Result<Option<Version>, Failure>;
 
-    /// Sets the version of a partition that the store has forgotten in whole or in part, unless a later epoch has it
-    /// ([`Outcome::Fenced`]).
+    /// Sets the version of a partition that the store has forgotten in whole or in part, unless a
+    /// later epoch has it ([`Outcome::Fenced`]).
     fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure>;
 
-    /// Writes batches in their order, each whole or not at all, as [`Version::judge`] says; pushes an outcome for each.
+    /// Writes batches in their order, each whole or not at all, as [`Version::judge`] says; pushes
+    /// an outcome for each.
     fn write(&mut self, batches: &[Batch<'_>], outcomes: &mut Vec<Outcome>) -> Result<(), Failure>;
 
     /// Reads all fields of a variable, in any order.
@@ -110,6 +115,9 @@ pub trait Driver: Send {
 
     /// Reads a record.
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// The names of all records, in any order.
+    fn records(&mut self) -> Result<Vec<String>, Failure>;
 
     /// Makes a record `new` if it is `expected`; `None` is a record that is not there.
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure>;

@@ -6,10 +6,12 @@
 //!   in time ── age > bound ──► late (`Report::Late`) ── age ≤ bound ──► in time (`Report::InTime`)
 //! ```
 //!
-//! The agent's thread may be waiting for the very store that is late, so the watcher is a thread of its own. The worker writes two
-//! numbers and waits for nothing. A partition whose worker has ended is forgotten: where its changes were late then, no `InTime` follows.
+//! The agent's thread may be waiting for the very store that is late, so the watcher is a thread of
+//! its own. The worker writes two numbers and waits for nothing. A partition whose worker has ended
+//! is forgotten: where its changes were late then, no `InTime` follows.
 //!
-//! Invariant: between two `Late` of a partition is one `InTime` (`a_server_that_stalls_holds_no_packet_up_and_nothing_counts_twice`,
+//! Invariant: between two `Late` of a partition is one `InTime`
+//! (`a_server_that_stalls_holds_no_packet_up_and_nothing_counts_twice`,
 //! `a_store_that_is_late_is_told_and_its_interval_is_as_long_as_it_has_become`).
 
 use crate::agent::Report;

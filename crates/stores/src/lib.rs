@@ -1,7 +1,8 @@
 //! Variables of network functions, and the data stores that keep them (FlexState).
 //!
-//! A function names its variables and works with them as with collections of the standard library. Which store keeps them, how often it is
-//! told and what may be lost is configuration. The packet path works on a local copy and never waits for a store.
+//! A function names its variables and works with them as with collections of the standard library.
+//! Which store keeps them, how often it is told and what may be lost is configuration. The packet
+//! path works on a local copy and never waits for a store.
 //!
 //! # Theory of operation
 //!
@@ -15,19 +16,25 @@
 //!                                                     └──────────────────────┘
 //! ```
 //!
-//! *Identity* ([`name`]). A **partition** is what one worker writes: the variables of one function's instance on one runtime of one
-//! member (FlexState III-B). A variable's key is the partition, its kind and its name: `nat@edge1@0@Counter@mappings`. Partitions share nothing, so
-//! there is no lock and no message on the packet path. The whole function's view is a merge ([`merge`]).
+//! *Identity* ([`name`]). A **partition** is what one worker writes: the variables of one
+//! function's instance on one runtime of one member (FlexState III-B). A variable's key is the
+//! partition, its kind and its name: `nat@edge1@0@Counter@mappings`. Partitions share nothing, so
+//! there is no lock and no message on the packet path. The whole function's view is a merge
+//! ([`merge`]).
 //!
-//! *Changes* (the crate `variables`). A call changes the local copy and puts the element into the variable's list of what waits, if it is not there.
-//! A counter that is added to a thousand times within an interval is one write.
+//! *Changes* (the crate `variables`). A call changes the local copy and puts the element into the
+//! variable's list of what waits, if it is not there. A counter that is added to a thousand times
+//! within an interval is one write.
 //!
-//! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes what waits into one of two buffers and hands it over. It gets the
-//! buffer back when the store has the changes. A store that is slow returns buffers late: the interval becomes longer, and changes coalesce.
-//! What is on its way is two batches of 256 KiB for each partition, whatever the store does.
+//! *Batches* ([`partition`], [`batch`]). Where an interval is over, the worker writes what waits
+//! into one of two buffers and hands it over. It gets the buffer back when the store has the
+//! changes. A store that is slow returns buffers late: the interval becomes longer, and changes
+//! coalesce. What is on its way is two batches of 256 KiB for each partition, whatever the store
+//! does.
 //!
-//! *Versions* ([`driver`]). A batch makes a [`Version`]: the writer's epoch, and the batch's number. Its values are absolute. The store takes a batch
-//! if it is the next one, whole or not at all, and says so if it has it already:
+//! *Versions* ([`driver`]). A batch makes a [`Version`]: the writer's epoch, and the batch's
+//! number. Its values are absolute. The store takes a batch if it is the next one, whole or not at
+//! all, and says so if it has it already:
 //!
 //! ```text
 //!   store has (7, 41)
@@ -37,8 +44,9 @@
 //!     batch (7, 44)   42 and 43 were acknowledged and are not there: forgotten; the worker writes everything again
 //! ```
 //!
-//! *Restart*. [`Partition::open`] claims the identity, which makes a new epoch and so ends what an earlier process still has under way. Opening a
-//! variable reads it. So a function finds its variables before its first packet; where the store does not answer, the function does not start.
+//! *Restart*. [`Partition::open`] claims the identity, which makes a new epoch and so ends what an
+//! earlier process still has under way. Opening a variable reads it. So a function finds its
+//! variables before its first packet; where the store does not answer, the function does not start.
 //!
 //! # What is lost when
 //!
@@ -52,12 +60,14 @@
 //! | both at once | what the store has lost |
 //! | an identity is taken over | the earlier process' changes from then on; it is told ([`Fenced`]) |
 //!
-//! After a store has lost its data, a variable that is larger than a batch is incomplete there until the last of its batches is in.
+//! After a store has lost its data, a variable that is larger than a batch is incomplete there
+//! until the last of its batches is in.
 //!
 //! # Bounds
 //!
-//! A collection has a capacity, an element 64 KiB, a name 255 bytes. What would exceed them is refused by the call ([`Refusal`]). Memory is
-//! taken when a partition and a variable are opened; the packet path allocates nothing but what keys and values own themselves.
+//! A collection has a capacity, an element 64 KiB, a name 255 bytes. What would exceed them is
+//! refused by the call ([`Refusal`]). Memory is taken when a partition and a variable are opened;
+//! the packet path allocates nothing but what keys and values own themselves.
 //!
 //! # Invariants
 //!
@@ -95,7 +105,7 @@ pub use merge::{Cycle, Merges};
 pub use mirror::Mirror;
 pub use name::{Kind, PartitionName, VariableName};
 pub use partition::{Defaults, Partition, Stores};
-pub use uri::{check, driver as driver_of, without_secret};
+pub use uri::{check, driver as driver_of, is_held, look, without_secret};
 pub use variables::{
     Consistency, Counter, CounterMap, Fenced, Figures, Key, List, Map, Options, Refusal, Set, Stored, Ticket,
     Timers, Value, figures,

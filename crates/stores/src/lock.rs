@@ -11,8 +11,9 @@
 //! lease. So a holder that died frees it after one lease of being watched, and a clock that is
 //! wrong does no harm.
 //!
-//! A holder that slept through its lease believes that it still holds it. So what the lock guards is written with the lock's
-//! token ([`Store::write_guarded`]), and a token that is less than the last one written is refused. Tokens only grow.
+//! A holder that slept through its lease believes that it still holds it. So what the lock guards
+//! is written with the lock's token ([`Store::write_guarded`]), and a token that is less than the
+//! last one written is refused. Tokens only grow.
 //!
 //! All of this waits for the store. FlexState VI-B: locks are a last resort.
 
@@ -46,8 +47,8 @@ pub struct Lock {
 }
 
 impl Store {
-    /// A lock by this name. `holder` must be unlike that of any other process or thread, and of this one before it was
-    /// started again.
+    /// A lock by this name. `holder` must be unlike that of any other process or thread, and of
+    /// this one before it was started again.
     pub fn lock(&self, name: &str, holder: impl Into<String>, lease: Duration) -> Lock {
         Lock {
             store: self.clone(),
@@ -95,8 +96,8 @@ impl Store {
         self.with(move |driver| driver.record(&name))
     }
 
-    /// Swaps a record. Where an answer got lost, the repetition finds the new value there, and that is `Done` too: so the new value must be
-    /// one that no other writes.
+    /// Swaps a record. Where an answer got lost, the repetition finds the new value there, and that
+    /// is `Done` too: so the new value must be one that no other writes.
     fn swap(
         &self,
         name: &str,
@@ -194,7 +195,8 @@ impl Lock {
         }
     }
 
-    /// What the lock guards, which from now on no earlier token writes; empty where nothing was written. `Err`: a later token has written.
+    /// What the lock guards, which from now on no earlier token writes; empty where nothing was
+    /// written. `Err`: a later token has written.
     pub fn seal(&self, token: u64) -> Result<Result<Vec<u8>, Fenced>, OpenError> {
         let record = self.guarded();
         loop {

@@ -6,20 +6,25 @@
 //!                                          freed ──► released
 //! ```
 //!
-//! The record is named `FUNCTION@LOCK`, each part escaped, and a holder `VIEW@RUNTIME@INCARNATION@MEMBER@PROCESS@NUMBER`.
+//! The record is named `FUNCTION@LOCK`, each part escaped, and a holder
+//! `VIEW@RUNTIME@INCARNATION@MEMBER@PROCESS@NUMBER`.
 //!
-//! *The value.* The thread writes it once more with its own token when it takes the lock: what an earlier holder still writes is refused from
-//! then on, and what is read is the last that there will be of it.
+//! *The value.* The thread writes it once more with its own token when it takes the lock: what an
+//! earlier holder still writes is refused from then on, and what is read is the last that there
+//! will be of it.
 //!
-//! *The view.* With a coordinator the cluster's view says which lives of runtimes there are ([`Views`]). A runtime takes a lock while it is in the view, and its
-//! holder's name has that view. A lock is void where its view, or a later one, is known here and has not its holder: the next one takes it at
-//! once, with a token of its own, and does not wait for the lease.
+//! *The view.* With a coordinator the cluster's view says which lives of runtimes there are
+//! ([`Views`]). A runtime takes a lock while it is in the view, and its holder's name has that
+//! view. A lock is void where its view, or a later one, is known here and has not its holder: the
+//! next one takes it at once, with a token of its own, and does not wait for the lease.
 //!
-//! While the store does not answer, leases are not renewed: a holder has the lock until its lease is over by its own clock, and
-//! others get it later than that, since they watch it for a whole lease.
+//! While the store does not answer, leases are not renewed: a holder has the lock until its lease
+//! is over by its own clock, and others get it later than that, since they watch it for a whole
+//! lease.
 //!
-//! Invariants: a grant's lease ends here before it ends for others ([`crate::lock`]); what was held for a wish that is over is
-//! released before the lock is taken again (`functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it`).
+//! Invariants: a grant's lease ends here before it ends for others ([`crate::lock`]); what was held
+//! for a wish that is over is released before the lock is taken again
+//! (`functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it`).
 
 use crate::agent::{OpenError, Store};
 use crate::lock::Lock;
@@ -53,7 +58,8 @@ struct View {
 }
 
 impl Views {
-    /// A view: its number, its runtimes with their incarnations, and the incarnation of this process.
+    /// A view: its number, its runtimes with their incarnations, and the incarnation of this
+    /// process.
     pub fn tell(&self, number: u32, runtimes: impl Iterator<Item = (u32, u64)>, own: u64) {
         let mut view = self.0.lock().unwrap_or_else(|held| held.into_inner());
         if number > view.number {
@@ -114,7 +120,8 @@ struct Job {
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl Locks {
-    /// Of a store. There is no thread before the first lock. With a coordinator: where views are told.
+    /// Of a store. There is no thread before the first lock. With a coordinator: where views are
+    /// told.
     pub fn of(store: &Store, views: Option<Arc<Views>>) -> Self {
         Locks(Arc::new(Inside {
             store: store.within(PATIENCE),
@@ -188,7 +195,8 @@ fn hold(incoming: &Receiver<Job>, since: Instant) {
             match incoming.try_recv() {
                 Ok(job) => jobs.push(job),
                 Err(TryRecvError::Empty) => break,
-                // No function has a lock any more: what is held is freed below, as its handle has gone.
+                // No function has a lock any more: what is held is freed below, as its handle has
+                // gone.
                 Err(TryRecvError::Disconnected) if jobs.is_empty() => return,
                 Err(TryRecvError::Disconnected) => break,
             }
@@ -279,8 +287,8 @@ impl Job {
         Ok(())
     }
 
-    /// Writes what is to be written. A store that does not answer is asked until the lease is over: then it is not known
-    /// whether the value was written, and the holder is told that it was not.
+    /// Writes what is to be written. A store that does not answer is asked until the lease is over:
+    /// then it is not known whether the value was written, and the holder is told that it was not.
     fn put(&mut self) -> Result<(), OpenError> {
         let Some((token, value)) = self.locking.to_put() else {
             return Ok(());
@@ -297,7 +305,8 @@ impl Job {
     }
 }
 
-/// An answer; `None` where the store gave none this time. A store that is closed gives none any more.
+/// An answer; `None` where the store gave none this time. A store that is closed gives none any
+/// more.
 fn known<R>(answer: Result<R, OpenError>) -> Result<Option<R>, OpenError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

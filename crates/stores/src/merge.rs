@@ -1,11 +1,13 @@
 //! Merges: one view of a variable that each partition has a part of (FlexState VI-B).
 //!
-//! A merge reads the variable of each partition of the function that ever was, from the store, and folds what it read. So it counts
-//! what partitions that have ended left behind, needs no number of cores or instances, and is as old as the changes that the store does not have yet.
-//! It is no snapshot: the partitions are read one after another.
+//! A merge reads the variable of each partition of the function that ever was, from the store, and
+//! folds what it read. So it counts what partitions that have ended left behind, needs no number of
+//! cores or instances, and is as old as the changes that the store does not have yet. It is no
+//! snapshot: the partitions are read one after another.
 //!
-//! *For functions* ([`Merges`]). A thread of the store's makes the merges of all merged views that functions have open
-//! (`variables::merged`), each on a cycle and when its function asks. It starts with the first view, and ends with the store.
+//! *For functions* ([`Merges`]). A thread of the store's makes the merges of all merged views that
+//! functions have open (`variables::merged`), each on a cycle and when its function asks. It starts
+//! with the first view, and ends with the store.
 //!
 //! ```text
 //!   Variables::merged_counter ──► job ──► thread: due, or asked? ──► Store::read ──► view ──► worker
@@ -48,8 +50,8 @@ impl Store {
         folded.ok_or(OpenError::Closed)
     }
 
-    /// Shows every element of a variable over all partitions of a function, as the store has them. One that is refused is no
-    /// element of that type.
+    /// Shows every element of a variable over all partitions of a function, as the store has them.
+    /// One that is refused is no element of that type.
     fn read(
         &self,
         function: &str,

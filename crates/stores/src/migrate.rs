@@ -1,18 +1,26 @@
 //! All variables of a store, and their way into another store.
 //!
-//! A [`Follower`] claims each partition at the target once, clears its variables there and writes what the source has, in batches. What the target has of a
-//! partition besides stays. Functions may go on writing at the source: a pass copies the partitions whose version has changed since they were copied.
+//! A [`Follower`] claims each partition at the target once, clears its variables there and writes
+//! what the source has, in batches. What the target has of a partition besides stays. Functions may
+//! go on writing at the source: a pass copies the partitions whose version has changed since they
+//! were copied.
 //!
 //! ```text
 //!   pass:  version at the source ─► copy ─► version at the source
 //!            the same as at the last copy: nothing to do      └─ another one: written meanwhile, the copy is of no one moment: behind
 //! ```
 //!
-//! A batch and its version are written as one, so a copy between two equal versions is exact. While functions write, some partitions are behind. Once they have
-//! ended, the next pass has all of it, and copies what changed since the last one only. A process that claims a partition at the target has it from then on:
-//! the follower is fenced there, and says so.
+//! A batch and its version are written as one, so a copy between two equal versions is exact. While
+//! functions write, some partitions are behind. Once they have ended, the next pass has all of it,
+//! and copies what changed since the last one only. A process that claims a partition at the target
+//! has it from then on: the follower is fenced there, and says so.
 //!
-//! Not here: records (locks, guarded writes). They are of the store that they were made in.
+//! *Records* (locks, and what they guard) are copied as they are: a lock's token goes on growing,
+//! and its lease is watched at the target as any other holder's. One that changes while it is
+//! copied is copied again with the next pass.
+//!
+//! *A copy of its own* ([`copy_whole`]) has the versions of the store: for a process that lets
+//! others look into a store which it alone has.
 
 use crate::agent::elements;
 use crate::batch::Batch;
@@ -78,7 +86,8 @@ pub struct Whole {
     pub sum: Option<i64>,
 }
 
-/// Every variable that a store has, merged over the partitions of its function, in the order of names.
+/// Every variable that a store has, merged over the partitions of its function, in the order of
+/// names.
 pub fn inspect_merged(driver: &mut dyn Driver) -> Result<Vec<Whole>, Failure> {
     let mut wholes: BTreeMap<(String, Kind, String), Whole> = BTreeMap::new();
     let mut names = driver.variables()?;
@@ -209,6 +218,9 @@ impl<'d> Follower<'d> {
         for (partition, variables) in by_partition {
             self.copy(partition, variables, &mut pass)?;
         }
+        if pass.taken.is_empty() {
+            copy_records(&mut *self.from, &mut *self.to)?;
+        }
         Ok(pass)
     }
 
@@ -262,6 +274,46 @@ impl<'d> Follower<'d> {
     }
 }
 
+/// Copies records that are other at the target.
+fn copy_records(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<(), Failure> {
+    for name in from.records()? {
+        let (value, there) = (from.record(&name)?, to.record(&name)?);
+        if value.is_some() && value != there {
+            // One that another process changes there is its own.
+            to.swap(&name, there.as_deref(), value.as_deref())?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a store into an empty one, with its versions: what reads the copy sees by them what has
+/// changed since another copy.
+pub fn copy_whole(from: &mut dyn Driver, to: &mut dyn Driver) -> Result<(), Failure> {
+    let mut by_partition: BTreeMap<PartitionName, Vec<VariableName>> = BTreeMap::new();
+    for variable in from.variables()? {
+        let partition = variable.partition().clone();
+        by_partition.entry(partition).or_default().push(variable);
+    }
+    let mut buffer = Buffer::new();
+    for (partition, variables) in by_partition {
+        let version = from.version(&partition)?;
+        let mut writer = Writer {
+            version: Version {
+                epoch: to.claim(&partition, 0)?,
+                sequence: 0,
+            },
+            partition: partition.clone(),
+            variables: &variables,
+            to: &mut *to,
+        };
+        writer.copy(&mut *from, &mut buffer)?;
+        if let Some(version) = version {
+            to.restore(&partition, version)?;
+        }
+    }
+    copy_records(from, to)
+}
+
 /// No epoch that a writer before this one had, as far as the clock is right.
 fn at_least() -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -276,7 +328,8 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Clears the variables and writes them; answers how many elements, or nothing where another process has the partition.
+    /// Clears the variables and writes them; answers how many elements, or nothing where another
+    /// process has the partition.
     fn copy(&mut self, from: &mut dyn Driver, buffer: &mut Buffer) -> Result<Option<u64>, Failure> {
         buffer.empty();
         let mut count = 0;
@@ -292,7 +345,8 @@ impl Writer<'_> {
                     if !self.write(buffer)? {
                         return Ok(None);
                     }
-                    // An element fits into an empty batch; one that does not is of another version of Flowkeep.
+                    // An element fits into an empty batch; one that does not is of another version
+                    // of Flowkeep.
                     buffer.put_encoded(number, &field, &value).map_err(|_| {
                         let problem = format!("an element of {variable} is too long");
                         Failure::new("migrate", problem, "remove it at the source")

@@ -1,15 +1,17 @@
 //! Names of partitions and variables, and the one form in which a store has them.
 //!
-//! A variable's key has five parts, in the manner of FlexState's Appendix A: `nat@edge1@0@Counter@mappings` is the counter
-//! `mappings` of the function that the configuration calls `nat`, on member `edge1`, runtime 0.
+//! A variable's key has five parts, in the manner of FlexState's Appendix A:
+//! `nat@edge1@0@Counter@mappings` is the counter `mappings` of the function that the configuration
+//! calls `nat`, on member `edge1`, runtime 0.
 //!
 //! ```text
 //!   key  = part "@" part "@" number "@" kind "@" part
 //!   part = each byte of the name: itself if it is one of A-Z a-z 0-9 _ - . , else "%" and two hexadecimal digits
 //! ```
 //!
-//! No part has an `@` after that, so a key has one reading, and two names never have one key: `any_two_names_have_two_keys`.
-//! An escape has upper-case digits and stands for no byte that needs none, so a name has one key.
+//! No part has an `@` after that, so a key has one reading, and two names never have one key:
+//! `any_two_names_have_two_keys`. An escape has upper-case digits and stands for no byte that needs
+//! none, so a name has one key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +40,8 @@ pub struct PartitionName {
 }
 
 impl PartitionName {
-    /// The function as the configuration names it, the member (empty in a cluster of one process), the runtime's number.
+    /// The function as the configuration names it, the member (empty in a cluster of one process),
+    /// the runtime's number.
     pub fn new(
         function: impl Into<String>,
         member: impl Into<String>,

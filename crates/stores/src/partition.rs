@@ -1,7 +1,7 @@
 //! A partition's way to its store: what a worker steps, and what opens variables.
 //!
-//! `Carrier::step` belongs into the worker's loop. It takes acknowledgements, and cuts a batch of what waits where a variable's
-//! interval is over and one of the [`BATCHES_MAX`] buffers is here:
+//! `Carrier::step` belongs into the worker's loop. It takes acknowledgements, and cuts a batch of
+//! what waits where a variable's interval is over and one of the [`BATCHES_MAX`] buffers is here:
 //!
 //! ```text
 //!   shelf ── changes ──► buffer ══ ring ══► agent ──► store
@@ -10,13 +10,16 @@
 //!       └──────────────── stored / forgotten / fenced
 //! ```
 //!
-//! No buffer is here while the store has not answered for both. Changes wait then, one for each element, and the interval is longer
-//! than configured: [`Figures::interval_ns`] says how long, [`Figures::late`] that it is too long.
+//! No buffer is here while the store has not answered for both. Changes wait then, one for each
+//! element, and the interval is longer than configured: [`Figures::interval_ns`] says how long,
+//! [`Figures::late`] that it is too long.
 //!
-//! *Clocks.* Steps are told the time by the worker. A worker whose time is its packets' (a replay) has a carrier with a clock of its own.
+//! *Clocks.* Steps are told the time by the worker. A worker whose time is its packets' (a replay)
+//! has a carrier with a clock of its own.
 //!
-//! Nothing here waits, locks or allocates, but opening and finishing. A worker's functions, their variables and their partitions
-//! move to the worker's thread as a whole, since they share reference counts.
+//! Nothing here waits, locks or allocates, but opening and finishing. A worker's functions, their
+//! variables and their partitions move to the worker's thread as a whole, since they share
+//! reference counts.
 
 use crate::agent::{Acknowledged, OpenError, Sent, Store};
 use crate::driver::Outcome;
@@ -250,7 +253,8 @@ fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Cl
     Ok((Box::new(carrier), Arc::new(reader)))
 }
 
-/// The stores of a process' functions, and what the configuration says of them: where its workers' variables come from.
+/// The stores of a process' functions, and what the configuration says of them: where its workers'
+/// variables come from.
 pub struct Stores {
     /// The member that has the runtimes; empty in a cluster of one process.
     pub member: String,
@@ -311,7 +315,8 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Claims the partition's identity at the store: from now on no other instance that has it writes. Waits for the store.
+    /// Claims the partition's identity at the store: from now on no other instance that has it
+    /// writes. Waits for the store.
     pub fn open(store: &Store, name: PartitionName) -> Result<Self, OpenError> {
         let defaults = Defaults::new(store.clone(), Consistency::USUAL);
         let (carrier, reader) = claim(&defaults, name.clone(), false)?;
@@ -347,7 +352,8 @@ impl Partition {
             .is_none_or(|partition| partition.is_stored())
     }
 
-    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For
+    /// the end of a worker.
     pub fn finish(&mut self, patience: Duration) -> bool {
         self.variables
             .partition()

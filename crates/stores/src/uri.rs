@@ -8,6 +8,8 @@ use crate::drivers::memory::Memory;
 use crate::drivers::redb::Redb;
 #[cfg(feature = "redis")]
 use crate::drivers::redis::{PATIENCE, Redis};
+#[cfg(feature = "redis")]
+use crate::name::PartitionName;
 
 const REMEDY: &str = "write memory:, redb:PATH, redis://HOST:PORT or cassandra://HOST:PORT/KEYSPACE";
 
@@ -65,12 +67,41 @@ fn absent(shown: &str, feature: &str) -> Failure {
     )
 }
 
+/// Whether a failure says that another process has a store which one process has at a time.
+pub fn is_held(failure: &Failure) -> bool {
+    #[cfg(feature = "redb")]
+    return crate::drivers::redb::is_held(failure);
+    #[cfg(not(feature = "redb"))]
+    {
+        let _ = failure;
+        false
+    }
+}
+
 /// Whether a URI names a store that this binary has a driver for. Opens nothing.
 pub fn check(uri: &str) -> Result<(), Failure> {
     match uri.split_once(':') {
         #[cfg(feature = "redb")]
         Some(("redb", path)) if !path.is_empty() => Ok(()),
         _ => driver(uri).map(drop),
+    }
+}
+
+/// Why a store could not be had now, as far as that shows without changing anything there. A server
+/// is asked for a version. Cassandra is not asked: its driver makes tables there.
+pub fn look(uri: &str) -> Result<(), Failure> {
+    match uri.split_once(':') {
+        #[cfg(feature = "redb")]
+        Some(("redb", path)) if !path.is_empty() => crate::drivers::redb::look(path.as_ref()),
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss", _)) => {
+            let mut driver = driver(uri)?;
+            match PartitionName::new("none", "", 0) {
+                Ok(name) => driver.version(&name).map(drop),
+                Err(_) => Ok(()),
+            }
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Once warm, the packet path allocates nothing: calls, steps, batches and acknowledgements; while the store is down, too.
+//! Once warm, the packet path allocates nothing: calls, steps, batches and acknowledgements; while
+//! the store is down, too.
 
 use flowkeep_stores::batch::Batch;
 use flowkeep_stores::driver::Swapped;
@@ -57,6 +58,10 @@ impl Driver for Downable {
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.up()?.record(name)
+    }
+
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        self.up()?.records()
     }
 
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {

@@ -109,7 +109,8 @@ fn a_thousand_additions_are_one_write() {
     });
 }
 
-/// A timer's removal and its effect: a process that is killed between two batches would have one without the other.
+/// A timer's removal and its effect: a process that is killed between two batches would have one
+/// without the other.
 #[test]
 fn what_is_changed_in_one_step_is_in_one_batch() {
     opened(&Memory::default(), |f| {
@@ -362,7 +363,8 @@ fn what_is_taken_back_before_the_store_heard_of_it_is_waited_for_by_none() {
     });
 }
 
-/// A worker that had nothing to do for long, and one that begins: what it changes is not as old as its rest, or as its clock.
+/// A worker that had nothing to do for long, and one that begins: what it changes is not as old as
+/// its rest, or as its clock.
 #[test]
 fn a_change_is_dated_by_the_step_that_makes_it() {
     use flowkeep_stores::{Defaults, Stores};
@@ -404,7 +406,8 @@ fn settle(worker: &mut variables::open::WorkerVariables, at: u64) {
     assert!(worker.finish(PATIENCE));
 }
 
-/// Merged views of two runtimes, on demand: each has what both counted, and what a runtime left that has ended.
+/// Merged views of two runtimes, on demand: each has what both counted, and what a runtime left
+/// that has ended.
 #[test]
 fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     use flowkeep_stores::{Defaults, Stores};
@@ -554,12 +557,16 @@ impl flowkeep_stores::Driver for Stalling {
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.0.record(name)
     }
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        self.0.records()
+    }
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {
         self.0.swap(name, expected, new)
     }
 }
 
-/// A store that stalls is told once, though its agent waits for it; so is its end. Figures say how long changes wait meanwhile.
+/// A store that stalls is told once, though its agent waits for it; so is its end. Figures say how
+/// long changes wait meanwhile.
 #[test]
 fn a_store_that_is_late_is_told_and_its_interval_is_as_long_as_it_has_become() {
     use flowkeep_stores::Report;
@@ -646,8 +653,8 @@ fn put(held: &variables::locks::Held, value: &[u8]) -> Result<(), variables::Not
     }
 }
 
-/// Counts in the value of a lock, as runtimes on threads of their own: no count is lost. A holder that dies with the lock frees it by its
-/// lease, and what it still writes is refused.
+/// Counts in the value of a lock, as runtimes on threads of their own: no count is lost. A holder
+/// that dies with the lock frees it by its lease, and what it still writes is refused.
 #[test]
 fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
     let memory = Memory::default();
@@ -702,7 +709,8 @@ fn functions_have_a_lock_in_turn_and_a_holder_that_died_frees_it() {
     assert!(late.is_err() && store.read_guarded("f@l").unwrap() == Some(vec![17]));
 }
 
-/// With a view: a removed runtime's lock is void at once, however long its lease; one of a later view than ours is not.
+/// With a view: a removed runtime's lock is void at once, however long its lease; one of a later
+/// view than ours is not.
 #[test]
 fn a_removed_runtimes_lock_is_void_at_once() {
     use flowkeep_stores::{Defaults, Locks, Stores, Views};

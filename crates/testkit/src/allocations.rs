@@ -12,8 +12,8 @@
 //! ```
 //!
 //! # Theory of operation
-//! Each thread has a count of its own, so tests that run beside do not disturb. Growing an allocation counts, freeing does
-//! not.
+//! Each thread has a count of its own, so tests that run beside do not disturb. Growing an
+//! allocation counts, freeing does not.
 //!
 //! Not here: how much was allocated, and by which code.
 
@@ -27,7 +27,8 @@ thread_local! {
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// The system's allocator, counted. Make it the global one with the two lines of the module's example.
+/// The system's allocator, counted. Make it the global one with the two lines of the module's
+/// example.
 pub struct CountingAllocator;
 
 fn count() {
@@ -36,8 +37,8 @@ fn count() {
     let _ = SO_FAR.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: each method hands its arguments on to the system's allocator and answers what that answers. Counting allocates
-// nothing: the count is a plain number in the thread's own memory.
+// SAFETY: each method hands its arguments on to the system's allocator and answers what that
+// answers. Counting allocates nothing: the count is a plain number in the thread's own memory.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

@@ -1,11 +1,13 @@
 //! From a packet in words to its frame.
 //!
 //! # Theory of operation
-//! Frames are written by `etherparse`, so that the checksums the function meets were not computed by the code under test.
-//! [`Conversations`] remembers for each pair of TCP ends what was said: the first segment from inside begins at 1000, from
-//! outside at 5000, and each further one follows on; an acknowledgement covers all that came the other way.
+//! Frames are written by `etherparse`, so that the checksums the function meets were not computed
+//! by the code under test. [`Conversations`] remembers for each pair of TCP ends what was said: the
+//! first segment from inside begins at 1000, from outside at 5000, and each further one follows on;
+//! an acknowledgement covers all that came the other way.
 //!
-//! Invariant: numbers that the script gives itself are used as they are, and what follows counts from them.
+//! Invariant: numbers that the script gives itself are used as they are, and what follows counts
+//! from them.
 
 use crate::step::{Described, Ends, Transport};
 use etherparse::{
@@ -218,7 +220,8 @@ fn same_transport(last: &Last) -> Result<Transport, String> {
     })
 }
 
-/// An ICMP error about `quoted`: RFC 1812 4.3.2.3 (as much as fits into 576 bytes), RFC 4443 3.1 (into 1280).
+/// An ICMP error about `quoted`: RFC 1812 4.3.2.3 (as much as fits into 576 bytes), RFC 4443 3.1
+/// (into 1280).
 fn unreachable(d: &Described, router: Endpoint, to: Endpoint, quoted: &[u8]) -> Vec<u8> {
     let ip = link(d).ip(ip_headers(64, router, to));
     let mut frame = Vec::new();

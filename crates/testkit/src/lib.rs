@@ -42,24 +42,29 @@
 //! ```
 //!
 //! # Theory of operation
-//! [`run`] makes a runtime of its own, with one chain of the one function, and plays the script's steps to it: a packet is
-//! received and processed before the next one is made (`step.rs`), and a [`wait`] moves the clock, so that timers
-//! run and calls that sleep go on. Nothing runs in the background and nothing depends on the machine's clock: the same
-//! script gives the same [`Outcome`].
+//! [`run`] makes a runtime of its own, with one chain of the one function, and plays the script's
+//! steps to it: a packet is received and processed before the next one is made (`step.rs`), and a
+//! [`wait`] moves the clock, so that timers run and calls that sleep go on. Nothing runs in the
+//! background and nothing depends on the machine's clock: the same script gives the same
+//! [`Outcome`].
 //!
-//! The function is wrapped in a watcher that writes down each verdict. After each step and at the end the kit holds the
-//! runtime's books and the port's against those notes, whether or not the test asks.
+//! The function is wrapped in a watcher that writes down each verdict. After each step and at the
+//! end the kit holds the runtime's books and the port's against those notes, whether or not the
+//! test asks.
 //!
 //! # Invariants, checked in every run
-//! - Packets in, and those the function emitted, are out, held or dropped; at the end none is held and every buffer is back.
-//! - Verdicts are obeyed: what was forwarded left on the other side, what was answered left where it came in, what was
-//!   dropped did not leave and is counted under its reason.
+//! - Packets in, and those the function emitted, are out, held or dropped; at the end none is held
+//!   and every buffer is back.
+//! - Verdicts are obeyed: what was forwarded left on the other side, what was answered left where
+//!   it came in, what was dropped did not leave and is counted under its reason.
 //! - Every flow that arrived departed once.
 //! - A `process_now` that declines has not touched the flow's state.
-//! - No group is forgotten while it lives, as its function's `group_timeout` says, and its packets come.
+//! - No group is forgotten while it lives, as its function's `group_timeout` says, and its packets
+//!   come.
 //!
 //! [`survives_migration`] plays a script to two runtimes between which the flows move, and
-//! compares; [`survives_failure`] to two that fail.
+//! compares; [`survives_failure`] to two that fail, and
+//! [`survives_change`] to two whose settings change.
 //!
 //! Not here: threads, ports to the world (the tool runs those).
 
@@ -80,7 +85,9 @@ mod tests;
 
 pub use allocations::{CountingAllocator, allocations};
 pub use link::{Link, link};
-pub use moving::{Migration, Survived, Way, failure, migration, survives_failure, survives_migration};
+pub use moving::{
+    Migration, Survived, Way, failure, migration, survives_change, survives_failure, survives_migration,
+};
 pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};
 pub use sent::Sent;

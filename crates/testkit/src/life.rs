@@ -1,21 +1,24 @@
 //! Whether a group was forgotten before its time.
 //!
 //! # Theory of operation
-//! A function that says how long its groups live without a flow ([`nf::NetworkFunction::group_timeout`]) relies on its state being
-//! there when the group's next packet comes. So the watcher notes each group's state behind every call, by the address that the group is
-//! of. Where a call meets the default state, although another was noted less than the function's
-//! time ago, the state was discarded: the runtime had no place for so many groups, as a rule. The
-//! run fails, and says so.
+//! A function that says how long its groups live without a flow
+//! ([`nf::NetworkFunction::group_timeout`]) relies on its state being there when the group's next
+//! packet comes. So the watcher notes each group's state behind every call, by the address that the
+//! group is of. Where a call meets the default state, although another was noted less than the
+//! function's time ago, the state was discarded: the runtime had no place for so many groups, as a
+//! rule. The run fails, and says so.
 //!
 //! ```text
 //!   call ─► state noted, with the time ─► next call: default state, within the time? ─► forgotten
 //! ```
 //!
-//! Of a function that says no time, a group ends with its last flow, and a first packet that is dropped leaves none. That its
-//! state is gone may be meant: the watcher warns on standard error, once.
+//! Of a function that says no time, a group ends with its last flow, and a first packet that is
+//! dropped leaves none. That its state is gone may be meant: the watcher warns on standard error,
+//! once.
 //!
-//! The address is told by the flow's ends as this function sees them. That is not the group's where another function translates, and
-//! not where packets come back in that were sent to the own addresses; those are left out.
+//! The address is told by the flow's ends as this function sees them. That is not the group's where
+//! another function translates, and not where packets come back in that were sent to the own
+//! addresses; those are left out.
 //!
 //! Not here: when groups end (the runtime's `flows::resting`).
 
@@ -30,8 +33,8 @@ use wire::packet::flag;
 pub struct Life {
     /// Whether the function is alone in its chain, so that it sees all ends as they are.
     pub is_on: bool,
-    /// Whether groups of a function that says no time are noted, too. To look at a group is to take its state, which
-    /// sends copies the long way: so not where copies are kept.
+    /// Whether groups of a function that says no time are noted, too. To look at a group is to take
+    /// its state, which sends copies the long way: so not where copies are kept.
     pub warns: bool,
     groups: HashMap<(Addr, u16), Noted>,
     /// What was forgotten first, in words.

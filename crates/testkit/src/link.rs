@@ -1,6 +1,8 @@
-//! Both ends of a link between workers that take turns on one thread: buffers change hands, none is lost, and there is always room.
+//! Both ends of a link between workers that take turns on one thread: buffers change hands, none is
+//! lost, and there is always room.
 //!
-//! The ends may have clocks that differ, as two hosts have: a packet's time is then told by the clock of the end that receives it.
+//! The ends may have clocks that differ, as two hosts have: a packet's time is then told by the
+//! clock of the end that receives it.
 //!
 //! Not here: links that are full, late or gone (the runtime's own tests, the simulator).
 

@@ -1,7 +1,9 @@
-//! What came of a script: fates, packets, counters and flows, and assertions that show the whole story when they fail.
+//! What came of a script: fates, packets, counters and flows, and assertions that show the whole
+//! story when they fail.
 //!
 //! # Theory of operation
-//! An [`Outcome`] has one [`Entry`] per step. Its `Display` is the transcript that failed assertions print:
+//! An [`Outcome`] has one [`Entry`] per step. Its `Display` is the transcript that failed
+//! assertions print:
 //!
 //! ```text
 //!   step    at       came in                                              fate
@@ -30,8 +32,8 @@ pub enum Fate {
     Forwarded,
     /// It left, as an answer, where it came in.
     Answered,
-    /// It was dropped, for a reason of the function's or one of the runtime's own (`not_ip`, `flows_full` and so on, see
-    /// [`runtime::stats::DropReason`]).
+    /// It was dropped, for a reason of the function's or one of the runtime's own (`not_ip`,
+    /// `flows_full` and so on, see [`runtime::stats::DropReason`]).
     Dropped(&'static str),
     /// It was still there at the script's end: its call waits, or the function consumed it.
     Held,
@@ -92,7 +94,8 @@ impl Outcome {
         self.entries.iter().filter_map(|entry| entry.fate).collect()
     }
 
-    /// Sees to it that the packets had these fates, in the order of the steps; waits are passed over.
+    /// Sees to it that the packets had these fates, in the order of the steps; waits are passed
+    /// over.
     ///
     /// # Panics
     /// With the transcript, if one had another.
@@ -122,7 +125,8 @@ impl Outcome {
         }
     }
 
-    /// What left of a step's packet, and whatever the function emitted during the step, in the order of leaving.
+    /// What left of a step's packet, and whatever the function emitted during the step, in the
+    /// order of leaving.
     #[track_caller]
     pub fn sent(&self, step: usize) -> &[Sent] {
         &self.entry(step).sent
@@ -173,7 +177,8 @@ impl Outcome {
             .sum()
     }
 
-    /// The state of the flow to which a packet like this one belongs, as it stood at the script's end.
+    /// The state of the flow to which a packet like this one belongs, as it stood at the script's
+    /// end.
     ///
     /// # Panics
     /// If there is none, with those there are.

@@ -1,9 +1,10 @@
 //! Plays a script to a runtime, and holds its books against what the function said.
 //!
 //! # Theory of operation
-//! The clock belongs to the player. A packet is received at the clock's next nanosecond and the runtime stepped at the one
-//! after, until it has nothing to do; so each packet's time of reception is a name that nothing else has. A wait moves the
-//! clock in small steps, stopping wherever a call is due.
+//! The clock belongs to the player. A packet is received at the clock's next nanosecond and the
+//! runtime stepped at the one after, until it has nothing to do; so each packet's time of reception
+//! is a name that nothing else has. A wait moves the clock in small steps, stopping wherever a call
+//! is due.
 //!
 //! ```text
 //! packet   clock+1 received    clock+2 step, step, … idle    what left is collected    books are checked
@@ -35,7 +36,8 @@ use wire::{LinkType, Pool};
 /// Runs a function over a script's steps.
 ///
 /// # Panics
-/// If the configuration is refused, a step cannot be, or a check of the kit's own fails ([crate] lists them).
+/// If the configuration is refused, a step cannot be, or a check of the kit's own fails ([crate]
+/// lists them).
 #[track_caller]
 pub fn run<F: NetworkFunction>(config: F::Config, script: impl IntoIterator<Item = Step>) -> Outcome {
     setup::<F>(config).run(script)
@@ -116,7 +118,8 @@ struct Player<F: NetworkFunction> {
     steps: HashMap<u64, usize>,
     /// The ends by which each step's conversation is known.
     known_as: HashMap<usize, (Endpoint, Endpoint)>,
-    /// The runtime's own drops that no packet has been found for yet, with the step in which they were counted.
+    /// The runtime's own drops that no packet has been found for yet, with the step in which they
+    /// were counted.
     unexplained: Vec<(usize, &'static str)>,
     /// Drops already looked at.
     drops: Vec<Named>,
@@ -415,7 +418,8 @@ impl<F: NetworkFunction> Player<F> {
         }
     }
 
-    /// Each packet's fate from what left, what the function said, and what the runtime counted; and whether they agree.
+    /// Each packet's fate from what left, what the function said, and what the runtime counted; and
+    /// whether they agree.
     #[track_caller]
     fn settle_fates(&mut self) {
         let mut verdicts: HashMap<u64, Verdict> = HashMap::new();

@@ -1,11 +1,12 @@
 //! The port that a script plays at: one packet in at a time, everything out kept for inspection.
 //!
 //! # Theory of operation
-//! The player puts a frame into [`ScriptPort::bring`], steps the runtime, and takes what left from [`ScriptPort::left`].
-//! Buffers that left go back to the pool with the next visit, so that nothing is copied, or allocated, while the runtime
-//! works.
+//! The player puts a frame into [`ScriptPort::bring`], steps the runtime, and takes what left from
+//! [`ScriptPort::left`]. Buffers that left go back to the pool with the next visit, so that nothing
+//! is copied, or allocated, while the runtime works.
 //!
-//! A packet's time of reception is its name: the player gives each another, and no emitted packet has one of them.
+//! A packet's time of reception is its name: the player gives each another, and no emitted packet
+//! has one of them.
 
 use nf::Side;
 use runtime::{Burst, Port, PortCounters};
@@ -26,7 +27,8 @@ pub struct Incoming {
 #[derive(Default)]
 pub struct ScriptPort {
     next: Option<Incoming>,
-    /// `next` has been received. It is kept until the next one comes: freeing it is not the runtime's doing.
+    /// `next` has been received. It is kept until the next one comes: freeing it is not the
+    /// runtime's doing.
     received: bool,
     pub left: Vec<PacketBox>,
     /// Looked at, to be given back.

@@ -1,9 +1,10 @@
 //! What a script is made of: packets to be received, and waits.
 //!
 //! # Theory of operation
-//! A [`Step`] is a description; the frame is made when its turn comes, because TCP numbers follow from what was said before
-//! and an [`answer`] goes to where the function sent the packet it answers. Every method returns a changed copy, so
-//! one `let web = tcp(…)` serves a whole conversation:
+//! A [`Step`] is a description; the frame is made when its turn comes, because TCP numbers follow
+//! from what was said before and an [`answer`] goes to where the function sent the packet it
+//! answers. Every method returns a changed copy, so one `let web = tcp(…)` serves a whole
+//! conversation:
 //!
 //! ```text
 //! web.syn()              10.0.0.1:1000 > 192.0.2.1:80   from inside
@@ -74,10 +75,12 @@ pub(crate) struct Described {
     pub unreachable_from: Option<Addr>,
 }
 
-/// A TCP segment from inside, with ACK set and no data. Refine it with [`Step::syn`], [`Step::payload`] and others.
+/// A TCP segment from inside, with ACK set and no data. Refine it with [`Step::syn`],
+/// [`Step::payload`] and others.
 ///
 /// # Panics
-/// If an end is not like `10.0.0.1:1000` or `[2001:db8::1]:1000`, or one is IPv4 and the other IPv6.
+/// If an end is not like `10.0.0.1:1000` or `[2001:db8::1]:1000`, or one is IPv4 and the other
+/// IPv6.
 #[track_caller]
 pub fn tcp(source: &str, destination: &str) -> Step {
     described(Transport::Tcp, source, destination)
@@ -92,7 +95,8 @@ pub fn udp(source: &str, destination: &str) -> Step {
     described(Transport::Udp, source, destination)
 }
 
-/// An ICMP echo request (ICMPv6 for IPv6 addresses) from inside; [`Step::reply`] makes it an echo reply.
+/// An ICMP echo request (ICMPv6 for IPv6 addresses) from inside; [`Step::reply`] makes it an echo
+/// reply.
 ///
 /// # Panics
 /// If an address is none, or one is IPv4 and the other IPv6.
@@ -106,8 +110,8 @@ pub fn ping(source: &str, destination: &str, identifier: u16) -> Step {
     ))
 }
 
-/// The far end's answer to the packet that left last: from where that packet went, to where it came from, translated or
-/// not, received on the side it left by.
+/// The far end's answer to the packet that left last: from where that packet went, to where it came
+/// from, translated or not, received on the side it left by.
 pub fn answer() -> Step {
     Step::packet(Described {
         flags: flags::ACK,
@@ -115,7 +119,8 @@ pub fn answer() -> Step {
     })
 }
 
-/// A frame as it stands, Ethernet unless [`Step::link`] says otherwise, from inside unless [`Step::from_outside`] does.
+/// A frame as it stands, Ethernet unless [`Step::link`] says otherwise, from inside unless
+/// [`Step::from_outside`] does.
 pub fn frame(bytes: impl Into<Vec<u8>>) -> Step {
     Step::new(What::Frame(bytes.into(), LinkType::Ethernet, Side::Inside))
 }
@@ -125,8 +130,8 @@ pub fn frames<B: Into<Vec<u8>>>(frames: impl IntoIterator<Item = B>) -> Vec<Step
     frames.into_iter().map(frame).collect()
 }
 
-/// Moves the clock on: calls that sleep go on, flows expire. The runtime looks at a flow up to 34 ms after its time has
-/// come, so a test of a timeout waits a little longer than the timeout.
+/// Moves the clock on: calls that sleep go on, flows expire. The runtime looks at a flow up to 34
+/// ms after its time has come, so a test of a timeout waits a little longer than the timeout.
 pub fn wait(time: Duration) -> Step {
     Step::new(What::Wait(time))
 }
@@ -346,8 +351,9 @@ impl Step {
         self.changed(|described| described.vlan = Some(identifier))
     }
 
-    /// Instead of the packet, the ICMP error "host unreachable" about it that `router` sends to its source. It comes in
-    /// from the side the packet was headed for; for an [`answer`], it is about the packet that left last.
+    /// Instead of the packet, the ICMP error "host unreachable" about it that `router` sends to its
+    /// source. It comes in from the side the packet was headed for; for an [`answer`], it is about
+    /// the packet that left last.
     #[track_caller]
     pub fn unreachable(&self, router: &str) -> Step {
         let router = addr(router);
@@ -383,8 +389,8 @@ impl Step {
         }
     }
 
-    /// So long after the step before, as a [`wait`] would have it, but without a step of its own: the packets of a capture keep
-    /// their numbers.
+    /// So long after the step before, as a [`wait`] would have it, but without a step of its own:
+    /// the packets of a capture keep their numbers.
     pub fn after(&self, time: Duration) -> Step {
         Step {
             after: Some(time),

@@ -476,6 +476,7 @@ fn bounds_can_be_set() {
 /// Breaks the contract: `process_now` changes the state and declines.
 struct Hasty;
 
+#[network_function]
 impl NetworkFunction for Hasty {
     const NAME: &'static str = "hasty";
     type Config = NoConfig;
@@ -611,7 +612,8 @@ fn a_group_that_is_forgotten_before_its_time_is_told() {
     let minute = || wait(Duration::from_secs(59));
     let out = run::<Tally>(NoConfig {}, [hit(1), minute(), hit(1), hit(2), hit(1)]);
     out.assert_fates([odd, even, odd, odd]);
-    // There is room for two: the first was forgotten for the third. That its time was over would be no fault.
+    // There is room for two: the first was forgotten for the third. That its time was over would be
+    // no fault.
     let few = || setup::<Tally>(NoConfig {}).flows_max(2);
     let late = || wait(Duration::from_secs(61));
     few().run([hit(1), hit(2), hit(3), late(), hit(1)]);

@@ -1,8 +1,9 @@
 //! The function under test, with every verdict written down.
 //!
 //! # Theory of operation
-//! [`Watched`] is a network function that calls another one and notes what it says, under the packet's time of reception,
-//! which is the packet's name in a script. It looks like the function it wraps: same name, counters, reasons and states.
+//! [`Watched`] is a network function that calls another one and notes what it says, under the
+//! packet's time of reception, which is the packet's name in a script. It looks like the function
+//! it wraps: same name, counters, reasons and states.
 //!
 //! Not here: holding the notes against what the runtime did (`play`).
 
@@ -98,7 +99,8 @@ impl<F: NetworkFunction> Watched<F> {
         );
     }
 
-    /// Holds the group of a call that begins against what was noted of it last; the address that it is known by.
+    /// Holds the group of a call that begins against what was noted of it last; the address that it
+    /// is known by.
     fn begin_group(&self, packet: &Packet, cx: &mut Cx<Self>) -> Option<(Addr, u16)> {
         let mut warns = false;
         self.note(|notes| warns = notes.life.warns);
@@ -121,7 +123,8 @@ impl<F: NetworkFunction> Watched<F> {
         cx.now().nanoseconds().cast_unsigned().wrapping_sub(self.ahead)
     }
 
-    /// Writes a verdict down. A function that makes an answer of the packet forgets when it came in: its name is put back.
+    /// Writes a verdict down. A function that makes an answer of the packet forgets when it came
+    /// in: its name is put back.
     fn verdict(&self, packet: &mut Packet, name: u64, verdict: Verdict) -> Verdict {
         packet.set_timestamp(name);
         self.note(|notes| notes.verdicts.push((name, verdict)));
@@ -129,10 +132,13 @@ impl<F: NetworkFunction> Watched<F> {
     }
 }
 
+impl<F: NetworkFunction> nf::function::Attributed for Watched<F> {}
+
 impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const NAME: &'static str = F::NAME;
     const AFFINITY: Affinity = F::AFFINITY;
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
+    const COUNTERS_HELP: &'static [&'static str] = F::COUNTERS_HELP;
     const REASONS: &'static [&'static str] = F::REASONS;
     const EVENTS: &'static [nf::Event] = F::EVENTS;
     const TABLES: &'static [nf::Table] = F::TABLES;
@@ -272,6 +278,11 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
 
     fn configured(&self, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Keep {
         self.function.configured(flow, cx.lend())
+    }
+
+    fn recovered_of_before(&self, flow: &mut F::Flow, cx: &mut Cx<Self>) -> Keep {
+        self.note(|notes| notes.arrived[2] += 1);
+        self.function.recovered_of_before(flow, cx.lend())
     }
 
     fn rows(&self, table: &str, most: usize) -> Vec<nf::Row> {

@@ -1,4 +1,5 @@
-//! The functions in `examples/functions`: what they do, that it goes along when flows move and runtimes fail, and that they are short.
+//! The functions in `examples/functions`: what they do, that it goes along when flows move and
+//! runtimes fail, and that they are short.
 
 #[path = "../../../examples/functions/port_knocking.rs"]
 mod port_knocking;

@@ -1,4 +1,5 @@
-//! IPv6 through the functions: extension headers, errors with the flow they quote both ways, neighbour discovery.
+//! IPv6 through the functions: extension headers, errors with the flow they quote both ways,
+//! neighbour discovery.
 
 use flowkeep_testkit::{self as testkit, Fate, Step, config, frame};
 use functions::firewall::Firewall;
@@ -12,7 +13,8 @@ const HOST: &str = "fd00:1::5";
 const SERVER: &str = "2001:db8::9";
 const ROUTER: &str = "2001:db8:ffff::1";
 
-/// Hop-by-hop options (router alert), destination options, an atomic fragment: each says which header is next.
+/// Hop-by-hop options (router alert), destination options, an atomic fragment: each says which
+/// header is next.
 const EXTENSIONS: [(u8, [u8; 8]); 3] = [
     (0, [0, 0, 5, 2, 0, 0, 1, 0]),
     (60, [0, 0, 1, 4, 0, 0, 0, 0]),

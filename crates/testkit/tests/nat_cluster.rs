@@ -1,7 +1,9 @@
-//! NAT on the real workers: switches and runtimes in one thread, stepped in turn, over links made of queues.
+//! NAT on the real workers: switches and runtimes in one thread, stepped in turn, over links made
+//! of queues.
 //!
-//! What NAT's own tests cannot show: that packets from outside, hairpinned ones and ICMP errors find the runtime that
-//! has the mapping, whatever the number of runtimes and switches; and that nothing is left when all flows are over.
+//! What NAT's own tests cannot show: that packets from outside, hairpinned ones and ICMP errors
+//! find the runtime that has the mapping, whatever the number of runtimes and switches; and that
+//! nothing is left when all flows are over.
 
 use flowkeep_testkit::{Link, link};
 use functions::nat::{Config, Filtering, Nat, StaticMapping, StaticProtocol};
@@ -376,8 +378,8 @@ fn blocks_that_end_elsewhere_go_back_to_their_pool() {
     }
 }
 
-/// Sixteen blocks, eight of each runtime's part, and fourteen hosts that all go to the first; answers
-/// how many have a port, and how many packets were dropped for want of one.
+/// Sixteen blocks, eight of each runtime's part, and fourteen hosts that all go to the first;
+/// answers how many have a port, and how many packets were dropped for want of one.
 fn hosts_with_ports(mut cluster: Cluster) -> (usize, u64) {
     cluster.runtimes[1].set_leaving(true);
     cluster.settle();
@@ -493,7 +495,8 @@ fn what_inside_hosts_send_each_other_is_not_translated() {
     }
 }
 
-/// More spoofed sources than the pool has blocks: the flows of those end, with blocks and routes, and a new host gets through.
+/// More spoofed sources than the pool has blocks: the flows of those end, with blocks and routes,
+/// and a new host gets through.
 #[test]
 fn spoofed_sources_make_room_at_every_worker() {
     for (switches, runtimes, moving) in [(1, 1, false), (2, 3, false), (2, 2, true)] {

@@ -1,4 +1,5 @@
-//! Once a link between processes is made, packets and messages on it allocate nothing: sent, waiting, lost, sent again, received.
+//! Once a link between processes is made, packets and messages on it allocate nothing: sent,
+//! waiting, lost, sent again, received.
 
 use flowkeep_testkit as testkit;
 use runtime::message::Message;

@@ -18,7 +18,8 @@ use serde::Serialize;
 
 /// The most bytes in a batch.
 pub const BATCH_BYTES: usize = 256 * 1024;
-/// The most bytes of a field and its value together, encoded. So any element fits into an empty batch.
+/// The most bytes of a field and its value together, encoded. So any element fits into an empty
+/// batch.
 pub const ELEMENT_BYTES_MAX: usize = 64 * 1024;
 
 /// All fields of a variable are gone.

@@ -11,12 +11,14 @@
 //!     └──────────────────────────────── waiting, gone ◄─────────┘
 //! ```
 //!
-//! Elements that wait are in a list, in the order in which they began to; a change of one that waits already costs nothing more.
-//! So a counter that is added to a thousand times is one write, and the memory is bounded by the capacity: elements, and as many
-//! again that are gone and whose removal waits. Nothing is allocated after [`Cells::new`], but what keys and values own.
+//! Elements that wait are in a list, in the order in which they began to; a change of one that
+//! waits already costs nothing more. So a counter that is added to a thousand times is one write,
+//! and the memory is bounded by the capacity: elements, and as many again that are gone and whose
+//! removal waits. Nothing is allocated after [`Cells::new`], but what keys and values own.
 //!
-//! Invariants: an element is in the list once if it waits, else not at all; an element without a value is in the list; the
-//! index has each element that is not free. Checkers: `random_calls_equal_a_map_here_and_at_the_store` and `check`.
+//! Invariants: an element is in the list once if it waits, else not at all; an element without a
+//! value is in the list; the index has each element that is not free. Checkers:
+//! `random_calls_equal_a_map_here_and_at_the_store` and `check`.
 
 use crate::buffer::{Buffer, ELEMENT_BYTES_MAX, NoRoom};
 use crate::ticket::Progress;
@@ -26,7 +28,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a key or a value has to be: plain data that a store can keep (by `postcard`) and that is cheap to clone.
+/// What a key or a value has to be: plain data that a store can keep (by `postcard`) and that is
+/// cheap to clone.
 pub trait Stored: Serialize + DeserializeOwned + Clone + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Clone + 'static> Stored for T {}
@@ -39,7 +42,8 @@ impl<T: Stored + Eq + Hash> Key for T {}
 /// Why a variable did not take a change. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The capacity is reached, by elements that are there, or by removed ones that the store has not been told of.
+    /// The capacity is reached, by elements that are there, or by removed ones that the store has
+    /// not been told of.
     #[error("the variable is full; give it a larger capacity")]
     Full,
     /// The element is too long, or cannot be encoded.
@@ -58,8 +62,8 @@ pub enum Refusal {
 
 const NONE: u32 = u32::MAX;
 
-/// Where an element was when it was changed last: it is looked for there first. Kept beside the key by a caller that changes
-/// the same elements again and again; of another element it costs a look.
+/// Where an element was when it was changed last: it is looked for there first. Kept beside the key
+/// by a caller that changes the same elements again and again; of another element it costs a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Near(u32);
 
@@ -111,7 +115,8 @@ impl<K: Key, V: Stored> Cells<K, V> {
         Cells {
             slots: Vec::with_capacity(slots),
             free: Vec::with_capacity(slots),
-            // Twice the elements: so marks of removed entries are swept in place, and the index never grows.
+            // Twice the elements: so marks of removed entries are swept in place, and the index
+            // never grows.
             index: HashTable::with_capacity(slots.saturating_mul(2)),
             hasher: DefaultHashBuilder::default(),
             capacity: slots / 2,
@@ -154,7 +159,8 @@ impl<K: Key, V: Stored> Cells<K, V> {
         Ok(before)
     }
 
-    /// Changes an element's value, which is `default` where it is not there. For values of a bounded length.
+    /// Changes an element's value, which is `default` where it is not there. For values of a
+    /// bounded length.
     pub fn change<R>(
         &mut self,
         key: &K,
@@ -264,11 +270,13 @@ impl<K: Key, V: Stored> Cells<K, V> {
         }
     }
 
-    /// Writes what waits, as far as there is room. Answers up to which number the store then has all.
-    pub fn ship(&mut self, variable: u32, into: &mut Buffer, progress: &Progress) -> u64 {
+    /// Writes what waits, as far as there is room. Answers up to which number the store then has
+    /// all, and since when the oldest change that was written had waited.
+    pub fn ship(&mut self, variable: u32, into: &mut Buffer, progress: &Progress) -> (u64, Option<u64>) {
+        let mut oldest = self.clear;
         if self.clear.is_some() {
             if into.clear(variable) == Err(NoRoom) {
-                return 0;
+                return (0, None);
             }
             self.clear = None;
         }
@@ -285,19 +293,20 @@ impl<K: Key, V: Stored> Cells<K, V> {
             };
             if written == Err(NoRoom) {
                 if !into.is_empty() {
-                    return slot.number.saturating_sub(1);
+                    return (slot.number.saturating_sub(1), oldest);
                 }
                 // It was measured when it was set, and encodes otherwise now.
                 self.unwritable += 1;
             }
             slot.known = true;
+            oldest = Some(oldest.map_or(slot.since, |oldest| oldest.min(slot.since)));
             let gone = slot.value.is_none();
             self.unlink(at);
             if gone {
                 self.release(at);
             }
         }
-        progress.changed()
+        (progress.changed(), oldest)
     }
 
     fn find(&self, key: &K) -> Option<u32> {
@@ -362,7 +371,7 @@ impl<K: Key, V: Stored> Cells<K, V> {
         if slot.waits {
             return;
         }
-        (slot.waits, slot.number, slot.since) = (true, number, progress.now());
+        (slot.waits, slot.number, slot.since) = (true, number, progress.made_at());
         (slot.before, slot.after) = (last, NONE);
         match self.slots.get_mut(last as usize) {
             Some(before) => before.after = at,
@@ -507,7 +516,7 @@ mod tests {
                     }
                     Call::Ship => {
                         buffer.empty();
-                        prop_assert_eq!(cells.ship(0, &mut buffer, &progress), progress.changed());
+                        prop_assert_eq!(cells.ship(0, &mut buffer, &progress).0, progress.changed());
                         prop_assert!(!cells.waits());
                         for (form, _, field, value) in read(buffer.bytes()) {
                             match form {

@@ -45,7 +45,8 @@ impl Counter {
         self.0.remove(&()).ok().flatten().unwrap_or(0)
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.0.heard()
     }

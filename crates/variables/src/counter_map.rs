@@ -7,7 +7,8 @@ use crate::shelf::Options;
 use crate::table::Table;
 use crate::ticket::Ticket;
 
-/// A counter for each key. A key that is not there counts 0; a counter stops at the ends of its range.
+/// A counter for each key. A key that is not there counts 0; a counter stops at the ends of its
+/// range.
 #[derive(Clone)]
 pub struct CounterMap<K>(Table<K, i64>);
 
@@ -69,7 +70,8 @@ impl<K: Key> CounterMap<K> {
         self.0.for_each(|key, count| each(key, *count));
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.0.heard()
     }

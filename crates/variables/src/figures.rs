@@ -80,8 +80,8 @@ pub struct Figures {
     pub unwritable: u64,
     /// The age of the oldest change of each variable in each batch, when the store had it.
     pub ages: Ages,
-    /// How long changes were collected before the last batch, in nanoseconds, or are being collected now where that is longer: the
-    /// interval, or more where the store cannot keep up.
+    /// How long changes were collected before the last batch, in nanoseconds, or are being
+    /// collected now where that is longer: the interval, or more where the store cannot keep up.
     pub interval_ns: u64,
     /// The shortest interval that a variable in the store has.
     pub interval_set_ns: u64,

@@ -1,7 +1,9 @@
-//! Variables of network functions: what a function works with, and what of them a worker has (FlexState).
+//! Variables of network functions: what a function works with, and what of them a worker has
+//! (FlexState).
 //!
-//! A function names its variables and works with them as with collections of the standard library. A call answers at once, from a local
-//! copy; where that is kept beyond the process is the configuration's to say, and a [`open::Carrier`]'s to do (the crate `stores`).
+//! A function names its variables and works with them as with collections of the standard library.
+//! A call answers at once, from a local copy; where that is kept beyond the process is the
+//! configuration's to say, and a [`open::Carrier`]'s to do (the crate `stores`).
 //!
 //! ```text
 //!   function ── handles ([`table`]) ──► local copy ([`cells`](crate), [`ticket`])
@@ -9,7 +11,8 @@
 //!   worker ── WorkerVariables::step ───► carrier ══► a store, or nothing
 //! ```
 //!
-//! *Handles* ([`table`]) are cheap to clone, and belong to one worker. *Opening* ([`open`]) is done where a function's instance is made.
+//! *Handles* ([`table`]) are cheap to clone, and belong to one worker. *Opening* ([`open`]) is done
+//! where a function's instance is made.
 //!
 //! Invariants, and their checkers:
 //!
@@ -17,6 +20,7 @@
 //! |---|---|
 //! | the local copy and what is sent are the model's | `random_calls_equal_a_map_here_and_at_the_store` |
 //! | a ticket is over only when the store has its change | `a_ticket_is_over_with_the_acknowledgement_that_it_waits_for` |
+//! | a token that is given has one call go on | `a_token_is_taken_once_and_a_dead_one_never` |
 //! | a merged view's question is answered by a merge that began after it | `a_question_is_answered_by_a_merge_that_began_after_it` |
 //! | of one runtime's calls one at a time has a lock | `one_call_at_a_time_has_a_lock_and_the_next_asks_again` |
 //! | a changed function goes on with its variables | `a_changed_function_goes_on_with_its_variables` |
@@ -46,6 +50,7 @@ mod tests;
 mod ticket;
 mod timers;
 mod value;
+pub mod wake;
 
 pub use bytes::Bytes;
 pub use cells::{Key, Near, Refusal, Stored};
@@ -56,6 +61,7 @@ pub use open::{Keeper, OpenError, Partition, Variables, WorkerVariables};
 pub use shelf::{Consistency, Options};
 pub use table::{Counter, CounterMap, List, Map, Set, Timers, Value};
 pub use ticket::{BATCHES_MAX, Fenced, Ticket};
+pub use wake::{Token, Tokens};
 
 /// What a variable is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,9 @@
 //! A list.
 //!
-//! An element is stored under its place, a number that grows from front to back and stays while the element does: the
-//! front's place is `front`, and places are without gaps. So both ends are cheap. `insert` and `remove` in the middle move
-//! the elements behind, as in a `VecDeque`, and each that is moved is a change.
+//! An element is stored under its place, a number that grows from front to back and stays while the
+//! element does: the front's place is `front`, and places are without gaps. So both ends are cheap.
+//! `insert` and `remove` in the middle move the elements behind, as in a `VecDeque`, and each that
+//! is moved is a change.
 //!
 //! Places on a line, after two `push_back` and a `push_front`:
 //!
@@ -11,8 +12,8 @@
 //!           c    a   b        front = -1, length = 3
 //! ```
 //!
-//! A process that dies after some batches of a change of many elements and before the rest leaves gaps at the store. The list closes them when it
-//! is opened.
+//! A process that dies after some batches of a change of many elements and before the rest leaves
+//! gaps at the store. The list closes them when it is opened.
 
 use crate::Kind;
 use crate::cells::{Refusal, Stored, measure};
@@ -208,7 +209,8 @@ impl<T: Stored> List<T> {
         });
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.0.heard()
     }

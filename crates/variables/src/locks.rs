@@ -11,21 +11,25 @@
 //!   free ── wait ──► wanted ── held ──► taken (`Held`) ── dropped, or the flow goes ──► freed
 //! ```
 //!
-//! A lock has a value, which its holder reads and writes. The store keeps the value with the token that it was written with, and refuses an earlier
-//! token. Tokens only grow. So a holder that lost its lease (it slept, its process was stopped, its store was away) changes nothing any more.
+//! A lock has a value, which its holder reads and writes. The store keeps the value with the token
+//! that it was written with, and refuses an earlier token. Tokens only grow. So a holder that lost
+//! its lease (it slept, its process was stopped, its store was away) changes nothing any more.
 //!
-//! A number counts when this runtime wants the lock: it wants it while that is odd. What is held for
-//! another number is not this one's.
+//! A number counts when this runtime wants the lock: it wants it while that is odd. What is held
+//! for another number is not this one's.
 //!
-//! Locks are a last resort: each waits for the store several times. Calls here neither wait nor lock, but values are allocated and freed.
+//! Locks are a last resort: each waits for the store several times. Calls here neither wait nor
+//! lock, but values are allocated and freed.
 //!
-//! Invariants: of one runtime's calls one at a time has the lock (`one_call_at_a_time_has_a_lock_and_the_next_asks_again`); a call that goes leaves
-//! no lock behind (the same).
+//! Invariants: of one runtime's calls one at a time has the lock
+//! (`one_call_at_a_time_has_a_lock_and_the_next_asks_again`); a call that goes leaves no lock
+//! behind (the same).
 //!
 //! Not here: the thread, leases, and records (`stores::locks`, `stores::lock`).
 
 use crate::merged::Merger;
 use crate::open::{OpenError, Variables};
+use crate::wake::{Bell, Token};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -93,6 +97,9 @@ struct Shared {
     is_refused: AtomicBool,
     /// Answers of any kind.
     heard: AtomicU32,
+    /// Calls that wait for the lock, and the one that waits for a write.
+    bell: Bell,
+    written: Bell,
 }
 
 struct Inside {
@@ -179,12 +186,21 @@ impl Wait {
         self.0.is_taken.set(true);
         Some(Held(Rc::clone(&self.0)))
     }
+
+    /// Has the token given when the lock may be had. `false`: the caller has to look by itself.
+    pub fn until(&self, token: &Token) -> bool {
+        self.0.shared.bell.join(token, 0)
+    }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get().saturating_sub(1));
         self.0.settle();
+        // A token may have been given for a call that has gone.
+        if !self.0.is_taken.get() && self.0.waiting.get() > 0 {
+            self.0.shared.bell.try_ring();
+        }
     }
 }
 
@@ -204,7 +220,8 @@ impl Held {
         grant.as_ref().map(|grant| read(&grant.value))
     }
 
-    /// Writes its value; `Cx::put` waits for the answer. `None`: the lease is over, or a write is under way.
+    /// Writes its value; `Cx::put` waits for the answer. `None`: the lease is over, or a write is
+    /// under way.
     pub fn begin_put(&self, value: Vec<u8>) -> Option<u32> {
         let token = self.0.token()?;
         let mut put = self.0.shared.put.try_lock()?;
@@ -217,6 +234,11 @@ impl Held {
         self.0.asked_puts.set(number.wrapping_add(1));
         self.0.thread.ring();
         Some(number.wrapping_add(1))
+    }
+
+    /// Has the token given when a write is answered. `false`: the caller has to look by itself.
+    pub fn until(&self, token: &Token) -> bool {
+        self.0.shared.written.join(token, 0)
     }
 
     /// Whether a write is stored; `None` while that is not known.
@@ -236,6 +258,7 @@ impl Drop for Held {
         // Others get it in between, though a call of this runtime waits.
         self.0.turn(false);
         self.0.shared.heard.fetch_add(1, Ordering::AcqRel);
+        self.0.shared.bell.try_ring();
     }
 }
 
@@ -279,6 +302,7 @@ impl Locking for Half {
             shared.until_ns.store(until_ns, Ordering::Release);
             let before = shared.grant.lock().replace(Grant { wish, token, value });
             drop(before);
+            shared.bell.ring();
         });
     }
 
@@ -294,6 +318,7 @@ impl Locking for Half {
             shared.lost.store(wish, Ordering::Release);
             let before = shared.grant.lock().take();
             drop(before);
+            shared.bell.ring();
         });
     }
 
@@ -305,6 +330,7 @@ impl Locking for Half {
         self.say(|shared| {
             shared.is_refused.store(!is_stored, Ordering::Release);
             shared.puts.fetch_add(1, Ordering::AcqRel);
+            shared.written.ring();
         });
     }
 }
@@ -331,7 +357,8 @@ fn lock(shared: Arc<Shared>, thread: Arc<dyn Merger>) -> Lock {
 }
 
 impl Variables {
-    /// Opens a lock of the function's, for all its runtimes and members. A holder that dies frees it after `lease`.
+    /// Opens a lock of the function's, for all its runtimes and members. A holder that dies frees
+    /// it after `lease`.
     pub fn lock(&mut self, name: &str, lease: Duration) -> Result<Lock, OpenError> {
         let (shared, half) = pair(name, lease);
         let loader = self.book()?.loader.clone();

@@ -46,20 +46,22 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.insert(key, update(self.get(key))).map(drop)
     }
 
-    /// Changes the key's value where it is, which is `default` where there is none. For values of a bounded length.
+    /// Changes the key's value where it is, which is `default` where there is none. For values of a
+    /// bounded length.
     pub fn change<R>(&self, key: &K, default: V, change: impl FnOnce(&mut V) -> R) -> Result<R, Refusal> {
         self.0.change(key, default, change)
     }
 
-    /// [`Map::change`] of an element that is probably where it was when it was changed last.
+    /// [`Map::change`] of an element that is probably where it was when it was changed last. What
+    /// it is changed by was there `age` nanoseconds ago: by that, the change is dated.
     pub fn change_near<R>(
         &self,
         key: &K,
-        near: &mut Near,
+        (near, age): (&mut Near, u64),
         default: V,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<R, Refusal> {
-        self.0.change_near(key, near, default, change)
+        self.0.change_near(key, (near, age), default, change)
     }
 
     /// Removes a key; answers its value.
@@ -82,7 +84,8 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.0.for_each(each);
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.0.heard()
     }

@@ -23,6 +23,7 @@
 
 use crate::cells::{Key, Stored};
 use crate::open::{OpenError, Variables};
+use crate::wake::{Bell, Token};
 use crate::{Kind, decoded};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -40,7 +41,8 @@ pub type Sums<K> = HashMap<K, i64>;
 /// What is in the set of some runtime.
 pub type Union<T> = HashSet<T>;
 
-/// The store made no merge: it did not answer, it has something else by this name, or there is none.
+/// The store made no merge: it did not answer, it has something else by this name, or there is
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store made no merge; `flowkeep status` says how it does, and `[store]` names it")]
 pub struct Unmerged;
@@ -91,6 +93,8 @@ struct Shared<R> {
     heard: AtomicU32,
     /// Held for as long as a pointer needs to change places; the worker only tries.
     exchange: Mutex<Exchange<R>>,
+    /// Calls that wait for an answer.
+    bell: Bell,
 }
 
 struct Inside<R> {
@@ -152,7 +156,8 @@ impl<R: Send + 'static> Merged<R> {
         self.read(R::clone)
     }
 
-    /// How long ago the merge of the last view began. Changes that the store was told of later are not in it.
+    /// How long ago the merge of the last view began. Changes that the store was told of later are
+    /// not in it.
     pub fn age(&self) -> Option<Duration> {
         let inside = self.0.as_deref()?;
         inside.look();
@@ -161,7 +166,8 @@ impl<R: Send + 'static> Merged<R> {
         Some(Duration::from_nanos(inside.merger.now_ns().saturating_sub(began)))
     }
 
-    /// Asks for a merge that begins from now on, whatever the cycle; `cx.merged(&asked).await` waits for it.
+    /// Asks for a merge that begins from now on, whatever the cycle; `cx.merged(&asked).await`
+    /// waits for it.
     pub fn ask(&self) -> Asked<R> {
         let number = self.0.as_deref().map_or(0, |inside| {
             let number = inside.shared.asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -174,7 +180,8 @@ impl<R: Send + 'static> Merged<R> {
         }
     }
 
-    /// Changes when a question may be answered: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when a question may be answered: for `NetworkFunction::generation`, by which calls
+    /// that wait go on.
     pub fn heard(&self) -> u32 {
         self.0
             .as_deref()
@@ -193,6 +200,9 @@ pub struct Asked<R> {
 pub trait Answer {
     /// Whether it is there: `None` while that is not known.
     fn state(&self) -> Option<Result<(), Unmerged>>;
+
+    /// Has the token given when it is there. `false`: the caller has to look by itself.
+    fn until(&self, token: &Token) -> bool;
 }
 
 impl<R: Send + 'static> Answer for Asked<R> {
@@ -209,6 +219,11 @@ impl<R: Send + 'static> Answer for Asked<R> {
             return Some(Ok(()));
         }
         is_reached(inside.shared.failed.load(Ordering::Acquire), self.number).then_some(Err(Unmerged))
+    }
+
+    fn until(&self, token: &Token) -> bool {
+        let inside = self.inside.as_deref();
+        inside.is_some_and(|inside| inside.shared.bell.join(token, self.number))
     }
 }
 
@@ -272,7 +287,9 @@ where
         let old = exchange.old.take();
         drop(exchange);
         shared.heard.fetch_add(1, Ordering::AcqRel);
-        // A view that no worker took, and one that a worker gave back: freed here, with no lock held.
+        shared.bell.reach(|number| is_reached(asked, number));
+        // A view that no worker took, and one that a worker gave back: freed here, with no lock
+        // held.
         drop((view, old));
     }
 
@@ -280,6 +297,7 @@ where
         if let Some(shared) = self.shared.upgrade() {
             shared.failed.store(asked, Ordering::Release);
             shared.heard.fetch_add(1, Ordering::AcqRel);
+            shared.bell.reach(|number| is_reached(asked, number));
         }
     }
 }
@@ -311,8 +329,8 @@ impl Variables {
         })
     }
 
-    /// Opens a merged view of a variable of any kind: `fold` takes each element of each runtime's part, in no order. A list's
-    /// keys are positions, a value's is `()`.
+    /// Opens a merged view of a variable of any kind: `fold` takes each element of each runtime's
+    /// part, in no order. A list's keys are positions, a value's is `()`.
     pub fn merged<K: Key, V: Stored, R: Default + Send + 'static>(
         &mut self,
         kind: Kind,
@@ -324,6 +342,7 @@ impl Variables {
             failed: AtomicU32::new(0),
             heard: AtomicU32::new(0),
             exchange: Mutex::new(Exchange { new: None, old: None }),
+            bell: Bell::default(),
         });
         let merging = Fold {
             kind,
@@ -370,6 +389,7 @@ mod tests {
             failed: AtomicU32::new(0),
             heard: AtomicU32::new(0),
             exchange: Mutex::new(Exchange { new: None, old: None }),
+            bell: Bell::default(),
         });
         let fold = Fold {
             kind: Kind::Counter,

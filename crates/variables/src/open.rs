@@ -13,13 +13,17 @@
 //!                                                              new handles get the copies that are there
 //! ```
 //!
-//! A partition belongs to its worker, not to one generation of its function: so a new instance claims nothing, and fences nothing.
-//! What it opens that was not open before is loaded where the instance is made, away from the worker.
+//! A partition belongs to its worker, not to one generation of its function: so a new instance
+//! claims nothing, and fences nothing. What it opens that was not open before is loaded where the
+//! instance is made, away from the worker.
 //!
-//! A handle has no copy while its instance is prepared ([`crate::Refusal::Early`]); it has one when `take_over` is called.
+//! A handle has no copy while its instance is prepared ([`crate::Refusal::Early`]); it has one when
+//! `take_over` is called.
 //!
-//! Invariants: a variable has one number for the partition's life (`a_changed_function_goes_on_with_its_variables`); what is adopted
-//! is what handles of both generations see; reference counts are touched by one thread at a time, since handles and partition move together.
+//! Invariants: a variable has one number for the partition's life
+//! (`a_changed_function_goes_on_with_its_variables`); what is adopted is what handles of both
+//! generations see; reference counts are touched by one thread at a time, since handles and
+//! partition move together.
 
 use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
@@ -72,7 +76,8 @@ pub trait Carrier: Send {
     fn time(&self, now: u64) -> u64;
     /// A step of the worker's loop, `now` in nanoseconds of any clock that does not go back.
     fn step(&mut self, shelf: &Shelf, now: u64);
-    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For
+    /// the end of a worker.
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool;
     /// What became of the changes so far.
     fn figures(&self) -> Figures;
@@ -82,13 +87,15 @@ pub trait Carrier: Send {
 
 /// Reads what a store has of a partition: away from the worker.
 pub trait Loader: Send + Sync {
-    /// All elements of a variable, which has this number from now on. Of one that is not kept there is nothing to be read.
+    /// All elements of a variable, which has this number from now on. Of one that is not kept there
+    /// is nothing to be read.
     fn load(&self, number: u32, kind: Kind, name: &str, is_kept: bool) -> Result<Vec<Element>, OpenError>;
     /// What a variable has that leaves it to the configuration.
     fn consistency(&self) -> Consistency;
     /// The partition as messages name it.
     fn name(&self) -> String;
-    /// Has a merge of the whole function's variable made, on a cycle and when it is asked for. `None`: there are no merges here.
+    /// Has a merge of the whole function's variable made, on a cycle and when it is asked for.
+    /// `None`: there are no merges here.
     fn merge(&self, merging: Box<dyn Merging>) -> Result<Option<Arc<dyn Merger>>, OpenError> {
         drop(merging);
         Ok(None)
@@ -102,7 +109,8 @@ pub trait Loader: Send + Sync {
 
 /// Where partitions come from: a store.
 pub trait Source: Send + Sync {
-    /// Claims a function's partition at a runtime. `None`: this function's variables are in no store.
+    /// Claims a function's partition at a runtime. `None`: this function's variables are in no
+    /// store.
     fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, OpenError>;
 }
 
@@ -136,7 +144,8 @@ impl Book {
 
 type Books = BTreeMap<(String, u32), Arc<Book>>;
 
-/// Where the variables of a cluster's functions are kept. One for all workers of a process, handed on from configuration to configuration.
+/// Where the variables of a cluster's functions are kept. One for all workers of a process, handed
+/// on from configuration to configuration.
 #[derive(Clone, Default)]
 pub struct Keeper(Arc<Inside>);
 
@@ -245,7 +254,24 @@ impl Partition {
         self.shelf.is_stored()
     }
 
-    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    /// The timers' variables: numbers and names.
+    fn timers(&self) -> Vec<(u32, String)> {
+        let entries = self.book.entries.lock();
+        let timers = (0..)
+            .zip(entries.iter())
+            .filter(|(_, entry)| entry.kind == Kind::Timers);
+        timers
+            .map(|(number, entry)| (number, entry.name.clone()))
+            .collect()
+    }
+
+    fn variable(&self, timers: &str) -> Option<&Rc<dyn Ship>> {
+        let (number, _) = self.timers().into_iter().find(|(_, name)| name == timers)?;
+        self.shelf.get(number)
+    }
+
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For
+    /// the end of a worker.
     pub fn finish(&mut self, patience: Duration) -> bool {
         match &mut self.carrier {
             Some(carrier) => carrier.finish(&self.shelf, patience),
@@ -475,6 +501,17 @@ impl Variables {
     }
 }
 
+/// Timers of a function on a runtime that goes, on their way to another runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// The function's number in the plan.
+    pub function: usize,
+    /// The variable's name.
+    pub name: String,
+    /// The timers, as a store has them.
+    pub timers: Vec<Element>,
+}
+
 enum Part {
     Begun(Partition),
     Follows(Vec<Box<dyn Bind>>),
@@ -509,7 +546,8 @@ impl WorkerVariables {
         self.parts.push((function, part));
     }
 
-    /// Takes over the partitions of the instances before, and gives the new instances' handles what is there.
+    /// Takes over the partitions of the instances before, and gives the new instances' handles what
+    /// is there.
     pub fn adopt(&mut self, before: &mut WorkerVariables) {
         let mut parts = mem::take(&mut before.parts);
         before.adopted = parts.iter().map(|(function, _)| *function).collect();
@@ -553,7 +591,8 @@ impl WorkerVariables {
         })
     }
 
-    /// Whether another has taken this function's variables over: its handles are to be dropped at the worker.
+    /// Whether another has taken this function's variables over: its handles are to be dropped at
+    /// the worker.
     pub fn was_adopted(&self, function: usize) -> bool {
         self.adopted.contains(&function)
     }
@@ -563,7 +602,8 @@ impl WorkerVariables {
         self.parts.is_empty()
     }
 
-    /// A step of the worker's loop begins: what changes from here on is dated now, however long ago the last step was.
+    /// A step of the worker's loop begins: what changes from here on is dated now, however long ago
+    /// the last step was.
     #[inline]
     pub fn begin(&mut self, now: u64) {
         if self.is_carried {
@@ -588,7 +628,58 @@ impl WorkerVariables {
         due.min()
     }
 
-    /// Steps until the store has every change, or `patience` is over; answers whether it has. For the end of a worker.
+    /// All timers, to be handed over: for a worker that has ended.
+    pub fn timers(&self) -> Vec<Handed> {
+        let of = |(function, partition): (usize, &Partition)| -> Vec<Handed> {
+            let all = partition.timers().into_iter();
+            let handed = |(number, name)| Handed {
+                function,
+                name,
+                timers: partition
+                    .shelf
+                    .get(number)
+                    .map_or_else(Vec::new, |variable| variable.elements()),
+            };
+            all.map(handed)
+                .filter(|handed| !handed.timers.is_empty())
+                .collect()
+        };
+        self.partitions().flat_map(of).collect()
+    }
+
+    /// Arms timers of another runtime; answers those for which there was no room, or no such
+    /// variable.
+    pub fn take_in(&self, handed: Vec<Handed>) -> Vec<Handed> {
+        let take = |mut handed: Handed| {
+            let mut partitions = self.partitions();
+            let partition = partitions.find(|(function, _)| *function == handed.function);
+            if let Some(variable) = partition.and_then(|(_, partition)| partition.variable(&handed.name)) {
+                handed.timers = variable.take_in(handed.timers);
+            }
+            handed
+        };
+        let left = handed.into_iter().map(take);
+        left.filter(|handed| !handed.timers.is_empty()).collect()
+    }
+
+    /// Removes all timers but these: the others are armed elsewhere.
+    pub fn keep_timers(&self, left: Vec<Handed>) {
+        for (_, partition) in self.partitions() {
+            let numbers = partition.timers().into_iter();
+            numbers
+                .filter_map(|(number, _)| partition.shelf.get(number))
+                .for_each(|variable| variable.empty());
+        }
+        self.take_in(left);
+    }
+
+    /// Whether the store has every change.
+    pub fn is_stored(&self) -> bool {
+        self.partitions().all(|(_, partition)| partition.is_stored())
+    }
+
+    /// Steps until the store has every change, or `patience` is over; answers whether it has. For
+    /// the end of a worker.
     pub fn finish(&mut self, patience: Duration) -> bool {
         let mut done = true;
         self.partitions_mut()

@@ -59,7 +59,8 @@ impl<T: Key> Set<T> {
         self.0.for_each(|element, ()| each(element));
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.0.heard()
     }

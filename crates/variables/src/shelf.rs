@@ -4,7 +4,9 @@
 
 use crate::buffer::Buffer;
 use crate::cells::{Cells, Key, Stored};
+use crate::decoded;
 use crate::figures::Figures;
+use crate::open::Element;
 use crate::ticket::Progress;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -14,20 +16,22 @@ use core::cell::{Cell, OnceCell, RefCell};
 /// What may be lost, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// As the configuration says (`[store]`): without an interval there, every millisecond (FlexState III-C), at most a second late.
+    /// As the configuration says (`[store]`): without an interval there, every millisecond
+    /// (FlexState III-C), at most a second late.
     #[default]
     Configured,
     /// The variable is in no store, and is gone with the process.
     Local,
-    /// The store is told at this interval, in nanoseconds. A change that it does not have after `bound_ns` is an alarm
-    /// ([`Figures::late`]).
+    /// The store is told at this interval, in nanoseconds. A change that it does not have after
+    /// `bound_ns` is an alarm ([`Figures::late`]).
     Behind {
         /// How long changes are collected.
         interval_ns: u64,
         /// How old a change may become.
         bound_ns: u64,
     },
-    /// The store is told at once. A call that needs the store to have its change waits for the variable's ticket.
+    /// The store is told at once. A call that needs the store to have its change waits for the
+    /// variable's ticket.
     Through,
 }
 
@@ -77,7 +81,8 @@ const INTERVALS: usize = 8;
 /// How a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The most elements of a collection. Memory for them, and for as many removed ones, is taken when it is opened.
+    /// The most elements of a collection. Memory for them, and for as many removed ones, is taken
+    /// when it is opened.
     pub capacity: usize,
     /// What may be lost, and when.
     pub consistency: Consistency,
@@ -105,6 +110,9 @@ pub(crate) struct Inner<K, V> {
     pub progress: Rc<Progress>,
     /// What a type of variable knows besides: a list's front, the order of timers.
     pub extra: OnceCell<Rc<dyn Any>>,
+    /// Elements came by another way than this type's calls: what it knows besides is to be made
+    /// again.
+    pub renewed: Cell<bool>,
     core: Rc<Core>,
     cut: Cell<u64>,
     number: u32,
@@ -118,6 +126,7 @@ impl<K: Key, V: Stored> Inner<K, V> {
             cells: RefCell::new(cells),
             progress: Progress::new(Rc::clone(&shelf.core.now)),
             extra: OnceCell::new(),
+            renewed: Cell::new(false),
             core: Rc::clone(&shelf.core),
             cut: Cell::new(0),
             number,
@@ -136,7 +145,8 @@ impl<K: Key, V: Stored> Inner<K, V> {
         self.consistency.get() == Consistency::Local
     }
 
-    /// From now on. A variable that is at the store stays there, and one that is not stays away: its handles do not change places.
+    /// From now on. A variable that is at the store stays there, and one that is not stays away:
+    /// its handles do not change places.
     pub fn set_consistency(&self, consistency: Consistency) {
         self.consistency.set(consistency);
     }
@@ -163,6 +173,12 @@ pub(crate) trait Ship: Any {
     fn unwritable(&self) -> u64;
     fn is_stored(&self) -> bool;
     fn due_at(&self) -> Option<u64>;
+    /// All elements, as a store has them. Allocates.
+    fn elements(&self) -> Vec<Element>;
+    /// Takes elements whose keys are not there; answers those that it did not take. Allocates.
+    fn take_in(&self, elements: Vec<Element>) -> Vec<Element>;
+    /// Removes all elements.
+    fn empty(&self);
 }
 
 impl<K: Key, V: Stored> Ship for Inner<K, V> {
@@ -187,8 +203,8 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
         // It is being iterated over: not from within a step.
         let mut cells = self.cells.try_borrow_mut().ok()?;
         let used = into.changes();
-        let since = cells.waits_since().unwrap_or(now);
-        let number = cells.ship(self.number, into, &self.progress);
+        let (number, since) = cells.ship(self.number, into, &self.progress);
+        let since = since.unwrap_or(now);
         if into.changes() == used {
             // What was changed was taken back before the store heard of it, or there was no room.
             if !cells.waits() {
@@ -239,6 +255,44 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
 
     fn is_stored(&self) -> bool {
         self.is_local() || self.progress.is_stored()
+    }
+
+    fn elements(&self) -> Vec<Element> {
+        let Ok(cells) = self.cells.try_borrow() else {
+            return Vec::new();
+        };
+        let encoded = cells.iter().filter_map(|(key, value)| {
+            Some((
+                postcard::to_allocvec(key).ok()?,
+                postcard::to_allocvec(value).ok()?,
+            ))
+        });
+        encoded.collect()
+    }
+
+    fn take_in(&self, elements: Vec<Element>) -> Vec<Element> {
+        let Ok(mut cells) = self.cells.try_borrow_mut() else {
+            return elements;
+        };
+        let take = |(field, value): &Element| {
+            let (Some(key), Some(value)) = (decoded::<K>(field), decoded::<V>(value)) else {
+                return false;
+            };
+            // This one's own stays.
+            cells.get(&key).is_some() || cells.insert(&key, value, &self.progress).is_ok()
+        };
+        let (_, left): (Vec<Element>, Vec<Element>) = elements.into_iter().partition(take);
+        self.renewed.set(true);
+        self.note();
+        left
+    }
+
+    fn empty(&self) {
+        if let Ok(mut cells) = self.cells.try_borrow_mut() {
+            cells.clear(&self.progress);
+            self.renewed.set(true);
+            self.note();
+        }
     }
 
     fn due_at(&self) -> Option<u64> {
@@ -308,10 +362,12 @@ impl Shelf {
         self.has_changed().then(|| due.min()).flatten()
     }
 
-    /// Writes what is due into a batch, beginning with the variable whose `turn` it is. Answers how long the last one's changes were collected.
+    /// Writes what is due into a batch, beginning with the variable whose `turn` it is. Answers how
+    /// long the last one's changes were collected.
     ///
-    /// Variables that have one interval are written together, when it is over for one of them: what a function changes of them between two steps is in
-    /// one batch, if it fits. A process that is killed between two batches would have a timer's effect without its removal.
+    /// Variables that have one interval are written together, when it is over for one of them: what
+    /// a function changes of them between two steps is in one batch, if it fits. A process that is
+    /// killed between two batches would have a timer's effect without its removal.
     pub fn fill(&self, turn: usize, now: u64, sequence: u64, buffer: &mut Buffer) -> Option<u64> {
         let count = self.variables.len();
         let mut interval = None;
@@ -331,7 +387,8 @@ impl Shelf {
         interval
     }
 
-    /// Intervals that are over for some variable, as far as there is room for them; a variable of any other goes by itself.
+    /// Intervals that are over for some variable, as far as there is room for them; a variable of
+    /// any other goes by itself.
     fn over(&self, now: u64) -> [u64; INTERVALS] {
         // What is never over.
         let mut over = [Consistency::Local.interval_ns(); INTERVALS];
@@ -381,8 +438,8 @@ impl Shelf {
         self.all().all(|variable| variable.is_stored())
     }
 
-    /// How old the oldest change of a variable is that the store does not have, and that variable's bound: of the variable that is
-    /// furthest beyond its bound, or nearest to it.
+    /// How old the oldest change of a variable is that the store does not have, and that variable's
+    /// bound: of the variable that is furthest beyond its bound, or nearest to it.
     pub fn oldest(&self) -> Option<(u64, u64)> {
         let now = self.now();
         let ages = self.all().filter_map(|variable| {

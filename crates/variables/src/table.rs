@@ -1,7 +1,8 @@
 //! The variables that a function works with, one file each.
 //!
-//! A handle is cheap to clone and belongs to one worker. Its calls answer at once, from the local copy. `stored()` is the
-//! call that waits: it answers a [`Ticket`] that is over when the store has every change so far.
+//! A handle is cheap to clone and belongs to one worker. Its calls answer at once, from the local
+//! copy. `stored()` is the call that waits: it answers a [`Ticket`] that is over when the store has
+//! every change so far.
 //!
 //! ```
 //! use flowkeep_variables::{OpenError, Options, Variables};
@@ -85,10 +86,17 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.0.0.get().map(|inner| &**inner)
     }
 
-    /// What this type of variable knows besides, made when it is first asked for; `None` where the variable is not there yet.
+    /// What this type of variable knows besides, made when it is first asked for; `None` where the
+    /// variable is not there yet.
     pub fn extra<T: Any>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         let extra = self.inner()?.extra.get_or_init(|| Rc::new(make()));
         extra.downcast_ref()
+    }
+
+    /// Whether elements came or went by another way than this type's calls, since this was asked
+    /// last.
+    pub fn take_renewed(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.renewed.take())
     }
 
     pub fn len(&self) -> usize {
@@ -122,17 +130,22 @@ impl<K: Key, V: Stored> Table<K, V> {
     }
 
     pub fn change<R>(&self, key: &K, default: V, change: impl FnOnce(&mut V) -> R) -> Result<R, Refusal> {
-        self.change_near(key, &mut Near::default(), default, change)
+        self.change_near(key, (&mut Near::default(), 0), default, change)
     }
 
     pub fn change_near<R>(
         &self,
         key: &K,
-        near: &mut Near,
+        (near, age): (&mut Near, u64),
         default: V,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<R, Refusal> {
-        self.change_cells(|cells, inner| cells.change(key, near, default, change, &inner.progress))
+        self.change_cells(|cells, inner| {
+            inner.progress.set_age(age);
+            let changed = cells.change(key, near, default, change, &inner.progress);
+            inner.progress.set_age(0);
+            changed
+        })
     }
 
     pub fn remove(&self, key: &K) -> Result<Option<V>, Refusal> {
@@ -150,7 +163,8 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.read(|cells| cells.iter().for_each(|(key, value)| each(key, value)));
     }
 
-    /// Removes what `keep` refuses, one element a pass: for the control side and small tables, not per packet.
+    /// Removes what `keep` refuses, one element a pass: for the control side and small tables, not
+    /// per packet.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) -> Result<(), Refusal> {
         let gone: Option<Vec<K>> = self.read(|cells| {
             let refused = cells.iter().filter(|(key, value)| !keep(key, value));

@@ -43,7 +43,8 @@ fn a_changed_function_goes_on_with_its_variables() {
     second.adopt(&mut first);
     assert!(first.is_empty());
     assert_eq!((next.add(&1, 1), counts.get(&1)), (Ok(8), 8));
-    // Both generations see one list and one order of timers: a call that waited may still be of the first.
+    // Both generations see one list and one order of timers: a call that waited may still be of the
+    // first.
     list.push_front(6).unwrap();
     next_list.push_back(8).unwrap();
     let mut seen = alloc::vec::Vec::new();

@@ -1,16 +1,19 @@
 //! What waits until a store has a change: [`Ticket`].
 //!
-//! A variable numbers its changes. Each goes to the store in the order of its number, unless a later one of the same element
-//! takes it along. `stored` is the number up to which the store has all. A ticket has the number of the last change before it
-//! was asked for, and is over when `stored` reaches that:
+//! A variable numbers its changes. Each goes to the store in the order of its number, unless a
+//! later one of the same element takes it along. `stored` is the number up to which the store has
+//! all. A ticket has the number of the last change before it was asked for, and is over when
+//! `stored` reaches that:
 //!
 //! ```text
 //!   change 1  change 2  ticket(2)  change 3      batch {1, 2}   acknowledged: stored = 2, the ticket is over
 //! ```
 //!
-//! A function's call waits for it with `nf::Cx::stored`: a ticket is no future, since a worker goes on with a call only where
-//! its context says so. It is over with an error where the partition has another writer.
+//! A function's call waits for it with `nf::Cx::stored`: it leaves a token with the variable, which
+//! is given when `stored` reaches the ticket's number. So an acknowledgement has those calls go on
+//! that wait for it, and no other. It is over with an error where the partition has another writer.
 
+use crate::wake::{Token, Waiters};
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
@@ -37,12 +40,15 @@ struct Sent {
 pub(crate) struct Progress {
     /// The partition's clock.
     now: Rc<Cell<u64>>,
+    /// How long ago the change at hand was made where its caller noted it, in nanoseconds.
+    age: Cell<u64>,
     changed: Cell<u64>,
     stored: Cell<u64>,
     fenced: Cell<bool>,
     /// How often the store was heard of.
     heard: Cell<u32>,
     sent: RefCell<VecDeque<Sent>>,
+    waiters: Waiters,
 }
 
 impl Progress {
@@ -57,6 +63,16 @@ impl Progress {
 
     pub fn now(&self) -> u64 {
         self.now.get()
+    }
+
+    /// By when a change is dated.
+    pub fn made_at(&self) -> u64 {
+        self.now().saturating_sub(self.age.get())
+    }
+
+    /// What is changed until the next call of this was made so long ago.
+    pub fn set_age(&self, age: u64) {
+        self.age.set(age);
     }
 
     /// Numbers a change.
@@ -119,6 +135,7 @@ impl Progress {
 
     pub fn fence(&self) {
         self.fenced.set(true);
+        self.waiters.reach(u64::MAX);
         self.hear();
     }
 
@@ -133,6 +150,7 @@ impl Progress {
     fn reach(&self, number: u64) {
         if number > self.stored.get() {
             self.stored.set(number);
+            self.waiters.reach(number);
             self.hear();
         }
     }
@@ -176,6 +194,34 @@ impl Ticket {
         } else {
             self.progress.is_fenced().then_some(Err(Fenced))
         }
+    }
+
+    /// Has the token given when it is over, until what this answers is dropped. `None`: the caller
+    /// has to look by itself.
+    pub fn wait(&self, token: Token) -> Option<Waiter<'_>> {
+        self.progress
+            .waiters
+            .join(&token, self.number)
+            .then_some(Waiter { ticket: self, token })
+    }
+}
+
+/// A call that waits for a ticket.
+pub struct Waiter<'t> {
+    ticket: &'t Ticket,
+    token: Token,
+}
+
+impl Waiter<'_> {
+    /// What is given.
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.ticket.progress.waiters.leave(&self.token);
     }
 }
 

@@ -4,13 +4,20 @@
 //! is stored like an element of a map; the instance that opens the variable next has all that had
 //! not fired, and they fire there, late ones at once.
 //!
-//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and what the function changes before its next step go to the store in
-//! one batch, if they fit into one. So either the store has the effects and not the timer, or the timer and not the effects; a successor then fires it again,
-//! on variables that have seen nothing of it. An effect outside of the variables (a packet that was sent) can happen twice.
+//! *Fired once.* [`Timers::fire`] removes the timer and hands it out. The removal and what the
+//! function changes before its next step go to the store in one batch, if they fit into one. So
+//! either the store has the effects and not the timer, or the timer and not the effects; a
+//! successor then fires it again, on variables that have seen nothing of it. An effect outside of
+//! the variables (a packet that was sent) can happen twice.
 //!
-//! *Without a packet.* [`Timers::next_at`] says when the first timer is due. A function answers it to its
-//! worker (`NetworkFunction::next_timer`), which calls the function then (`timer_due`). Where another process has claimed
-//! the variables, timers are its business: none is due here, and none fires.
+//! *A runtime that goes* while its process stays hands its timers over ([`crate::open::Handed`]):
+//! another runtime arms them, and has the store know that, before they are removed here. A timer
+//! whose key the other has armed itself is dropped.
+//!
+//! *Without a packet.* [`Timers::next_at`] says when the first timer is due. A function answers it
+//! to its worker (`NetworkFunction::next_timer`), which calls the function then (`timer_due`).
+//! Where another process has claimed the variables, timers are its business: none is due here, and
+//! none fires.
 
 use crate::Kind;
 use crate::cells::{Key, Refusal, Stored};
@@ -22,7 +29,8 @@ use alloc::collections::BinaryHeap;
 use core::cell::{Cell, RefCell};
 use core::cmp::{Ordering, Reverse};
 
-/// A timer's place in the order; one that was armed again or cancelled since is found out by its number.
+/// A timer's place in the order; one that was armed again or cancelled since is found out by its
+/// number.
 struct Armed<K> {
     at_ms: u64,
     number: u64,
@@ -80,14 +88,19 @@ impl<K: Key, V: Stored> Timers<K, V> {
     }
 
     fn order(&self) -> Option<&Order<K>> {
-        self.table.extra(|| {
+        let is_renewed = self.table.take_renewed();
+        let order = self.table.extra(|| {
             let order = Order {
                 heap: RefCell::new(BinaryHeap::with_capacity(self.room)),
                 number: Cell::default(),
             };
             self.put_in_order(&order);
             order
-        })
+        })?;
+        if is_renewed {
+            self.put_in_order(order);
+        }
+        Some(order)
     }
 
     /// All timers in order, and nothing else.
@@ -137,8 +150,8 @@ impl<K: Key, V: Stored> Timers<K, V> {
         Ok(self.table.remove(key)?.map(|(_, _, what)| what))
     }
 
-    /// When the first timer is due, by the wall clock, or earlier: a timer that was cancelled or armed again is still in the order.
-    /// Reads memory and no more.
+    /// When the first timer is due, by the wall clock, or earlier: a timer that was cancelled or
+    /// armed again is still in the order. Reads memory and no more.
     #[inline]
     pub fn next_at(&self) -> Option<u64> {
         if self.is_empty() || self.table.is_fenced() {
@@ -166,7 +179,8 @@ impl<K: Key, V: Stored> Timers<K, V> {
         None
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.table.heard()
     }

@@ -40,7 +40,8 @@ impl<T: Stored> Value<T> {
         self.0.remove(&())
     }
 
-    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by which calls that wait go on.
+    /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
+    /// which calls that wait go on.
     pub fn heard(&self) -> u32 {
         self.0.heard()
     }

@@ -1,7 +1,7 @@
 //! Addresses, endpoints and prefixes as plain data, for use inside flow state.
 //!
-//! An IPv4 address is kept in its IPv4-mapped form (RFC 4291 2.5.5.2), so one fixed layout holds both
-//! versions and state can be copied between workers without a schema for `Option`.
+//! An IPv4 address is kept in its IPv4-mapped form (RFC 4291 2.5.5.2), so one fixed layout holds
+//! both versions and state can be copied between workers without a schema for `Option`.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -234,7 +234,8 @@ impl Prefix {
     #[inline]
     pub fn contains(&self, addr: Addr) -> bool {
         if self.bits >= 96 && addr.is_v4() {
-            // Both are mapped: the last 32 bits decide (and the first 96 are equal, if this is an IPv4 prefix).
+            // Both are mapped: the last 32 bits decide (and the first 96 are equal, if this is an
+            // IPv4 prefix).
             let difference = addr.low_u32() ^ self.addr.low_u32();
             return self.addr.is_v4() && difference & Self::mask(self.bits) as u32 == 0;
         }

@@ -9,17 +9,18 @@
 //!   eth B>A │ 192.0.2.9 > 10.0.0.1 │ ICMP 3/13 │ 10.0.0.1 > 192.0.2.9 │ TCP SYN 1000 > 80 │ …    icmp_unreachable
 //! ```
 //!
-//! The answer comes from the address that was asked, as a function on the wire has none of its own; a router's comes from the
-//! router ([`icmp_error_from`]).
+//! The answer comes from the address that was asked, as a function on the wire has none of its own;
+//! a router's comes from the router ([`icmp_error_from`]).
 //!
-//! Nothing answers a packet that must not be answered: a later fragment, an ICMP error, a reset, a source-routed packet,
-//! whatever was sent to many (multicast, broadcast on the link) or from no single host. Each function then says `false` and
-//! the packet is as it was. A damaged packet is answered, too: a caller that does not want that
-//! asks [`Packet::checksums_valid`] before.
+//! Nothing answers a packet that must not be answered: a later fragment, an ICMP error, a reset, a
+//! source-routed packet, whatever was sent to many (multicast, broadcast on the link) or from no
+//! single host. Each function then says `false` and the packet is as it was. A damaged packet is
+//! answered, too: a caller that does not want that asks [`Packet::checksums_valid`] before.
 //!
 //! Not here: how often to answer (RFC 1812 4.3.2.8 and RFC 4443 2.4 f want a limit).
 //!
-//! Sources: RFC 1812 4.3.2, RFC 4443 2.4 and 3.1, RFC 9293 3.10.7.1, RFC 6864 (an atomic datagram's identification is 0).
+//! Sources: RFC 1812 4.3.2, RFC 4443 2.4 and 3.1, RFC 9293 3.10.7.1, RFC 6864 (an atomic datagram's
+//! identification is 0).
 
 use crate::link::{LinkType, pppoe_length_at};
 use crate::packet::{Packet, flag};
@@ -32,7 +33,8 @@ const TTL: u8 = 64;
 /// Longest ICMP error, from its IP header on: RFC 1812 4.3.2.3, RFC 4443 2.4 c.
 const ERROR_MAX: [usize; 2] = [576, 1280];
 
-/// Why a packet is not delivered, in words that both IP versions have a code for (nftables' `icmpx`).
+/// Why a packet is not delivered, in words that both IP versions have a code for (nftables'
+/// `icmpx`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
     /// No route to the destination.
@@ -59,7 +61,8 @@ impl Unreachable {
     }
 }
 
-/// Turns a packet into "destination unreachable" with a code of its IP version (see [`Unreachable::code`]).
+/// Turns a packet into "destination unreachable" with a code of its IP version (see
+/// [`Unreachable::code`]).
 pub fn icmp_unreachable(packet: &mut Packet, code: u8) -> bool {
     let kind = if packet.version() == 4 { 3 } else { 1 };
     icmp_error(packet, kind, code, 0)
@@ -112,9 +115,11 @@ pub fn icmp_error_from(packet: &mut Packet, source: Addr, (kind, code): (u8, u8)
     back.write(packet)
 }
 
-/// Turns an ICMP echo request over IPv4 into its reply (RFC 792, RFC 1122 3.2.2.6), with the request's type of service.
+/// Turns an ICMP echo request over IPv4 into its reply (RFC 792, RFC 1122 3.2.2.6), with the
+/// request's type of service.
 ///
-/// `false`, and no change, if it is none, a fragment, not all there, damaged, or must not be answered.
+/// `false`, and no change, if it is none, a fragment, not all there, damaged, or must not be
+/// answered.
 pub fn echo_reply(packet: &mut Packet) -> bool {
     let is_echo = packet.version() == 4
         && packet.protocol() == protocol::ICMP
@@ -140,9 +145,11 @@ pub fn echo_reply(packet: &mut Packet) -> bool {
     packet.fill_checksums()
 }
 
-/// Turns a TCP segment into the reset that a host sends for a connection that does not exist (RFC 9293 3.10.7.1).
+/// Turns a TCP segment into the reset that a host sends for a connection that does not exist (RFC
+/// 9293 3.10.7.1).
 ///
-/// `false`, and no change, if it is no TCP segment, a reset itself, a fragment, or must not be answered.
+/// `false`, and no change, if it is no TCP segment, a reset itself, a fragment, or must not be
+/// answered.
 pub fn tcp_reset(packet: &mut Packet) -> bool {
     let Some(segment) = packet.tcp() else { return false };
     if segment.flags() & RST != 0 || packet.has(flag::FIRST_FRAGMENT) || !answerable(packet, false) {
@@ -174,7 +181,8 @@ pub fn tcp_reset(packet: &mut Packet) -> bool {
 
 /// RFC 1812 4.3.2.7 and RFC 4443 2.4 e. `too_big` may go to a sender to a group.
 fn answerable(packet: &Packet, too_big: bool) -> bool {
-    // Labels lead one way: an answer under them would be sent where another router means them to lead.
+    // Labels lead one way: an answer under them would be sent where another router means them to
+    // lead.
     const NEVER: u16 = flag::LATER_FRAGMENT | flag::ICMP_ERROR | flag::SOURCE_ROUTED | flag::LABELLED;
     if !packet.has(flag::PARSED) || packet.has(NEVER) {
         return false;
@@ -195,8 +203,8 @@ fn is_group(addr: Addr) -> bool {
         .map_or(addr.octets()[0] == 0xff, |v4| v4[0] & 0xf0 == 0xe0)
 }
 
-/// Neither unspecified nor multicast nor broadcast, as far as the address alone tells. Loopback counts as a host: captures
-/// of it are run through chains.
+/// Neither unspecified nor multicast nor broadcast, as far as the address alone tells. Loopback
+/// counts as a host: captures of it are run through chains.
 fn is_one_host(addr: Addr) -> bool {
     !is_group(addr) && addr != Addr::UNSPECIFIED && addr.as_v4().is_none_or(|v4| v4[0] != 0 && v4[0] < 0xf0)
 }
@@ -234,7 +242,8 @@ impl Back {
         }
     }
 
-    /// Writes link and IP header and the checksums, and parses. The transport stands where it belongs.
+    /// Writes link and IP header and the checksums, and parses. The transport stands where it
+    /// belongs.
     fn write(&self, packet: &mut Packet) -> bool {
         let (link, network) = (packet.link(), packet.network_offset());
         if !packet.set_length(network + self.length) {

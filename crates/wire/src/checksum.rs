@@ -1,11 +1,13 @@
-//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), and SCTP's CRC32c (RFC 9260 6.8, appendix A).
+//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), and SCTP's CRC32c (RFC 9260
+//! 6.8, appendix A).
 
 /// One's complement sum of `bytes` as big-endian 16-bit words, added to `sum`, not folded.
 pub fn sum(bytes: &[u8], mut sum: u32) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
     for word in words {
         sum += u32::from(u16::from_be_bytes(*word));
-        // A frame has at most 65,535 bytes: 32,767 words of 16 bits and a start below 2^31 do not overflow.
+        // A frame has at most 65,535 bytes: 32,767 words of 16 bits and a start below 2^31 do not
+        // overflow.
     }
     if let [last] = rest {
         sum += u32::from(*last) << 8;
@@ -16,7 +18,8 @@ pub fn sum(bytes: &[u8], mut sum: u32) -> u32 {
 /// Folds a sum to 16 bits.
 #[inline]
 pub const fn fold(sum: u32) -> u16 {
-    // Both halves become the sum of both; the carry of the lower one is the upper one's end-around carry.
+    // Both halves become the sum of both; the carry of the lower one is the upper one's end-around
+    // carry.
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
@@ -25,8 +28,8 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !fold(sum(bytes, 0))
 }
 
-/// What a change of fields adds to a checksum: the sum of `!old + new` over 16-bit words (RFC 1624, eqn. 3), or over 32-bit
-/// ones, which come to the same when the sum is folded (RFC 1071 2 C).
+/// What a change of fields adds to a checksum: the sum of `!old + new` over 16-bit words (RFC 1624,
+/// eqn. 3), or over 32-bit ones, which come to the same when the sum is folded (RFC 1071 2 C).
 ///
 /// Built once for a rewrite and applied to each checksum that covers the fields.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -98,7 +101,8 @@ fn crc32c(bytes: &[u8], crc: u32) -> u32 {
     })
 }
 
-/// The CRC of an SCTP packet, header included, its checksum field taken as zero. It is stored little-endian, at byte 8.
+/// The CRC of an SCTP packet, header included, its checksum field taken as zero. It is stored
+/// little-endian, at byte 8.
 pub fn sctp_crc(packet: &[u8]) -> u32 {
     let (before, rest) = packet.split_at(packet.len().min(8));
     let behind = rest.get(4..).unwrap_or_default();

@@ -5,7 +5,8 @@
 //!   IPv6   header │ extensions │ fragment │ data  they are in the fragment header, data begins behind that
 //! ```
 //!
-//! Lengths are the IP header's, not the capture's: of a capture that was cut short they say what the wire carried.
+//! Lengths are the IP header's, not the capture's: of a capture that was cut short they say what
+//! the wire carried.
 //!
 //! Not here: following or joining fragments (`runtime::fragments`).
 //!
@@ -34,8 +35,9 @@ impl Fragment {
         u32::from(self.offset) + u32::from(self.length)
     }
 
-    /// Whether it can be a part of anything: it has data, in units of eight bytes unless it is the last (RFC 8200 4.5). RFC 791
-    /// has no such rule for receivers, so a first part of IPv4 may be odd: whatever would follow it leaves a hole or overlaps.
+    /// Whether it can be a part of anything: it has data, in units of eight bytes unless it is the
+    /// last (RFC 8200 4.5). RFC 791 has no such rule for receivers, so a first part of IPv4 may be
+    /// odd: whatever would follow it leaves a hole or overlaps.
     pub fn is_sound(&self) -> bool {
         let is_first_v4 = self.header == 0 && self.offset == 0;
         self.length > 0 && (is_first_v4 || !self.more || self.length.is_multiple_of(8))

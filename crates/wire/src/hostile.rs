@@ -8,8 +8,8 @@
 //!           inserted, taken out or repeated, two packets spliced; or endless chains, stacked tags, noise
 //! ```
 //!
-//! [`packets`] gives both, about one valid in six: a function under such a flood must still serve them. [`valid`] gives the
-//! valid ones alone; [`parse`](crate::parse::parse) takes each, and
+//! [`packets`] gives both, about one valid in six: a function under such a flood must still serve
+//! them. [`valid`] gives the valid ones alone; [`parse`](crate::parse::parse) takes each, and
 //! [`checksums_valid`](crate::Packet::checksums_valid) agrees (`tests::the_valid_ones_are_valid`).
 //!
 //! Not here: floods of one kind (the generator port), captures.
@@ -183,8 +183,8 @@ fn lie(random: &mut Random, link: LinkType, frame: &mut [u8]) {
         LinkType::LinuxSll2 => 20,
         LinkType::Ethernet => 14 + 4 * random.below(3),
     };
-    // Version and header length, total length, fragment, protocol; the same of IPv6; lengths in the first extension,
-    // in UDP, TCP's data offset, behind either version.
+    // Version and header length, total length, fragment, protocol; the same of IPv6; lengths in the
+    // first extension, in UDP, TCP's data offset, behind either version.
     let at = network
         + random.of(&[
             0, 2, 3, 4, 5, 6, 7, 9, 20, 21, 24, 25, 32, 33, 40, 41, 42, 43, 44, 45, 48, 49, 52, 53, 61, 73,

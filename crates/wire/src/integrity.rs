@@ -1,14 +1,15 @@
 //! A packet's checksums as a whole: computing them for packets made here, checking them for packets
 //! that came.
 //!
-//! Rewriting needs neither: it updates ([`crate::rewrite`]). Functions that make answers and generators fill; a function
-//! that must not answer a damaged packet checks.
+//! Rewriting needs neither: it updates ([`crate::rewrite`]). Functions that make answers and
+//! generators fill; a function that must not answer a damaged packet checks.
 //!
-//! What cannot be judged is not judged: of a fragment, of a capture cut short and of a source-routed packet (whose
-//! pseudo-header has an address that is elsewhere) only the IPv4 header's checksum is looked at.
+//! What cannot be judged is not judged: of a fragment, of a capture cut short and of a
+//! source-routed packet (whose pseudo-header has an address that is elsewhere) only the IPv4
+//! header's checksum is looked at.
 //!
-//! Sources: RFC 791, 792, 4443 2.3, 8200 8.1 (pseudo-header; UDP must have a checksum), 768, 3828 (partial coverage), 9293,
-//! 9260 6.8.
+//! Sources: RFC 791, 792, 4443 2.3, 8200 8.1 (pseudo-header; UDP must have a checksum), 768, 3828
+//! (partial coverage), 9293, 9260 6.8.
 
 use crate::checksum::{checksum, fold, sctp_crc, sum};
 use crate::packet::{Packet, flag};
@@ -30,8 +31,9 @@ enum Due {
 }
 
 impl Packet {
-    /// Computes and writes every checksum of a parsed packet; `false` if the transport's could not be (see the module's
-    /// page), or a UDP length contradicts the packet. The IPv4 header's is written in any case.
+    /// Computes and writes every checksum of a parsed packet; `false` if the transport's could not
+    /// be (see the module's page), or a UDP length contradicts the packet. The IPv4 header's is
+    /// written in any case.
     pub fn fill_checksums(&mut self) -> bool {
         if self.version() == 4 {
             self.fill_header_checksum();
@@ -67,7 +69,8 @@ impl Packet {
         }
     }
 
-    /// Whether no checksum of a parsed packet is known to be wrong. UDP without one is right over IPv4 and wrong over IPv6.
+    /// Whether no checksum of a parsed packet is known to be wrong. UDP without one is right over
+    /// IPv4 and wrong over IPv6.
     pub fn checksums_valid(&self) -> bool {
         let length = self.transport_offset() - self.network_offset();
         let header = self.network().get(..length).unwrap_or_default();
@@ -111,6 +114,8 @@ impl Packet {
             },
             (4, protocol::ICMP) => (2, body.len(), None),
             (6, protocol::ICMPV6) => (2, body.len(), Some(body.len())),
+            // A protocol that a caller has set need not be the parsed one.
+            (_, protocol::SCTP) if body.len() < 12 => return Due::Contradiction,
             (_, protocol::SCTP) => return Due::Crc(sctp_crc(body)),
             _ => return Due::Nothing { known: true },
         };
@@ -224,6 +229,19 @@ mod tests {
         assert!(!first.checksums_valid(), "the IPv4 header is");
         assert!(!first.fill_checksums() && first.checksums_valid());
         assert!(parsed(LinkType::Raw, &v4(47, &[], 0, &[])).fill_checksums());
+    }
+
+    #[test]
+    fn a_protocol_that_a_caller_sets_has_no_sum_where_there_is_no_room() {
+        for protocol in [1, 6, 17, 132, 136] {
+            let mut packet = parsed(LinkType::Raw, &v4(47, &[], 0, &[7]));
+            packet.set_protocol(protocol);
+            assert!(
+                !packet.checksums_valid() && !packet.fill_checksums(),
+                "{protocol}"
+            );
+            assert_eq!(packet.transport(), [7]);
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Flow keys: both directions of a connection have the same one.
 //!
 //! A key is the *canonical* 5-tuple and VLAN: the numerically smaller endpoint comes first, and an
-//! [`Orientation`] says whether the packet at hand runs from the first to the second or back. One entry in a
-//! table then serves both directions of every flow that is not translated.
+//! [`Orientation`] says whether the packet at hand runs from the first to the second or back. One
+//! entry in a table then serves both directions of every flow that is not translated.
 //!
 //! IPv4 keys use two of five words, so that comparing, hashing and fetching them touches 16 bytes.
 
@@ -12,8 +12,8 @@ use core::fmt;
 
 /// The canonical 5-tuple and VLAN of a flow.
 ///
-/// Word 0 has the ports, VLAN, protocol and version; IPv4 keeps both addresses in word 1; IPv6 the first in
-/// words 1 and 2, the second in words 3 and 4.
+/// Word 0 has the ports, VLAN, protocol and version; IPv4 keeps both addresses in word 1; IPv6 the
+/// first in words 1 and 2, the second in words 3 and 4.
 #[derive(Clone, Copy, Eq, Default, PartialOrd, Ord)]
 #[repr(C)]
 pub struct FlowKey {
@@ -103,7 +103,8 @@ impl FlowKey {
         }
     }
 
-    /// The key of a parsed packet. An ICMP error has the key of the packet it quotes, running the other way.
+    /// The key of a parsed packet. An ICMP error has the key of the packet it quotes, running the
+    /// other way.
     #[inline]
     pub fn of(packet: &Packet) -> Option<(Self, Orientation)> {
         if packet.has(flag::ICMP_ERROR) {
@@ -226,8 +227,9 @@ impl FlowKey {
         (self.words[0] >> 16) as u16 & 0x0fff
     }
 
-    /// The key of packets that were turned around (hairpinned) and run this way. Both hosts of a hairpinned connection
-    /// then send packets between the same two outside endpoints, so unlike any other key these tell the directions apart.
+    /// The key of packets that were turned around (hairpinned) and run this way. Both hosts of a
+    /// hairpinned connection then send packets between the same two outside endpoints, so unlike
+    /// any other key these tell the directions apart.
     #[must_use]
     pub const fn turned(&self, way: Orientation) -> FlowKey {
         let mut words = self.words;

@@ -1,8 +1,9 @@
-//! Bytes on the wire: packets and their buffers, link layers, headers, checksums, addresses and flow keys.
+//! Bytes on the wire: packets and their buffers, link layers, headers, checksums, addresses and
+//! flow keys.
 //!
-//! Everything here is plain data and checked access to it. Whatever comes from the network is hostile:
-//! [`parse::parse`] looks at every length once and records where the headers are; the accessors of
-//! [`Packet`] then work from those records.
+//! Everything here is plain data and checked access to it. Whatever comes from the network is
+//! hostile: [`parse::parse`] looks at every length once and records where the headers are; the
+//! accessors of [`Packet`] then work from those records.
 //!
 //! Not here: what a flow *is* to a function (`flowkeep-nf`), any table, any clock.
 #![no_std]

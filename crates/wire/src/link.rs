@@ -5,12 +5,14 @@
 //!   cooked   │                               │ MPLS: at most sixteen │
 //! ```
 //!
-//! Invariant: at most one of a session and a label stack stands before the network header; each is inside the frame.
+//! Invariant: at most one of a session and a label stack stands before the network header; each is
+//! inside the frame.
 //!
-//! Not here: what a session's length says. Padding makes it too small for the frame, senders make it too small for the
-//! packet, and every reader of captures goes by the IP header.
+//! Not here: what a session's length says. Padding makes it too small for the frame, senders make
+//! it too small for the packet, and every reader of captures goes by the IP header.
 //!
-//! Sources: IEEE 802.1Q, RFC 2516 (PPPoE), RFC 3032 and 5332 (label stacks), RFC 4385 (why the first four bits tell IP).
+//! Sources: IEEE 802.1Q, RFC 2516 (PPPoE), RFC 3032 and 5332 (label stacks), RFC 4385 (why the
+//! first four bits tell IP).
 
 use crate::ParseError;
 
@@ -23,8 +25,8 @@ pub enum LinkType {
     Ethernet = 1,
     /// No link header: the frame begins with the IP version.
     Raw = 101,
-    /// BSD loopback: a 4-byte address family in either byte order. Its value for IPv6 differs between systems, so the
-    /// IP version decides.
+    /// BSD loopback: a 4-byte address family in either byte order. Its value for IPv6 differs
+    /// between systems, so the IP version decides.
     Loopback = 0,
     /// Linux cooked capture, version 1.
     LinuxSll = 113,
@@ -133,7 +135,8 @@ fn by_version(frame: &[u8], network: usize) -> Result<Link, ParseError> {
     })
 }
 
-/// Follows VLAN tags (802.1Q, 802.1ad and the older 0x9100), then a PPPoE session or a label stack, to the network header.
+/// Follows VLAN tags (802.1Q, 802.1ad and the older 0x9100), then a PPPoE session or a label stack,
+/// to the network header.
 fn tagged(frame: &[u8], mut at: usize, mut ether_type: u16) -> Result<Link, ParseError> {
     let (mut vlan, mut tags) = (0, 0);
     while matches!(ether_type, 0x8100 | 0x88a8 | 0x9100) {
@@ -177,8 +180,8 @@ fn session(frame: &[u8], at: usize) -> Result<Link, ParseError> {
     })
 }
 
-/// A label stack (RFC 3032 2.1). Its bottom does not say what follows: the IP version does, and what is not IP (a pseudowire)
-/// begins with 0 or 1 (RFC 4385 3).
+/// A label stack (RFC 3032 2.1). Its bottom does not say what follows: the IP version does, and
+/// what is not IP (a pseudowire) begins with 0 or 1 (RFC 4385 3).
 fn labelled(frame: &[u8], mut at: usize) -> Result<Link, ParseError> {
     for _ in 0..LABELS_MAX {
         let is_bottom = be16(frame, at + 2)? & 0x0100 != 0;
@@ -194,8 +197,8 @@ fn labelled(frame: &[u8], mut at: usize) -> Result<Link, ParseError> {
     Err(ParseError::NotIp)
 }
 
-/// Where a frame keeps the length of its PPPoE session, if it has one. The length counts the PPP protocol's two bytes and the
-/// IP packet.
+/// Where a frame keeps the length of its PPPoE session, if it has one. The length counts the PPP
+/// protocol's two bytes and the IP packet.
 pub(crate) fn pppoe_length_at(frame: &[u8], link: LinkType) -> Option<usize> {
     let found = parse_link(frame, link).ok()?;
     (found.between == Between::Session).then(|| found.network - 4)

@@ -21,8 +21,9 @@ const ALIGN: usize = 64;
 impl Region {
     /// `length` bytes from the heap. Large ones take memory only where they are used.
     ///
-    /// An allocator asked for zeros at more than its own alignment writes them one by one, into every page. So one line
-    /// more is asked for at its own alignment, and the region starts at the first whole line, with the way back before it:
+    /// An allocator asked for zeros at more than its own alignment writes them one by one, into
+    /// every page. So one line more is asked for at its own alignment, and the region starts at the
+    /// first whole line, with the way back before it:
     ///
     /// ```text
     ///   given │ … │ given │ region, whole lines … │ …
@@ -39,8 +40,8 @@ impl Region {
             handle_alloc_error(layout)
         };
         let skipped = ALIGN - given.addr().get() % ALIGN;
-        // SAFETY: `given` is a multiple of 16, so 16 to 64 bytes are skipped: room for a pointer, aligned for one, and
-        // `length` bytes are left of the line more.
+        // SAFETY: `given` is a multiple of 16, so 16 to 64 bytes are skipped: room for a pointer,
+        // aligned for one, and `length` bytes are left of the line more.
         let start = unsafe {
             let start = given.add(skipped);
             start.cast::<NonNull<u8>>().sub(1).write(given);
@@ -56,8 +57,8 @@ impl Region {
     /// Memory from elsewhere.
     ///
     /// # Safety
-    /// `start` must be aligned to 64 bytes, zeroed and valid for reads and writes of `length` bytes until
-    /// `release` is called on it, by the region alone.
+    /// `start` must be aligned to 64 bytes, zeroed and valid for reads and writes of `length` bytes
+    /// until `release` is called on it, by the region alone.
     pub unsafe fn from_raw(
         start: NonNull<u8>,
         length: usize,
@@ -100,7 +101,8 @@ impl<T: Copy> Array<T> {
     /// `length` times `value`.
     ///
     /// # Panics
-    /// If the region is smaller than [`Array::region_length`], or the type needs more than its alignment of 64.
+    /// If the region is smaller than [`Array::region_length`], or the type needs more than its
+    /// alignment of 64.
     pub fn filled(region: Region, length: usize, value: T) -> Self {
         assert!(align_of::<T>() <= ALIGN && Self::region_length(length) <= region.length());
         for index in 0..length {
@@ -132,14 +134,15 @@ impl<T> core::ops::DerefMut for Array<T> {
     }
 }
 
-/// What is asked of the allocator for a region of so many bytes, at an alignment that it has anyway.
+/// What is asked of the allocator for a region of so many bytes, at an alignment that it has
+/// anyway.
 fn heap_layout(length: usize) -> Option<Layout> {
     Layout::from_size_align(length.checked_add(ALIGN)?, 16).ok()
 }
 
 unsafe fn release_heap(start: NonNull<u8>, length: usize) {
-    // SAFETY: called once by `Drop`, with what `Region::heap` allocated: the pointer before it is the one given then, and
-    // the layout the same.
+    // SAFETY: called once by `Drop`, with what `Region::heap` allocated: the pointer before it is
+    // the one given then, and the layout the same.
     unsafe {
         let given = start.cast::<NonNull<u8>>().sub(1).read();
         dealloc(given.as_ptr(), heap_layout(length).unwrap_unchecked());

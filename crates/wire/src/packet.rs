@@ -1,16 +1,18 @@
 //! Packets and the pool their buffers come from.
 //!
-//! A buffer is one piece of memory: a cache line of notes ([`Packet`]'s fields), headroom, the frame, tailroom.
+//! A buffer is one piece of memory: a cache line of notes ([`Packet`]'s fields), headroom, the
+//! frame, tailroom.
 //!
 //! ```text
 //!   64 B notes │ headroom 128 B │ frame … │ tailroom
 //!              └ storage ─────────────────┘  `capacity` bytes
 //! ```
 //!
-//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to other workers, out of a port,
-//! back to the pool it came from. Nothing counts references and nothing is freed on drop: the owner
-//! of a box either passes it on or gives it back to a [`Pool`]. The conservation tests (in = out +
-//! held + dropped, all buffers home) prove that every owner does.
+//! A [`PacketBox`] *is* the right to a buffer. It moves: from the pool to a port, over rings to
+//! other workers, out of a port, back to the pool it came from. Nothing counts references and
+//! nothing is freed on drop: the owner of a box either passes it on or gives it back to a [`Pool`].
+//! The conservation tests (in = out + held + dropped, all buffers home) prove that every owner
+//! does.
 
 mod ethernet;
 mod pool;
@@ -75,19 +77,23 @@ pub mod flag {
     pub const CUT_SHORT: u16 = 16;
     /// `parse` has run on this frame and it holds.
     pub const PARSED: u16 = 32;
-    /// The last function sends the packet back to its own side by way of the outside (hairpin, RFC 4787 5).
+    /// The last function sends the packet back to its own side by way of the outside (hairpin, RFC
+    /// 4787 5).
     pub const TURN_AROUND: u16 = 64;
     /// The IP header has options (IPv4) or extension headers (IPv6).
     pub const HAS_OPTIONS: u16 = 128;
-    /// A source route (option, routing header) leads on: the checksum covers the final destination (RFC 8200 8.1).
+    /// A source route (option, routing header) leads on: the checksum covers the final destination
+    /// (RFC 8200 8.1).
     pub const SOURCE_ROUTED: u16 = 256;
-    /// Both ends are inside (of an ICMP error: of the packet it quotes): it does not cross the border, and leaves to inside.
+    /// Both ends are inside (of an ICMP error: of the packet it quotes): it does not cross the
+    /// border, and leaves to inside.
     pub const LATERAL: u16 = 512;
     /// A fragment that is followed: it has the ports of its first one.
     pub const FOLLOWED: u16 = 1024;
     /// A function made it, here: an answer, or a packet beside another. It came in by no port.
     pub const MADE: u16 = 2048;
-    /// It lies under MPLS labels, which lead one way: it leaves with them, and has no answer (RFC 3031 3.18).
+    /// It lies under MPLS labels, which lead one way: it leaves with them, and has no answer (RFC
+    /// 3031 3.18).
     pub const LABELLED: u16 = 4096;
     /// A copy that is held in its packet's place: it leaves nowhere.
     pub const COPY: u16 = 8192;
@@ -149,7 +155,8 @@ impl Packet {
         &mut self.storage[start..start + self.notes.length as usize]
     }
 
-    /// Makes `frame` the packet's bytes and forgets what was known; `false` (and no change) if it does not fit.
+    /// Makes `frame` the packet's bytes and forgets what was known; `false` (and no change) if it
+    /// does not fit.
     pub fn set_frame(&mut self, frame: &[u8], link: LinkType) -> bool {
         if frame.len() > FRAME_MAX || HEADROOM + frame.len() > self.storage.len() {
             return false;
@@ -159,10 +166,10 @@ impl Packet {
         true
     }
 
-    /// Forgets what was known of the frame and makes it `length` bytes long (their content is whatever the buffer held), for
-    /// a caller that fills it by itself. The length is cut to what fits. What is known of the
-    /// packet's way (sides, port, time, turns) stays: a function that writes an answer over a
-    /// packet does not send it elsewhere.
+    /// Forgets what was known of the frame and makes it `length` bytes long (their content is
+    /// whatever the buffer held), for a caller that fills it by itself. The length is cut to what
+    /// fits. What is known of the packet's way (sides, port, time, turns) stays: a function that
+    /// writes an answer over a packet does not send it elsewhere.
     pub fn reset(&mut self, length: usize, link: LinkType) {
         let length = length.min(FRAME_MAX).min(self.storage.len() - HEADROOM);
         let Notes {
@@ -208,7 +215,8 @@ impl Packet {
         true
     }
 
-    /// Makes the frame `length` bytes long, cutting or extending its end; `false` if the tailroom is used up.
+    /// Makes the frame `length` bytes long, cutting or extending its end; `false` if the tailroom
+    /// is used up.
     pub fn set_length(&mut self, length: usize) -> bool {
         if length > FRAME_MAX || self.notes.start as usize + length > self.storage.len() {
             return false;
@@ -219,7 +227,8 @@ impl Packet {
         true
     }
 
-    /// Length of the frame as it was on the wire; more than [`Packet::frame`] has where a capture was cut short.
+    /// Length of the frame as it was on the wire; more than [`Packet::frame`] has where a capture
+    /// was cut short.
     #[inline]
     pub fn wire_length(&self) -> u32 {
         self.notes.wire_length
@@ -442,7 +451,8 @@ impl Packet {
         self.notes.ports = [source, destination];
     }
 
-    /// Notes the transport protocol: of a later fragment of IPv6, whose own header need not tell (RFC 8200 4.5).
+    /// Notes the transport protocol: of a later fragment of IPv6, whose own header need not tell
+    /// (RFC 8200 4.5).
     #[inline]
     pub fn set_protocol(&mut self, protocol: u8) {
         self.notes.protocol = protocol;
@@ -483,7 +493,8 @@ impl Packet {
             | flag::PARSED;
     }
 
-    /// Copies frame and notes (all but what ties a buffer to its pool) from another packet; `false` if it does not fit.
+    /// Copies frame and notes (all but what ties a buffer to its pool) from another packet; `false`
+    /// if it does not fit.
     pub fn copy_from(&mut self, other: &Packet) -> bool {
         let frame = other.frame();
         let start = other.notes.start as usize;

@@ -1,12 +1,13 @@
 //! From a frame to where its headers are: every length is looked at here, once.
 //!
-//! [`parse`] notes in the packet the offsets of the network header, the transport header, the payload and the
-//! packet's end, with protocol, ports and VLAN. It is lenient about *content* (a wrong UDP length or a bad checksum is
-//! the firewall's business) and strict about *structure*: a header that does not fit is an error with a name, and the
-//! packet a counted drop.
+//! [`parse`] notes in the packet the offsets of the network header, the transport header, the
+//! payload and the packet's end, with protocol, ports and VLAN. It is lenient about *content* (a
+//! wrong UDP length or a bad checksum is the firewall's business) and strict about *structure*: a
+//! header that does not fit is an error with a name, and the packet a counted drop.
 //!
-//! One thing is written: an IPv4 header without a length, as a sender leaves it to a device that cuts super-frames into
-//! segments, gets the frame's, and a checksum. Otherwise what goes on would be no packet on a wire.
+//! One thing is written: an IPv4 header without a length, as a sender leaves it to a device that
+//! cuts super-frames into segments, gets the frame's, and a checksum. Otherwise what goes on would
+//! be no packet on a wire.
 //!
 //! ```text
 //!   0            14            34     42        60
@@ -15,20 +16,22 @@
 //!                                      └ payload
 //! ```
 //!
-//! Invariant: network < transport ≤ payload ≤ end ≤ the frame's length, for every packet that parses
-//! (`hostile::tests`, the fuzz target `parse`).
+//! Invariant: network < transport ≤ payload ≤ end ≤ the frame's length, for every packet that
+//! parses (`hostile::tests`, the fuzz target `parse`).
 //!
 //! Not here: reassembly. A fragment's place is checked only as far as it attacks the host that
 //! reassembles.
 //!
-//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443, 9293, 768, 9260, 1858
-//! (hostile fragments), 7112 (a first fragment holds the whole chain), 6946 (atomic fragments).
+//! Sources: RFC 791, 8200 (extension headers in any order, at most [`EXTENSIONS_MAX`]), 792, 4443,
+//! 9293, 768, 9260, 1858 (hostile fragments), 7112 (a first fragment holds the whole chain), 6946
+//! (atomic fragments).
 
 use crate::link::{Between, parse_link};
 use crate::packet::{Packet, flag};
 use crate::{Addr, Endpoint, LinkType, protocol};
 
-/// More extension headers than this are refused (RFC 8200 sets no bound; an endless chain is an attack).
+/// More extension headers than this are refused (RFC 8200 sets no bound; an endless chain is an
+/// attack).
 pub const EXTENSIONS_MAX: usize = 8;
 
 /// Why a frame is no packet that can be processed. Its name is the drop reason in the metrics.
@@ -101,9 +104,9 @@ fn parse_unusual(packet: &mut Packet) -> Result<(), ParseError> {
     }
 }
 
-/// What nearly every packet is: Ethernet without a tag, IPv4 without options, whole, no fragment, TCP or UDP. It is worth
-/// a look of its own, in a third of the instructions. `None` judges nothing; what is found, [`layers`] finds as well
-/// (`tests::a_usual_packet_is_nothing_special`).
+/// What nearly every packet is: Ethernet without a tag, IPv4 without options, whole, no fragment,
+/// TCP or UDP. It is worth a look of its own, in a third of the instructions. `None` judges
+/// nothing; what is found, [`layers`] finds as well (`tests::a_usual_packet_is_nothing_special`).
 #[inline(always)]
 fn usual(packet: &Packet) -> Option<Layers> {
     let frame = packet.frame();
@@ -156,7 +159,8 @@ fn layers(packet: &Packet) -> Result<Layers, ParseError> {
         found.flags |= flag::LABELLED;
     }
     let header = frame.get(link.network..).ok_or(ParseError::Truncated)?;
-    // What the frame holds of the IP packet, and where its transport begins, both from the IP header on.
+    // What the frame holds of the IP packet, and where its transport begins, both from the IP
+    // header on.
     let (held, transport) = if link.ether_type == 0x0800 {
         ipv4(header, wire, &mut found)?
     } else {
@@ -202,15 +206,16 @@ fn ipv4(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
     Ok((held, header_length))
 }
 
-/// The length of a packet whose header says 0: all that the frame had on the wire, padding included, as far as a header can say
-/// it. Of a packet that an error quotes it is not known.
+/// The length of a packet whose header says 0: all that the frame had on the wire, padding
+/// included, as far as a header can say it. Of a packet that an error quotes it is not known.
 #[cold]
 fn total_of_frame(length: usize, found: &mut Layers) -> Result<usize, ParseError> {
     found.total = u16::try_from(length).map_err(|_| ParseError::Malformed)?;
     Ok(length)
 }
 
-/// Notes that an IPv4 header has options. Like a TCP header's they are content, read up to the first that is broken.
+/// Notes that an IPv4 header has options. Like a TCP header's they are content, read up to the
+/// first that is broken.
 #[cold]
 fn options(mut rest: &[u8], found: &mut Layers) {
     found.flags |= flag::HAS_OPTIONS;
@@ -223,7 +228,8 @@ fn options(mut rest: &[u8], found: &mut Layers) {
                 let (2.., Some(option)) = (length, rest.get(..length)) else {
                     return;
                 };
-                // Loose and strict source route: used up when the pointer is behind the option (RFC 791 3.1).
+                // Loose and strict source route: used up when the pointer is behind the option (RFC
+                // 791 3.1).
                 if matches!(kind, 131 | 137) && option.get(2).is_some_and(|p| usize::from(*p) <= length) {
                     found.flags |= flag::SOURCE_ROUTED;
                 }
@@ -233,8 +239,9 @@ fn options(mut rest: &[u8], found: &mut Layers) {
     }
 }
 
-/// Notes a fragment of `length` bytes at `offset`. Refuses what attacks reassembly: a second fragmentation, an end behind
-/// the longest packet, and a TCP header continued at its ninth byte, over flags already judged (RFC 1858 3.2).
+/// Notes a fragment of `length` bytes at `offset`. Refuses what attacks reassembly: a second
+/// fragmentation, an end behind the longest packet, and a TCP header continued at its ninth byte,
+/// over flags already judged (RFC 1858 3.2).
 #[cold]
 fn fragment(offset: u16, more: bool, length: usize, found: &mut Layers) -> Result<(), ParseError> {
     let again = found.flags & (flag::FIRST_FRAGMENT | flag::LATER_FRAGMENT) != 0;
@@ -254,7 +261,8 @@ fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
     if fixed[0] >> 4 != 6 {
         return Err(ParseError::Malformed);
     }
-    // An IPv4-mapped address never belongs on the wire (RFC 4291 2.5.5.2); taken in, it would pass for IPv4.
+    // An IPv4-mapped address never belongs on the wire (RFC 4291 2.5.5.2); taken in, it would pass
+    // for IPv4.
     let mapped = |bytes: &[u8]| bytes.first_chunk::<16>().is_some_and(|b| Addr::v6(*b).is_v4());
     if mapped(&fixed[8..24]) || mapped(&fixed[24..40]) {
         return Err(ParseError::Malformed);
@@ -286,7 +294,8 @@ fn ipv6(header: &[u8], wire: usize, found: &mut Layers) -> Result<(usize, usize)
                 )?;
                 8
             }
-            // An authentication header ends the chain for us, as it does for IPv4: the flow is the AH association.
+            // An authentication header ends the chain for us, as it does for IPv4: the flow is the
+            // AH association.
             _ => {
                 found.protocol = next;
                 return Ok((held, at));
@@ -338,7 +347,8 @@ fn transport_header(body: &[u8], found: &mut Layers) -> Result<usize, ParseError
         // The rest has no ports: the addresses and the protocol are the flow.
         _ => return Ok(0),
     };
-    // A capture that was cut short may hold the ports and no more; a fragment may not (RFC 1858, tiny fragments).
+    // A capture that was cut short may hold the ports and no more; a fragment may not (RFC 1858,
+    // tiny fragments).
     if body.len() < needed && !(cut_short && body.len() >= 8) {
         return if found.protocol == protocol::ICMP || found.protocol == protocol::ICMPV6 {
             // Too brief for ICMP: the packet has a flow (its addresses) and no identifier.
@@ -394,7 +404,8 @@ pub enum IcmpClass {
     Query,
     /// Quotes the packet it is about.
     Error,
-    /// Anything else: neighbour and router discovery, redirects that quote nothing, unassigned types.
+    /// Anything else: neighbour and router discovery, redirects that quote nothing, unassigned
+    /// types.
     Other,
 }
 
@@ -428,7 +439,8 @@ pub struct Quoted {
     pub network: usize,
     /// Offset of its transport header in the error's frame.
     pub transport: usize,
-    /// Offset of its end, as far as it is quoted: behind it may be padding and extensions (RFC 4884).
+    /// Offset of its end, as far as it is quoted: behind it may be padding and extensions (RFC
+    /// 4884).
     pub end: usize,
     /// Whether the quotation holds the whole packet.
     pub whole: bool,
@@ -463,7 +475,8 @@ fn quoted_in(icmp: &[u8], version: u8) -> Option<Quoted> {
         return None;
     }
     let body = inner.get(transport..held)?;
-    // The eight bytes that every error quotes (RFC 792), of the protocols that have anything in them.
+    // The eight bytes that every error quotes (RFC 792), of the protocols that have anything in
+    // them.
     let word = |at: usize| {
         let start = body.first_chunk::<8>()?;
         Some(u16::from_be_bytes([start[at], start[at + 1]]))

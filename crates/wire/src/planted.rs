@@ -1,7 +1,9 @@
-//! Bugs in production code that are there for the simulator's tests alone: each of its checkers must find one.
+//! Bugs in production code that are there for tests alone: each of the simulator's checkers must
+//! find one, and the others a test of the crate that has them.
 //!
-//! Where a bug is planted stands `if planted::is("name")`. Without the feature `planted`, which only those tests switch on, that is a constant `false`, and nothing
-//! of it is compiled. With it, a bug is there in the thread that has chosen it by name (`choose`), and nowhere else.
+//! Where a bug is planted stands `if planted::is("name")`. Without the feature `planted`, which
+//! only tests switch on, that is a constant `false`, and nothing of it is compiled. With it,
+//! a bug is there in the thread that has chosen it by name (`choose`), and nowhere else.
 //!
 //! `grep -rn 'planted::is' crates` lists them all. A name says what goes wrong.
 
@@ -39,7 +41,8 @@ pub fn choose(name: &'static str) {
     REACHED.set(0);
 }
 
-/// Counts from now on how often this thread comes to where the bug of this name would be, which is not there.
+/// Counts from now on how often this thread comes to where the bug of this name would be, which is
+/// not there.
 #[cfg(feature = "planted")]
 pub fn watch(name: &'static str) {
     choose(name);

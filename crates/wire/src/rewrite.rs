@@ -1,10 +1,11 @@
-//! Changing a packet's endpoints, with every checksum that covers them (RFC 1624 for the update, RFC 3022 4 and RFC 5508
-//! for what is covered).
+//! Changing a packet's endpoints, with every checksum that covers them (RFC 1624 for the update,
+//! RFC 3022 4 and RFC 5508 for what is covered).
 //!
-//! A UDP checksum of zero means "none" and stays zero (RFC 768); one that *becomes* zero is written as 0xffff. A later
-//! fragment has no transport header; a first fragment's checksum is updated like any other, since it covers the whole
-//! datagram. SCTP's CRC covers the ports and no address (RFC 9260 6.8). A checksum that was wrong stays wrong: nothing
-//! here makes a damaged packet look sound.
+//! A UDP checksum of zero means "none" and stays zero (RFC 768); one that *becomes* zero is written
+//! as 0xffff. A later fragment has no transport header; a first fragment's checksum is updated like
+//! any other, since it covers the whole datagram. SCTP's CRC covers the ports and no address (RFC
+//! 9260 6.8). A checksum that was wrong stays wrong: nothing here makes a damaged packet look
+//! sound.
 //!
 //! ```text
 //!   10.0.0.1:1000 > 192.0.2.9:80      set_source(198.51.100.1:4000)
@@ -12,7 +13,8 @@
 //!   TCP's sum changes by that and     !1000 + 4000
 //! ```
 //!
-//! Invariant: afterwards the packet's notes say what a fresh parse would find (`tests::notes_agree`, the fuzz target `rewrite`).
+//! Invariant: afterwards the packet's notes say what a fresh parse would find
+//! (`tests::notes_agree`, the fuzz target `rewrite`).
 
 use crate::checksum::{Delta, sctp_crc};
 use crate::packet::{Packet, flag};
@@ -40,24 +42,27 @@ impl End {
 }
 
 impl Packet {
-    /// Writes a new source, address and port (or ICMP identifier), and updates the checksums.
-    /// The address must be of the packet's IP version, else nothing changes and the answer is `false`.
+    /// Writes a new source, address and port (or ICMP identifier), and updates the checksums. The
+    /// address must be of the packet's IP version, else nothing changes and the answer is `false`.
     #[inline]
     pub fn set_source(&mut self, to: Endpoint) -> bool {
         self.rewrite(End::Source, to)
     }
 
     /// Writes a new destination, address and port (or ICMP identifier), and updates the checksums.
-    /// The address must be of the packet's IP version, else nothing changes and the answer is `false`.
+    /// The address must be of the packet's IP version, else nothing changes and the answer is
+    /// `false`.
     #[inline]
     pub fn set_destination(&mut self, to: Endpoint) -> bool {
         self.rewrite(End::Destination, to)
     }
 
-    /// Writes a new endpoint at one end of a packet that is not an ICMP error. A protocol without ports keeps port 0.
+    /// Writes a new endpoint at one end of a packet that is not an ICMP error. A protocol without
+    /// ports keeps port 0.
     ///
-    /// `false`, and no change, also where the checksum could not be mended: a new destination for a source-routed packet
-    /// (the checksum covers another one), a new port for a first fragment of SCTP.
+    /// `false`, and no change, also where the checksum could not be mended: a new destination for a
+    /// source-routed packet (the checksum covers another one), a new port for a first fragment of
+    /// SCTP.
     #[inline]
     pub fn rewrite(&mut self, end: End, to: Endpoint) -> bool {
         debug_assert!(self.has(flag::PARSED));
@@ -115,9 +120,10 @@ impl Packet {
         !(elsewhere || partial_crc && old_port != new_port)
     }
 
-    /// The fast path of a translator: if this is a plain IPv4 TCP or UDP packet (no IP options, not a later fragment, whole
-    /// transport header) whose `end` is `old`, writes `new` there, mends the checksums and answers the TCP flags, 0 for
-    /// UDP. Otherwise nothing changes and the answer is `None`: [`Packet::rewrite`] is for the rest.
+    /// The fast path of a translator: if this is a plain IPv4 TCP or UDP packet (no IP options, not
+    /// a later fragment, whole transport header) whose `end` is `old`, writes `new` there, mends
+    /// the checksums and answers the TCP flags, 0 for UDP. Otherwise nothing changes and the answer
+    /// is `None`: [`Packet::rewrite`] is for the rest.
     #[inline]
     pub fn swap_v4(&mut self, end: End, old: ([u8; 4], u16), new: ([u8; 4], u16)) -> Option<u8> {
         self.exchange_v4(end, Some(old), new)
@@ -171,9 +177,10 @@ impl Packet {
         Some(flags)
     }
 
-    /// Translates an ICMP error together with the packet it quotes (RFC 5508 4): the quoted packet's `end` becomes
-    /// `inner`, and the error's own opposite end gets the address `outer` if one is given. Checksums of both are
-    /// mended; the quoted transport's checksum is, too, where the quotation holds it.
+    /// Translates an ICMP error together with the packet it quotes (RFC 5508 4): the quoted
+    /// packet's `end` becomes `inner`, and the error's own opposite end gets the address `outer` if
+    /// one is given. Checksums of both are mended; the quoted transport's checksum is, too, where
+    /// the quotation holds it.
     pub fn rewrite_quoted(&mut self, end: End, inner: Endpoint, outer: Option<Endpoint>) -> bool {
         let Some(quote) = quoted(self) else { return false };
         let version = self.version();
@@ -190,7 +197,8 @@ impl Packet {
         let Some(inside) = frame.get_mut(quote.network..quote.end) else {
             return false;
         };
-        // Every byte changed inside changes the error's checksum: sum the quoted part before and after.
+        // Every byte changed inside changes the error's checksum: sum the quoted part before and
+        // after.
         let before = crate::checksum::fold(crate::checksum::sum(inside, 0));
         let Some((header, body)) = inside.split_at_mut_checked(quote.transport - quote.network) else {
             return false;
@@ -224,7 +232,8 @@ impl Packet {
         true
     }
 
-    /// Takes one from the time to live (IPv4) or hop limit (IPv6); `false`, and no change, if it would reach zero.
+    /// Takes one from the time to live (IPv4) or hop limit (IPv6); `false`, and no change, if it
+    /// would reach zero.
     pub fn decrement_ttl(&mut self) -> bool {
         let version = self.version();
         let header = self.network_mut();
@@ -256,8 +265,8 @@ impl Packet {
 #[derive(Clone, Copy)]
 struct AddressChange(Delta);
 
-/// Writes address and port, if `old` is there where one is named, and answers the change of the address and that of both;
-/// `None`, and no change, if it is not.
+/// Writes address and port, if `old` is there where one is named, and answers the change of the
+/// address and that of both; `None`, and no change, if it is not.
 #[inline(always)]
 fn exchange_end<const N: usize>(
     head: &mut [u8; N],
@@ -313,7 +322,8 @@ struct PortChange {
     new: u16,
 }
 
-/// Writes a port into a transport header and mends its checksum; answers the port that is there now.
+/// Writes a port into a transport header and mends its checksum; answers the port that is there
+/// now.
 #[inline(always)]
 fn write_port(
     body: &mut [u8],
@@ -386,8 +396,8 @@ fn write_other(
     }
 }
 
-/// A CRC is linear: what the change of ports does to it is the difference of the CRCs before and after. Of a message that
-/// is not all there, only the port can be written.
+/// A CRC is linear: what the change of ports does to it is the difference of the CRCs before and
+/// after. Of a message that is not all there, only the port can be written.
 fn write_sctp(body: &mut [u8], at: usize, new: u16, whole: bool) {
     let before = whole.then(|| sctp_crc(body));
     put(body, at, new);

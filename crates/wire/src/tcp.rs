@@ -17,7 +17,8 @@ pub mod flags {
     pub const CWR: u8 = 128;
 }
 
-/// A TCP header of at least 20 bytes, with the options that the capture holds and the length of the data behind it.
+/// A TCP header of at least 20 bytes, with the options that the capture holds and the length of the
+/// data behind it.
 #[derive(Clone, Copy)]
 pub struct Tcp<'a> {
     fixed: &'a [u8; 20],
@@ -26,7 +27,8 @@ pub struct Tcp<'a> {
 }
 
 impl Packet {
-    /// The TCP header, if this is a TCP packet that holds its 20 fixed bytes (not a later fragment).
+    /// The TCP header, if this is a TCP packet that holds its 20 fixed bytes (not a later
+    /// fragment).
     #[inline]
     pub fn tcp(&self) -> Option<Tcp<'_>> {
         if self.protocol() != protocol::TCP || self.has(crate::packet::flag::LATER_FRAGMENT) {
@@ -35,7 +37,8 @@ impl Packet {
         let segment = self.transport();
         let fixed: &[u8; 20] = segment.first_chunk()?;
         let length = usize::from(fixed[12] >> 4) * 4;
-        // A capture cut short inside the options has only some of them; its data's length the IP header knows.
+        // A capture cut short inside the options has only some of them; its data's length the IP
+        // header knows.
         let options = &segment[20..length.clamp(20, segment.len())];
         let payload_length = self.transport_length().saturating_sub(length as u32);
         Some(Tcp {
@@ -45,7 +48,8 @@ impl Packet {
         })
     }
 
-    /// Bytes from the transport header to the packet's end by the IP header, whatever a capture cut off.
+    /// Bytes from the transport header to the packet's end by the IP header, whatever a capture cut
+    /// off.
     #[inline]
     pub fn transport_length(&self) -> u32 {
         let header = self.network();
@@ -60,8 +64,8 @@ impl Packet {
 }
 
 impl Packet {
-    /// Lowers the largest segment that a SYN offers to `most` bytes (RFC 9293 3.7.1), with the checksum. Whether it was more. A segment
-    /// without the option offers 536 and stays as it is.
+    /// Lowers the largest segment that a SYN offers to `most` bytes (RFC 9293 3.7.1), with the
+    /// checksum. Whether it was more. A segment without the option offers 536 and stays as it is.
     pub fn clamp_mss(&mut self, most: u16) -> bool {
         let Some((true, options)) = self
             .tcp()
@@ -91,7 +95,8 @@ impl Packet {
                 let offer = u16::from_be_bytes([*high, *low]);
                 if offer > most {
                     [*high, *low] = most.to_be_bytes();
-                    // At an odd place the field lies across two words: its bytes count swapped (RFC 1071 2 B).
+                    // At an odd place the field lies across two words: its bytes count swapped (RFC
+                    // 1071 2 B).
                     let (old, new) = match at % 2 {
                         0 => (offer, most),
                         _ => (offer.swap_bytes(), most.swap_bytes()),

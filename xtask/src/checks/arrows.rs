@@ -1,8 +1,8 @@
 //! The crates use each other only as the architecture says.
 //!
-//! The table below *is* the architecture's, by package name. What a crate uses when it is built and what its tests use
-//! are judged apart, since a test may look at more; but `functions` and `runtime` never see each other, not even in
-//! tests.
+//! The table below *is* the architecture's, by package name. What a crate uses when it is built and
+//! what its tests use are judged apart, since a test may look at more; but `functions` and
+//! `runtime` never see each other, not even in tests.
 
 use super::Check;
 use crate::workspace::{Member, Violation, Workspace};
@@ -63,6 +63,21 @@ const TABLE: &[Row] = &[
         &["flowkeep"],
     ),
     row("flowkeep-coordinator", &["flowkeep-protocols"], &[]),
+    row("flowkeep-lab", &[], &[]),
+    row(
+        "flowkeep-bench",
+        &[
+            "flowkeep-wire",
+            "flowkeep-nf",
+            "flowkeep-protocols",
+            "flowkeep-functions",
+            "flowkeep-runtime",
+            "flowkeep-adapters",
+            "flowkeep-stores",
+            "flowkeep-lab",
+        ],
+        &[],
+    ),
     row(
         "flowkeep",
         &[
@@ -76,6 +91,8 @@ const TABLE: &[Row] = &[
             "flowkeep-sim",
             "flowkeep-coordinator",
             "flowkeep-stores",
+            "flowkeep-lab",
+            "flowkeep-bench",
         ],
         &[],
     ),

@@ -1,7 +1,8 @@
 //! Everything we build with may be used under a licence that goes with "Apache-2.0 OR MIT".
 //!
-//! A package's licence field is an SPDX expression: `MIT OR Apache-2.0`, `(MIT OR Apache-2.0) AND Unicode-3.0`. It passes
-//! when the licences in the list suffice to satisfy it. Old packages write `MIT/Apache-2.0`, which means `OR`.
+//! A package's licence field is an SPDX expression: `MIT OR Apache-2.0`,
+//! `(MIT OR Apache-2.0) AND Unicode-3.0`. It passes when the licences in the list suffice to
+//! satisfy it. Old packages write `MIT/Apache-2.0`, which means `OR`.
 //!
 //! Not here: the licences of captures and other data; none of them is in the repository.
 
@@ -78,7 +79,8 @@ fn all(rest: &mut &[&str]) -> Option<bool> {
     Some(good)
 }
 
-/// A licence, perhaps `WITH` an exception (exceptions only give more), or an expression in brackets.
+/// A licence, perhaps `WITH` an exception (exceptions only give more), or an expression in
+/// brackets.
 fn one(rest: &mut &[&str]) -> Option<bool> {
     match **rest {
         ["(", ref tail @ ..] => {

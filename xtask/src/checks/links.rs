@@ -1,6 +1,7 @@
 //! What a page of the documentation links to is there.
 //!
-//! Looks at `[text](path)` in Markdown files, where the path is neither an address nor a place in the same page.
+//! Looks at `[text](path)` in Markdown files, where the path is neither an address nor a place in
+//! the same page.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace, root};

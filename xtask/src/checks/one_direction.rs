@@ -1,19 +1,23 @@
 //! Methods of one type that lie in several files call each other in one direction.
 //!
-//! For each type with methods in more than one file there is a graph: its files, and an edge from one to another where a method
-//! of the one calls a method of the other. Files on a cycle are one file with a page break: none can be read, or tested, alone.
+//! For each type with methods in more than one file there is a graph: its files, and an edge from
+//! one to another where a method of the one calls a method of the other. Files on a cycle are one
+//! file with a page break: none can be read, or tested, alone.
 //!
 //! ```text
 //!   impl T in a.rs: self.b(), T::b(), t.b() with t: &mut T ─► edge a.rs → the file of `b` ─► largest cycle
 //!   one_direction.txt: crate | type | files in its largest cycle | why ────────────────────────┴─► equal, or a violation
 //! ```
 //!
-//! A type that still has a cycle has a line in the list; a number that grows fails the check, and one that falls is lowered there.
+//! A type that still has a cycle has a line in the list; a number that grows fails the check, and
+//! one that falls is lowered there.
 //!
-//! A call is found by its name: on `self`, on `Self` or the type, and on a parameter of the type. Types of one name in one crate
-//! are told apart by the nearest module above a method's file that defines one.
+//! A call is found by its name: on `self`, on `Self` or the type, and on a parameter of the type.
+//! Types of one name in one crate are told apart by the nearest module above a method's file that
+//! defines one.
 //!
-//! Not covered: calls by way of another type, of a free function, of a macro's own tokens, or of a variable that is no parameter.
+//! Not covered: calls by way of another type, of a free function, of a macro's own tokens, or of a
+//! variable that is no parameter.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};
@@ -145,7 +149,8 @@ fn last_of(of: &Type) -> Option<String> {
     }
 }
 
-/// Of files that define a type of one name, the one that a file means: itself, the nearest module above it, or the only one.
+/// Of files that define a type of one name, the one that a file means: itself, the nearest module
+/// above it, or the only one.
 fn nearest<'a>(files: &[&'a str], of: &str) -> Option<&'a str> {
     let module = |path: &str| {
         let path = path.strip_suffix(".rs").unwrap_or(path);
@@ -193,7 +198,8 @@ fn methods_of(block: &ItemImpl, name: &str) -> Vec<Method> {
     methods
 }
 
-/// `a.b(…)`, `a.b::<…>(…)` and `A::b` in tokens: `a` and `b`, where nothing stands before them that they belong to.
+/// `a.b(…)`, `a.b::<…>(…)` and `A::b` in tokens: `a` and `b`, where nothing stands before them that
+/// they belong to.
 fn find_calls(tokens: TokenStream, calls: &mut Vec<(String, String)>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let is = |at: usize, sign: char| matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == sign);

@@ -1,7 +1,7 @@
 //! A silenced warning says why.
 //!
-//! `#[allow(lint, reason = "…")]` passes. An `allow` without a reason does not, and a blanket one (`dead_code`, `unused`,
-//! a whole group of clippy's) does not even with one.
+//! `#[allow(lint, reason = "…")]` passes. An `allow` without a reason does not, and a blanket one
+//! (`dead_code`, `unused`, a whole group of clippy's) does not even with one.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};

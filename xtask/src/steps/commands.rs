@@ -1,7 +1,7 @@
 //! The commands that `cargo xtask ci` and `nightly` are made of, in the order in which they run.
 //!
-//! Each has a limit, some times what it takes on two busy processors from nothing built: it ends what hangs, and is no measure of anything. What
-//! a night has time for is a [`Scale`].
+//! Each has a limit, some times what it takes on two busy processors from nothing built: it ends
+//! what hangs, and is no measure of anything. What a night has time for is a [`Scale`].
 //!
 //! Not here: running them ([`super`]), and the checks of our own ([`crate::checks`]).
 
@@ -57,7 +57,8 @@ pub const NIGHT: Scale = Scale {
     tests_minutes_max: 300,
 };
 
-/// Everything that a night has, some of it each: half an hour on two processors that do nothing else.
+/// Everything that a night has, some of it each: half an hour on two processors that do nothing
+/// else.
 pub const SHORT: Scale = Scale {
     words: "nightly --short",
     cases: 512,
@@ -125,8 +126,9 @@ pub const DOCS: Step = Step {
     environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
 };
 
-/// The fuzzers are a workspace of their own, which nothing else here builds: its lock file must be the one that goes with this
-/// repository's, and what they share must be of this repository's interfaces, or the next nightly run cannot build them.
+/// The fuzzers are a workspace of their own, which nothing else here builds: its lock file must be
+/// the one that goes with this repository's, and what they share must be of this repository's
+/// interfaces, or the next nightly run cannot build them.
 pub const FUZZ_LOCK: Step = Step {
     name: "fuzz lock file and library",
     words: &[
@@ -190,7 +192,8 @@ pub const CRATES_BUILT: Step = Step {
     environment: &[],
 };
 
-/// What `./x package` makes is installed, run and removed in bare chroots, and the pages are typed there.
+/// What `./x package` makes is installed, run and removed in bare chroots, and the pages are typed
+/// there.
 pub const PACKAGES: Step = Step {
     name: "packages",
     words: &["./x", "package", "--try"],
@@ -219,7 +222,8 @@ pub const TESTS: Step = Step {
     environment: &[],
 };
 
-/// The tests of every change, optimised, with assertions, and with many more cases of each property. The soak has a step of its own.
+/// The tests of every change, optimised, with assertions, and with many more cases of each
+/// property. The soak has a step of its own.
 pub fn many_cases(scale: &Scale) -> Step {
     let mut chosen = vec![
         ("PROPTEST_CASES", scale.cases.to_string()),
@@ -260,8 +264,9 @@ const QUICK_CHECKED: &[(&str, &str)] = &[
     ("CARGO_PROFILE_QUICK_OVERFLOW_CHECKS", "true"),
 ];
 
-/// The chain on live ports for an hour, and ten minutes of full load in which no session may end; the other runs have each for
-/// 20 seconds. What they printed, memory by the time for one, is in the step's log.
+/// The chain on live ports for an hour, and twice ten minutes of full load: no session may end, and
+/// no member be suspected. The other runs have each for a shorter time. What they printed, memory
+/// by the time for one, is in the step's log.
 pub fn soak(scale: &Scale) -> Step {
     Step {
         name: "soak",
@@ -275,25 +280,28 @@ pub fn soak(scale: &Scale) -> Step {
             "quick",
             "--test",
             "live",
+            "--test",
+            "members",
             "--",
             "--show-output",
             "soak::",
             "a_busy_processor_is_no_failure",
+            "the_usual_times_hold_under_full_load",
         ],
         more: Vec::new(),
         chosen: vec![
             ("FLOWKEEP_SOAK_SECONDS", scale.soak_seconds.to_string()),
             ("FLOWKEEP_BUSY_SECONDS", scale.busy_seconds.to_string()),
         ],
-        // The full load is tried again, three times at most, where the machine has paused.
-        minutes_max: (scale.soak_seconds + 4 * scale.busy_seconds) / 60 + 30,
+        // Either full load is tried again, three times at most, where the machine has paused.
+        minutes_max: (scale.soak_seconds + 8 * scale.busy_seconds) / 60 + 30,
         left_out: &[],
         environment: QUICK_CHECKED,
     }
 }
 
-/// Seen by miri alone: it is some hundred times slower, so there are few cases. What is alive at the end of a test is leaked by design: a pool
-/// whose buffers are out leaves its memory to them.
+/// Seen by miri alone: it is some hundred times slower, so there are few cases. What is alive at
+/// the end of a test is leaked by design: a pool whose buffers are out leaves its memory to them.
 const MIRI_ENVIRONMENT: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "2"),
     // Of a panic that a test expects; under miri a minute each.
@@ -301,8 +309,8 @@ const MIRI_ENVIRONMENT: &[(&str, &str)] = &[
     ("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks"),
 ];
 
-/// The code that is unsafe and works on plain memory; what is safe takes miri hours and cannot fail there. The rings of shared memory have plain
-/// memory in their tests.
+/// The code that is unsafe and works on plain memory; what is safe takes miri hours and cannot fail
+/// there. The rings of shared memory have plain memory in their tests.
 pub fn miri(scale: &Scale) -> [Step; 4] {
     [
         Step {
@@ -390,8 +398,9 @@ pub fn miri(scale: &Scale) -> [Step; 4] {
     ]
 }
 
-/// The rings, between workers and in shared memory, with two threads, once for each of many seeds: a seed decides when threads take turns and,
-/// within what the memory model allows, which of the values written to an atomic a read sees. So this finds a missing barrier even where the
+/// The rings, between workers and in shared memory, with two threads, once for each of many seeds:
+/// a seed decides when threads take turns and, within what the memory model allows, which of the
+/// values written to an atomic a read sees. So this finds a missing barrier even where the
 /// processor would not.
 fn miri_rings(scale: &Scale) -> Step {
     Step {
@@ -481,7 +490,8 @@ pub const SEEDS: Step = Step {
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
 
-/// A fuzzer; what it finds to be new it adds to the corpus, what breaks something to `fuzz/artifacts`.
+/// A fuzzer; what it finds to be new it adds to the corpus, what breaks something to
+/// `fuzz/artifacts`.
 macro_rules! fuzz {
     ($name:literal $(, $word:literal)*) => {
         Step {

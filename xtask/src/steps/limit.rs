@@ -6,7 +6,8 @@
 //! (SIGKILL): a process that hangs does not listen, and a test's process has nothing to say at its
 //! end.
 //!
-//! Not here: a process that was given up by its parent before the limit; nothing in the steps does that.
+//! Not here: a process that was given up by its parent before the limit; nothing in the steps does
+//! that.
 
 use std::fs;
 use std::io;
@@ -67,7 +68,8 @@ fn family(number: u32) -> Vec<Process> {
 
 fn process(number: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-    // The name in the second field may have spaces and brackets in it. Behind it: the state, the parent, and as the twentieth the beginning.
+    // The name in the second field may have spaces and brackets in it. Behind it: the state, the
+    // parent, and as the twentieth the beginning.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Process {
         number,
@@ -84,7 +86,8 @@ fn kill(processes: &[Process]) {
         .map(|process| process.number.to_string())
         .collect();
     if !there.is_empty() {
-        // The shell's own: a bare machine has no program of that name. One that has ended meanwhile is no failure.
+        // The shell's own: a bare machine has no program of that name. One that has ended meanwhile
+        // is no failure.
         let _ = Command::new("sh")
             .args(["-c", &format!("kill -KILL {}", there.join(" "))])
             .stderr(Stdio::null())

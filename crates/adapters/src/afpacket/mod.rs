@@ -1,4 +1,5 @@
-//! A network interface by way of packet sockets (`AF_PACKET`): works with every driver, costs a copy each way.
+//! A network interface by way of packet sockets (`AF_PACKET`): works with every driver, costs a
+//! copy each way.
 //!
 //! # Theory of operation
 //!
@@ -10,24 +11,28 @@
 //!   packet buffers ──► sendmmsg ──► queueing discipline ──► interface
 //! ```
 //!
-//! *Receive.* The kernel copies each frame into the next slot of a ring that both sides see (`ring.rs`) and sets its
-//! status; the port copies it into a packet buffer and hands the slot back. A frame may be a super-frame of 64 KiB with a partial
-//! checksum: the header before it says so, and it becomes as many packets as it has segments
-//! ([`crate::interface::offload`]), over several calls if the burst is full. A VLAN tag that the driver took off is put
-//! back.
+//! *Receive.* The kernel copies each frame into the next slot of a ring that both sides see
+//! (`ring.rs`) and sets its status; the port copies it into a packet buffer and hands the slot
+//! back. A frame may be a super-frame of 64 KiB with a partial checksum: the header before it says
+//! so, and it becomes as many packets as it has segments ([`crate::interface::offload`]), over
+//! several calls if the burst is full. A VLAN tag that the driver took off is put back.
 //!
-//! *Transmit.* One `sendmmsg` for a burst, straight from the packet buffers, with checksums complete (`send.rs`). A ring of
-//! slots for sending was not chosen: its slots are not free before the *receiver* has read the data when both ends are on
-//! one machine, and it saves no copy ([decision 10](../../../docs/decisions/0010-live-ports.md)).
+//! *Transmit.* One `sendmmsg` for a burst, straight from the packet buffers, with checksums
+//! complete (`send.rs`). A ring of slots for sending was not chosen: its slots are not free before
+//! the *receiver* has read the data when both ends are on one machine, and it saves no copy
+//! ([decision 10](../../../docs/decisions/0010-live-ports.md)).
 //!
-//! *The kernel.* A packet socket sees a copy; the original goes on to the kernel's stack, which would forward it a second time
-//! or answer it with a reset. A program at the interface's ingress, behind the copies, ends what is Flowkeep's. It is held
-//! by a descriptor, so that it is gone when this process is, however that ends.
+//! *The kernel.* A packet socket sees a copy; the original goes on to the kernel's stack, which
+//! would forward it a second time or answer it with a reset. A program at the interface's ingress,
+//! behind the copies, ends what is Flowkeep's. It is held by a descriptor, so that it is gone when
+//! this process is, however that ends.
 //!
-//! *Fanout.* Several ports with the same `fanout` number share what one interface receives, by flow or by queue.
+//! *Fanout.* Several ports with the same `fanout` number share what one interface receives, by flow
+//! or by queue.
 //!
-//! Invariants: frames of the ring = packets received (segments counted each) + refused; frames lost because the ring was
-//! full are counted apart ([`PortCounters::lost_packets`]); a slot is read only while it is ours.
+//! Invariants: frames of the ring = packets received (segments counted each) + refused; frames lost
+//! because the ring was full are counted apart ([`PortCounters::lost_packets`]); a slot is read
+//! only while it is ours.
 //!
 //! Not here: receiving without a copy ([`crate::afxdp`]).
 
@@ -131,7 +136,18 @@ enum Taken {
 }
 
 impl PacketPort {
-    /// Opens the interface called `name`. `addresses` is asked for where the settings need to know this host's own.
+    /// What can be looked at before anything is opened: rights, and the interface.
+    pub fn look(name: &str, half: Half) -> Result<Interface, InterfaceError> {
+        let needed: &[Capability] = match half {
+            Half::Transmit => &[Capability::NetRaw],
+            Half::Receive | Half::Both => &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf],
+        };
+        Rights::of_this_thread().need(&format!("afpacket:{name}"), needed)?;
+        Interface::find(name)
+    }
+
+    /// Opens the interface called `name`. `addresses` is asked for where the settings need to know
+    /// this host's own.
     pub fn open(
         name: &str,
         settings: PacketSettings,
@@ -141,13 +157,7 @@ impl PacketPort {
     ) -> Result<Self, InterfaceError> {
         let port = format!("afpacket:{name}");
         let receives = half != Half::Transmit;
-        let needed: &[Capability] = if receives {
-            &[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]
-        } else {
-            &[Capability::NetRaw]
-        };
-        Rights::of_this_thread().need(&port, needed)?;
-        let interface = Interface::find(name)?;
+        let interface = Self::look(name, half)?;
         let receiver = match receives {
             true => Some(Receiver::open(&port, &interface, settings, addresses)?),
             false => None,

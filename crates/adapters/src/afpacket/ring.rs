@@ -1,18 +1,20 @@
 //! The ring of slots that the kernel fills with frames (`TPACKET_V2`).
 //!
-//! Theory of operation. A block of memory that kernel and process both see is divided into slots, in a ring. A slot has a status,
-//! which says whose it is:
+//! Theory of operation. A block of memory that kernel and process both see is divided into slots,
+//! in a ring. A slot has a status, which says whose it is:
 //!
 //! ```text
 //!   kernel's ──(a frame is copied in, status written last)──► ours ──(release)──► kernel's
 //! ```
 //!
-//! Each frame can be seen the moment it is there. The newer ring (`TPACKET_V3`) packs frames of any length densely into
-//! blocks, but hands over a block only when it is full or a millisecond has passed, which every request and reply would wait
-//! for; see [decision 10](../../../../docs/decisions/0010-live-ports.md).
+//! Each frame can be seen the moment it is there. The newer ring (`TPACKET_V3`) packs frames of any
+//! length densely into blocks, but hands over a block only when it is full or a millisecond has
+//! passed, which every request and reply would wait for; see [decision
+//! 10](../../../../docs/decisions/0010-live-ports.md).
 //!
-//! A slot holds the longest frame that can come: 64 KiB where another stack of this machine, or one that merges segments,
-//! may hand over super-frames, else the interface's MTU. A longer frame is cut off by the kernel, and so refused.
+//! A slot holds the longest frame that can come: 64 KiB where another stack of this machine, or one
+//! that merges segments, may hand over super-frames, else the interface's MTU. A longer frame is
+//! cut off by the kernel, and so refused.
 //!
 //! Invariant: memory of a slot is read only between its status being seen ours and its release.
 //!
@@ -26,7 +28,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The longest frame that a stack hands over: an IP packet of 65,535 bytes, an Ethernet header, two tags.
+/// The longest frame that a stack hands over: an IP packet of 65,535 bytes, an Ethernet header, two
+/// tags.
 const SUPER_FRAME: usize = 65_535 + 14 + 8;
 /// What stands before a frame in its slot, at most: status and lengths, address, header, alignment.
 const SLOT_HEADER: usize = 128;
@@ -118,8 +121,9 @@ impl Ring {
     fn status(&self) -> &AtomicU32 {
         let at = self.place(self.next);
         debug_assert!(at + self.slot_length <= self.shared.length());
-        // SAFETY: `next` is below the number of slots, so the slot lies in the mapping, which lives as long as `self`; slots
-        // are aligned to 16. Kernel and process both access the word atomically.
+        // SAFETY: `next` is below the number of slots, so the slot lies in the mapping, which lives
+        // as long as `self`; slots are aligned to 16. Kernel and process both access the word
+        // atomically.
         unsafe { AtomicU32::from_ptr(self.shared.start().add(at).cast().as_ptr()) }
     }
 
@@ -131,8 +135,9 @@ impl Ring {
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the slot is ours by its status, so the kernel does not write to it; it lies in the mapping (see
-        // `status`), and the shared borrow of `self` keeps `release` away for as long as the slice lives.
+        // SAFETY: the slot is ours by its status, so the kernel does not write to it; it lies in
+        // the mapping (see `status`), and the shared borrow of `self` keeps `release` away for as
+        // long as the slice lives.
         let slot = unsafe {
             let start = self.shared.start().add(self.place(self.next));
             std::slice::from_raw_parts(start.as_ptr(), self.slot_length)
@@ -161,8 +166,8 @@ impl Ring {
     }
 }
 
-/// Reads a slot: `struct tpacket2_hdr`, address, frame header, frame. Offsets come from the kernel; one that leads out of
-/// the slot gives an empty frame that had a length, and so is refused.
+/// Reads a slot: `struct tpacket2_hdr`, address, frame header, frame. Offsets come from the kernel;
+/// one that leads out of the slot gives an empty frame that had a length, and so is refused.
 #[inline]
 fn read(slot: &[u8], status: u32) -> Received<'_> {
     let word = |at: usize| u32::from_ne_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);

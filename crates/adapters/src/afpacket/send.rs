@@ -1,7 +1,8 @@
 //! Sending bursts by a packet socket.
 //!
-//! One `sendmmsg` for a burst; the kernel copies each frame out of its packet buffer. It stops at the first frame it cannot take:
-//! that one is counted as unsent, and the call goes on behind it, unless the queue is full, when all the rest is.
+//! One `sendmmsg` for a burst; the kernel copies each frame out of its packet buffer. It stops at
+//! the first frame it cannot take: that one is counted as unsent, and the call goes on behind it,
+//! unless the queue is full, when all the rest is.
 //!
 //! Invariant: every packet of a burst is counted, as sent or as unsent.
 
@@ -14,7 +15,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::packet::Kind;
 
-/// Bytes that may be on their way through the kernel: on one machine they count until the receiver has read them.
+/// Bytes that may be on their way through the kernel: on one machine they count until the receiver
+/// has read them.
 const QUEUE: libc::c_int = 16 << 20;
 
 /// A socket that only sends.
@@ -37,7 +39,8 @@ impl Sender {
         Ok(Sender { fd, told: None })
     }
 
-    /// Sends all packets of a burst, as far as the kernel takes them. The buffers stay in the burst.
+    /// Sends all packets of a burst, as far as the kernel takes them. The buffers stay in the
+    /// burst.
     pub fn send(&mut self, burst: &mut Burst, counters: &mut PortCounters, port: &str, reports: &Reports) {
         let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; BURST];
         let mut messages = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; BURST];
@@ -56,8 +59,9 @@ impl Sender {
         }
         let mut next = 0;
         while next < count {
-            // SAFETY: messages `next..count` were written above, each with one piece that leads to a frame of the burst, which
-            // is borrowed for the call. The kernel only reads the frames, and writes the messages' lengths.
+            // SAFETY: messages `next..count` were written above, each with one piece that leads to
+            // a frame of the burst, which is borrowed for the call. The kernel only reads the
+            // frames, and writes the messages' lengths.
             let sent = unsafe {
                 libc::sendmmsg(
                     self.fd.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! A network interface by way of `AF_XDP`: frames go between the driver and the worker's own packet buffers.
+//! A network interface by way of `AF_XDP`: frames go between the driver and the worker's own packet
+//! buffers.
 //!
 //! # Theory of operation
 //!
@@ -9,23 +10,27 @@
 //!   mod.rs        the port: a socket for each queue of the interface
 //! ```
 //!
-//! The program sits in the driver (`mode=native`), or before the kernel's stack on whatever driver (`mode=generic`), and
-//! runs before anything else sees the frame: the kernel's stack has only what the program passes on.
+//! The program sits in the driver (`mode=native`), or before the kernel's stack on whatever driver
+//! (`mode=generic`), and runs before anything else sees the frame: the kernel's stack has only what
+//! the program passes on.
 //!
-//! *Opening* looks at everything that can be looked at first: rights, the interface, its MTU, what its driver does with frames on its
-//! own, how much memory may be locked. The program is put on the interface then, and from that moment frames that are
-//! Flowkeep's are dropped until there are sockets. Sockets are made when the pool is there ([`Port::attach`]).
+//! *Opening* looks at everything that can be looked at first: rights, the interface, its MTU, what
+//! its driver does with frames on its own, how much memory may be locked. The program is put on the
+//! interface then, and from that moment frames that are Flowkeep's are dropped until there are
+//! sockets. Sockets are made when the pool is there ([`Port::attach`]).
 //!
-//! *Frames that are not as on a wire.* Behind XDP nothing says that a checksum is partial. On interfaces whose frames come
-//! straight from another stack of this machine (veth) each packet's checksum is looked at: one that holds just the pseudo-header's
-//! sum and is wrong is completed ([`crate::interface::offload`]). Super-frames do not fit into a chunk: with a native
-//! program veth's other end does not make them; with a generic one they must be turned off at the
-//! other end, since this process cannot see it; they are counted as lost.
+//! *Frames that are not as on a wire.* Behind XDP nothing says that a checksum is partial. On
+//! interfaces whose frames come straight from another stack of this machine (veth) each packet's
+//! checksum is looked at: one that holds just the pseudo-header's sum and is wrong is completed
+//! ([`crate::interface::offload`]). Super-frames do not fit into a chunk: with a native program
+//! veth's other end does not make them; with a generic one they must be turned off at the other
+//! end, since this process cannot see it; they are counted as lost.
 //!
-//! Invariants: frames of the queues = packets received + refused; what the kernel lost is counted apart; a packet that goes
-//! out is sent or counted as unsent.
+//! Invariants: frames of the queues = packets received + refused; what the kernel lost is counted
+//! apart; a packet that goes out is sent or counted as unsent.
 //!
-//! Not here: packet sockets ([`crate::afpacket`]), which work with every driver and any length of frame.
+//! Not here: packet sockets ([`crate::afpacket`]), which work with every driver and any length of
+//! frame.
 
 mod queue;
 mod redirect;
@@ -103,6 +108,25 @@ pub struct XdpPort {
 const SHARE: usize = 4;
 
 impl XdpPort {
+    /// What can be looked at before anything is opened: rights, the interface, and which of its
+    /// queues the port has.
+    pub fn look(name: &str, settings: &XdpSettings) -> Result<(Interface, Vec<u32>), InterfaceError> {
+        let needed = [Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
+        Rights::of_this_thread().need(&format!("afxdp:{name}"), &needed)?;
+        let interface = Interface::find(name)?;
+        check(&interface, settings)?;
+        let there = interface.receive_queues;
+        match settings.queue {
+            Some(queue) if queue >= there => Err(InterfaceError::NoQueue {
+                name: name.to_owned(),
+                queue,
+                queues: there,
+            }),
+            Some(queue) => Ok((interface, vec![queue])),
+            None => Ok((interface, (0..there).collect())),
+        }
+    }
+
     /// Opens the interface called `name`, as far as that can be without buffers.
     pub fn open(
         name: &str,
@@ -113,26 +137,12 @@ impl XdpPort {
         reports: Reports,
     ) -> Result<Self, InterfaceError> {
         let port = format!("afxdp:{name}");
-        let needed = [Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
-        Rights::of_this_thread().need(&port, &needed)?;
-        let interface = Interface::find(name)?;
-        check(&interface, &settings)?;
-        let queues: Vec<u32> = match settings.queue {
-            Some(queue) => vec![queue],
-            None => (0..interface.receive_queues).collect(),
-        };
+        let (interface, queues) = Self::look(name, &settings)?;
         let redirect = match half {
             Half::Transmit => None,
             _ => Some(redirects.of(&port, &interface, &settings, addresses)?),
         };
         for queue in &queues {
-            if *queue >= interface.receive_queues {
-                return Err(InterfaceError::NoQueue {
-                    name: name.to_owned(),
-                    queue: *queue,
-                    queues: interface.receive_queues,
-                });
-            }
             if redirect
                 .as_ref()
                 .is_some_and(|redirect| !redirect.take_queue(*queue))
@@ -211,31 +221,47 @@ fn check(interface: &Interface, settings: &XdpSettings) -> Result<(), InterfaceE
     Ok(())
 }
 
+/// Buffers must be chunks, and this process must be allowed to keep `length` bytes of them in
+/// memory for each of its queues.
+pub(crate) fn check_buffers(
+    name: &str,
+    is_of_chunks: bool,
+    length: usize,
+    queues: usize,
+) -> Result<(), AttachError> {
+    if !is_of_chunks {
+        return Err(AttachError(format!(
+            "afxdp needs buffers of {CHUNK} bytes, and another port of the same switch needs longer ones (a capture as \
+             an input does, and an interface with a large MTU): give them switches of their own (`switches = 2`), or \
+             use afpacket:{name}"
+        )));
+    }
+    let all = length as u64 * queues as u64;
+    match locked_memory_max() {
+        Some(limit) if limit < all && !Rights::of_this_thread().has(Capability::IpcLock) => {
+            Err(AttachError(format!(
+                "it keeps {} KiB of buffers in memory, and this process may keep {}: raise the limit with `ulimit -l {}` \
+                 (of a systemd unit: LimitMEMLOCK={all}), or give it CAP_IPC_LOCK",
+                all >> 10,
+                limit >> 10,
+                all >> 10
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl XdpPort {
     /// The pool's buffers must be chunks.
     fn check_pool(&self, pool: &Pool) -> Result<(), AttachError> {
         let memory = pool.memory();
-        if memory.stride != CHUNK || !memory.start.addr().get().is_multiple_of(CHUNK) {
-            let name = &self.interface.name;
-            return Err(AttachError(format!(
-                "afxdp needs buffers of {CHUNK} bytes, and another port of the same switch needs longer ones (a capture as \
-                 an input does, and an interface with a large MTU): give them switches of their own (`switches = 2`), or \
-                 use afpacket:{name}"
-            )));
-        }
-        let all = memory.length as u64 * self.queues.len() as u64;
-        match locked_memory_max() {
-            Some(limit) if limit < all && !Rights::of_this_thread().has(Capability::IpcLock) => {
-                Err(AttachError(format!(
-                    "it keeps {} KiB of buffers in memory, and this process may keep {}: raise the limit with `ulimit -l {}` \
-                     (of a systemd unit: LimitMEMLOCK={all}), or give it CAP_IPC_LOCK",
-                    all >> 10,
-                    limit >> 10,
-                    all >> 10
-                )))
-            }
-            _ => Ok(()),
-        }
+        let is_of_chunks = memory.stride == CHUNK && memory.start.addr().get().is_multiple_of(CHUNK);
+        check_buffers(
+            &self.interface.name,
+            is_of_chunks,
+            memory.length,
+            self.queues.len(),
+        )
     }
 
     /// What a socket's failure means.

@@ -1,4 +1,5 @@
-//! The queues that an `AF_XDP` socket and the kernel share: four of them, each with one writer and one reader.
+//! The queues that an `AF_XDP` socket and the kernel share: four of them, each with one writer and
+//! one reader.
 //!
 //! ```text
 //!   fill         Flowkeep ─► kernel    buffers to receive into          ─┐
@@ -7,9 +8,9 @@
 //!   completion   kernel ─► Flowkeep    buffers whose frames have left   ◄┘
 //! ```
 //!
-//! A queue is an array of entries, its length a power of two, with two counters that only grow: how many have been put in, how
-//! many taken out. The writer of an entry publishes it by the first counter (release). The reader
-//! looks at that (acquire), and gives the place back by the second.
+//! A queue is an array of entries, its length a power of two, with two counters that only grow: how
+//! many have been put in, how many taken out. The writer of an entry publishes it by the first
+//! counter (release). The reader looks at that (acquire), and gives the place back by the second.
 //!
 //! Invariant: at most as many entries are in a queue as it has places; an entry is read once.
 
@@ -67,7 +68,8 @@ impl<T: Plain> Queue<T> {
 
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapping (checked by `map`), which lives as long as `self`; aligned; both sides use it atomically.
+        // SAFETY: inside the mapping (checked by `map`), which lives as long as `self`; aligned;
+        // both sides use it atomically.
         unsafe { self.producer.as_ref() }
     }
 
@@ -86,7 +88,8 @@ impl<T: Plain> Queue<T> {
     /// The place of the entry with this number.
     #[inline]
     fn place(&self, number: u32) -> NonNull<T> {
-        // SAFETY: the index is below the length, and so many entries lie in the mapping (checked by `map`).
+        // SAFETY: the index is below the length, and so many entries lie in the mapping (checked by
+        // `map`).
         unsafe { self.entries.add((number & (self.length - 1)) as usize) }
     }
 }
@@ -120,7 +123,8 @@ impl<T: Plain> Outgoing<T> {
     /// How many entries the kernel had not taken when it was last looked.
     #[inline]
     fn waiting(&self) -> u32 {
-        // A counter of the kernel's that is ahead of ours would be its mistake; then nothing has room.
+        // A counter of the kernel's that is ahead of ours would be its mistake; then nothing has
+        // room.
         self.next.wrapping_sub(self.taken).min(self.queue.length)
     }
 
@@ -134,7 +138,8 @@ impl<T: Plain> Outgoing<T> {
     #[inline]
     pub fn push(&mut self, entry: T) {
         debug_assert!(self.waiting() < self.queue.length);
-        // SAFETY: the place lies in the mapping; it is free, so the kernel does not read it before it is published.
+        // SAFETY: the place lies in the mapping; it is free, so the kernel does not read it before
+        // it is published.
         unsafe { self.queue.place(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
     }
@@ -178,7 +183,8 @@ impl<T: Plain> Incoming<T> {
             .wrapping_sub(self.next);
         let count = (there.min(self.queue.length) as usize).min(count);
         for _ in 0..count {
-            // SAFETY: the place lies in the mapping; the kernel has published it and does not write it before it is given back.
+            // SAFETY: the place lies in the mapping; the kernel has published it and does not write
+            // it before it is given back.
             each(unsafe { self.queue.place(self.next).read() });
             self.next = self.next.wrapping_add(1);
         }

@@ -1,9 +1,9 @@
 //! The program that hands an interface's frames to sockets, one for all ports on the interface.
 //!
-//! Theory of operation. An interface has room for one such program. The first port of the process that opens an interface puts it
-//! there; further ones, for other queues, share it; it goes with the last. It is held by a descriptor, so it goes with the
-//! process too. Frames of a queue that no socket reads are dropped, not passed on: the kernel would forward them past
-//! every function.
+//! Theory of operation. An interface has room for one such program. The first port of the process
+//! that opens an interface puts it there; further ones, for other queues, share it; it goes with
+//! the last. It is held by a descriptor, so it goes with the process too. Frames of a queue that no
+//! socket reads are dropped, not passed on: the kernel would forward them past every function.
 //!
 //! Not here: the program's text ([`crate::interface::filter`]).
 
@@ -68,7 +68,8 @@ impl Redirects {
         Ok(new)
     }
 
-    /// An error for the first interface of which some queue has no socket: what comes in there would be lost.
+    /// An error for the first interface of which some queue has no socket: what comes in there
+    /// would be lost.
     pub fn complete(&self) -> Result<(), InterfaceError> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for redirect in all.iter().filter_map(Weak::upgrade) {

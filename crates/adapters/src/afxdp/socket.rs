@@ -1,22 +1,25 @@
-//! One `AF_XDP` socket: a device's queue, whose frames the kernel puts into, and takes out of, the worker's own packet buffers.
+//! One `AF_XDP` socket: a device's queue, whose frames the kernel puts into, and takes out of, the
+//! worker's own packet buffers.
 //!
 //! # Theory of operation
 //!
-//! The pool's memory *is* the memory that the kernel knows (its UMEM): each buffer of the pool is a chunk, and the kernel
-//! leaves the first 256 bytes of a chunk alone, where the packet's notes and headroom are:
+//! The pool's memory *is* the memory that the kernel knows (its UMEM): each buffer of the pool is a
+//! chunk, and the kernel leaves the first 256 bytes of a chunk alone, where the packet's notes and
+//! headroom are:
 //!
 //! ```text
 //!   chunk, 4096 B   │ notes 64 │ headroom 192 │ frame, up to 3840 …            │
 //!                   └ the pool's ─────────────┘ └ where the kernel receives
 //! ```
 //!
-//! So a frame that comes in is a packet without having been copied by us, and a packet of the same pool that goes out is
-//! a frame. (The kernel still copies once each way where the driver has no zero-copy: veth, and every driver in generic mode.)
-//! Several sockets can share a pool: each tells the kernel about the memory for itself, and a buffer is with one of them at
-//! a time. A packet of another worker's pool is copied into a buffer of ours.
+//! So a frame that comes in is a packet without having been copied by us, and a packet of the same
+//! pool that goes out is a frame. (The kernel still copies once each way where the driver has no
+//! zero-copy: veth, and every driver in generic mode.) Several sockets can share a pool: each tells
+//! the kernel about the memory for itself, and a buffer is with one of them at a time. A packet of
+//! another worker's pool is copied into a buffer of ours.
 //!
-//! Invariant: a buffer is a box, or in one of this socket's queues, or in the kernel; [`XdpSocket::reserved`] and
-//! [`XdpSocket::in_flight`] say how many.
+//! Invariant: a buffer is a box, or in one of this socket's queues, or in the kernel;
+//! [`XdpSocket::reserved`] and [`XdpSocket::in_flight`] say how many.
 
 use super::queue::{Incoming, Outgoing};
 use super::{Copying, XdpSettings};
@@ -38,11 +41,13 @@ const GIVEN_BACK: Duration = Duration::from_secs(1);
 const ENTRIES: u32 = 2048;
 /// Bytes that the kernel leaves free before a received frame (`XDP_PACKET_HEADROOM`).
 const KERNEL_HEADROOM: usize = 256;
-/// Bytes of a chunk: of those the kernel takes, the size that holds frames of the usual MTU and more.
+/// Bytes of a chunk: of those the kernel takes, the size that holds frames of the usual MTU and
+/// more.
 pub const CHUNK: usize = 4096;
 /// The longest frame that a chunk holds.
 pub const FRAME: usize = CHUNK - KERNEL_HEADROOM;
-/// How often the kernel is asked to go on sending in one call: it sends 32 frames each time where the driver cannot by itself.
+/// How often the kernel is asked to go on sending in one call: it sends 32 frames each time where
+/// the driver cannot by itself.
 const KICKS: usize = 4;
 
 /// The part of a pool that is left for other uses than reception.
@@ -78,7 +83,8 @@ pub(super) struct XdpSocket {
     zero_copy: bool,
 }
 
-// SAFETY: the memory is the pool's, which may be used from any one thread; the socket and its pool are one worker's.
+// SAFETY: the memory is the pool's, which may be used from any one thread; the socket and its pool
+// are one worker's.
 unsafe impl Send for XdpSocket {}
 
 /// What a socket is for.
@@ -97,8 +103,8 @@ pub(super) struct Use {
 }
 
 impl XdpSocket {
-    /// Makes the pool's memory known to the kernel and takes over a queue of a device. The pool's buffers are chunks of the
-    /// right size (the caller has seen to it).
+    /// Makes the pool's memory known to the kernel and takes over a queue of a device. The pool's
+    /// buffers are chunks of the right size (the caller has seen to it).
     pub fn open(purpose: Use, settings: &XdpSettings, pool: &Pool) -> Result<Self, SocketError> {
         let step = |what| move |source| SocketError { what, source };
         let fd = socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(step("no AF_XDP socket"))?;
@@ -111,8 +117,8 @@ impl XdpSocket {
             flags: 0,
             tx_metadata_len: 0,
         };
-        // From here on the kernel may write into buffers that are put into the fill queue, and reads those that are put into
-        // the transmit queue. Both stop being boxes first.
+        // From here on the kernel may write into buffers that are put into the fill queue, and
+        // reads those that are put into the transmit queue. Both stop being boxes first.
         set_option(&fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)
             .map_err(step("the buffers' memory cannot be shared with the kernel"))?;
         let entries = ENTRIES as libc::c_int;
@@ -173,8 +179,8 @@ impl XdpSocket {
         }
         taken.map_err(step("its queue cannot be taken over"))?;
         if purpose.transmits {
-            // Frames on their way count against the socket with all of their buffers; as many as the queue holds may be. Without
-            // the right to ask for it, it stays as it is.
+            // Frames on their way count against the socket with all of their buffers; as many as
+            // the queue holds may be. Without the right to ask for it, it stays as it is.
             let bytes = (ENTRIES as usize * CHUNK) as libc::c_int;
             let _ = set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes);
         }
@@ -215,7 +221,8 @@ impl XdpSocket {
         self.in_flight
     }
 
-    /// How far a box's buffer is from where the memory starts, if it is the pool's that this socket shares.
+    /// How far a box's buffer is from where the memory starts, if it is the pool's that this socket
+    /// shares.
     #[inline]
     fn distance(&self, packet: &PacketBox) -> Option<u64> {
         let frame = packet.frame().as_ptr().addr();
@@ -226,18 +233,20 @@ impl XdpSocket {
     /// Makes the buffer at this distance a box again.
     ///
     /// # Safety
-    /// The kernel has just handed the address back from one of this socket's queues, where it was put by this socket.
+    /// The kernel has just handed the address back from one of this socket's queues, where it was
+    /// put by this socket.
     #[inline]
     unsafe fn reclaim(memory: &PoolMemory, address: u64) -> PacketBox {
         let chunk = address as usize & !(CHUNK - 1);
         debug_assert!(chunk < memory.length);
-        // SAFETY: the kernel hands back addresses of chunks that it was handed, so the chunk lies in the pool's memory and
-        // was a box that became raw; it has left the queue, so it becomes a box once; the kernel does not touch it any
-        // more, and never writes the first 256 bytes.
+        // SAFETY: the kernel hands back addresses of chunks that it was handed, so the chunk lies
+        // in the pool's memory and was a box that became raw; it has left the queue, so it becomes
+        // a box once; the kernel does not touch it any more, and never writes the first 256 bytes.
         unsafe { PacketBox::from_raw(memory.start.add(chunk)) }
     }
 
-    /// Keeps so many buffers ready for the kernel to receive into as there should be, as far as the pool has some.
+    /// Keeps so many buffers ready for the kernel to receive into as there should be, as far as the
+    /// pool has some.
     pub fn refill(&mut self, pool: &mut Pool) {
         // Few enough are missing that it is not worth the look.
         if self.reserved + BURST > self.reserved_max {
@@ -278,7 +287,8 @@ impl XdpSocket {
             descriptors.push(descriptor);
         });
         for descriptor in descriptors {
-            // SAFETY: from the receive queue, where the kernel puts what it took from the fill queue.
+            // SAFETY: from the receive queue, where the kernel puts what it took from the fill
+            // queue.
             let mut packet = unsafe { Self::reclaim(&memory, descriptor.addr) };
             let offset = descriptor.addr as usize & (CHUNK - 1);
             if !packet.received_at(offset, descriptor.len as usize, LinkType::Ethernet) {
@@ -360,7 +370,8 @@ impl XdpSocket {
         self.kick()
     }
 
-    /// A copy of another pool's packet in a buffer of ours, if there is `room` to send it; the original stays in `foreign`.
+    /// A copy of another pool's packet in a buffer of ours, if there is `room` to send it; the
+    /// original stays in `foreign`.
     #[cold]
     fn copied(
         &self,
@@ -397,12 +408,14 @@ impl XdpSocket {
         }
         let memory = self.memory;
         self.in_flight -= self.completion.take(usize::MAX, |address| {
-            // SAFETY: from the completion queue, where the kernel puts what it took from the transmit queue.
+            // SAFETY: from the completion queue, where the kernel puts what it took from the
+            // transmit queue.
             pool.give(unsafe { Self::reclaim(&memory, address) });
         });
     }
 
-    /// Has the kernel send what is queued, if it does not do so by itself; an error if it cannot, and will not soon.
+    /// Has the kernel send what is queued, if it does not do so by itself; an error if it cannot,
+    /// and will not soon.
     pub fn kick(&mut self) -> io::Result<()> {
         let Some(transmit) = &mut self.transmit else {
             return Ok(());
@@ -452,7 +465,8 @@ impl XdpSocket {
 /// What the kernel counts of a socket's frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KernelCounts {
-    /// Received, and lost for want of a buffer or of room in the queue, or because they were too long.
+    /// Received, and lost for want of a buffer or of room in the queue, or because they were too
+    /// long.
     pub lost: u64,
     /// Of those, longer than a buffer.
     pub too_long: u64,

@@ -2,11 +2,12 @@
 //!
 //! Two table formats of published traffic studies are read as they are:
 //!
-//! - *CDF text*: a value and a probability on each line, between blanks or commas, the probabilities to 1 or to 100.
-//!   Between two lines values are equally likely (linear interpolation, as the tools that these tables come with do).
-//! - *Mixtures* in JSON (Jurkiewicz, Rzym, Borylo, "Flow length and size distributions in campus Internet traffic",
-//!   Computer Communications 167, 2021): `"mix": [[weight, "lognorm", [shape, loc, scale]], …]`, with SciPy's names and
-//!   parameters.
+//! - *CDF text*: a value and a probability on each line, between blanks or commas, the
+//!   probabilities to 1 or to 100. Between two lines values are equally likely (linear
+//!   interpolation, as the tools that these tables come with do).
+//! - *Mixtures* in JSON (Jurkiewicz, Rzym, Borylo, "Flow length and size distributions in campus
+//!   Internet traffic", Computer Communications 167, 2021):
+//!   `"mix": [[weight, "lognorm", [shape, loc, scale]], …]`, with SciPy's names and parameters.
 //!
 //! ```text
 //!   0     0        a draw of 0.075 lies half way between the first two lines: 5000
@@ -14,8 +15,8 @@
 //!   20000 0.2
 //! ```
 //!
-//! Both describe continuous values. A flow has whole packets and bytes, so users of a draw round up: a study's "flows of
-//! at most n packets" then has the distribution's value at n.
+//! Both describe continuous values. A flow has whole packets and bytes, so users of a draw round
+//! up: a study's "flows of at most n packets" then has the distribution's value at n.
 //!
 //! Not here: which quantity is drawn ([`super::profile::Life`]).
 
@@ -33,8 +34,8 @@ pub enum Distribution {
     Fixed(f64),
     /// Exponential, with this mean.
     Exponential(f64),
-    /// Pareto: the chance of more than x is (least / x) to the power of the shape. Below a shape of 1 the mean is
-    /// infinite.
+    /// Pareto: the chance of more than x is (least / x) to the power of the shape. Below a shape of
+    /// 1 the mean is infinite.
     Pareto {
         /// The tail's exponent.
         shape: f64,
@@ -238,7 +239,8 @@ fn invert(points: &[(f64, f64)], u: f64) -> f64 {
     before + (value - before) * (u - below) / (chance - below)
 }
 
-/// Draws indices in proportion to weights, in constant time (Walker's alias method as Vose builds it, 1991).
+/// Draws indices in proportion to weights, in constant time (Walker's alias method as Vose builds
+/// it, 1991).
 pub struct Alias {
     entries: Vec<(u32, u32)>,
 }

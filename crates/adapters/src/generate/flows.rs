@@ -1,7 +1,7 @@
 //! The flows and their lives: which packet is next, and when.
 //!
-//! There is a place for each flow at once; when its flow ends, the next one begins there. [`Order`] says whose packet is
-//! next; the flow says which packet that is.
+//! There is a place for each flow at once; when its flow ends, the next one begins there. [`Order`]
+//! says whose packet is next; the flow says which packet that is.
 //!
 //! A TCP flow's packets, the server's in brackets; without `replies` there are only the client's:
 //!
@@ -12,11 +12,12 @@
 //!                          └── a flow of one packet is a SYN alone ─────────────────────────▶
 //! ```
 //!
-//! The client's first sequence number is random, the server's is made from it as the `reflect` port does
-//! ([`first_sequence`]); so the client acknowledges what that port sends, and no one else needs to know of the other.
+//! The client's first sequence number is random, the server's is made from it as the `reflect` port
+//! does ([`first_sequence`]); so the client acknowledges what that port sends, and no one else
+//! needs to know of the other.
 //!
-//! Invariants: times never go back; the same profile gives the same packets; a client acknowledges only what has been
-//! sent to it by then.
+//! Invariants: times never go back; the same profile gives the same packets; a client acknowledges
+//! only what has been sent to it by then.
 //!
 //! Not here: bytes ([`super::packets`]), clocks and buffers ([`super::Generator`]).
 
@@ -183,7 +184,8 @@ impl Traffic {
     fn put_back(&mut self, number: u32, due: u64, segment: &Segment) {
         let flow = &self.flows[number as usize];
         let gap = self.kinds[usize::from(flow.kind)].gap;
-        // The client cannot go on before the answer is there, nor the next flow take the place before.
+        // The client cannot go on before the answer is there, nor the next flow take the place
+        // before.
         let answered = segment.flags & (SYN | FIN) != 0 || flow.stage == Stage::Unborn;
         let at_least = if answered { self.round_trip } else { 0 };
         self.order.put_back(number, due, gap, at_least, &mut self.random);
@@ -418,8 +420,8 @@ impl Flow {
         }
     }
 
-    /// How long an IP packet may be so that exactly the flow's bytes are sent in the end: no longer than what is left,
-    /// and leaving none or room for another packet's header.
+    /// How long an IP packet may be so that exactly the flow's bytes are sent in the end: no longer
+    /// than what is left, and leaving none or room for another packet's header.
     fn share_of_left(&self, drawn: u64, header: u64) -> u64 {
         let behind = self.left.saturating_sub(drawn);
         if behind == 0 {
@@ -437,7 +439,8 @@ impl Flow {
     }
 }
 
-/// The class of place n: the golden section spreads places evenly over the shares, nearly exactly for any number of them.
+/// The class of place n: the golden section spreads places evenly over the shares, nearly exactly
+/// for any number of them.
 fn kind_of(n: u32, shares: &[f64]) -> u8 {
     let whole: f64 = shares.iter().sum();
     let point = (f64::from(n) * 0.618_033_988_749_894_9 + 0.25).fract() * whole;

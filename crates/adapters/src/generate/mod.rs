@@ -1,10 +1,12 @@
-//! A port that makes traffic: flows that begin, live and end, in virtual time, the same for the same seed.
+//! A port that makes traffic: flows that begin, live and end, in virtual time, the same for the
+//! same seed.
 //!
 //! # Theory of operation
 //!
-//! `flows` keeps the flows and says which packet is due next; `packets` writes it; `paced` is the port, which hands packets to
-//! the reader either when the worker's clock has come to their time ([`Pace::Clock`]) or as fast as they are taken
-//! ([`Pace::Reader`]); the packets are the same in both cases, and so are their distances in time.
+//! `flows` keeps the flows and says which packet is due next; `packets` writes it; `paced` is the
+//! port, which hands packets to the reader either when the worker's clock has come to their time
+//! ([`Pace::Clock`]) or as fast as they are taken ([`Pace::Reader`]); the packets are the same in
+//! both cases, and so are their distances in time.
 //!
 //! ```text
 //!   flows = 2, rate = { per_flow = 10.0 }, seed = 1        0.031 s  A  SYN
@@ -13,17 +15,19 @@
 //!                                                          0.187 s  B  ACK, 6 bytes …
 //! ```
 //!
-//! What is transmitted to the port is counted and vanishes: it is also the sink at the end of a bench. Servers' answers
-//! come from the generator itself (`replies`), where the chain translates nothing, or from the `reflect` port, which
-//! answers what really arrives.
+//! What is transmitted to the port is counted and vanishes: it is also the sink at the end of a
+//! bench. Servers' answers come from the generator itself (`replies`), where the chain translates
+//! nothing, or from the `reflect` port, which answers what really arrives.
 //!
-//! Invariants (`tests::conversations`): packets depend on the profile alone, not on bursts or clocks
-//! (`the_same_seed_gives_the_same_packets`); they parse and their checksums hold (`every_packet_is_sound`).
+//! Invariants (`tests::conversations`): packets depend on the profile alone, not on bursts or
+//! clocks (`the_same_seed_gives_the_same_packets`); they parse and their checksums hold
+//! (`every_packet_is_sound`).
 //!
-//! Not here: applications' contents; all data is the beginning of one pattern. [`applications`] plays recorded ones.
+//! Not here: applications' contents; all data is the beginning of one pattern. [`applications`]
+//! plays recorded ones.
 //!
-//! Sources: NFVactor VII-B (the short-and-long mixture), RFC 2544 and RFC 6985 (sizes), and for the distributions
-//! [`distribution`].
+//! Sources: NFVactor VII-B (the short-and-long mixture), RFC 2544 and RFC 6985 (sizes), and for the
+//! distributions [`distribution`].
 
 pub mod applications;
 pub mod distribution;

@@ -28,7 +28,8 @@ enum Times {
         next_at: f64,
         gap: f64,
         pick: Pick,
-        /// Flows drawn ahead of their time, so that they can be fetched into the cache; `turn` is the next.
+        /// Flows drawn ahead of their time, so that they can be fetched into the cache; `turn` is
+        /// the next.
         drawn: [u32; AHEAD],
         turn: usize,
     },
@@ -134,7 +135,8 @@ impl Order {
         }
     }
 
-    /// With a rate per flow: puts a flow back that was taken at `due`, for its gap later or `at_least`.
+    /// With a rate per flow: puts a flow back that was taken at `due`, for its gap later or
+    /// `at_least`.
     #[inline]
     pub fn put_back(&mut self, flow: u32, due: u64, gap: f64, at_least: u64, random: &mut Random) {
         if let Times::PerFlow(wheel) = &mut self.times {

@@ -1,16 +1,17 @@
 //! The port of every generator: hands a source's packets to the reader at their times.
 //!
-//! A [`Source`] says when its next packet is due, in virtual time from 0 on, and writes it. The port gives it out when the
-//! worker's clock has come to that time ([`Pace::Clock`]) or as soon as it is asked for ([`Pace::Reader`]), until so many
-//! packets are made or the virtual time is over. With `emit` it gives out one end's packets only, and the other end's are made
-//! all the same: so two ports, one for each end, are together what one for both would be.
+//! A [`Source`] says when its next packet is due, in virtual time from 0 on, and writes it. The
+//! port gives it out when the worker's clock has come to that time ([`Pace::Clock`]) or as soon as
+//! it is asked for ([`Pace::Reader`]), until so many packets are made or the virtual time is over.
+//! With `emit` it gives out one end's packets only, and the other end's are made all the same: so
+//! two ports, one for each end, are together what one for both would be.
 //!
 //! ```text
 //!   source: 0.031 s A, 0.087 s B, …      Clock: at start + 0.031 s, start + 0.087 s      Reader: now, now
 //! ```
 //!
-//! Invariants: what a source makes depends on neither bursts nor clocks; a buffer that is not given out goes back to its pool
-//! (`tests::conversations::the_same_seed_gives_the_same_packets`).
+//! Invariants: what a source makes depends on neither bursts nor clocks; a buffer that is not given
+//! out goes back to its pool (`tests::conversations::the_same_seed_gives_the_same_packets`).
 //!
 //! Not here: what the packets are ([`super::Conversations`], [`super::applications`]).
 
@@ -20,7 +21,8 @@ use wire::{Packet, PacketBox, Pool};
 
 /// Packets in the order of their times.
 pub trait Source {
-    /// When the next packet is due, in nanoseconds; never before the one before. `u64::MAX`: there is none.
+    /// When the next packet is due, in nanoseconds; never before the one before. `u64::MAX`: there
+    /// is none.
     fn peek(&mut self) -> u64;
 
     /// Takes the packet that is due: writes it, with its side, if `emit` asks for it.
@@ -89,7 +91,8 @@ impl<S: Source> Paced<S> {
         }
     }
 
-    /// Makes the packet that is due and puts it into `burst`, unless the other end's port gives it out.
+    /// Makes the packet that is due and puts it into `burst`, unless the other end's port gives it
+    /// out.
     #[inline]
     fn make(&mut self, at: u64, mut packet: PacketBox, pool: &mut Pool, burst: &mut Burst) {
         match self.source.take(self.emit, &mut packet) {

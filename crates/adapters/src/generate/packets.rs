@@ -1,7 +1,8 @@
-//! Writing a packet: Ethernet, IPv4 or IPv6, TCP or UDP, with sound checksums, straight into its buffer.
+//! Writing a packet: Ethernet, IPv4 or IPv6, TCP or UDP, with sound checksums, straight into its
+//! buffer.
 //!
-//! The data is always the beginning of one random pattern, whose checksum up to every length is known beforehand; so
-//! the cost of a checksum is that of the headers, however long the packet.
+//! The data is always the beginning of one random pattern, whose checksum up to every length is
+//! known beforehand; so the cost of a checksum is that of the headers, however long the packet.
 //!
 //! Not here: which packet ([`super::flows`]).
 
@@ -138,7 +139,8 @@ fn write_ip(header: &mut [u8], segment: &Segment, ip_length: usize) -> u32 {
     let (from, to) = (from.low_u32(), to.low_u32());
     let addresses = halves(from) + halves(to);
     let id = segment.id;
-    // Version and header length, total length, identification, don't fragment, time to live and protocol.
+    // Version and header length, total length, identification, don't fragment, time to live and
+    // protocol.
     let fixed = 0x4500 + 0x4000 + (u32::from(TTL) << 8 | u32::from(number));
     let checksum = !fold(fixed + ip_length as u32 + u32::from(id) + addresses);
     header[..2].copy_from_slice(&[0x45, 0]);

@@ -21,8 +21,9 @@
 //! life = { bytes = { file = "web-search.txt" } }
 //! ```
 //!
-//! Sizes are of Ethernet frames with their check sequence of 4 bytes (RFC 2544, RFC 6985), which is not in the buffer: a
-//! "64-byte packet" fills 60 bytes there, and is what makes 14.88 million a second on 10 Gb/s.
+//! Sizes are of Ethernet frames with their check sequence of 4 bytes (RFC 2544, RFC 6985), which is
+//! not in the buffer: a "64-byte packet" fills 60 bytes there, and is what makes 14.88 million a
+//! second on 10 Gb/s.
 //!
 //! Not here: how the settings are obeyed (`flows`).
 
@@ -31,8 +32,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use wire::Prefix;
 
-/// The settings of a generator. [`Profile::default`] is 1,000 TCP flows of 64-byte frames, 10 packets a second each,
-/// without end.
+/// The settings of a generator. [`Profile::default`] is 1,000 TCP flows of 64-byte frames, 10
+/// packets a second each, without end.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Profile {
@@ -56,9 +57,11 @@ pub struct Profile {
     pub classes: Vec<Class>,
     /// What the classes' shares are shares of.
     pub shares_of: SharesOf,
-    /// Addresses of clients, as prefixes of either version. Of a large prefix the first 2^24 addresses are used.
+    /// Addresses of clients, as prefixes of either version. Of a large prefix the first 2^24
+    /// addresses are used.
     pub sources: Vec<String>,
-    /// Ports of clients, first and last. Flows take address and port by a permutation, so no two at once are the same.
+    /// Ports of clients, first and last. Flows take address and port by a permutation, so no two at
+    /// once are the same.
     pub source_ports: (u16, u16),
     /// Addresses of servers.
     pub destinations: Vec<String>,
@@ -66,12 +69,15 @@ pub struct Profile {
     pub destination_ports: Vec<u16>,
     /// Share of new flows that are IPv6.
     pub ipv6_share: f64,
-    /// Packets the server sends for each of the client's data packets; 0 for none, and then SYN and FIN stay without
-    /// answer, too. They go to the address that the client used: through a NAT use the `reflect` port instead.
+    /// Packets the server sends for each of the client's data packets; 0 for none, and then SYN and
+    /// FIN stay without answer, too. They go to the address that the client used: through a NAT use
+    /// the `reflect` port instead.
     pub replies: f64,
-    /// Seconds from a packet to its reply, with a rate per flow. With a total rate replies follow at once.
+    /// Seconds from a packet to its reply, with a rate per flow. With a total rate replies follow
+    /// at once.
     pub round_trip: f64,
-    /// Whose packets this port gives out. Two generators with one seed and `client` and `server` are the two ends.
+    /// Whose packets this port gives out. Two generators with one seed and `client` and `server`
+    /// are the two ends.
     pub emit: Emit,
 }
 
@@ -155,13 +161,15 @@ pub struct Class {
     pub life: Life,
 }
 
-/// Lengths of frames in bytes, check sequence included. Shorter than the headers means as short as can be.
+/// Lengths of frames in bytes, check sequence included. Shorter than the headers means as short as
+/// can be.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// Always the same.
     Fixed(u16),
-    /// The simple IMIX: 7 of 64, 4 of 594 and 1 of 1518 bytes (IP packets of 40, 576 and 1500 bytes, the first padded).
+    /// The simple IMIX: 7 of 64, 4 of 594 and 1 of 1518 bytes (IP packets of 40, 576 and 1500
+    /// bytes, the first padded).
     Imix,
     /// Any between the two.
     Uniform(u16, u16),
@@ -175,11 +183,13 @@ pub enum Size {
 pub enum Life {
     /// For ever.
     Endless,
-    /// For a time in seconds. The first flows have a random part of theirs behind them, so that not all end together.
+    /// For a time in seconds. The first flows have a random part of theirs behind them, so that not
+    /// all end together.
     Seconds(Distribution),
     /// For a number of the client's packets, the first and last of TCP included.
     Packets(Distribution),
-    /// For a number of the client's bytes, IP headers included (as NetFlow counts), a closing ACK of TCP not included.
+    /// For a number of the client's bytes, IP headers included (as NetFlow counts), a closing ACK
+    /// of TCP not included.
     Bytes(Distribution),
 }
 
@@ -244,8 +254,8 @@ impl Default for Class {
 }
 
 impl Profile {
-    /// The mixture of NFVactor VII-B: short flows of 1 s and long ones of 10 s, 64-byte TCP at 10 packets a second each,
-    /// half of the bandwidth for each kind.
+    /// The mixture of NFVactor VII-B: short flows of 1 s and long ones of 10 s, 64-byte TCP at 10
+    /// packets a second each, half of the bandwidth for each kind.
     pub fn short_and_long(flows: u32) -> Self {
         let class = |seconds| Class {
             share: 0.5,

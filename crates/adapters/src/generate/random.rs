@@ -1,7 +1,8 @@
 //! Random numbers that stay the same: splitmix64, written out here.
 //!
-//! A seed must give the same packets in every version, and the small generators of the usual library promise no such
-//! thing. Sixty-four bits of state are plenty for traffic; nothing secret hangs on it.
+//! A seed must give the same packets in every version, and the small generators of the usual
+//! library promise no such thing. Sixty-four bits of state are plenty for traffic; nothing secret
+//! hangs on it.
 //!
 //! Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 
@@ -46,7 +47,8 @@ impl Random {
         -self.unit_above_zero().ln()
     }
 
-    /// Normally distributed with mean 0 and deviation 1 (Box and Muller; the second value is thrown away).
+    /// Normally distributed with mean 0 and deviation 1 (Box and Muller; the second value is thrown
+    /// away).
     pub fn normal(&mut self) -> f64 {
         let radius = (2.0 * self.exponential()).sqrt();
         radius * (core::f64::consts::TAU * self.unit()).cos()

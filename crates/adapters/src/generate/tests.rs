@@ -1,4 +1,5 @@
-//! Tests of the generator: sound packets, true conversations, the asked-for quantities, and the published distributions.
+//! Tests of the generator: sound packets, true conversations, the asked-for quantities, and the
+//! published distributions.
 
 mod conversations;
 mod distributions;

@@ -1,8 +1,9 @@
 //! Addresses and ports of flows, each different from the others at the same time.
 //!
-//! All pairs of source address and source port are numbered; flow n takes the pair at place n · m mod the number of
-//! pairs, with an m that has no factor in common with it. That is a permutation which looks scattered: pairs repeat only when
-//! all have been used, and then the destination is another.
+//! All pairs of source address and source port are numbered; flow n takes the pair at place n · m
+//! mod the number of pairs, with an m that has no factor in common with it. That is a permutation
+//! which looks scattered: pairs repeat only when all have been used, and then the destination is
+//! another.
 //!
 //! ```text
 //!   2 addresses, 5 ports: 10 pairs, m = 7:  flows 0 1 2 3 … take pairs 0 7 4 1 8 5 2 9 6 3, then 0 again

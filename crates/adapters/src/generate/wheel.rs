@@ -1,8 +1,9 @@
 //! Which of many flows is next: a calendar queue.
 //!
-//! Time is cut into ticks of a power of two nanoseconds, so wide that some 16 flows fall into each; a flow waits in its
-//! tick's bucket. When the clock enters a tick, the bucket's flows move to a small heap that gives them out in
-//! order of time. Buckets are reused lap after lap; what belongs to a later lap stays where it is.
+//! Time is cut into ticks of a power of two nanoseconds, so wide that some 16 flows fall into each;
+//! a flow waits in its tick's bucket. When the clock enters a tick, the bucket's flows move to a
+//! small heap that gives them out in order of time. Buckets are reused lap after lap; what belongs
+//! to a later lap stays where it is.
 //!
 //! ```text
 //!   ticks of 4 ns, 4 buckets        bucket 0: A due 1 (tick 0), B due 18 (tick 4, the next lap)
@@ -11,9 +12,11 @@
 //!
 //! Equal times go by flow number, so the order depends on nothing but the times.
 //!
-//! Invariant: what is taken never lies before what was taken earlier (`tests::hostile::the_wheel_sorts`).
+//! Invariant: what is taken never lies before what was taken earlier
+//! (`tests::hostile::the_wheel_sorts`).
 //!
-//! Source: R. Brown, "Calendar queues", CACM 31(10), 1988. Not here: resizing; the load is known from the start.
+//! Source: R. Brown, "Calendar queues", CACM 31(10), 1988. Not here: resizing; the load is known
+//! from the start.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,8 +35,8 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// A wheel for flows that together are due every `interval` nanoseconds on average, and none of which waits much
-    /// longer than `longest`.
+    /// A wheel for flows that together are due every `interval` nanoseconds on average, and none of
+    /// which waits much longer than `longest`.
     pub fn new(interval: f64, longest: f64) -> Self {
         let width = (16.0 * interval).clamp(1.0, 1e18) as u64;
         let shift = width.ilog2();
@@ -83,7 +86,8 @@ impl Wheel {
         self.ready.pop();
     }
 
-    /// A flow that is likely to be next soon, each of the coming tick once: for fetching it into the cache.
+    /// A flow that is likely to be next soon, each of the coming tick once: for fetching it into
+    /// the cache.
     #[inline]
     pub fn hint(&mut self) -> Option<u32> {
         let (_, flow) = self.buckets[self.index(self.tick + 1)].get(self.hinted)?;

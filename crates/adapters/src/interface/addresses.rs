@@ -1,15 +1,16 @@
 //! This host's own addresses, in a map that the kernel's filter reads, kept as they are now.
 //!
-//! Theory of operation. At start-up all addresses of this network namespace go into the map, broadcast addresses too. A
-//! thread then waits on a netlink socket for the kernel to say that an address has come or gone, and reads all of them
-//! again: that is rare, and reading all cannot miss one. If it fails, the map stays as it was and that is reported once.
+//! Theory of operation. At start-up all addresses of this network namespace go into the map,
+//! broadcast addresses too. A thread then waits on a netlink socket for the kernel to say that an
+//! address has come or gone, and reads all of them again: that is rare, and reading all cannot miss
+//! one. If it fails, the map stays as it was and that is reported once.
 //!
 //! ```text
 //!   ip address add … ─► netlink ─► this thread ─► map ─► filter: "that one is the kernel's"
 //! ```
 //!
-//! Invariant: once the thread has settled, the map holds exactly the addresses that the system lists. The thread ends when
-//! the last port that uses it is gone.
+//! Invariant: once the thread has settled, the map holds exactly the addresses that the system
+//! lists. The thread ends when the last port that uses it is gone.
 //!
 //! Not here: routes and neighbours.
 
@@ -120,8 +121,8 @@ fn wait(events: &OwnedFd) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, LOOK_MS) > 0 }
 }
 
-/// Reads what the kernel has said. What exactly is of no interest, nor whether it had more to say than it could keep: all
-/// addresses are read again in any case.
+/// Reads what the kernel has said. What exactly is of no interest, nor whether it had more to say
+/// than it could keep: all addresses are read again in any case.
 fn drain(events: &OwnedFd) {
     let mut bytes = [0_u8; 4096];
     // SAFETY: the kernel writes at most the buffer's length; the socket does not block.

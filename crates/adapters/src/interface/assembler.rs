@@ -1,7 +1,8 @@
 //! Programs for the kernel's virtual machine, written down instruction by instruction.
 //!
-//! The kernel's filters are small and depend on a few numbers that are known only at start-up (descriptors of maps). A
-//! compiler for them would be one more tool at build time; an assembler is a page:
+//! The kernel's filters are small and depend on a few numbers that are known only at start-up
+//! (descriptors of maps). A compiler for them would be one more tool at build time; an assembler is
+//! a page:
 //!
 //! ```
 //! use flowkeep_adapters::interface::assembler::{Assembler, Condition::Equal, Register::*};
@@ -15,9 +16,11 @@
 //! assert_eq!(program.finish().len(), 4);
 //! ```
 //!
-//! Source: RFC 9669. Not here: what a program means ([`super::filter`]), and how it gets into the kernel ([`super::bpf`]).
+//! Source: RFC 9669. Not here: what a program means ([`super::filter`]), and how it gets into the
+//! kernel ([`super::bpf`]).
 
-/// A register. R1 to R5 are arguments and are lost in a call, R6 to R9 stay, R10 is the end of the stack.
+/// A register. R1 to R5 are arguments and are lost in a call, R6 to R9 stay, R10 is the end of the
+/// stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "they are numbers")]
@@ -212,7 +215,8 @@ mod tests {
             .iter()
             .map(|i| (i.operation, i.registers, i.offset, i.number))
             .collect();
-        // As `llvm-mc -triple bpfel` encodes r6 = r1; r7 = *(u16 *)(r10 - 8); if r7 != 0x1234 goto +3; …
+        // As `llvm-mc -triple bpfel` encodes r6 = r1; r7 = *(u16 *)(r10 - 8); if r7 != 0x1234 goto
+        // +3; …
         let expected = [
             (0xbf, 0x16, 0, 0),
             (0x69, 0xa7, -8, 0),

@@ -1,8 +1,8 @@
 //! Maps, programs and links of the kernel's virtual machine, by `bpf(2)`.
 //!
-//! Everything here is a descriptor: when this process ends, however it ends, the kernel takes the last reference away and
-//! with it the map, the program, and the program's place on an interface. So nothing needs to be cleaned up, and nothing
-//! can be left behind by a process that was killed.
+//! Everything here is a descriptor: when this process ends, however it ends, the kernel takes the
+//! last reference away and with it the map, the program, and the program's place on an interface.
+//! So nothing needs to be cleaned up, and nothing can be left behind by a process that was killed.
 //!
 //! Not here: what the programs do ([`super::filter`]).
 
@@ -135,8 +135,8 @@ impl Attributes for LinkCreate {}
 impl Attributes for ProgramTest {}
 
 /// # Safety
-/// `attributes` is the structure of `command`, and every address in it is of memory that lives through the call and is as
-/// long as the structure says.
+/// `attributes` is the structure of `command`, and every address in it is of memory that lives
+/// through the call and is as long as the structure says.
 unsafe fn bpf<T: Attributes>(command: libc::c_long, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: the caller's promise; the structure is borrowed for the call.
     let answer = unsafe {
@@ -183,7 +183,8 @@ impl<const K: usize, const V: usize> Map<K, V> {
             key_bytes: K as u32,
             value_bytes: V as u32,
             entries_max,
-            // A map of prefixes takes its memory as it grows (BPF_F_NO_PREALLOC), and knows no other way.
+            // A map of prefixes takes its memory as it grows (BPF_F_NO_PREALLOC), and knows no
+            // other way.
             flags: u32::from(kind == MapKind::Prefixes),
             name: short_name(name),
             ..MapCreate::default()
@@ -205,7 +206,8 @@ impl<const K: usize, const V: usize> Map<K, V> {
             value: value.as_ptr().addr() as u64,
             ..MapElement::default()
         };
-        // SAFETY: the structure is the command's; key and value have the lengths that the map was made with.
+        // SAFETY: the structure is the command's; key and value have the lengths that the map was
+        // made with.
         unsafe { bpf(MAP_UPDATE, &mut attributes) }.map(drop)
     }
 
@@ -241,7 +243,8 @@ impl Program {
             name: short_name(name),
             ..ProgramLoad::default()
         };
-        // SAFETY: the structure is the command's; instructions and licence are borrowed for the call and as long as said.
+        // SAFETY: the structure is the command's; instructions and licence are borrowed for the
+        // call and as long as said.
         let first = unsafe { bpf_fd(PROGRAM_LOAD, &mut attributes) };
         let error = match first {
             Ok(program) => return Ok(Program(program)),
@@ -289,8 +292,9 @@ impl Program {
         self.0.as_raw_fd()
     }
 
-    /// Runs an XDP program over `count` copies of a frame and does with each what it answers: frames that it redirects leave by
-    /// that interface, as if a driver had received and forwarded them (Linux 5.18).
+    /// Runs an XDP program over `count` copies of a frame and does with each what it answers:
+    /// frames that it redirects leave by that interface, as if a driver had received and forwarded
+    /// them (Linux 5.18).
     pub fn run_live(&self, frame: &[u8], count: u32, batch: u32) -> io::Result<()> {
         const LIVE_FRAMES: u32 = 1 << 1;
         let mut attributes = ProgramTest {
@@ -302,7 +306,8 @@ impl Program {
             batch,
             ..ProgramTest::default()
         };
-        // SAFETY: the structure is the command's; the frame is borrowed for the call; no output is asked for.
+        // SAFETY: the structure is the command's; the frame is borrowed for the call; no output is
+        // asked for.
         unsafe { bpf(PROGRAM_TEST, &mut attributes) }.map(drop)
     }
 
@@ -316,7 +321,8 @@ impl Program {
             repeat: 1,
             ..ProgramTest::default()
         };
-        // SAFETY: the structure is the command's; the frame is borrowed for the call; no output is asked for.
+        // SAFETY: the structure is the command's; the frame is borrowed for the call; no output is
+        // asked for.
         unsafe { bpf(PROGRAM_TEST, &mut attributes) }?;
         Ok(attributes.answer)
     }

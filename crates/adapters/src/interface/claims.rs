@@ -16,11 +16,12 @@
 //! ```
 //!
 //! Requests that were answered are neither received nor sent packets; they are counted apart
-//! ([`PortCounters::answered_packets`](runtime::PortCounters)). What looks like a request and is none (RFC 826, RFC 4861 7.1.1)
-//! goes on as any frame does, and is dropped and counted where it makes no sense.
+//! ([`PortCounters::answered_packets`](runtime::PortCounters)). What looks like a request and is
+//! none (RFC 826, RFC 4861 7.1.1) goes on as any frame does, and is dropped and counted where it
+//! makes no sense.
 //!
-//! Invariants: only requests for claimed addresses are answered, one answer each, never to a group address; what is said
-//! unasked is at most [`ANNOUNCED_MAX`] frames.
+//! Invariants: only requests for claimed addresses are answered, one answer each, never to a group
+//! address; what is said unasked is at most [`ANNOUNCED_MAX`] frames.
 //!
 //! Not here: which addresses those are (functions say so), this host's own ([`super::addresses`]).
 //!
@@ -41,7 +42,8 @@ pub const CLAIMS_MAX: u32 = 4096;
 /// The most addresses about which something is said unasked.
 pub const ANNOUNCED_MAX: u32 = 256;
 
-/// The claimed prefixes of an interface, in a map that its filter reads. It is empty until something is claimed.
+/// The claimed prefixes of an interface, in a map that its filter reads. It is empty until
+/// something is claimed.
 #[derive(Debug)]
 pub struct Claims {
     map: Map<20, 1>,
@@ -63,7 +65,8 @@ impl Claims {
         self.map.descriptor()
     }
 
-    /// From now on requests for these addresses are Flowkeep's, on the interface that the filter is on.
+    /// From now on requests for these addresses are Flowkeep's, on the interface that the filter is
+    /// on.
     pub fn add(&self, prefixes: &[Prefix], interface: &Interface) -> io::Result<()> {
         for prefix in prefixes {
             self.insert(prefix)?;
@@ -104,8 +107,8 @@ fn key_of(prefix: &Prefix) -> [u8; 20] {
     key
 }
 
-/// Has the device receive frames for all groups, for as long as the descriptor lives: solicitations are sent to a group that
-/// follows from the address, and there may be as many groups as addresses.
+/// Has the device receive frames for all groups, for as long as the descriptor lives: solicitations
+/// are sent to a group that follows from the address, and there may be as many groups as addresses.
 fn receive_all_groups(interface: &Interface) -> io::Result<OwnedFd> {
     // Protocol 0: the socket itself receives nothing.
     let fd = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
@@ -182,8 +185,8 @@ impl Responder {
         self.claimed.is_empty()
     }
 
-    /// Takes the requests out of what was received from place `from` on, and leaves their answers in `answers`, which are to be
-    /// sent. They are not counted as received any more.
+    /// Takes the requests out of what was received from place `from` on, and leaves their answers
+    /// in `answers`, which are to be sent. They are not counted as received any more.
     pub fn pick(&self, burst: &mut Burst, from: usize, answers: &mut Burst, counters: &mut PortCounters) {
         let mut at = from;
         while at < burst.len() {
@@ -203,7 +206,8 @@ impl Responder {
         self.claimed.iter().any(|prefix| prefix.contains(address))
     }
 
-    /// Makes a request its answer; `false`, and nothing is changed, if it is none that is answered here.
+    /// Makes a request its answer; `false`, and nothing is changed, if it is none that is answered
+    /// here.
     pub fn answer(&self, packet: &mut Packet) -> bool {
         let Some((at, ether_type)) = behind_tags(packet.frame()) else {
             return false;

@@ -1,7 +1,9 @@
-//! What an interface's driver says of itself: its name, its queues, and which work it takes off the kernel's hands.
+//! What an interface's driver says of itself: its name, its queues, and which work it takes off the
+//! kernel's hands.
 //!
-//! By `ioctl(SIOCETHTOOL)`, which works from any network namespace (`/sys` shows the namespace it was mounted in) and needs
-//! no right for what is only read. A question that a driver does not answer is answered "no".
+//! By `ioctl(SIOCETHTOOL)`, which works from any network namespace (`/sys` shows the namespace it
+//! was mounted in) and needs no right for what is only read. A question that a driver does not
+//! answer is answered "no".
 
 use super::system::{ask, request_for};
 use std::os::fd::OwnedFd;
@@ -66,8 +68,8 @@ unsafe fn put<T>(fd: &OwnedFd, interface: &str, question: &mut T) -> bool {
         return false;
     };
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
-    // SAFETY: the kernel reads the command and reads and writes the structure that goes with it, by the caller's promise;
-    // it is borrowed for the call.
+    // SAFETY: the kernel reads the command and reads and writes the structure that goes with it, by
+    // the caller's promise; it is borrowed for the call.
     unsafe { ask(fd, libc::SIOCETHTOOL, &mut request) }.is_ok()
 }
 

@@ -1,10 +1,12 @@
-//! Whose packet is it? A program in the kernel that tells the frames Flowkeep takes from those the kernel keeps.
+//! Whose packet is it? A program in the kernel that tells the frames Flowkeep takes from those the
+//! kernel keeps.
 //!
 //! # Theory of operation
 //!
-//! The kernel keeps the control plane it is good at: it answers ARP and neighbour discovery, and what is sent to its own
-//! addresses is its own. Everything else that is IP is Flowkeep's, and the kernel must not see it: it would forward it
-//! a second time, or answer a translated connection with a reset.
+//! The kernel keeps the control plane it is good at: it answers ARP and neighbour discovery, and
+//! what is sent to its own addresses is its own. Everything else that is IP is Flowkeep's, and the
+//! kernel must not see it: it would forward it a second time, or answer a translated connection
+//! with a reset.
 //!
 //! ```text
 //!   frame ─► ARP request, ND solicitation for a claimed address ► Flowkeep, unless the address is this host's
@@ -31,7 +33,8 @@
 //!
 //! A frame that ends inside a header is the kernel's: it drops it.
 //!
-//! Not here: which addresses are this host's ([`super::addresses`]), which are claimed ([`super::claims`]).
+//! Not here: which addresses are this host's ([`super::addresses`]), which are claimed
+//! ([`super::claims`]).
 
 use super::assembler::{Assembler, Condition, Instruction, Label, Register, Width};
 use Condition::{Above, Below, Equal, NotEqual};
@@ -145,7 +148,8 @@ impl Text {
         a.exit();
     }
 
-    /// Puts `count` bytes of the frame, from R7 on, on the stack. A frame that has not so many is the kernel's.
+    /// Puts `count` bytes of the frame, from R7 on, on the stack. A frame that has not so many is
+    /// the kernel's.
     fn fetch(&mut self, count: i32, kernels: Label) {
         let a = &mut self.assembler;
         a.copy(R1, R6);
@@ -260,7 +264,8 @@ impl Text {
         let (solicitation, other) = (self.assembler.label(), self.assembler.label());
         self.assembler.load(Width::Byte, R8, R10, HEADER + 6);
         self.assembler.jump(NotEqual, R8, 58, other);
-        // A solicitation is to a group, or to the address itself: what it asks for says whose it is.
+        // A solicitation is to a group, or to the address itself: what it asks for says whose it
+        // is.
         self.assembler.add(R7, 40);
         self.fetch(1, kernels);
         self.assembler.load(Width::Byte, R8, R10, HEADER);

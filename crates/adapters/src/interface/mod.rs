@@ -1,4 +1,5 @@
-//! A network interface as live ports see it: what it is, what its driver does, and what must be so before packets flow.
+//! A network interface as live ports see it: what it is, what its driver does, and what must be so
+//! before packets flow.
 //!
 //! # Theory of operation
 //!
@@ -11,8 +12,9 @@
 //!   offload.rs    is it whole?       partial checksums are completed, super-frames cut
 //! ```
 //!
-//! A port looks at all of it before it opens anything ([`Interface::find`], [`rights`]), so that what is missing is one error
-//! that names it and the command that mends it, not a dozen system calls that fail one after the other.
+//! A port looks at all of it before it opens anything ([`Interface::find`], [`rights`]), so that
+//! what is missing is one error that names it and the command that mends it, not a dozen system
+//! calls that fail one after the other.
 //!
 //! Everything is asked by `ioctl` on a socket of the calling thread's network namespace.
 //!
@@ -54,7 +56,8 @@ pub enum InterfaceError {
     },
     /// The interface has no Ethernet header.
     #[error(
-        "`{name}` carries no Ethernet frames (its link type is {kind}); use an Ethernet interface, or a veth pair that leads to it"
+        "`{name}` carries no Ethernet frames (its link type is {kind}); name an Ethernet interface (`ip link` shows `link/ether`), \
+             or make one: ip link add flow0 type veth peer name flow1"
     )]
     NotEthernet {
         /// The interface.
@@ -284,8 +287,8 @@ impl Interface {
 /// The names of all interfaces of this network namespace.
 pub fn names() -> Vec<String> {
     let mut names = Vec::new();
-    // SAFETY: the list that `if_nameindex` makes ends with an index of 0, its names are strings, and it is freed once,
-    // behind its last use.
+    // SAFETY: the list that `if_nameindex` makes ends with an index of 0, its names are strings,
+    // and it is freed once, behind its last use.
     unsafe {
         let list = libc::if_nameindex();
         let mut at = list;

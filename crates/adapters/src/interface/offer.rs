@@ -1,21 +1,25 @@
-//! Load for an interface: frames that were made before, sent round and round, as a driver would forward them.
+//! Load for an interface: frames that were made before, sent round and round, as a driver would
+//! forward them.
 //!
 //! # Theory of operation
 //!
-//! A program in the kernel puts the next of the prepared frames into a page and redirects it to the interface
-//! (`BPF_PROG_TEST_RUN` with live frames). There is no socket, no buffer of the network stack and no copy between: what arrives at the
-//! other end of a veth pair is what a driver hands over, a page with a frame in it, and the
-//! receiver there decides what becomes of it. That costs the same for every receiver, and little.
+//! A program in the kernel puts the next of the prepared frames into a page and redirects it to the
+//! interface (`BPF_PROG_TEST_RUN` with live frames). There is no socket, no buffer of the network
+//! stack and no copy between: what arrives at the other end of a veth pair is what a driver hands
+//! over, a page with a frame in it, and the receiver there decides what becomes of it. That costs
+//! the same for every receiver, and little.
 //!
 //! ```text
 //!   frames: array, 64 bytes each   place: the next one's number
 //!        └──► page ──► redirect ──► interface ═══ its other end: a kernel's stack, or AF_XDP
 //! ```
 //!
-//! A program that is on no interface is made known to all processors at each [`Offer::send`] and forgotten again, which takes
-//! milliseconds. So it is parked on an interface that receives nothing.
+//! A program that is on no interface is made known to all processors at each [`Offer::send`] and
+//! forgotten again, which takes milliseconds. So it is parked on an interface that receives
+//! nothing.
 //!
-//! The other end of a veth pair takes such frames only if it polls: a program on it, or `ethtool -K END gro on`.
+//! The other end of a veth pair takes such frames only if it polls: a program on it, or
+//! `ethtool -K END gro on`.
 //!
 //! Invariant: frames leave in their order, the first behind the last.
 //!
@@ -28,7 +32,8 @@ use super::bpf::{Attachment, Link, Map, MapKind, Program, ProgramKind};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 use std::io;
 
-/// The length of each frame: 64 bytes with the check sequence that a wire has and a veth pair has not.
+/// The length of each frame: 64 bytes with the check sequence that a wire has and a veth pair has
+/// not.
 pub const OFFERED: usize = 60;
 /// Frames that the kernel hands on together, at most.
 pub const TOGETHER: u32 = 64;
@@ -49,8 +54,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Prepares frames for the interface with this number in the calling thread's namespace; there is at least one. The program is
-    /// parked on another interface, if there is one to park it on.
+    /// Prepares frames for the interface with this number in the calling thread's namespace; there
+    /// is at least one. The program is parked on another interface, if there is one to park it on.
     pub fn new(interface: u32, parked: Option<u32>, frames: &[[u8; OFFERED]]) -> io::Result<Self> {
         let count = i32::try_from(frames.len()).map_err(io::Error::other)?;
         let map = Map::<4, 64>::new(MapKind::Array, frames.len() as u32, "fk_frames")?;
@@ -72,7 +77,8 @@ impl Offer {
         })
     }
 
-    /// Sends the next `count` frames. The calling thread is in the namespace that the offer was made in.
+    /// Sends the next `count` frames. The calling thread is in the namespace that the offer was
+    /// made in.
     pub fn send(&self, count: u32) -> io::Result<()> {
         match count {
             0 => Ok(()),
@@ -124,7 +130,8 @@ fn look_up(a: &mut Assembler, map: i32) {
     a.call(LOOKUP);
 }
 
-/// Has an interface lose everything that it receives, before anything else sees it, for as long as the answer lives.
+/// Has an interface lose everything that it receives, before anything else sees it, for as long as
+/// the answer lives.
 pub fn lose_everything(interface: u32) -> io::Result<Link> {
     let mut a = Assembler::new();
     a.set(R0, XDP_DROP);

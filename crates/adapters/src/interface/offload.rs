@@ -1,10 +1,12 @@
-//! What a kernel left undone on a frame: checksums to be completed, super-frames to be cut into segments.
+//! What a kernel left undone on a frame: checksums to be completed, super-frames to be cut into
+//! segments.
 //!
 //! # Theory of operation
 //!
-//! Frames that come from another network stack of the same machine (over veth, tap, virtio) are not as they would be on a
-//! wire: the sender leaves checksums to a device that is not there, and hands over up to 64 KiB as one TCP segment. A packet
-//! socket says so in a header of ten bytes before the frame (`struct virtio_net_hdr`):
+//! Frames that come from another network stack of the same machine (over veth, tap, virtio) are not
+//! as they would be on a wire: the sender leaves checksums to a device that is not there, and hands
+//! over up to 64 KiB as one TCP segment. A packet socket says so in a header of ten bytes before
+//! the frame (`struct virtio_net_hdr`):
 //!
 //! ```text
 //!   flags        1: a checksum is partial: sum from `checksum_start` on, write it `checksum_offset` behind
@@ -12,8 +14,9 @@
 //!   segment      payload bytes of each segment
 //! ```
 //!
-//! Functions see frames as on a wire only, so that an incremental checksum update is right and an MTU means what it says.
-//! Cutting copies the headers before each piece of payload and makes them true:
+//! Functions see frames as on a wire only, so that an incremental checksum update is right and an
+//! MTU means what it says. Cutting copies the headers before each piece of payload and makes them
+//! true:
 //!
 //! ```text
 //!   headers │ payload 0 │ payload 1 │ rest        IPv4: length, identifier + n, checksum   IPv6: length
@@ -21,11 +24,12 @@
 //!   headers │ payload 0    headers │ payload 1    UDP:  length; all: checksum
 //! ```
 //!
-//! Everything here is read from memory that another stack filled, perhaps a hostile guest's: each offset is checked against
-//! the frame, and segments smaller than [`SEGMENT_MIN`] are refused, since a frame could become sixty thousand packets.
+//! Everything here is read from memory that another stack filled, perhaps a hostile guest's: each
+//! offset is checked against the frame, and segments smaller than [`SEGMENT_MIN`] are refused,
+//! since a frame could become sixty thousand packets.
 //!
-//! Invariants: payload bytes in = payload bytes out, in order; every frame made has right checksums and fits its MTU if its
-//! sender meant it to. Checked against an independent parser in the tests.
+//! Invariants: payload bytes in = payload bytes out, in order; every frame made has right checksums
+//! and fits its MTU if its sender meant it to. Checked against an independent parser in the tests.
 //!
 //! Not here: putting segments together again.
 
@@ -36,7 +40,8 @@ use wire::{LinkType, Packet, protocol};
 
 /// Bytes of [`FrameHeader`] before a frame.
 pub const HEADER_LENGTH: usize = 10;
-/// The smallest payload of a segment that is believed; Linux's own smallest MSS (`TCP_MIN_SND_MSS`).
+/// The smallest payload of a segment that is believed; Linux's own smallest MSS
+/// (`TCP_MIN_SND_MSS`).
 pub const SEGMENT_MIN: usize = 48;
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -46,7 +51,8 @@ const TCP_V6: u8 = 4;
 const UDP: u8 = 5;
 const ECN: u8 = 0x80;
 
-/// Where SCTP's checksum is, and no other protocol's. It is a CRC, and the kernel leaves all of it undone.
+/// Where SCTP's checksum is, and no other protocol's. It is a CRC, and the kernel leaves all of it
+/// undone.
 const SCTP_CHECKSUM: usize = 8;
 
 const FIN: u8 = 0x01;
@@ -124,8 +130,8 @@ impl FrameHeader {
     }
 }
 
-/// Completes a checksum: the field holds the pseudo-header's sum, the rest is still to be added (Linux's
-/// `CHECKSUM_PARTIAL`). `start` and `offset` are as in [`Work::Checksum`].
+/// Completes a checksum: the field holds the pseudo-header's sum, the rest is still to be added
+/// (Linux's `CHECKSUM_PARTIAL`). `start` and `offset` are as in [`Work::Checksum`].
 #[inline]
 pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
     let Some(covered) = frame.get_mut(start..) else {
@@ -146,10 +152,12 @@ pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
     }
 }
 
-/// Completes the checksum of a frame that may have come straight from another stack of this machine, where nothing says
-/// whether it is partial: one that holds just the pseudo-header's sum, and is not right, is. Of SCTP, a checksum of zero is.
+/// Completes the checksum of a frame that may have come straight from another stack of this
+/// machine, where nothing says whether it is partial: one that holds just the pseudo-header's sum,
+/// and is not right, is. Of SCTP, a checksum of zero is.
 ///
-/// A damaged packet could look the same, once in 65,536; so this is for interfaces only whose frames have been on no wire.
+/// A damaged packet could look the same, once in 65,536; so this is for interfaces only whose
+/// frames have been on no wire.
 pub fn complete_if_partial(frame: &mut [u8]) {
     let Some((transport, end, protocol, pseudo)) = unfragmented(frame) else {
         return;
@@ -177,8 +185,8 @@ pub fn complete_if_partial(frame: &mut [u8]) {
     complete_checksum(&mut frame[..end], transport, offset);
 }
 
-/// Transport header, end, protocol, and the sum of the addresses, of an IP packet that is no fragment and has no extension
-/// headers.
+/// Transport header, end, protocol, and the sum of the addresses, of an IP packet that is no
+/// fragment and has no extension headers.
 fn unfragmented(frame: &[u8]) -> Option<(usize, usize, u8, u32)> {
     let link = parse_link(frame, LinkType::Ethernet).ok()?;
     let packet = frame.get(link.network..)?;
@@ -242,7 +250,8 @@ impl Cut {
         if version != 0 && seen != version {
             return Err(Refusal::Contradiction);
         }
-        // A super-frame has a partial checksum, which says where the transport header is, behind whatever headers IPv6 has.
+        // A super-frame has a partial checksum, which says where the transport header is, behind
+        // whatever headers IPv6 has.
         let by_checksum = header.flags & NEEDS_CHECKSUM != 0;
         let (protocol_at, ip_length) = match (seen, link.ether_type) {
             (4, 0x0800) => (9, usize::from(first & 15) * 4),
@@ -256,7 +265,8 @@ impl Cut {
             behind
         };
         let plain = transport == behind;
-        // A session's length would have to be mended as well: no stack hands over such a super-frame.
+        // A session's length would have to be mended as well: no stack hands over such a
+        // super-frame.
         if ip_length < 20
             || transport < behind
             || (!plain && seen == 4)
@@ -302,7 +312,8 @@ impl Cut {
     /// Makes segment `index` of `frame` in `packet`; `false` if the buffer is too small for it.
     ///
     /// # Panics
-    /// If `frame` is shorter than the one the cut was made for, or `index` is not below [`Cut::count`].
+    /// If `frame` is shorter than the one the cut was made for, or `index` is not below
+    /// [`Cut::count`].
     pub fn write(&self, frame: &[u8], index: usize, packet: &mut Packet) -> bool {
         let from = self.payload + index * self.segment;
         let to = (from + self.segment).min(self.end);

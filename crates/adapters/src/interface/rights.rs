@@ -1,8 +1,9 @@
 //! What this process may do: capabilities, and how much memory it may keep from being swapped.
 //!
-//! A missing capability shows up as "operation not permitted" at one of a dozen system calls. So they are looked at first,
-//! and the error names what is missing and the command that gives it. In a user namespace of its own a process may have all of them,
-//! and none counts in the network of the users outside: that is an error of its own.
+//! A missing capability shows up as "operation not permitted" at one of a dozen system calls. So
+//! they are looked at first, and the error names what is missing and the command that gives it. In
+//! a user namespace of its own a process may have all of them, and none counts in the network of
+//! the users outside: that is an error of its own.
 
 use super::{InterfaceError, system};
 use std::fs;
@@ -45,7 +46,8 @@ impl Rights {
         Self::parse(&fs::read_to_string("/proc/thread-self/status").unwrap_or_default())
     }
 
-    /// From `/proc/…/status`. Where the line is missing, nothing is known to be missing: the system calls will tell.
+    /// From `/proc/…/status`. Where the line is missing, nothing is known to be missing: the system
+    /// calls will tell.
     fn parse(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let bits = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
@@ -82,7 +84,8 @@ impl Rights {
     }
 }
 
-/// Whether this thread is in a network that its capabilities do not count in. Where that cannot be known, the system calls will tell.
+/// Whether this thread is in a network that its capabilities do not count in. Where that cannot be
+/// known, the system calls will tell.
 fn is_network_of_outer_users() -> bool {
     let network = fs::File::open("/proc/thread-self/ns/net");
     network.is_ok_and(|network| system::is_of_outer_users(&network))

@@ -1,7 +1,7 @@
 //! System calls with types: sockets and their options, `ioctl` on interfaces, shared mappings.
 //!
-//! Each wrapper says in its proof why the kernel reads and writes only what it is handed. What they answer is the system's
-//! own error; what that means is for the caller to say.
+//! Each wrapper says in its proof why the kernel reads and writes only what it is handed. What they
+//! answer is the system's own error; what that means is for the caller to say.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -11,7 +11,8 @@ use std::ptr::NonNull;
 /// A structure of the kernel's interface: plain memory, of which every pattern of bytes is a value.
 ///
 /// # Safety
-/// The type has no padding that matters, no pointer that is followed in safe code, and any bytes are a value of it.
+/// The type has no padding that matters, no pointer that is followed in safe code, and any bytes
+/// are a value of it.
 pub(crate) unsafe trait Plain: Sized {}
 
 macro_rules! plain {
@@ -110,7 +111,8 @@ pub(crate) unsafe fn bind<T>(fd: &OwnedFd, address: &T) -> io::Result<()> {
     .map(drop)
 }
 
-/// A request about the interface called `name`, without an argument yet; `None` if no interface can be called that.
+/// A request about the interface called `name`, without an argument yet; `None` if no interface can
+/// be called that.
 pub(crate) fn request_for(name: &str) -> Option<libc::ifreq> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['\0', '/']) {
         return None;
@@ -126,14 +128,16 @@ pub(crate) fn request_for(name: &str) -> Option<libc::ifreq> {
 /// Asks about an interface.
 ///
 /// # Safety
-/// `number` is a request that reads and writes no more than the `ifreq`, and what a pointer in it points at.
+/// `number` is a request that reads and writes no more than the `ifreq`, and what a pointer in it
+/// points at.
 pub(crate) unsafe fn ask(fd: &OwnedFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the caller's promise.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), number as libc::Ioctl, std::ptr::from_mut(request)) })
         .map(drop)
 }
 
-/// Whether a namespace is of a user namespace that this process is outside of, so that its capabilities count for nothing there (ioctl_ns(2)).
+/// Whether a namespace is of a user namespace that this process is outside of, so that its
+/// capabilities count for nothing there (ioctl_ns(2)).
 pub(crate) fn is_of_outer_users(namespace: &std::fs::File) -> bool {
     const NS_GET_USERNS: libc::c_ulong = 0xb701;
     // SAFETY: this request has no argument, and answers with a descriptor of its own or an error.

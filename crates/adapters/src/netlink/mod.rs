@@ -1,4 +1,5 @@
-//! What the kernel knows of the network: links, their addresses, routes and neighbours, and each change of them.
+//! What the kernel knows of the network: links, their addresses, routes and neighbours, and each
+//! change of them.
 //!
 //! # Theory of operation
 //!
@@ -9,8 +10,9 @@
 //!        ─► something was lost:              everything is asked again
 //! ```
 //!
-//! The hearing socket is open before the first question, so no change falls between. Routes are asked as a whole because a
-//! change of one may speak of a part of it only (a way of several), and the kernel's own order decides.
+//! The hearing socket is open before the first question, so no change falls between. Routes are
+//! asked as a whole because a change of one may speak of a part of it only (a way of several), and
+//! the kernel's own order decides.
 //!
 //! Of routes, those of the tables `local`, `main` and `default` count, which the kernel looks
 //! through in this order unless its rules were changed. Neighbours count whose link address the
@@ -18,16 +20,20 @@
 //! *stale* is asked for again by [`Watcher::refresh`]: the kernel would not, as it sees no packet
 //! to it.
 //!
-//! *Families.* [`Addr`] keeps an IPv4 address as the IPv6 address that maps it (RFC 4291 2.5.5.2), and the kernel keeps whatever IPv6
-//! address a host solicits from, or a router advertises. So what it says of an IPv6 address that maps IPv4 is not taken: no
-//! neighbour, no route, no gateway and no own address. Nor is what it says of neighbours of other families (a bridge's, a
-//! tunnel's). An `Addr` in here thus says its family, and what is heard by IPv6 changes nothing of IPv4. A permanent
-//! neighbour changes by the administrator's word only: the kernel sees to it within a family.
+//! *Families.* [`Addr`] keeps an IPv4 address as the IPv6 address that maps it (RFC 4291 2.5.5.2),
+//! and the kernel keeps whatever IPv6 address a host solicits from, or a router advertises. So what
+//! it says of an IPv6 address that maps IPv4 is not taken: no neighbour, no route, no gateway and
+//! no own address. Nor is what it says of neighbours of other families (a bridge's, a tunnel's). An
+//! `Addr` in here thus says its family, and what is heard by IPv6 changes nothing of IPv4. A
+//! permanent neighbour changes by the administrator's word only: the kernel sees to it within a
+//! family.
 //!
-//! Invariants: [`Watcher::network`] is what the kernel said last; a wait ends in the time given, whatever the kernel says.
+//! Invariants: [`Watcher::network`] is what the kernel said last; a wait ends in the time given,
+//! whatever the kernel says.
 //!
-//! Not here: what is made of it (`functions::forward`, joined in the tool), `ip rule`, nexthop objects by themselves (the
-//! kernel spells them out in the routes that use them), multicast routes.
+//! Not here: what is made of it (`functions::forward`, joined in the tool), `ip rule`, nexthop
+//! objects by themselves (the kernel spells them out in the routes that use them), multicast
+//! routes.
 
 mod socket;
 
@@ -102,7 +108,8 @@ pub struct Route {
     pub kind: RouteKind,
     /// Its ways, for a unicast route.
     pub ways: Vec<RouteWay>,
-    /// Of equal prefixes the one with the smallest counts: the table's place in the kernel's order, then the metric.
+    /// Of equal prefixes the one with the smallest counts: the table's place in the kernel's order,
+    /// then the metric.
     pub rank: (u8, u32),
     /// A smaller MTU than the link's; 0 for none.
     pub mtu: u32,
@@ -178,7 +185,8 @@ const QUIET: Duration = Duration::from_millis(10);
 const QUIET_MAX: Duration = Duration::from_millis(200);
 
 impl Watcher {
-    /// Begins to follow the kernel's tables in the network namespace of the calling thread. Takes no privilege.
+    /// Begins to follow the kernel's tables in the network namespace of the calling thread. Takes
+    /// no privilege.
     pub fn open() -> Result<Self, NetlinkError> {
         let mut watcher = Watcher {
             hearing: Socket::open(GROUPS)?,
@@ -230,7 +238,8 @@ impl Watcher {
         }
     }
 
-    /// Has the kernel find out, or confirm, a neighbour's link address, as if it had a packet for it. Takes CAP_NET_ADMIN.
+    /// Has the kernel find out, or confirm, a neighbour's link address, as if it had a packet for
+    /// it. Takes CAP_NET_ADMIN.
     pub fn resolve(&mut self, link: u32, address: Addr) -> Result<(), NetlinkError> {
         let mut message = NeighbourMessage::default();
         message.header.ifindex = link;
@@ -250,7 +259,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Has the kernel confirm neighbours on these links that it has not heard of for a while, at most so many.
+    /// Has the kernel confirm neighbours on these links that it has not heard of for a while, at
+    /// most so many.
     pub fn refresh(&mut self, links: &[u32], most: usize) -> Result<(), NetlinkError> {
         let stale: Vec<_> = self
             .network
@@ -470,7 +480,8 @@ fn gateway_of(attributes: &[RouteAttribute]) -> Result<Option<Addr>, ()> {
     gateway.map(|address| address.ok_or(())).transpose()
 }
 
-/// A route that counts; `None` for those of other tables, of dead links, cached ones and kinds that packets never take.
+/// A route that counts; `None` for those of other tables, of dead links, cached ones and kinds that
+/// packets never take.
 fn route_of(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
     let dead = RouteFlags::Dead | RouteFlags::Linkdown;

@@ -36,7 +36,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A socket that hears of changes in these groups (a bit each), in the network namespace of the thread that opens it.
+    /// A socket that hears of changes in these groups (a bit each), in the network namespace of the
+    /// thread that opens it.
     pub fn open(groups: u32) -> Result<Self, Errno> {
         let fd = socket_with(
             AddressFamily::NETLINK,

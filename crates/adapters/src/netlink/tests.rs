@@ -106,7 +106,8 @@ fn neighbour(family: AddressFamily, address: NeighbourAddress, last: u8) -> Neig
     message
 }
 
-/// A host that solicits from `::ffff:10.0.0.9` makes the kernel keep an IPv6 neighbour of that address.
+/// A host that solicits from `::ffff:10.0.0.9` makes the kernel keep an IPv6 neighbour of that
+/// address.
 #[test]
 fn a_neighbour_of_ipv6_is_none_of_ipv4() {
     let mut network = Network::default();

@@ -1,8 +1,9 @@
 //! pcapng: sections, interfaces and packet blocks to records.
 //!
-//! Theory of operation. A block says its type and length; a whole one is had at hand, and one of the kinds that matter is
-//! parsed. A section header sets the byte order and forgets all interfaces; an interface description adds one, with its
-//! link type and its clock; a packet block refers to an interface by its number.
+//! Theory of operation. A block says its type and length; a whole one is had at hand, and one of
+//! the kinds that matter is parsed. A section header sets the byte order and forgets all
+//! interfaces; an interface description adds one, with its link type and its clock; a packet block
+//! refers to an interface by its number.
 //!
 //! ```text
 //!   section │ interface 0: Ethernet, µs │ interface 1: raw, 2^-10 s │ packet of 1 │ packet of 0 │ …
@@ -221,7 +222,8 @@ impl<R: Read> Reader<R> {
         let (_, block) =
             parse(&self.window.bytes()[..length]).map_err(|_| "a simple packet block that does not hold")?;
         let interface = self.interface(0)?;
-        // The block does not say how much it holds: the packet up to the interface's snap length, then padding.
+        // The block does not say how much it holds: the packet up to the interface's snap length,
+        // then padding.
         let held = match interface.snap_length {
             0 => block.packet_data().len(),
             limit => block.packet_data().len().min(limit as usize),

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 /// What helps where a file cannot be opened; empty where that is not known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => "; name a file that is there",
+        io::ErrorKind::NotFound => {
+            "; name a file that is there (a path begins at the folder in which this was started)"
+        }
         io::ErrorKind::PermissionDenied => "; let the user that Flowkeep runs as read it, or copy it",
         io::ErrorKind::IsADirectory => "; name one of the captures in it",
         _ => "",

@@ -1,7 +1,8 @@
 //! A capture as a port: when a record becomes a packet.
 //!
-//! Theory of operation. At full speed every record is ready at once, and the port waits for its reader. With the
-//! original timing a record is due as long after the first `receive` as it was captured after the first record:
+//! Theory of operation. At full speed every record is ready at once, and the port waits for its
+//! reader. With the original timing a record is due as long after the first `receive` as it was
+//! captured after the first record:
 //!
 //! ```text
 //!   captured at    100 s   100.5 s   103 s          first receive at now = 7 s, speed 2
@@ -9,16 +10,18 @@
 //!   timestamp      100 s   100.5 s   103 s
 //! ```
 //!
-//! A packet's timestamp is its time of capture, whatever the order of the records: a worker that takes timestamps for its
-//! clock keeps the latest. A record captured out of order is due at once. A looped capture goes on from the latest time, one
-//! mean gap later. Time 0 means that a packet has none, so a record of that time gets the next nanosecond.
+//! A packet's timestamp is its time of capture, whatever the order of the records: a worker that
+//! takes timestamps for its clock keeps the latest. A record captured out of order is due at once.
+//! A looped capture goes on from the latest time, one mean gap later. Time 0 means that a packet
+//! has none, so a record of that time gets the next nanosecond.
 //!
 //! ```text
 //!   open ─► reading ─► (end) ─► reading the next round ─► … ─► finished
 //!              └───── error: reported, counted ──────────────────▲
 //! ```
 //!
-//! Invariants: records = received + refused, each round; nothing after an error. Checked in `tests.rs`.
+//! Invariants: records = received + refused, each round; nothing after an error. Checked in
+//! `tests.rs`.
 //!
 //! Not here: what is transmitted to a capture has no receiver: it is counted as sent and forgotten.
 //! A caller that wants to keep it joins the input with an output ([`Duplex`](crate::tee::Duplex)).
@@ -138,11 +141,13 @@ impl Clock {
         self.records = 0;
     }
 
-    /// When the record stamped last is due, by the worker's clock: with the latest one before it, if it is out of order.
+    /// When the record stamped last is due, by the worker's clock: with the latest one before it,
+    /// if it is out of order.
     #[inline]
     fn due(&self, speed: f64) -> u64 {
         let since = self.latest.saturating_sub(self.first.unwrap_or(0));
-        // A float holds nanoseconds of a hundred days exactly; beyond that a microsecond more or less is no matter.
+        // A float holds nanoseconds of a hundred days exactly; beyond that a microsecond more or
+        // less is no matter.
         let since = (since as f64 / speed) as u64;
         self.started.unwrap_or(0).saturating_add(since)
     }

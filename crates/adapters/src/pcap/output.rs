@@ -1,9 +1,9 @@
 //! A capture as a port that packets go to.
 //!
-//! Theory of operation. Packets are encoded into a buffer of 256 KiB, which is written when it is full, on `flush` and
-//! when the port is dropped. When a write fails (the disk is full), the packets in the buffer have not arrived: they
-//! move from *sent* to *unsent*, the failure is reported once, and everything that comes after it is unsent, too; the
-//! run goes on.
+//! Theory of operation. Packets are encoded into a buffer of 256 KiB, which is written when it is
+//! full, on `flush` and when the port is dropped. When a write fails (the disk is full), the
+//! packets in the buffer have not arrived: they move from *sent* to *unsent*, the failure is
+//! reported once, and everything that comes after it is unsent, too; the run goes on.
 //!
 //! ```text
 //!   writing ──(write fails: report)──► failed: every packet is counted as unsent
@@ -41,7 +41,8 @@ pub struct PcapOutput<W: Write = File> {
 }
 
 impl PcapOutput<File> {
-    /// Creates a capture, or empties the one that is there. The format goes by the name ([`Format::of_name`]).
+    /// Creates a capture, or empties the one that is there. The format goes by the name
+    /// ([`Format::of_name`]).
     pub fn create(path: &Path, reports: Reports) -> Result<Self, CaptureError> {
         let file = File::create(path).map_err(|source| CaptureError::Create {
             path: path.to_owned(),

@@ -1,21 +1,23 @@
 //! pcap and pcapng to records: a time, a link type, a length on the wire, and where the bytes are.
 //!
-//! Theory of operation: the window has some of the file at hand; `pcap-parser` reads one record or block of it; where
-//! it says "incomplete", more is read. A record's bytes are not copied: they stay in the window until the next call.
+//! Theory of operation: the window has some of the file at hand; `pcap-parser` reads one record or
+//! block of it; where it says "incomplete", more is read. A record's bytes are not copied: they
+//! stay in the window until the next call.
 //!
 //! ```text
 //!   pcap     header (24 B: byte order, µs or ns, link type), then  [seconds, fraction, held, on the wire][bytes] …
 //!   pcapng   section header (byte order), then blocks: interface (link type, time resolution, offset) | packet | other
 //! ```
 //!
-//! Read: pcap in both byte orders, with micro- and nanoseconds, and Kuznetzov's modified records (24-byte record
-//! headers); pcapng with any number of sections and interfaces, each with its own link type, time resolution and
-//! offset, as enhanced (EPB), simple (SPB) and obsolete (OPB) packet blocks. Other blocks are skipped unread, so that
-//! damage in them does no harm.
+//! Read: pcap in both byte orders, with micro- and nanoseconds, and Kuznetzov's modified records
+//! (24-byte record headers); pcapng with any number of sections and interfaces, each with its own
+//! link type, time resolution and offset, as enhanced (EPB), simple (SPB) and obsolete (OPB) packet
+//! blocks. Other blocks are skipped unread, so that damage in them does no harm.
 //!
-//! Invariants, whatever the file holds (property tests in `tests.rs`): no panic; memory is bounded by [`BLOCK_MAX`]
-//! and [`INTERFACES_MAX`]; a file that is cut off or damaged gives all records before that place and then one error
-//! that names it; after an error or the end nothing more comes.
+//! Invariants, whatever the file holds (property tests in `tests.rs`): no panic; memory is bounded
+//! by [`BLOCK_MAX`] and [`INTERFACES_MAX`]; a file that is cut off or damaged gives all records
+//! before that place and then one error that names it; after an error or the end nothing more
+//! comes.
 //!
 //! Source: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng.
 
@@ -41,7 +43,8 @@ pub const INTERFACES_MAX: usize = 1 << 16;
 /// A packet as the capture has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it was captured, in nanoseconds since 1970. A simple packet block has no time: that of the one before it.
+    /// When it was captured, in nanoseconds since 1970. A simple packet block has no time: that of
+    /// the one before it.
     pub nanoseconds: u64,
     /// Its link layer, `Err` with pcap's number for one that Flowkeep does not read.
     pub link: Result<LinkType, u32>,
@@ -189,7 +192,8 @@ impl<R: Read> Reader<R> {
         } else {
             (parse_pcap_frame, 16)
         };
-        // The upper six bits say whether frames end with a check sequence (FCS), not which link they are from.
+        // The upper six bits say whether frames end with a check sequence (FCS), not which link
+        // they are from.
         let number = header.network.0 as u32 & 0x03ff_ffff;
         self.format = Some(Format::Pcap {
             parse,

@@ -1,4 +1,5 @@
-//! Captures that the tests make themselves, byte by byte; hostile ones; and all shared ones where they are.
+//! Captures that the tests make themselves, byte by byte; hostile ones; and all shared ones where
+//! they are.
 
 mod damage;
 mod formats;

@@ -5,8 +5,9 @@
 //!          0        from             to     len
 //! ```
 //!
-//! `fill(n)` makes at least `n` bytes be at hand, moving what is there to the front first if it must; only then is
-//! anything moved, so a record's bytes stay where they are until the next `fill`.
+//! `fill(n)` makes at least `n` bytes be at hand, moving what is there to the front first if it
+//! must; only then is anything moved, so a record's bytes stay where they are until the next
+//! `fill`.
 //!
 //! Reads and no memory map, on purpose: a file that another process cuts off while it is mapped
 //! kills this process with SIGBUS, and a pipe cannot be mapped. From the page cache the copy costs

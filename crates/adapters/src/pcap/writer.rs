@@ -2,13 +2,14 @@
 //!
 //! Two formats, chosen by the file's name, because a name should not lie about what is inside:
 //!
-//! - `pcap` (any name but `*.pcapng`): with nanoseconds; every reader there is reads it, but one file has one link type,
-//!   that of its first packet.
-//! - `pcapng`: one interface for each link type that occurs. tshark reads it all; tcpdump reads it as long as the link
-//!   types are one.
+//! - `pcap` (any name but `*.pcapng`): with nanoseconds; every reader there is reads it, but one
+//!   file has one link type, that of its first packet.
+//! - `pcapng`: one interface for each link type that occurs. tshark reads it all; tcpdump reads it
+//!   as long as the link types are one.
 //!
-//! Written here and not by `pcap-file`: a record is 16 bytes and a copy, the output must know which packets are still
-//! in its buffer when a write fails, and that library hands each field to the file by itself and allocates per block.
+//! Written here and not by `pcap-file`: a record is 16 bytes and a copy, the output must know which
+//! packets are still in its buffer when a write fails, and that library hands each field to the
+//! file by itself and allocates per block.
 //!
 //! Source: draft-ietf-opsawg-pcap 4 and 5, draft-ietf-opsawg-pcapng 4.1 to 4.3.
 
@@ -54,7 +55,8 @@ impl Encoder {
         }
     }
 
-    /// Appends a packet to `out`; `false`, and nothing appended, if the file cannot hold its link type.
+    /// Appends a packet to `out`; `false`, and nothing appended, if the file cannot hold its link
+    /// type.
     #[inline]
     pub(super) fn append(&mut self, out: &mut Vec<u8>, packet: &Packet, nanoseconds: u64) -> bool {
         let Some(interface) = self.interface(out, packet.link()) else {

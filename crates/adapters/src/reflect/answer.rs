@@ -1,9 +1,10 @@
 //! What a host would answer, made from the packet alone: no state is kept.
 //!
-//! A TCP segment carries all that its answer needs: the peer acknowledges what the host has sent so far, so an answer's
-//! sequence number is the segment's acknowledgement number. Only the first, that of SYN,ACK, must come from elsewhere:
-//! from the SYN's own sequence number ([`first_sequence`]), which no function in between changes, so that a
-//! retransmitted SYN gets the same answer and a generator can know it.
+//! A TCP segment carries all that its answer needs: the peer acknowledges what the host has sent so
+//! far, so an answer's sequence number is the segment's acknowledgement number. Only the first,
+//! that of SYN,ACK, must come from elsewhere: from the SYN's own sequence number
+//! ([`first_sequence`]), which no function in between changes, so that a retransmitted SYN gets the
+//! same answer and a generator can know it.
 //!
 //! ```text
 //!   SYN        seq 100                  ► SYN,ACK  seq f(100)  ack 101
@@ -13,8 +14,8 @@
 //!   ACK        seq 122  ack f+2         ► nothing
 //! ```
 //!
-//! On a replayed capture the client acknowledges what *its* server sent, so sequence numbers jump behind the SYN,ACK;
-//! functions that check windows see that. The mirror is for those.
+//! On a replayed capture the client acknowledges what *its* server sent, so sequence numbers jump
+//! behind the SYN,ACK; functions that check windows see that. The mirror is for those.
 //!
 //! RST, ICMP errors (RFC 1122 3.2.2), and packets to multicast or broadcast addresses are not
 //! answered.
@@ -32,7 +33,8 @@ pub const fn first_sequence(of_syn: u32) -> u32 {
     of_syn.wrapping_mul(0x9e37_79b1).rotate_left(16) ^ 0x5851_f42d
 }
 
-/// Makes a parsed packet its own answer; `false` if there is none, and then the packet is of no more use.
+/// Makes a parsed packet its own answer; `false` if there is none, and then the packet is of no
+/// more use.
 pub(super) fn answer(packet: &mut Packet) -> bool {
     if packet.has(flag::ICMP_ERROR) || is_many(packet.destination_addr()) {
         return false;
@@ -99,7 +101,8 @@ fn reply_to(flags: u8, sequence: u32, acknowledgement: u32, length: u32) -> Opti
 }
 
 fn answer_tcp(packet: &mut Packet) -> bool {
-    // Data that goes on in other fragments cannot be acknowledged from this one. Of a later fragment there is no header.
+    // Data that goes on in other fragments cannot be acknowledged from this one. Of a later
+    // fragment there is no header.
     if packet.has(flag::FIRST_FRAGMENT) {
         return false;
     }

@@ -1,7 +1,9 @@
-//! A port that answers as the outside world would: what is transmitted to it comes back with its ends swapped.
+//! A port that answers as the outside world would: what is transmitted to it comes back with its
+//! ends swapped.
 //!
-//! Theory of operation. The swap is made on the packet as it left the chain, so an answer goes to the *translated*
-//! address: NAT runs on captures and generated traffic without a network. The buffer itself comes back; nothing is copied.
+//! Theory of operation. The swap is made on the packet as it left the chain, so an answer goes to
+//! the *translated* address: NAT runs on captures and generated traffic without a network. The
+//! buffer itself comes back; nothing is copied.
 //!
 //! ```text
 //!   inside host            chain with NAT                     reflector
@@ -11,15 +13,18 @@
 //!
 //! Two ways to answer ([`Mode`]):
 //!
-//! - `mirror` (`swap`): MAC addresses, IP addresses and ports are swapped, everything else stays byte for byte. A
-//!   checksum does not notice that two words it covers changed places, so none is touched (but SCTP's CRC).
-//! - `answer` (`answer`): what a host would say, made from the packet alone: SYN gets SYN,ACK; data gets ACK; FIN
-//!   gets FIN,ACK; echo requests get replies; UDP comes back; RST, bare ACK and ICMP errors get nothing.
+//! - `mirror` (`swap`): MAC addresses, IP addresses and ports are swapped, everything else stays
+//!   byte for byte. A checksum does not notice that two words it covers changed places, so none is
+//!   touched (but SCTP's CRC).
+//! - `answer` (`answer`): what a host would say, made from the packet alone: SYN gets SYN,ACK; data
+//!   gets ACK; FIN gets FIN,ACK; echo requests get replies; UDP comes back; RST, bare ACK and ICMP
+//!   errors get nothing.
 //!
 //! The answer has its packet's timestamp: the outside world is infinitely near.
 //!
-//! Invariants: sent + unsent = transmitted, received + waiting = answered (tests). The queue is bounded; what does not
-//! fit is unsent. No parse error, whatever is transmitted, does more than leave a packet without an answer.
+//! Invariants: sent + unsent = transmitted, received + waiting = answered (tests). The queue is
+//! bounded; what does not fit is unsent. No parse error, whatever is transmitted, does more than
+//! leave a packet without an answer.
 //!
 //! Not here: retransmission, congestion, delay; an outside that opens connections by itself.
 
@@ -50,7 +55,8 @@ pub enum Mode {
 pub struct ReflectSettings {
     /// How a packet is answered; default: mirrored.
     pub mode: Mode,
-    /// Answers that can wait to be received, in packets; default 4096, the customary receive ring of a fast interface.
+    /// Answers that can wait to be received, in packets; default 4096, the customary receive ring
+    /// of a fast interface.
     pub queue: usize,
 }
 

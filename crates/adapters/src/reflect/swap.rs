@@ -1,13 +1,15 @@
 //! Swaps the two ends of a packet in place: MAC addresses, IP addresses, ports.
 //!
-//! Internet checksums are sums of 16-bit words, and every field swapped here begins at an even offset of what its
-//! checksums cover, so they stay as they are: right ones right, wrong ones equally wrong, absent ones absent. An ICMP
-//! error has the ends of the packet it quotes swapped, too: it is then about a packet of the other direction.
+//! Internet checksums are sums of 16-bit words, and every field swapped here begins at an even
+//! offset of what its checksums cover, so they stay as they are: right ones right, wrong ones
+//! equally wrong, absent ones absent. An ICMP error has the ends of the packet it quotes swapped,
+//! too: it is then about a packet of the other direction.
 //!
 //! SCTP alone has a CRC (RFC 9260 6.8) that sees the ports' order: it is computed again where it
 //! was right.
 //!
-//! Not here: Linux cooked headers have one address only, which stays. Source routes and routing headers stay.
+//! Not here: Linux cooked headers have one address only, which stays. Source routes and routing
+//! headers stay.
 
 use wire::packet::flag;
 use wire::parse::quoted;

@@ -395,7 +395,8 @@ fn a_full_queue_is_counted() {
     burst.drain(..).for_each(|p| pool.give(p));
 }
 
-/// The sums that the packet's checksums are about: of the IPv4 header, and of the transport with its pseudo-header.
+/// The sums that the packet's checksums are about: of the IPv4 header, and of the transport with
+/// its pseudo-header.
 fn sums(packet: &Packet) -> (u16, u16) {
     let network = packet.network();
     let header = packet.transport_offset() - packet.network_offset();
@@ -445,7 +446,8 @@ fn real_traffic_is_answered_well_formed() {
                     if mode == Mode::Mirror {
                         mirrored += 1;
                         assert_eq!(packet.frame().len(), length);
-                        // What sums up rightly does so after, what does not is as wrong as before. SCTP has a CRC instead.
+                        // What sums up rightly does so after, what does not is as wrong as before.
+                        // SCTP has a CRC instead.
                         if packet.protocol() != protocol::SCTP {
                             assert_eq!(sums(&packet), before, "{}", path.display());
                         }

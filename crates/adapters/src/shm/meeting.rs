@@ -1,16 +1,17 @@
 //! How two ends of a link find each other, and notice that the other is gone.
 //!
-//! Theory of operation. In a directory that both know the end with the lower number listens at a socket; the other one connects. Each
-//! sends one message, with the memory that it reads from:
+//! Theory of operation. In a directory that both know the end with the lower number listens at a
+//! socket; the other one connects. Each sends one message, with the memory that it reads from:
 //!
 //! ```text
 //!   listening end   waits ── hello, memory ─► maps it, answers: hello, memory ─► session
 //!   other end       connects ─ hello, memory ─► waits ── hello, memory ─► maps it ─► session
 //! ```
 //!
-//! The connection is the session: the kernel closes it when either process is gone, however it went, and says so to the other. Bytes on it
-//! afterwards are bells: the other end has put something in while this one slept. Nothing of a session outlives both processes but the
-//! socket's name, which the next to listen there takes over.
+//! The connection is the session: the kernel closes it when either process is gone, however it
+//! went, and says so to the other. Bytes on it afterwards are bells: the other end has put
+//! something in while this one slept. Nothing of a session outlives both processes but the socket's
+//! name, which the next to listen there takes over.
 //!
 //! Nothing here waits: each step is tried again at the next look, some milliseconds later.
 //!
@@ -44,7 +45,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use wire::packet::FRAME_MAX;
 
-/// `FKLINK` and the version of everything that both ends must agree on: hello, ring, heads (`runtime::peer`).
+/// `FKLINK` and the version of everything that both ends must agree on: hello, ring, heads
+/// (`runtime::peer`).
 const MAGIC: [u8; 8] = *b"FKLINK\0\x03";
 /// Bytes of a hello.
 const HELLO: usize = 24 + 8 * AGREED;
@@ -181,12 +183,14 @@ impl Way {
         true
     }
 
-    /// Whether the other end's process has been killed, or exits, though its connection is still open.
+    /// Whether the other end's process has been killed, or exits, though its connection is still
+    /// open.
     pub fn is_dying(&self) -> bool {
         self.process != 0 && super::dying::is_dying(self.process)
     }
 
-    /// Rings the other end's bell. If it has so many unheard that there is no room for one more, that will do.
+    /// Rings the other end's bell. If it has so many unheard that there is no room for one more,
+    /// that will do.
     #[cold]
     pub fn ring(&self) {
         let _ = send(&self.connection, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -256,7 +260,8 @@ impl Meeting {
         self.wakes.as_raw_fd()
     }
 
-    /// Goes on looking for the other end. An error is one of an attempt, after which the next may go well; an empty one is not worth a word.
+    /// Goes on looking for the other end. An error is one of an attempt, after which the next may
+    /// go well; an empty one is not worth a word.
     pub fn look(&mut self) -> Result<Option<Way>, String> {
         if self.rest > 0 {
             self.rest -= 1;
@@ -417,7 +422,8 @@ fn process_of(connection: &OwnedFd) -> u32 {
         gid: 0,
     };
     let mut length = size_of_val(&them) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes of a structure of that length, all of whose bytes may have any value.
+    // SAFETY: the kernel writes at most `length` bytes of a structure of that length, all of whose
+    // bytes may have any value.
     let failed = unsafe {
         libc::getsockopt(
             connection.as_raw_fd(),

@@ -1,9 +1,10 @@
 //! The link between two workers of two processes of one host: shared memory.
 //!
-//! Theory of operation. For its worker an end is what a ring is ([`crate::ring`]): packets and messages in order, none lost or twice
-//! while the session lasts. What one end transmits is copied into memory that the other end has made, and from there into a buffer of
-//! the other's own pool. So each process has its buffers for itself, and a killed process has
-//! nothing that another waits for.
+//! Theory of operation. For its worker an end is what a ring is ([`crate::ring`]): packets and
+//! messages in order, none lost or twice while the session lasts. What one end transmits is copied
+//! into memory that the other end has made, and from there into a buffer of the other's own pool.
+//! So each process has its buffers for itself, and a killed process has nothing that another waits
+//! for.
 //!
 //! ```text
 //!   ring.rs      records in shared memory: one writes, one reads
@@ -18,27 +19,31 @@
 //!                                     └──the other wrote what cannot be──► session 0, counted
 //! ```
 //!
-//! **Why two copies.** Buffers that the other process could write would begin with notes that it could write, by which this one
-//! finds where a buffer ends; frames would change between being judged and being used; and pools would lose their large pages, which the kernel
-//! gives to shared memory only where it was told to. The second copy brings the frame to the processor that needs it.
-//! [Decision 13](../../../../docs/decisions/0013-links-between-processes.md).
+//! **Why two copies.** Buffers that the other process could write would begin with notes that it
+//! could write, by which this one finds where a buffer ends; frames would change between being
+//! judged and being used; and pools would lose their large pages, which the kernel gives to shared
+//! memory only where it was told to. The second copy brings the frame to the processor that needs
+//! it. [Decision 13](../../../../docs/decisions/0013-links-between-processes.md).
 //!
-//! *What has no room* waits here in its buffer, and goes first when there is some, as in a ring that holds all buffers of all
-//! pools. [`Port::room`] ends at a limit far below. A buffer of another pool of this process, once copied, comes back by
-//! [`Port::receive`] as an empty one, as over a ring, so that the worker sends it home.
+//! *What has no room* waits here in its buffer, and goes first when there is some, as in a ring
+//! that holds all buffers of all pools. [`Port::room`] ends at a limit far below. A buffer of
+//! another pool of this process, once copied, comes back by [`Port::receive`] as an empty one, as
+//! over a ring, so that the worker sends it home.
 //!
-//! *Some buffers are spared* ([`Settings::spared`]) for what the worker itself has to say: while no more are free, nothing is received. Two workers
-//! that have all others waiting here for each other would wait for ever; so a worker that passes
-//! packets on stops at [`Port::room`].
+//! *Some buffers are spared* ([`Settings::spared`]) for what the worker itself has to say: while no
+//! more are free, nothing is received. Two workers that have all others waiting here for each other
+//! would wait for ever; so a worker that passes packets on stops at [`Port::room`].
 //!
-//! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken. The kernel closes the connection of a killed process behind its
-//! memory, so an end that takes nothing for [`STALL_NS`] is asked for in `/proc` ([`dying`]). An end that has had nothing for
+//! *Time.* The other end's being there is looked at every [`LOOK_NS`], and when a sleeper is woken.
+//! The kernel closes the connection of a killed process behind its memory, so an end that takes
+//! nothing for [`STALL_NS`] is asked for in `/proc` ([`dying`]). An end that has had nothing for
 //! [`LIE_NS`] says so in its memory, if its thread sleeps at all ([`Port::wakes_by`] has been
 //! called); then the other end rings when it puts something in.
 //!
-//! Invariants: order; nothing twice; within a session nothing lost but frames longer than the other end takes (counted as unsent); what
-//! was put in before the other died is received before the session ends; buffers = the pool's free ones + those that wait here. `tests.rs`
-//! holds them, with processes that are killed at any moment and with memory that is scribbled over.
+//! Invariants: order; nothing twice; within a session nothing lost but frames longer than the other
+//! end takes (counted as unsent); what was put in before the other died is received before the
+//! session ends; buffers = the pool's free ones + those that wait here. `tests.rs` holds them, with
+//! processes that are killed at any moment and with memory that is scribbled over.
 //!
 //! Not here: which worker the other end is and where they meet (the configuration), links to other
 //! hosts ([`crate::udp`]).
@@ -71,8 +76,9 @@ const LOOK_NS: u64 = 2_000_000;
 const STALL_NS: u64 = 3_000_000;
 /// One that has taken all is looked at so often.
 const IDLE_NS: u64 = 20_000_000;
-/// Time without anything after which a bell is wanted. Below the time after which a thread sleeps, so that a sleeper is woken; above the
-/// time of an answer, so that no bell is rung for an end that is awake.
+/// Time without anything after which a bell is wanted. Below the time after which a thread sleeps,
+/// so that a sleeper is woken; above the time of an answer, so that no bell is rung for an end that
+/// is awake.
 const LIE_NS: u64 = 3_000;
 /// With so much room by the last look at the other end's progress, no new look is taken.
 const PLENTY: usize = 4 * BURST;
@@ -80,7 +86,8 @@ const PLENTY: usize = 4 * BURST;
 /// What an end of a link is.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the two meet: a directory for this user alone, which is made if it is not there. On no disk: `/dev/shm/…`, `/run/…`.
+    /// Where the two meet: a directory for this user alone, which is made if it is not there. On no
+    /// disk: `/dev/shm/…`, `/run/…`.
     pub directory: PathBuf,
     /// This worker's number, and the other's, among all workers of the cluster.
     pub near: u16,
@@ -90,9 +97,11 @@ pub struct Settings {
     pub bytes: usize,
     /// Packets that may wait to be received at the other end before [`Port::room`] is 0.
     pub limit: usize,
-    /// Longest frame that this end takes: what the buffers of its worker's pool hold. At least [`message::FRAME_MAX`].
+    /// Longest frame that this end takes: what the buffers of its worker's pool hold. At least
+    /// [`message::FRAME_MAX`].
     pub frame_max: usize,
-    /// So many of the pool's buffers are not received into: they are for what the worker has to say, at least what it wants for a step.
+    /// So many of the pool's buffers are not received into: they are for what the worker has to
+    /// say, at least what it wants for a step.
     pub spared: usize,
     /// How many ports the cluster has: a packet with a higher number is refused.
     pub ports: u8,
@@ -255,7 +264,8 @@ impl ShmLink {
         self.unsaid() + self.homeward.len()
     }
 
-    /// In which bits of what both ends must have alike the other end, which is not met for that, differs.
+    /// In which bits of what both ends must have alike the other end, which is not met for that,
+    /// differs.
     pub fn differs(&self) -> [u64; AGREED] {
         self.meeting.differs()
     }
@@ -348,7 +358,8 @@ impl ShmLink {
         self.publish();
     }
 
-    /// Takes what is there, as far as there are buffers for it. Whether the ring was seen to be empty.
+    /// Takes what is there, as far as there are buffers for it. Whether the ring was seen to be
+    /// empty.
     #[inline]
     fn take(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
         let Some(way) = &mut self.way else { return false };

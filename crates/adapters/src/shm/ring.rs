@@ -8,18 +8,20 @@
 //!   record: length 4 │ sort 4 │ head │ body │ up to the next 16
 //! ```
 //!
-//! Theory of operation. Both count bytes from the ring's beginning, without end; where a count is in the memory is each one's own
-//! knowledge. The writer copies a record behind what it has written and publishes its count (release); the reader looks at that
-//! (acquire), copies the record out, and publishes what it has taken. A record lies in one piece: what is left before the end, if too
+//! Theory of operation. Both count bytes from the ring's beginning, without end; where a count is
+//! in the memory is each one's own knowledge. The writer copies a record behind what it has written
+//! and publishes its count (release); the reader looks at that (acquire), copies the record out,
+//! and publishes what it has taken. A record lies in one piece: what is left before the end, if too
 //! little, is a *skip*. A writer that dies in the middle of a record has not published it.
 //!
-//! **The other one may write anything anywhere at any time.** So: what is ours alone (our count, our place) is never read from the
-//! memory; each of the other's words is read once, and held against what can be before it is used; a record's bytes are copied before
-//! the worker looks at them. What cannot be is a [`Violation`]. A record that is written while it
-//! is copied has whatever bytes it has then, like one from any network.
+//! **The other one may write anything anywhere at any time.** So: what is ours alone (our count,
+//! our place) is never read from the memory; each of the other's words is read once, and held
+//! against what can be before it is used; a record's bytes are copied before the worker looks at
+//! them. What cannot be is a [`Violation`]. A record that is written while it is copied has
+//! whatever bytes it has then, like one from any network.
 //!
-//! Invariants: places are multiples of 16 below the ring's length; a record that is handed out lies inside; without a violation
-//! records come as they were put in, each once, in order.
+//! Invariants: places are multiples of 16 below the ring's length; a record that is handed out lies
+//! inside; without a violation records come as they were put in, each once, in order.
 //!
 //! Not here: what a record says ([`super`]), whose memory it is ([`super::shared`]).
 
@@ -69,7 +71,8 @@ const fn record_length(said: usize) -> usize {
     (PREFIX + said).next_multiple_of(ALIGN)
 }
 
-/// The least memory in which records that say so much always come through: with two of the longest, one fits behind what is left.
+/// The least memory in which records that say so much always come through: with two of the longest,
+/// one fits behind what is left.
 pub(super) const fn memory_min(said_max: usize) -> usize {
     FRONT + 4 * record_length(said_max)
 }
@@ -94,8 +97,8 @@ impl Place {
 
     #[inline]
     fn control(&self) -> &Control {
-        // SAFETY: inside the memory, which lives as long as the end that has this place; aligned; all of it is atomics, of which any
-        // bytes are a value.
+        // SAFETY: inside the memory, which lives as long as the end that has this place; aligned;
+        // all of it is atomics, of which any bytes are a value.
         unsafe { self.start.cast::<Control>().as_ref() }
     }
 
@@ -130,8 +133,9 @@ impl Writer {
     /// The writing end of a ring that is empty.
     ///
     /// # Safety
-    /// `length` bytes from `start` can be read and written for as long as the end lives; they are zero, but for what the other
-    /// end has written. Of this process, only this end and one [`Reader`] use them. Aligned to 128.
+    /// `length` bytes from `start` can be read and written for as long as the end lives; they are
+    /// zero, but for what the other end has written. Of this process, only this end and one
+    /// [`Reader`] use them. Aligned to 128.
     pub unsafe fn new(start: NonNull<u8>, length: usize) -> Writer {
         Writer {
             // SAFETY: the caller's promise.
@@ -149,8 +153,8 @@ impl Writer {
         self.place.length - (self.written - self.taken) as usize
     }
 
-    /// Puts a record of some sort in, `head` before `body`; `false` if there is no room. It is seen once it is
-    /// [published](Writer::publish).
+    /// Puts a record of some sort in, `head` before `body`; `false` if there is no room. It is seen
+    /// once it is [published](Writer::publish).
     #[inline]
     pub fn push(&mut self, sort: u32, head: &[u8], body: &[u8]) -> Result<bool, Violation> {
         let length = head.len() + body.len();
@@ -165,7 +169,8 @@ impl Writer {
             }
         }
         if skip > 0 {
-            // SAFETY: a word at a place inside the memory that is free, so that the reader does not read it.
+            // SAFETY: a word at a place inside the memory that is free, so that the reader does not
+            // read it.
             unsafe { self.place.at(self.at).cast::<u64>().write(u64::from(SKIP)) };
             self.written += skip as u64;
             self.at = 0;
@@ -208,7 +213,8 @@ impl Writer {
             .store(self.written, Ordering::Release);
     }
 
-    /// Whether the reader has said that it lies; then it must be woken, once. Behind [`Writer::publish`].
+    /// Whether the reader has said that it lies; then it must be woken, once. Behind
+    /// [`Writer::publish`].
     #[inline]
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -223,7 +229,8 @@ impl Writer {
         (taken != self.written).then_some(taken)
     }
 
-    /// Records that the reader had not taken by the last look; if they are more than `few`, by a new one.
+    /// Records that the reader had not taken by the last look; if they are more than `few`, by a
+    /// new one.
     #[inline]
     pub fn waiting(&self, few: usize) -> usize {
         let waiting = (self.records - self.records_taken.get()) as usize;
@@ -334,7 +341,8 @@ impl Reader {
 
     #[inline]
     fn prefix_here(&self) -> (u32, u32) {
-        // SAFETY: a word inside the memory: at least as much as a record's alignment lies before its end. Read once.
+        // SAFETY: a word inside the memory: at least as much as a record's alignment lies before
+        // its end. Read once.
         let prefix = unsafe { self.place.at(self.at).cast::<u64>().as_ptr().read_volatile() };
         (prefix as u32, (prefix >> 32) as u32)
     }
@@ -346,12 +354,13 @@ impl Reader {
     #[inline]
     pub fn copy(&self, record: &Record, at: usize, into: &mut [u8]) {
         assert!(at <= record.length && into.len() <= record.length - at);
-        // SAFETY: `next` has held the record against the memory, and so much lies in it. The bytes may be written meanwhile by a mad
-        // other end; they are only bytes.
+        // SAFETY: `next` has held the record against the memory, and so much lies in it. The bytes
+        // may be written meanwhile by a mad other end; they are only bytes.
         unsafe { std::ptr::copy_nonoverlapping(record.said.add(at).as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 
-    /// Is done with the record that was the next. Its place is the writer's again once that is [published](Reader::publish).
+    /// Is done with the record that was the next. Its place is the writer's again once that is
+    /// [published](Reader::publish).
     #[inline]
     pub fn take(&mut self, record: Record) {
         let length = record_length(record.length);

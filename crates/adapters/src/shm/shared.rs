@@ -4,11 +4,11 @@
 //! all of it, and *seals* its size before the other has it. The other looks at the seal and the
 //! size: a mapping whose file cannot shrink has no page whose use kills the process.
 //!
-//! In 2 MiB pages where some are reserved (`vm.nr_hugepages`) or the kernel puts them together for shared memory
-//! (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`); else in small ones.
+//! In 2 MiB pages where some are reserved (`vm.nr_hugepages`) or the kernel puts them together for
+//! shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`); else in small ones.
 //!
-//! Invariants: a mapping is as long as its file was when it was sealed, and is unmapped once. The memory goes with the last
-//! process that has it, even if that one is killed: it has no name.
+//! Invariants: a mapping is as long as its file was when it was sealed, and is unmapped once. The
+//! memory goes with the last process that has it, even if that one is killed: it has no name.
 
 use crate::pages::{HUGE, advise_huge};
 use rustix::fs::{
@@ -76,7 +76,8 @@ impl Mapping {
     }
 }
 
-/// A file of memory, all of which is there: what is not could be refused, with a signal, when it is first used.
+/// A file of memory, all of which is there: what is not could be refused, with a signal, when it is
+/// first used.
 fn reserve(length: usize, pages: MemfdFlags) -> io::Result<OwnedFd> {
     let fd = memfd_create(
         c"flowkeep-link",

@@ -1,4 +1,5 @@
-//! Links between threads and processes: order, exactly once, ends that are killed, ends that are mad.
+//! Links between threads and processes: order, exactly once, ends that are killed, ends that are
+//! mad.
 
 use super::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,7 +40,8 @@ fn open(directory: &Path, near: u16) -> ShmLink {
     ShmLink::open(settings(directory, near), Reports::default()).unwrap()
 }
 
-/// An end with its pool, that says numbered packets and checks what it hears: from 0 on in each session.
+/// An end with its pool, that says numbered packets and checks what it hears: from 0 on in each
+/// session.
 struct Talker {
     link: ShmLink,
     pool: Pool,
@@ -510,7 +512,8 @@ fn who_disagrees_is_not_met() {
     assert_eq!(reports.take(), [], "status says it");
 }
 
-/// One end writes anything anywhere in both memories, again and again: the other ends the session, keeps its buffers, and meets the next.
+/// One end writes anything anywhere in both memories, again and again: the other ends the session,
+/// keeps its buffers, and meets the next.
 #[test]
 fn a_mad_end_costs_its_session_only() {
     let directory = tempfile::tempdir().unwrap();
@@ -603,7 +606,8 @@ fn victim(directory: &Path, near: u16) -> Child {
         .unwrap()
 }
 
-/// When the other process is killed, in turn. The last three leave something on its way for certain, however fast it is.
+/// When the other process is killed, in turn. The last three leave something on its way for
+/// certain, however fast it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Moment {
     /// Some time after its start, before the two met or after.
@@ -659,8 +663,9 @@ impl Talker {
     }
 }
 
-/// Kills the other process again and again, at moments drawn from before the two meet to long after. What came in a session came in
-/// order and once, what was said before the end was heard, and this end has all of its buffers.
+/// Kills the other process again and again, at moments drawn from before the two meet to long
+/// after. What came in a session came in order and once, what was said before the end was heard,
+/// and this end has all of its buffers.
 fn survive(near: u16) {
     const KILLS: u64 = 100;
     let directory = tempfile::tempdir().unwrap();

@@ -1,18 +1,15 @@
 //! Connections to the coordinator: mutual TLS, and by token where there is no certificate yet.
 
-use crate::identity::{Identity, SERVER_NAME, TlsError, Token, Unreadable, client, client_by_token};
+use super::reaching::{Tried, Tries, first, patience};
+use crate::identity::{Identity, TlsError, Token, Unreadable, client, client_by_token};
 use crate::proto;
 use crate::proto::coordinator_client::CoordinatorClient;
 use crate::refusal::{self, Refusal};
 use hyper_util::rt::TokioIo;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
@@ -20,8 +17,7 @@ use tower::service_fn;
 /// A connection on which calls are made.
 pub type Client = CoordinatorClient<Channel>;
 
-/// How long a connection, and a call that is no stream, may take to be made.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long a call that is no stream may take.
 const CALL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Between two tries to enrol.
@@ -44,6 +40,9 @@ pub enum CallError {
         /// The whole chain of causes.
         why: String,
     },
+    /// None of several coordinators can be reached.
+    #[error("{0}")]
+    Unreached(Tried),
     /// The coordinator refuses.
     #[error("{}", said(.0))]
     Refused(#[from] Box<Status>),
@@ -80,42 +79,48 @@ pub(super) fn said(status: &Status) -> String {
     }
 }
 
-async fn channel(address: &str, tls: Arc<ClientConfig>) -> Result<Channel, CallError> {
-    let failed = |why: String| CallError::Connection {
-        address: address.to_owned(),
-        why,
+async fn channel(addresses: &[String], tls: Arc<ClientConfig>, tries: &Tries) -> Result<Channel, CallError> {
+    let failed = |why: String| match addresses {
+        [address] => CallError::Connection {
+            address: address.clone(),
+            why,
+        },
+        _ => CallError::Unreached(tries.last()),
     };
-    let place = address.to_owned();
+    let (places, heard): (Arc<[String]>, _) = (addresses.into(), tries.clone());
     let connector = service_fn(move |_: tonic::codegen::http::Uri| {
-        let (place, tls) = (place.clone(), tls.clone());
-        async move {
-            let stream = TcpStream::connect(place).await?;
-            stream.set_nodelay(true)?;
-            let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
-            let stream = TlsConnector::from(tls).connect(name, stream).await?;
-            Ok::<_, io::Error>(TokioIo::new(stream))
-        }
+        let (places, tls, heard) = (places.clone(), tls.clone(), heard.clone());
+        async move { first(&places, &tls, &heard).await.map(TokioIo::new) }
     });
+    let patience = patience(addresses.len());
     let endpoint = Endpoint::from_static("http://coordinator.flowkeep")
-        .connect_timeout(CONNECT)
+        .connect_timeout(patience)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .keep_alive_while_idle(true);
-    let channel = tokio::time::timeout(CONNECT, endpoint.connect_with_connector(connector)).await;
+    let channel = tokio::time::timeout(patience, endpoint.connect_with_connector(connector)).await;
     let channel = channel.map_err(|_| failed("it does not answer in time".to_owned()))?;
     channel.map_err(|why| failed(chain(&why)))
 }
 
 /// Connects with a certificate.
 pub async fn connect(address: &str, identity: &Identity) -> Result<Client, CallError> {
-    Ok(CoordinatorClient::new(channel(address, client(identity)?).await?))
+    Ok(connect_any(&[address.to_owned()], identity).await?.0)
+}
+
+/// The same, at the first of these addresses that answers. A connection that ends is made again at
+/// the first that answers then.
+pub async fn connect_any(addresses: &[String], identity: &Identity) -> Result<(Client, Tries), CallError> {
+    let tries = Tries::default();
+    let channel = channel(addresses, client(identity)?, &tries).await?;
+    Ok((CoordinatorClient::new(channel), tries))
 }
 
 /// Gets a certificate by token: the member's name, and what it shows from now on.
 pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), CallError> {
     let read = Token::read(token)?;
     let (tls, seen) = client_by_token(read.fingerprint)?;
-    let mut client = CoordinatorClient::new(channel(address, tls).await?);
+    let mut client = CoordinatorClient::new(channel(&[address.to_owned()], tls, &Tries::default()).await?);
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = proto::EnrolRequest {
         token: token.trim().to_owned(),
@@ -135,7 +140,8 @@ pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), Cal
     Ok((read.member, identity))
 }
 
-/// The same, at the first of these addresses that answers, without an async runtime of one's own. A coordinator that begins is waited for, `patience` long.
+/// The same, at the first of these addresses that answers, without an async runtime of one's own. A
+/// coordinator that begins is waited for, `patience` long.
 pub fn enrol_at(
     addresses: &[String],
     token: &str,
@@ -166,7 +172,8 @@ pub fn enrol_at(
     }
 }
 
-/// The configuration that was decided last, of the first of these coordinators that answers. One that begins is waited for, `patience` long.
+/// The configuration that was decided last, of the first of these coordinators that answers. One
+/// that begins is waited for, `patience` long.
 pub fn configuration_at(
     addresses: &[String],
     identity: &Identity,
@@ -199,7 +206,8 @@ pub fn configuration_at(
     }
 }
 
-/// Has a member that no configuration lists get numbers, of the first of these coordinators that answers. One that begins is waited for, `patience` long.
+/// Has a member that no configuration lists get numbers, of the first of these coordinators that
+/// answers. One that begins is waited for, `patience` long.
 pub fn enlist_at(
     addresses: &[String],
     identity: &Identity,

@@ -1,6 +1,7 @@
 //! How the members of the view are reached that no configuration lists, as the agent hears it.
 //!
-//! The agent writes the newest and never waits; the thread that lays links waits for others. What has more workers than a view may have is not looked at.
+//! The agent writes the newest and never waits; the thread that lays links waits for others. What
+//! has more workers than a view may have is not looked at.
 
 use crate::proto;
 use crate::translate::WORKERS_MAX;
@@ -35,7 +36,8 @@ impl Contacts {
         }
     }
 
-    /// Waits until there are others than `known`, or `time` has passed: the newest. `None`: it is over.
+    /// Waits until there are others than `known`, or `time` has passed: the newest. `None`: it is
+    /// over.
     pub fn wait(&self, known: &[proto::Contact], time: Duration) -> Option<Vec<proto::Contact>> {
         let state = self.state();
         let is_same = |state: &mut State| !state.is_over && state.newest == known;

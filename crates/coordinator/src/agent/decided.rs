@@ -1,4 +1,5 @@
-//! Which configuration was decided, as the agent hears it, and which one this member has in force, as the agent tells it.
+//! Which configuration was decided, as the agent hears it, and which one this member has in force,
+//! as the agent tells it.
 //!
 //! The agent writes the newest and never waits; the member's thread waits for another one.
 
@@ -45,7 +46,8 @@ impl Decided {
         self.in_force.store(number, Ordering::Release);
     }
 
-    /// Waits until another one is decided than `known`, or `time` has passed: the newest. `None`: it is over.
+    /// Waits until another one is decided than `known`, or `time` has passed: the newest. `None`:
+    /// it is over.
     pub fn wait(&self, known: &proto::Decided, time: Duration) -> Option<proto::Decided> {
         let state = self.state();
         let is_same = |state: &mut State| !state.is_over && state.newest == *known;

@@ -1,4 +1,5 @@
-//! A member's side: an agent on a thread of its own that speaks with the coordinator, and a seat for each worker.
+//! A member's side: an agent on a thread of its own that speaks with the coordinator, and a seat
+//! for each worker.
 //!
 //! # Theory of operation
 //!
@@ -9,22 +10,28 @@
 //!              ◄─ views, suspects: ring ─── the newest of each ◄──────────── NotifyView ────
 //! ```
 //!
-//! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases; or the worker has it, and lends it for each
-//! turn ([`Seat::turn_with`]). It is the worker's alone. What a seat
-//! shares with the agent are atomics and two rings; neither end waits for the other. A ring that is full loses nothing that
-//! counts: the agent keeps the newest words and tries again, and a seat says again what it has withdrawn.
+//! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases;
+//! or the worker has it, and lends it for each turn ([`Seat::turn_with`]). It is the worker's
+//! alone. What a seat shares with the agent are atomics and two rings; neither end waits for the
+//! other. A ring that is full loses nothing that counts: the agent keeps the newest words and tries
+//! again, and a seat says again what it has withdrawn.
 //!
-//! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent says that this worker has stopped.
+//! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent
+//! says that this worker has stopped.
 //!
-//! The agent connects again, to the next address, for as long as it lives. Meanwhile workers go on with the view they have.
+//! The agent connects again, to the next address, for as long as it lives. Meanwhile workers go on
+//! with the view they have.
 //!
-//! States of an agent: *joining* (asks until a view has its workers) → *attending* ⇄ *alone* (no coordinator answers).
+//! States of an agent: *joining* (asks until a view has its workers) → *attending* ⇄ *alone* (no
+//! coordinator answers).
 //!
-//! Which configuration was decided comes with views, and heartbeats say which one the member has ([`Decided`]).
+//! Which configuration was decided comes with views, and heartbeats say which one the member has
+//! ([`Decided`]).
 //!
 //! How members are reached that no configuration lists comes with views, too ([`Contacts`]).
 //!
-//! What operators ask of a member comes on a connection of its own, to a thread of its own ([`Serving`]), so that no answer delays a heartbeat.
+//! What operators ask of a member comes on a connection of its own, to a thread of its own
+//! ([`Serving`]), so that no answer delays a heartbeat.
 //!
 //! Not here: what a worker does with views and leases (`runtime::members`).
 
@@ -32,14 +39,16 @@ mod connecting;
 mod contacts;
 mod decided;
 mod loads;
+mod reaching;
 mod running;
 mod seat;
 mod serving;
 
-pub use connecting::{CallError, Client, configuration_at, connect, enlist_at, enrol, enrol_at};
+pub use connecting::{CallError, Client, configuration_at, connect, connect_any, enlist_at, enrol, enrol_at};
 pub use contacts::Contacts;
 pub use decided::Decided;
 pub use loads::Loads;
-pub use running::{Agent, AgentError, AgentEvent, Settings};
+pub use reaching::{Tried, Tries};
+pub use running::{Agent, AgentError, AgentEvent, Keep, Settings};
 pub use seat::{Figures, Seat};
 pub use serving::{Answerer, Serving};

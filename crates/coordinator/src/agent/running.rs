@@ -1,4 +1,7 @@
 //! The agent's thread: joins, attends, connects again.
+//!
+//! A coordinator ends each connection after an hour. The agent has opened the next one by then, and
+//! lets the old one go when the new one is heard, so it is never silent for that.
 
 use super::connecting::{CallError, Client, connect, said};
 use super::contacts::Contacts;
@@ -9,7 +12,7 @@ use crate::identity::Identity;
 use crate::proto;
 use crate::refusal::{self, Refusal};
 use crate::translate;
-use protocols::membership::{Incarnation, Role, Term, WorkerId};
+use protocols::membership::{Role, Term, WorkerId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -23,6 +26,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Workloads that wait for the network at most; what comes then is not sent, and the next one is.
 const WORKLOADS_MAX: usize = 4;
+/// A connection that lasted so long was good: the next one is tried at once.
+pub(super) const LASTING: Duration = Duration::from_secs(1);
+/// Between two attempts to take another connection while there is one.
+const RENEWAL_AGAIN: Duration = Duration::from_secs(10);
 /// How long a call may take to be answered.
 const CALL: Duration = Duration::from_secs(30);
 
@@ -35,6 +42,9 @@ pub enum AgentEvent {
     Alone(String),
 }
 
+/// Writes an incarnation down.
+pub type Keep = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
+
 /// With what an agent begins.
 #[derive(Clone)]
 pub struct Settings {
@@ -44,8 +54,9 @@ pub struct Settings {
     pub identity: Identity,
     /// Above that of every earlier life of this member.
     pub incarnation: u64,
-    /// Incarnations before it of which this process knows that no process has them any more: what acted by them acts no more.
-    pub ended: Vec<u64>,
+    /// The first incarnation of the file that this one is of; 0: not known. No process has an
+    /// earlier one of that file any more: what acted by it acts no more.
+    pub first: u64,
     /// A worker for each.
     pub roles: Vec<Role>,
     /// The number of each, as the members' configuration has it; none at all: any.
@@ -56,12 +67,16 @@ pub struct Settings {
     pub contacts: Arc<Contacts>,
     /// Between two heartbeats.
     pub heartbeat: Duration,
+    /// After which time it takes another connection, before the coordinator ends the one there is.
+    pub renewal: Duration,
     /// How long to try to join.
     pub patience: Duration,
     /// Which configuration was decided, and is in force here.
     pub decided: Arc<Decided>,
     /// What runtimes of the cluster do.
     pub loads: Arc<Loads>,
+    /// Writes a higher incarnation down before it is used; or why it is not written.
+    pub keep: Keep,
     /// For the agent's events. Called by its thread.
     pub events: Arc<dyn Fn(AgentEvent) + Send + Sync>,
 }
@@ -127,7 +142,8 @@ impl Agent {
         Ok((agent, seats))
     }
 
-    /// The member's workers have no flow left and their seats are dropped: they are members no more when this returns.
+    /// The member's workers have no flow left and their seats are dropped: they are members no more
+    /// when this returns.
     pub fn leave(self) -> Result<(), AgentError> {
         let acting =
             |(_, shared): &&(WorkerId, Arc<super::seat::Shared>)| !shared.gone.load(Ordering::Acquire);
@@ -223,10 +239,12 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
     }
     let mut is_alone = true;
     loop {
+        let mut begun = None;
         let over = match ways.connect(&settings.identity).await {
-            Ok((address, mut client)) => {
+            Ok((address, client)) => {
                 ways.keep();
-                let ended = attend(&mut client, &settings, &mut desks, &mut orders, || {
+                begun = Some(Instant::now());
+                let ended = attend((client, &address), &settings, &mut desks, &mut orders, || {
                     if std::mem::take(&mut is_alone) {
                         (settings.events)(AgentEvent::Attends(address.clone()));
                     }
@@ -248,23 +266,28 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
         if let Ok(Order::Leave(answer)) = orders.try_recv() {
             let _ = answer.send(Err(over));
         }
-        ways.pause().await;
+        // Others suspect a member that pauses.
+        if begun.is_none_or(|begun| begun.elapsed() < LASTING) {
+            ways.pause().await;
+        }
     }
 }
 
 async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAnswer, CallError> {
     let end = Instant::now() + settings.patience;
+    let mut kept = settings.incarnation;
     loop {
+        if std::mem::replace(&mut kept, settings.incarnation) != settings.incarnation {
+            (settings.keep)(settings.incarnation).map_err(Status::internal)?;
+        }
         let tried = async {
             let (_, mut client) = ways.connect(&settings.identity).await?;
-            if let Some(workload) = ended(settings) {
-                within(client.poll_workload(tokio_stream::once(workload))).await?;
-            }
             let request = proto::JoinRequest {
                 incarnation: settings.incarnation,
                 roles: settings.roles.iter().map(|role| translate::role(*role)).collect(),
                 numbers: settings.numbers.iter().map(|number| u32::from(*number)).collect(),
                 plan: settings.plan.clone(),
+                first: settings.first,
             };
             Ok::<_, CallError>(within(client.join(request)).await?)
         };
@@ -277,7 +300,7 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
         };
         let is_final = match &why {
             CallError::Refused(status) => {
-                // No worker of this life has acted, so it may as well be a later one.
+                // No worker of this life has acted, and none will, so it may as well be a later one.
                 if refusal::is(status, Refusal::Incarnation) {
                     settings.incarnation = settings.incarnation.saturating_add(1);
                 }
@@ -301,27 +324,6 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
     }
 }
 
-/// Which lives of this member's workers are over, as the process that follows them knows. Without it a coordinator waits until their leases are over, and for
-/// ever where too few members are left to say so.
-fn ended(settings: &Settings) -> Option<proto::Workload> {
-    if settings.ended.is_empty() {
-        return None;
-    }
-    let ids = settings.roles.iter().zip(&settings.numbers);
-    let ids = ids.map(|(role, number)| WorkerId {
-        role: *role,
-        number: *number,
-    });
-    let of = |id| {
-        let lives = settings.ended.iter().map(|life| Incarnation(*life));
-        lives.map(move |life| translate::worker(id, life))
-    };
-    Some(proto::Workload {
-        stopped: ids.flat_map(of).collect(),
-        ..proto::Workload::default()
-    })
-}
-
 /// A seat and a desk for each worker, if the answer has as many as were asked for, all in its view.
 fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Desk>)> {
     let view = translate::to_view(answer.view.as_ref()?)?;
@@ -342,21 +344,59 @@ enum Ended {
     Connection(Status),
 }
 
+/// The calls of a connection by which a member is heard, and hears.
+struct Line {
+    client: Client,
+    workloads: channel::Sender<proto::Workload>,
+    polled: JoinPoll,
+    notifications: tonic::Streaming<proto::Notification>,
+}
+
+type JoinPoll = tokio::task::JoinHandle<Result<tonic::Response<proto::PollWorkloadAnswer>, Status>>;
+
+impl Line {
+    async fn open(mut client: Client) -> Result<Self, Status> {
+        let (workloads, stream) = channel::channel(WORKLOADS_MAX);
+        let mut beating = client.clone();
+        let polled = tokio::spawn(async move { beating.poll_workload(ReceiverStream::new(stream)).await });
+        let notifications = within(client.notify_view(proto::NotifyViewRequest {})).await?;
+        Ok(Line {
+            client,
+            workloads,
+            polled,
+            notifications,
+        })
+    }
+
+    /// Another one at the same coordinator, in time before that ends the one there is. Each member
+    /// has its own share of the time, so they do not come all at once.
+    async fn next(settings: &Settings, address: &str) -> Self {
+        let share = (settings.incarnation % 1000) as u32;
+        let mut pause = settings.renewal + settings.renewal / 6 * share / 1000;
+        loop {
+            tokio::time::sleep(pause).await;
+            if let Ok(client) = connect(address, &settings.identity).await
+                && let Ok(line) = Line::open(client).await
+            {
+                return line;
+            }
+            pause = RENEWAL_AGAIN;
+        }
+    }
+}
+
 async fn attend(
-    client: &mut Client,
+    (client, address): (Client, &str),
     settings: &Settings,
     desks: &mut [Desk],
     orders: &mut channel::Receiver<Order>,
     mut heard: impl FnMut(),
 ) -> Ended {
-    let (workloads, stream) = channel::channel(WORKLOADS_MAX);
-    let mut beating = client.clone();
-    let mut polled = tokio::spawn(async move { beating.poll_workload(ReceiverStream::new(stream)).await });
-    let opened = within(client.notify_view(proto::NotifyViewRequest {})).await;
-    let mut notifications = match opened {
-        Ok(notifications) => notifications,
+    let mut line = match Line::open(client).await {
+        Ok(line) => line,
         Err(status) => return Ended::Connection(status),
     };
+    let mut next = std::pin::pin!(Line::next(settings, address));
     let mut beat = tokio::time::interval(settings.heartbeat);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // Loads come each second, with a view and suspects that workers have.
@@ -372,10 +412,15 @@ async fn attend(
                 workload.configuration = settings.decided.in_force();
                 if !workload.heartbeats.is_empty() || !workload.stopped.is_empty() {
                     // The network is slow: the next one says the same, newer.
-                    let _ = workloads.try_send(workload);
+                    let _ = line.workloads.try_send(workload);
                 }
             }
-            notification = notifications.message() => match notification {
+            other = &mut next => {
+                // What the old one has on its way still arrives.
+                line = other;
+                next.set(Line::next(settings, address));
+            }
+            notification = line.notifications.message() => match notification {
                 Ok(Some(notification)) => {
                     heard();
                     let newest = (notification.view.as_ref(), notification.suspects.as_ref());
@@ -396,7 +441,7 @@ async fn attend(
                 Ok(None) => return Ended::Connection(Status::unavailable("the coordinator has ended the connection")),
                 Err(status) => return Ended::Connection(status),
             },
-            ended = &mut polled => {
+            ended = &mut line.polled => {
                 let status = match ended {
                     Ok(Err(status)) => status,
                     _ => Status::unavailable("the coordinator hears no heartbeats"),
@@ -407,7 +452,7 @@ async fn attend(
                 None => return Ended::Agent,
                 Some(Order::Leave(answer)) => {
                     let incarnation = desks.first().map_or(0, |desk| desk.incarnation.0);
-                    let left = within(client.leave(proto::LeaveRequest { incarnation })).await;
+                    let left = within(line.client.leave(proto::LeaveRequest { incarnation })).await;
                     let _ = answer.send(left.map(|_| ()).map_err(|status| status.message().to_owned()));
                 }
             },

@@ -179,8 +179,8 @@ impl Seat {
         self.speaking.shared.ready.store(true, Ordering::Relaxed);
     }
 
-    /// One step of the worker, at `now` of its clock (nanoseconds): takes over what the coordinator has said. Says whether its view
-    /// is another one than before.
+    /// One step of the worker, at `now` of its clock (nanoseconds): takes over what the coordinator
+    /// has said. Says whether its view is another one than before.
     pub fn turn(&mut self, now: u64) -> bool {
         self.speaking.turn(now, &mut self.membership)
     }

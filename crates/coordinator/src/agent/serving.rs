@@ -1,16 +1,18 @@
-//! A member's answers to what operators ask by the coordinator: a thread and a connection of their own.
+//! A member's answers to what operators ask by the coordinator: a thread and a connection of their
+//! own.
 //!
 //! ```text
 //!   coordinator ── Serve: Asked ─► thread "answers" ─► a thread for each, ANSWERS_MAX at most ─► the answerer
 //!               ◄─ Serve: Served ──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Heartbeats have another connection, so an answer of any length delays none. An answer of more than [`ANSWER_MAX`] bytes is not sent: that it is too long is.
+//! Heartbeats have another connection, so an answer of any length delays none. An answer of more
+//! than [`ANSWER_MAX`] bytes is not sent: that it is too long is.
 //!
 //! Not here: what is answered (`flowkeep::control`).
 
 use super::connecting::CallError;
-use super::running::{Ways, within};
+use super::running::{LASTING, Ways, within};
 use crate::identity::Identity;
 use crate::proto::served::What;
 use crate::proto::{Asked, Served, Unserved};
@@ -18,15 +20,12 @@ use crate::relay::{ANSWER_MAX, MEMBER_MAX};
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Requests that are answered at once at most.
 const ANSWERS_MAX: usize = MEMBER_MAX;
-
-/// A connection that lasted so long was good: the next one is tried at once.
-const LASTING: Duration = Duration::from_secs(1);
 
 /// Answers a request, both as bytes. It may take its time; several threads call it.
 pub type Answerer = Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
@@ -75,11 +74,13 @@ async fn serve(coordinators: Vec<String>, identity: Identity, answerer: Answerer
         let mut begun = None;
         // That no coordinator is there the agent says.
         let _ = attend(&mut ways, &identity, &answerer, &mut begun).await;
-        // One that ends at once is tried again later and later: another process may have this member's certificate.
+        // One that ends at once is tried again later and later: another process may have this
+        // member's certificate.
         if begun.is_some_and(|begun: Instant| begun.elapsed() >= LASTING) {
             ways.keep();
+        } else {
+            ways.pause().await;
         }
-        ways.pause().await;
     }
 }
 
@@ -98,7 +99,8 @@ async fn attend(
     while let Some(Asked { number, request }) = asked.message().await? {
         let Ok(place) = room.clone().try_acquire_owned() else {
             let what = Some(What::Unserved(Unserved::Busy.into()));
-            // A full queue has answers that are older: the coordinator's time is over before this one's.
+            // A full queue has answers that are older: the coordinator's time is over before this
+            // one's.
             let _ = answers.try_send(Served { number, what });
             continue;
         };

@@ -28,6 +28,8 @@ pub enum Question {
         member: String,
         /// Which life of it.
         incarnation: Incarnation,
+        /// The first one that its file has handed out; 0: not known.
+        first: u64,
         /// A worker for each.
         roles: Vec<Role>,
         /// The number that each shall have; none at all: any.

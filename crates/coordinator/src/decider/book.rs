@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Used tokens that are not over, at most.
 const TOKENS_MAX: usize = 1024;
+/// Seconds for which a used token is remembered when it is over. A clock that was ahead may come
+/// back, and the token is good again by it.
+const TOKEN_KEPT: u64 = 7 * 86_400;
 
 /// A worker's place in its member.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -32,7 +35,7 @@ impl Slot {
             member: self.member.clone(),
             slot: self.place,
             worker: Some(translate::worker(id, life)),
-            plan: None,
+            ..proto::Numbered::default()
         }
     }
 }
@@ -41,6 +44,10 @@ struct Known {
     id: WorkerId,
     /// The newest life that asked to be a member.
     life: Incarnation,
+    /// Its member's file of incarnations, by the first one that this has handed out; 0: not known.
+    first: u64,
+    /// All lives that asked from this one on were of that file.
+    since: Incarnation,
     /// The record that says so.
     record: u64,
 }
@@ -68,12 +75,18 @@ pub struct Book {
 }
 
 impl Book {
-    /// Notes a number; the records that are needed no more. `None`: the number is another one's. A number of a member that no configuration lists passes to
-    /// the next such one.
+    /// Notes a number; the records that are needed no more. `None`: the number is another one's. A
+    /// number of a member that no configuration lists passes to the next such one.
     pub fn number(&mut self, record: u64, numbered: &proto::Numbered) -> Option<Vec<u64>> {
         let (id, life) = numbered.worker.as_ref().and_then(translate::to_worker)?;
         let slot = Slot::new(&numbered.member, id.role, numbered.slot);
-        let known = Known { id, life, record };
+        let known = Known {
+            id,
+            life,
+            first: numbered.first,
+            since: Incarnation(numbered.since),
+            record,
+        };
         let mut spare = Vec::new();
         let is_same = self.slots.get(&slot).is_some_and(|known| known.id == id);
         if !is_same {
@@ -120,7 +133,8 @@ impl Book {
         found.map(|(slot, _)| slot.clone())
     }
 
-    /// Notes how a member is reached that no configuration lists; the record that is needed no more.
+    /// Notes how a member is reached that no configuration lists; the record that is needed no
+    /// more.
     pub fn enlist(&mut self, record: u64, contact: proto::Contact) -> Option<u64> {
         let before = self.contacts.insert(contact.member.clone(), (contact, record));
         before.map(|(_, record)| record)
@@ -161,6 +175,7 @@ impl Book {
         if self.is_known(member) {
             let own: Option<Vec<_>> = slots.map(|slot| of(&slot)).collect();
             let had = self.slots.keys().filter(|slot| slot.member == member).count();
+            let own = own.or_else(|| self.rest_of(member, runtimes, most));
             return own.ok_or_else(|| {
                 format!(
                     "`{member}` has numbers for {had} runtimes, and they stay its own: ask for as many (--runtimes {had}), or take another name"
@@ -198,6 +213,20 @@ impl Book {
         };
         let ids = (start..start + runtimes).map(WorkerId::runtime);
         Ok(ids.map(|id| (id, life(id))).collect())
+    }
+
+    /// All numbers of a member of whose records some alone are in the log, if no process has had any
+    /// of them and those behind them are free: the coordinator ended while it wrote them.
+    fn rest_of(&self, member: &str, runtimes: u16, most: u16) -> Option<Vec<(WorkerId, Incarnation)>> {
+        let own = self.slots.iter().filter(|(slot, _)| slot.member == member);
+        let own: Vec<&Known> = own.map(|(_, known)| known).collect();
+        let first = own.iter().map(|known| known.id.number).min()?;
+        let end = first.checked_add(runtimes).filter(|end| *end <= most)?;
+        let ids = (first..end).map(WorkerId::runtime);
+        let is_good = |id: WorkerId| self.name(id).is_none_or(|owner| owner == member);
+        let is_half = own.len() < usize::from(runtimes) && own.iter().all(|known| known.life.0 == 0);
+        let is_good = is_half && ids.clone().all(is_good);
+        is_good.then(|| ids.map(|id| (id, Incarnation(0))).collect())
     }
 
     /// The numbers of these places: those they have, those that are `wished` for, or the smallest
@@ -243,6 +272,25 @@ impl Book {
         self.slots.get(slot).map(|known| known.life)
     }
 
+    /// From which life on all that asked for a place were of this file, if one more life does.
+    pub fn since(&self, slot: &Slot, life: Incarnation, first: u64) -> Incarnation {
+        match self.slots.get(slot) {
+            Some(known) if known.first == first => known.since,
+            Some(known) if known.first == 0 && known.life.0 >= first => Incarnation(first),
+            _ => life,
+        }
+    }
+
+    /// Whether a life that had this place was of this file. Of a place whose file is not known, as
+    /// an earlier version wrote it, those count from the file's first number on.
+    pub fn is_of_file(&self, slot: &Slot, life: Incarnation, first: u64) -> bool {
+        let known = self.slots.get(slot).filter(|_| first > 0);
+        known.is_some_and(|known| match known.first {
+            0 => life.0 >= first,
+            _ => known.first == first && life >= known.since,
+        })
+    }
+
     /// Whether a number is a member's.
     pub fn is_of(&self, id: WorkerId, member: &str) -> bool {
         self.name(id) == Some(member)
@@ -268,9 +316,11 @@ impl Book {
         self.tokens.len() < TOKENS_MAX
     }
 
-    /// Forgets tokens that are over; their records are needed no more.
+    /// Forgets tokens that have long been over; their records are needed no more.
     pub fn forget_tokens(&mut self, now: u64) -> Vec<u64> {
-        let over = self.tokens.extract_if(.., |_, (expires, _)| *expires <= now);
+        let over = self
+            .tokens
+            .extract_if(.., |_, (expires, _)| expires.saturating_add(TOKEN_KEPT) <= now);
         over.map(|(_, (_, record))| record).collect()
     }
 
@@ -321,6 +371,39 @@ mod tests {
         assert_eq!(book.number(10, &stolen), None);
     }
 
+    /// Lives of one file follow each other; those of another, as of a second process with the same
+    /// certificate elsewhere, are not known to have ended.
+    #[test]
+    fn lives_before_are_known_by_their_file() {
+        let mut book = Book::default();
+        let slot = Slot::new("a", Role::Switch, 0);
+        let id = book.numbers_for(std::slice::from_ref(&slot), &[]).unwrap()[0];
+        let asks = |book: &mut Book, life, first| {
+            let since = book.since(&slot, Incarnation(life), first).0;
+            let numbered = proto::Numbered {
+                first,
+                since,
+                ..slot.record(id, Incarnation(life))
+            };
+            book.number(life, &numbered).unwrap();
+            since
+        };
+        let is_of = |book: &Book, life, first| book.is_of_file(&slot, Incarnation(life), first);
+        assert!(!is_of(&book, 1, 1));
+        assert_eq!([asks(&mut book, 1, 1), asks(&mut book, 9, 1)], [1, 1]);
+        assert!(is_of(&book, 1, 1) && !is_of(&book, 1, 8) && !is_of(&book, 1, 0));
+        // Another file's, and then the first one's again.
+        assert_eq!(asks(&mut book, 12, 8), 12);
+        assert!(is_of(&book, 12, 8) && !is_of(&book, 9, 8) && !is_of(&book, 12, 1));
+        assert_eq!(asks(&mut book, 15, 1), 15);
+        assert!(is_of(&book, 15, 1) && !is_of(&book, 9, 1), "12 was between");
+        // A member that does not say its file, as earlier versions.
+        assert_eq!(asks(&mut book, 20, 0), 20);
+        assert!(is_of(&book, 20, 18) && !is_of(&book, 20, 21) && !is_of(&book, 20, 0));
+        assert_eq!(asks(&mut book, 22, 18), 18);
+        assert!(is_of(&book, 20, 18) && !is_of(&book, 17, 18));
+    }
+
     fn enlisted(book: &mut Book, record: u64, member: &str, places: &[(WorkerId, Incarnation)], life: u64) {
         let contact = proto::Contact {
             member: member.to_owned(),
@@ -334,7 +417,8 @@ mod tests {
         }
     }
 
-    /// Numbers follow each other, stay their member's while it is held, and pass on when it is not, with their lives.
+    /// Numbers follow each other, stay their member's while it is held, and pass on when it is not,
+    /// with their lives.
     #[test]
     fn members_that_are_not_listed_share_what_is_left() {
         let mut book = Book::default();
@@ -370,6 +454,41 @@ mod tests {
         enlisted(&mut book, 20, "e", &passed.unwrap(), 9);
         assert!(book.is_of(WorkerId::runtime(2), "e") && !book.is_known("d") && !book.is_enlisted("d"));
         assert_eq!(book.records(), 4, "what `d` had is needed no more");
+    }
+
+    #[test]
+    fn a_member_whose_numbers_were_half_written_gets_the_rest() {
+        let mut book = Book::default();
+        let first = [(WorkerId::runtime(1), Incarnation(0))];
+        enlisted(&mut book, 10, "d", &first, 0);
+        let all = book.room_for("d", 2, (1, 4), |_| false).unwrap();
+        assert_eq!(
+            all,
+            [1, 2].map(|number| (WorkerId::runtime(number), Incarnation(0)))
+        );
+        assert!(
+            book.room_for("d", 4, (1, 4), |_| false).is_err(),
+            "there is no room"
+        );
+        // A process has had it: it stays alone.
+        enlisted(&mut book, 20, "d", &first, 5);
+        assert!(book.room_for("d", 2, (1, 4), |_| false).is_err());
+    }
+
+    /// A clock that is a day ahead, and right again, makes no token good a second time.
+    #[test]
+    fn a_used_token_is_remembered_a_week_longer() {
+        let mut book = Book::default();
+        let (id, day) = ([7; 16], 86_400);
+        let token = proto::TokenUsed {
+            id: id.to_vec(),
+            expires: 100 * day,
+        };
+        book.use_token(5, &token).unwrap();
+        assert_eq!(book.forget_tokens(101 * day), vec![]);
+        assert!(book.has_token(&id));
+        assert_eq!(book.forget_tokens(107 * day), vec![5]);
+        assert!(!book.has_token(&id));
     }
 
     #[test]

@@ -7,15 +7,18 @@
 //!   Workload(configuration) ─► what the member has in force ─► all of the view have it: reached ─► switches follow
 //! ```
 //!
-//! The record in the log is the decision: before it a change can be taken back, behind it every member takes it on, however late it comes. A member that
-//! joins asks for the text (`Configuration`) before its workers are made.
+//! The record in the log is the decision: before it a change can be taken back, behind it every
+//! member takes it on, however late it comes. A member that joins asks for the text
+//! (`Configuration`) before its workers are made.
 //!
-//! Number 1 is what the files of the members say. Where the last members of a view have left of their own will, the next ones start by their files again:
-//! that is a number of its own, without a text. Members that died have left nothing, so what was decided stays.
+//! Number 1 is what the files of the members say. Where the last members of a view have left of
+//! their own will, the next ones start by their files again: that is a number of its own, without a
+//! text. Members that died have left nothing, so what was decided stays.
 //!
 //! One that is on trial goes back by itself (`trial`).
 //!
-//! Invariants: numbers grow by one; of two operators that decide at once, one is refused; a record is in the log before any member hears of it.
+//! Invariants: numbers grow by one; of two operators that decide at once, one is refused; a record
+//! is in the log before any member hears of it.
 //!
 //! Not here: how members prepare and commit (`flowkeep::apply`), which caller may ask (`service`).
 
@@ -62,7 +65,8 @@ impl Default for Configured {
 }
 
 impl Configured {
-    /// Reads a record of the log; the one before it is needed no more. `None`: no coordinator has written it.
+    /// Reads a record of the log; the one before it is needed no more. `None`: no coordinator has
+    /// written it.
     pub fn replay(&mut self, record: u64, configuration: proto::Configuration) -> Option<Option<u64>> {
         let follows = configuration.number == self.newest.number.checked_add(1)?;
         if !follows && !self.confirms(&configuration) && self.record.is_some() {

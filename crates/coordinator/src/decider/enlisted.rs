@@ -9,12 +9,13 @@
 //!   view with it ── Notification(view, contacts) ─► members lay links to it; without it, they take them down
 //! ```
 //!
-//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; which these are, a listed member of the view
-//! says when it joins ([`proto::Plan`]). The numbers of a member stay its own while there are others. When there are none,
-//! those of such members go first that are in no view; what has them next has a later life.
+//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; which these are, a
+//! listed member of the view says when it joins ([`proto::Plan`]). The numbers of a member stay its
+//! own while there are others. When there are none, those of such members go first that are in no
+//! view; what has them next has a later life.
 //!
-//! *The plan* is compared by the newcomer, which can say in words what differs; what the coordinator compares are the two
-//! numbers that it uses.
+//! *The plan* is compared by the newcomer, which can say in words what differs; what the
+//! coordinator compares are the two numbers that it uses.
 //!
 //! Invariants: a contact is in the log before any member hears of it; two members of a view have no
 //! number in common; a number's lives grow, whichever member has it.
@@ -69,9 +70,12 @@ impl Decider {
             let what = proto::record::What::Enlisted(contact);
             last = Some(self.record(what, Pending::Number));
         }
-        let known = self.book.is_known(&member);
-        for (place, (id, _)) in (0..).zip(places).filter(|_| !known) {
-            let numbered = Slot::new(&member, Role::Runtime, place).record(id, Incarnation(life));
+        for (place, (id, _)) in (0..).zip(places) {
+            let slot = Slot::new(&member, Role::Runtime, place);
+            if self.book.life(&slot).is_some() {
+                continue;
+            }
+            let numbered = slot.record(id, Incarnation(life));
             let before = self.book.number(self.next_record, &numbered);
             self.spare.extend(before.unwrap_or_default());
             last = Some(self.record(proto::record::What::Numbered(numbered), Pending::Number));
@@ -82,7 +86,8 @@ impl Decider {
         }
     }
 
-    /// The numbers that a member may have, with their newest lives, and what a listed member of the view says of the cluster.
+    /// The numbers that a member may have, with their newest lives, and what a listed member of the
+    /// view says of the cluster.
     fn places_for(&self, enlisting: &Enlisting) -> Result<Places, (Refusal, String)> {
         let Enlisting {
             contact,

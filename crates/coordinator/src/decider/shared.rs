@@ -1,4 +1,5 @@
-//! Which runtimes share objects: what follows from heartbeats and views, in the log before it is told.
+//! Which runtimes share objects: what follows from heartbeats and views, in the log before it is
+//! told.
 //!
 //! ```text
 //!   heartbeat with Shares ─┐
@@ -28,7 +29,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Reads a record of the log; the one before it is needed no more. `None`: no coordinator has written it.
+    /// Reads a record of the log; the one before it is needed no more. `None`: no coordinator has
+    /// written it.
     pub fn replay(&mut self, record: u64, sharing: &proto::Sharing) -> Option<Option<u64>> {
         let decision = translate::to_sharing(sharing)?;
         self.machine = Sharing::replay(Some(decision));
@@ -57,8 +59,8 @@ impl Shared {
 }
 
 impl Decider {
-    /// A runtime of the view says how it is with the objects that it shares. Refused: the word is none, or the log has lost
-    /// what the runtime knows.
+    /// A runtime of the view says how it is with the objects that it shares. Refused: the word is
+    /// none, or the log has lost what the runtime knows.
     pub(super) fn on_shares(
         &mut self,
         id: WorkerId,

@@ -1,4 +1,5 @@
-//! A configuration on trial: the one before it is in force again unless an operator confirms it in time.
+//! A configuration on trial: the one before it is in force again unless an operator confirms it in
+//! time.
 //!
 //! # Theory of operation
 //!
@@ -8,18 +9,19 @@
 //!                        another coordinator reads it ┘                  └─ the time is over ─► log: N + 1, the text before
 //! ```
 //!
-//! The record says that it is a trial, so neither the command nor this coordinator need live: whichever
-//! reads the log has it go back. To go back is a decision like any other: in the log, and taken on
-//! by all members, however late they come. Without any coordinator nothing goes back until one begins.
+//! The record says that it is a trial, so neither the command nor this coordinator need live:
+//! whichever reads the log has it go back. To go back is a decision like any other: in the log, and
+//! taken on by all members, however late they come. Without any coordinator nothing goes back until
+//! one begins.
 //!
 //! The time is by the coordinator's clock, since another one has to know when it began. It is never
 //! more than was asked for, whatever the clocks of two coordinators say.
 //!
-//! Behind one that went back by itself there is none to go back to: a rollback would put in force what
-//! was not confirmed.
+//! Behind one that went back by itself there is none to go back to: a rollback would put in force
+//! what was not confirmed.
 //!
-//! Invariants: one trial at a time; nothing else is decided meanwhile but the configuration before; what
-//! is confirmed does not go back, and what goes back is not confirmed.
+//! Invariants: one trial at a time; nothing else is decided meanwhile but the configuration before;
+//! what is confirmed does not go back, and what goes back is not confirmed.
 
 use super::configured::Configured;
 use super::{Answer, Decider};

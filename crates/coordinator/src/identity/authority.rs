@@ -1,6 +1,7 @@
 //! The cluster's authority, and the certificates that it makes.
 //!
-//! Invariants: no file is overwritten; each file with a key can be read by its owner alone (mode 0600).
+//! Invariants: no file is overwritten; each file with a key can be read by its owner alone (mode
+//! 0600).
 
 use super::Caller;
 use rcgen::{
@@ -64,8 +65,9 @@ impl Identity {
 
     /// Writes `NAME.pem` and `NAME.key` into a directory.
     pub fn write(&self, directory: &Path, name: &str) -> Result<(), AuthorityError> {
-        write_private(&directory.join(format!("{name}.pem")), &self.certificate)?;
-        write_private(&directory.join(format!("{name}.key")), &self.key)
+        // Where there is a certificate there is its key.
+        write_private(&directory.join(format!("{name}.key")), &self.key)?;
+        write_private(&directory.join(format!("{name}.pem")), &self.certificate)
     }
 }
 

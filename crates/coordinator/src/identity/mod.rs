@@ -11,7 +11,8 @@
 //! the year 2000, since hosts' clocks may differ by much; its end is judged by the clock of the end
 //! that reads it.
 //!
-//! Not here: revocation. A certificate is good until its end; a cluster whose key is lost gets a new authority.
+//! Not here: revocation. A certificate is good until its end; a cluster whose key is lost gets a
+//! new authority.
 
 mod authority;
 pub(crate) mod tls;

@@ -42,7 +42,8 @@ fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Erro
     Ok(Arc::new(roots))
 }
 
-/// The coordinator's end. Certificates are judged if there is one; what may be called without one is the service's business.
+/// The coordinator's end. Certificates are judged if there is one; what may be called without one
+/// is the service's business.
 pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
     let authority = CertificateDer::from_pem_slice(identity.authority.as_bytes())?;
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
@@ -76,7 +77,8 @@ pub fn client(identity: &Identity) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// The end of a process that has a token only: it trusts the authority of which the token has the fingerprint.
+/// The end of a process that has a token only: it trusts the authority of which the token has the
+/// fingerprint.
 pub fn client_by_token(fingerprint: [u8; 32]) -> Result<(Arc<ClientConfig>, Seen), TlsError> {
     let seen = Seen::default();
     let pinned = Pinned {

@@ -4,8 +4,9 @@
 //!   fk1 . name . end, seconds since 1970 . id . authority's fingerprint . tag
 //! ```
 //!
-//! The tag is keyed BLAKE3 over what is before it, with a key that follows from the authority's. So the coordinator keeps no list of
-//! tokens that are good, only of those that were used. The fingerprint tells the process whom to trust before it has a certificate.
+//! The tag is keyed BLAKE3 over what is before it, with a key that follows from the authority's. So
+//! the coordinator keeps no list of tokens that are good, only of those that were used. The
+//! fingerprint tells the process whom to trust before it has a certificate.
 
 use super::{Authority, is_name};
 use crate::refusal::Refusal;

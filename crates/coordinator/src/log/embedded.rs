@@ -1,6 +1,7 @@
 //! The log in a file of its own (`redb`), locked by the process that has it.
 //!
-//! After an error of the disk the file is opened again before the next record: the store takes nothing more until then.
+//! After an error of the disk the file is opened again before the next record: the store takes
+//! nothing more until then.
 
 use super::{Log, LogError, opened, sealed};
 use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};

@@ -5,7 +5,8 @@
 //!               ── Txn ──► PREFIX/leader, PREFIX/records/N
 //! ```
 //!
-//! What is asked of etcd, and what its answers mean, is `protocols::election`: the simulator runs the same. Here are the calls.
+//! What is asked of etcd, and what its answers mean, is `protocols::election`: the simulator runs
+//! the same. Here are the calls.
 //!
 //! Not here: TLS to etcd. It listens where only coordinators reach it, as a rule on the same hosts.
 
@@ -16,10 +17,12 @@ use crate::proto::etcd::{self, compare, request_op, response_op};
 use protocols::election::{
     self, Answer, Compare, Elected, Found, Hold, Key, NotTaken, Operation, Reading, Transaction,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
@@ -27,6 +30,9 @@ use tonic::transport::{Channel, Endpoint};
 const TTL: Duration = Duration::from_secs(3);
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(2);
+/// After which time without an answer another member of etcd is asked as well. An election needs
+/// three calls within the lease, so a member that is silent must not cost more.
+const NEXT: Duration = Duration::from_millis(300);
 /// How often one that waits to be elected looks.
 const LOOK: Duration = Duration::from_millis(200);
 /// Records that are read at a time, and forgotten in one transaction.
@@ -36,7 +42,8 @@ const FORGET: usize = 100;
 /// Records are bytes here.
 type Bytes = Vec<u8>;
 
-/// Until when a coordinator takes itself for elected. It is asked for the time, so no call that hangs makes it longer.
+/// Until when a coordinator takes itself for elected. It is asked for the time, so no call that
+/// hangs makes it longer.
 #[derive(Clone, Debug)]
 pub struct Held {
     begun: Instant,
@@ -72,7 +79,7 @@ impl Held {
 /// The log of an elected coordinator.
 pub struct Etcd {
     runtime: Runtime,
-    endpoints: Vec<Endpoint>,
+    endpoints: Arc<Endpoints>,
     prefix: String,
     name: String,
     elected: Elected,
@@ -82,7 +89,7 @@ pub struct Etcd {
 /// With what etcd is called.
 struct Calls<'a> {
     runtime: &'a Runtime,
-    endpoints: &'a [Endpoint],
+    endpoints: &'a Arc<Endpoints>,
     prefix: &'a str,
     name: &'a str,
 }
@@ -91,26 +98,67 @@ fn failed(why: impl std::fmt::Display) -> LogError {
     LogError::Store(format!("etcd: {why}"))
 }
 
-/// The first of the members of etcd that does it. What may have been done at one is done again at another: calls here are such that this
-/// changes nothing.
-async fn at_any<T, F: Future<Output = Result<tonic::Response<T>, tonic::Status>>>(
-    endpoints: &[Endpoint],
-    mut call: impl FnMut(Channel) -> F,
-) -> Result<T, LogError> {
-    let mut last = failed("no address is known");
-    for endpoint in endpoints {
-        let tried = async {
-            let channel = endpoint.connect().await.map_err(failed)?;
-            let answer = call(channel).await;
-            Ok(answer.map_err(|status| failed(status.message()))?.into_inner())
+/// The members of etcd, and which of them has answered last.
+struct Endpoints {
+    all: Vec<Endpoint>,
+    last: AtomicUsize,
+}
+
+/// The first of the members of etcd that does it, beginning with the one that has answered last.
+/// One that is silent is waited for, and the next one asked meanwhile. What may have been done at
+/// one is done again at another: calls here are such that this changes nothing.
+async fn at_any<T, C, F>(endpoints: &Endpoints, call: C) -> Result<T, LogError>
+where
+    T: Send + 'static,
+    C: Fn(Channel) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>> + Send + 'static,
+{
+    let mut why = failed("no address is known");
+    let count = endpoints.all.len();
+    let first = endpoints.last.load(Ordering::Relaxed);
+    let mut rest = (0..count).map(|place| (first + place) % count);
+    let mut asked = JoinSet::new();
+    let mut ask = |asked: &mut JoinSet<_>| {
+        let Some(place) = rest.next() else {
+            return false;
         };
-        match tokio::time::timeout(CALL, tried).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(why)) => last = why,
-            Err(_) => last = failed(format_args!("{} does not answer", endpoint.uri())),
+        if let Some(endpoint) = endpoints.all.get(place).cloned() {
+            let call = call.clone();
+            asked.spawn(async move { (place, at_one(&endpoint, call).await) });
+        }
+        true
+    };
+    let mut is_more = ask(&mut asked);
+    loop {
+        tokio::select! {
+            Some(answered) = asked.join_next() => match answered {
+                Ok((place, Ok(answer))) => {
+                    endpoints.last.store(place, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Ok((_, Err(failed))) => {
+                    why = failed;
+                    is_more = ask(&mut asked);
+                }
+                Err(ended) => why = failed(ended),
+            },
+            () = tokio::time::sleep(NEXT), if is_more => is_more = ask(&mut asked),
+            else => return Err(why),
         }
     }
-    Err(last)
+}
+
+async fn at_one<T, F>(endpoint: &Endpoint, call: impl FnOnce(Channel) -> F) -> Result<T, LogError>
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    let tried = async {
+        let channel = endpoint.connect().await.map_err(failed)?;
+        let answer = call(channel).await;
+        Ok(answer.map_err(|status| failed(status.message()))?.into_inner())
+    };
+    let tried = tokio::time::timeout(CALL, tried).await;
+    tried.unwrap_or_else(|_| Err(failed(format_args!("{} does not answer", endpoint.uri()))))
 }
 
 /// Numbers in hexadecimal, so that keys are in the order of numbers.
@@ -174,7 +222,7 @@ impl Calls<'_> {
             success: all(transaction.success),
             failure: all(transaction.failure),
         };
-        let call = |channel| {
+        let call = move |channel| {
             let request = request.clone();
             async move { KvClient::new(channel).txn(request).await }
         };
@@ -194,14 +242,14 @@ impl Calls<'_> {
             ttl: i64::try_from(TTL.as_secs()).unwrap_or(1),
             id: 0,
         };
-        let call = |channel| async move { LeaseClient::new(channel).lease_grant(request).await };
+        let call = move |channel| async move { LeaseClient::new(channel).lease_grant(request).await };
         let held = Held::new(Instant::now());
         let lease = self.runtime.block_on(at_any(self.endpoints, call))?.id;
         let answer = self.transact(election::stand(lease))?;
         let Some(elected) = Elected::by(lease, &answer) else {
             return Ok(None);
         };
-        let (endpoints, kept) = (self.endpoints.to_vec(), held.clone());
+        let (endpoints, kept) = (self.endpoints.clone(), held.clone());
         let keeper = thread::Builder::new().name("coordinator lease".to_owned());
         let keeper = keeper.spawn(move || keep(&endpoints, lease, &kept));
         keeper.map_err(failed)?;
@@ -236,7 +284,10 @@ impl Etcd {
             let endpoint = Endpoint::from_shared(address.clone()).map_err(failed)?;
             Ok(endpoint.connect_timeout(CALL).timeout(CALL))
         });
-        let endpoints = endpoints.collect::<Result<Vec<_>, LogError>>()?;
+        let endpoints = Arc::new(Endpoints {
+            all: endpoints.collect::<Result<Vec<_>, LogError>>()?,
+            last: AtomicUsize::new(0),
+        });
         while !is_over() {
             let calls = Calls {
                 runtime: &runtime,
@@ -281,14 +332,14 @@ impl Etcd {
 }
 
 /// Keeps the lease alive until it is over or the log that has it is gone.
-fn keep(endpoints: &[Endpoint], lease: i64, held: &Held) {
+fn keep(endpoints: &Endpoints, lease: i64, held: &Held) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     while let Ok(runtime) = &runtime
         && !held.is_over()
         && Arc::strong_count(&held.hold) > 1
     {
         let asked = Instant::now();
-        let call = |channel| async move {
+        let call = move |channel| async move {
             let (sender, stream) = tokio::sync::mpsc::channel(1);
             let _ = sender.send(etcd::LeaseKeepAliveRequest { id: lease }).await;
             let mut client = LeaseClient::new(channel);
@@ -323,7 +374,7 @@ impl Log for Etcd {
                 range_end: format!("{}/records0", self.prefix).into_bytes(),
                 limit: PAGE,
             };
-            let call = |channel| {
+            let call = move |channel| {
                 let request = request.clone();
                 async move { KvClient::new(channel).range(request).await }
             };

@@ -5,7 +5,8 @@
 //!           ◄─ Written(number) ────        ◄─ or why not; the same record again after RETRY
 //! ```
 //!
-//! A record in a store has its number and a checksum in front, so that damage and records at another's place are seen.
+//! A record in a store has its number and a checksum in front, so that damage and records at
+//! another's place are seen.
 //!
 //! Not here: what records mean (`decider`).
 

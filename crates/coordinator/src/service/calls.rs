@@ -259,9 +259,11 @@ impl Coordinator for Service {
             .map(|role| translate::to_role(*role))
             .collect();
         let roles = roles.filter(|roles| (1..=MEMBERS_WORKERS_MAX).contains(&roles.len()));
-        let Some(roles) = roles.filter(|_| request.incarnation > 0) else {
+        let is_life = request.incarnation > 0 && request.first <= request.incarnation;
+        let Some(roles) = roles.filter(|_| is_life) else {
             let why = format!(
-                "a member has 1 to {MEMBERS_WORKERS_MAX} switches and runtimes, and an incarnation above 0"
+                "a member has 1 to {MEMBERS_WORKERS_MAX} switches and runtimes, and an incarnation above 0, not \
+                 below the first of its file"
             );
             return Err(self.refuse(Some(&peer), Refusal::Malformed, why));
         };
@@ -278,6 +280,7 @@ impl Coordinator for Service {
         let question = Question::Join {
             member,
             incarnation: Incarnation(request.incarnation),
+            first: request.first,
             roles,
             numbers,
             plan: request.plan.filter(is_plan),

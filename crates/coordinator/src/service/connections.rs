@@ -6,8 +6,13 @@
 //!              at most HANDSHAKES_MAX at a time            └─► no certificate: ANONYMOUS_MAX, ANONYMOUS_AGE at most
 //! ```
 //!
-//! A connection on which nothing comes in for [`SILENCE`] ends: the service asks each one more often whether it lives.
+//! A handshake, and a connection without a certificate, has a place of which another connection may
+//! send it away ([`House`]): none is kept out by connections that say nothing.
+//!
+//! A connection on which nothing comes in for [`SILENCE`] ends: the service asks each one more
+//! often whether it lives.
 
+use super::house::{House, Place};
 use crate::identity::{Caller, tls, why_refused};
 use crate::refusal::{Refusal, Refusals};
 use crate::server::{Event, Events};
@@ -16,7 +21,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -28,6 +33,8 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// When more than half of the places are taken. One needs some round trips and 5 ms of work.
+const HANDSHAKE_CROWDED: Duration = Duration::from_secs(1);
 const HANDSHAKES_MAX: usize = 64;
 const KNOWN_MAX: usize = 512;
 const ANONYMOUS_MAX: usize = 16;
@@ -39,10 +46,13 @@ pub struct Session {
     stream: TlsStream<TcpStream>,
     caller: Caller,
     from: SocketAddr,
-    /// It ends then, unless something comes in before; that of a caller without a certificate ends in any case.
+    /// It ends then, unless something comes in before; that of a caller without a certificate ends
+    /// in any case.
     end: Pin<Box<Sleep>>,
     heard: Instant,
-    _place: OwnedSemaphorePermit,
+    /// Of one without a certificate: when another one needs its place.
+    sent_away: Option<Place>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// The other end of a connection, for calls.
@@ -74,6 +84,11 @@ impl AsyncRead for Session {
             this.heard = Instant::now();
             return Poll::Ready(read);
         }
+        let sent_away = this.sent_away.as_mut().map(|place| Pin::new(place).poll(cx));
+        if sent_away.is_some_and(|polled| polled.is_ready()) {
+            this.sent_away = None;
+            this.end.as_mut().reset(Instant::now());
+        }
         while this.end.as_mut().poll(cx).is_ready() {
             let later = this.heard + SILENCE;
             if this.caller == Caller::Anonymous || later <= Instant::now() {
@@ -104,7 +119,7 @@ struct Door {
     acceptor: TlsAcceptor,
     sessions: mpsc::Sender<io::Result<Session>>,
     known: Arc<Semaphore>,
-    anonymous: Arc<Semaphore>,
+    anonymous: Arc<Mutex<House>>,
     refused: Arc<Refusals>,
     events: Events,
 }
@@ -123,47 +138,63 @@ pub async fn accept(
         acceptor: TlsAcceptor::from(tls),
         sessions,
         known: Arc::new(Semaphore::new(KNOWN_MAX)),
-        anonymous: Arc::new(Semaphore::new(ANONYMOUS_MAX)),
+        anonymous: Arc::new(Mutex::new(House::new(ANONYMOUS_MAX))),
         refused,
         events,
     };
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let mut handshakes = House::new(HANDSHAKES_MAX);
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             // No descriptors are left, as a rule: those that end give some back.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(place) = handshakes.clone().try_acquire_owned() else {
-            door.refuse(Refusal::Connections, from);
-            continue;
+        let (place, _) = handshakes.enter(from.ip());
+        let longest = match handshakes.is_crowded() {
+            true => HANDSHAKE_CROWDED,
+            false => HANDSHAKE,
         };
         let door = door.clone();
         tokio::spawn(async move {
-            if let Err(refusal) = door.let_in(stream, from).await {
+            let shaken = tokio::select! {
+                shaken = door.shake(stream, longest) => shaken,
+                _ = place => Err(Refusal::Connections),
+            };
+            let let_in = match shaken {
+                Ok(stream) => door.let_in(stream, from).await,
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(refusal) = let_in {
                 door.refuse(refusal, from);
             }
-            drop(place);
         });
     }
 }
 
 impl Door {
-    async fn let_in(&self, stream: TcpStream, from: SocketAddr) -> Result<(), Refusal> {
+    async fn shake(&self, stream: TcpStream, longest: Duration) -> Result<TlsStream<TcpStream>, Refusal> {
         let _ = stream.set_nodelay(true);
-        let handshake = timeout(HANDSHAKE, self.acceptor.accept(stream)).await;
+        let handshake = timeout(longest, self.acceptor.accept(stream)).await;
         let handshake = handshake.map_err(|_| Refusal::SlowHandshake)?;
-        let stream = handshake.map_err(|why| why_refused(&why))?;
+        handshake.map_err(|why| why_refused(&why))
+    }
+
+    async fn let_in(&self, stream: TlsStream<TcpStream>, from: SocketAddr) -> Result<(), Refusal> {
         let certificates = stream.get_ref().1.peer_certificates();
         let caller = match certificates.and_then(<[_]>::first) {
             None => Caller::Anonymous,
             Some(certificate) => tls::caller(certificate).ok_or(Refusal::CertificateRole)?,
         };
-        let (places, age) = match caller {
-            Caller::Anonymous => (&self.anonymous, ANONYMOUS_AGE),
-            _ => (&self.known, SILENCE),
-        };
-        let place = places.clone().try_acquire_owned();
+        let (mut place, mut sent_away, mut age) = (None, None, SILENCE);
+        if caller == Caller::Anonymous {
+            let mut house = self.anonymous.lock().unwrap_or_else(PoisonError::into_inner);
+            let (entered, gone) = house.enter(from.ip());
+            gone.inspect(|_| self.refused.count(Refusal::Connections));
+            (sent_away, age) = (Some(entered), ANONYMOUS_AGE);
+        } else {
+            let known = self.known.clone().try_acquire_owned();
+            place = Some(known.map_err(|_| Refusal::Connections)?);
+        }
         let now = Instant::now();
         let session = Session {
             stream,
@@ -171,7 +202,8 @@ impl Door {
             from,
             end: Box::pin(sleep_until(now + age)),
             heard: now,
-            _place: place.map_err(|_| Refusal::Connections)?,
+            sent_away,
+            _place: place,
         };
         let _ = self.sessions.send(Ok(session)).await;
         Ok(())

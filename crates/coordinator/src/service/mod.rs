@@ -2,6 +2,7 @@
 
 mod calls;
 mod connections;
+mod house;
 mod orders;
 mod refusing;
 
@@ -16,12 +17,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-/// The longest message, in bytes: a heartbeat of a member with all workers of a cluster, each withdrawing some.
+/// The longest message, in bytes: a heartbeat of a member with all workers of a cluster, each
+/// withdrawing some.
 const MESSAGE_MAX: usize = 256 << 10;
 /// How often a connection is asked whether it lives, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// After which time a connection ends, so that certificates are judged again.
-const AGE_MAX: Duration = Duration::from_secs(3600);
+/// After which time a connection ends, so that certificates are judged again. Members have another
+/// one by then (`agent`).
+pub const AGE_MAX: Duration = Duration::from_secs(3600);
 /// Calls on one connection at a time.
 const CALLS_MAX: u32 = 16;
 
@@ -29,7 +32,7 @@ const CALLS_MAX: u32 = 16;
 pub async fn serve(
     listener: std::net::TcpListener,
     tls: Arc<ServerConfig>,
-    service: Service,
+    (service, age): (Service, Duration),
     ended: oneshot::Receiver<()>,
 ) {
     let (kept, relay) = (service.kept.clone(), service.relay.clone());
@@ -45,7 +48,7 @@ pub async fn serve(
     let serving = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .max_connection_age(AGE_MAX)
+        .max_connection_age(age)
         .max_connection_age_grace(KEEP_ALIVE)
         .max_concurrent_streams(CALLS_MAX)
         .http2_max_header_list_size(8 << 10)

@@ -1,4 +1,5 @@
-//! Which configuration is decided: by whom, in which order, and what members and a new coordinator know of it.
+//! Which configuration is decided: by whom, in which order, and what members and a new coordinator
+//! know of it.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::{Agent, CallError, configuration_at};
@@ -51,7 +52,7 @@ fn decided() {
         running(&status) == ["a"] && status.members[0].configuration == 1
     });
     let operator = |right| Operator {
-        address: at.to_string(),
+        addresses: vec![at.to_string()],
         identity: cluster.operator(right),
     };
     let mut admin = operator(Right::Admin).connect().unwrap();
@@ -154,7 +155,7 @@ fn tried() {
     };
     let admin = |server: &flowkeep_coordinator::server::Server| {
         let operator = Operator {
-            address: server.address().to_string(),
+            addresses: vec![server.address().to_string()],
             identity: cluster.operator(Right::Admin),
         };
         operator.connect().unwrap()
@@ -172,7 +173,7 @@ fn tried() {
         ));
     }
     let mut other = Operator {
-        address: server.address().to_string(),
+        addresses: vec![server.address().to_string()],
         identity: cluster.operator(Right::Operate),
     }
     .connect()
@@ -190,7 +191,8 @@ fn tried() {
     assert_eq!(left(&mut line), 0);
     assert!(is(line.confirm().map(drop), Refusal::NoTrial));
 
-    // Not confirmed: the text before has another number, and the one on trial is not to be had by a rollback.
+    // Not confirmed: the text before has another number, and the one on trial is not to be had by a
+    // rollback.
     line.configure(1, on_trial(3, "newer", 1000)).unwrap();
     until("it goes back", || newest(&server) == (4, "before".to_owned()));
     let back = line.configuration().unwrap();

@@ -208,12 +208,12 @@ fn numbers() {
     let mut listed = cluster.member("a", 2, &[Role::Runtime], at);
     listed.numbers = vec![0];
     listed.plan = Some(plan(PLAN));
-    listed.ended = vec![1];
+    listed.first = 1;
     let heard = listed.contacts.clone();
     let _a = Process::join(listed, &links).unwrap();
     settings.coordinators = vec![at.to_string()];
     settings.incarnation = 6;
-    settings.ended = vec![5];
+    settings.first = 5;
     let mut d = Process::join(settings, &links).unwrap();
     until("it is told of again", || {
         let heard = heard.wait(&[], Duration::ZERO).unwrap();
@@ -238,7 +238,7 @@ fn numbers() {
         incarnation: 6,
         roles: vec![proto::WorkerRole::Runtime.into(); 2],
         numbers: vec![2, 3],
-        plan: None,
+        ..proto::JoinRequest::default()
     };
     let identity = cluster.identity(&Caller::Member("e".into()));
     let early = block_on(async {

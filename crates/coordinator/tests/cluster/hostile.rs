@@ -20,8 +20,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A call by an identity that must not succeed: how it fails.
 ///
-/// The server says why in an alert and closes the connection. A client that still writes may see that it
-/// is closed before it reads the alert, so what counts is what the server has counted.
+/// The server says why in an alert and closes the connection. A client that still writes may see
+/// that it is closed before it reads the alert, so what counts is what the server has counted.
 fn status_refused(identity: &Identity, at: SocketAddr) -> CallError {
     block_on(async {
         let mut client = connect(&at.to_string(), identity).await?;
@@ -129,7 +129,7 @@ fn refused_by_name() {
                     incarnation: 1,
                     numbers: Vec::new(),
                     roles: vec![1],
-                    plan: None,
+                    ..proto::JoinRequest::default()
                 })
                 .await
                 .map(|_| ()),
@@ -155,7 +155,7 @@ fn refused_by_name() {
                 incarnation,
                 roles,
                 numbers: Vec::new(),
-                plan: None,
+                ..proto::JoinRequest::default()
             };
             let refused = as_member.join(request).await.unwrap_err();
             assert!(refusal::is(&refused, Refusal::Malformed), "{refused:?}");

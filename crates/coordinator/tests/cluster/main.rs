@@ -1,5 +1,6 @@
 //! A coordinator and members in threads and processes on loopback, with real TLS, logs and clocks.
 
+mod aged;
 mod configured;
 mod enlisted;
 mod etcd;
@@ -9,6 +10,7 @@ mod machine;
 mod orders;
 mod relay;
 mod rig;
+mod terms;
 
 use flowkeep_coordinator::agent::{AgentError, CallError, connect, enrol};
 use flowkeep_coordinator::identity::{Right, Token};
@@ -54,7 +56,8 @@ fn join_drain_leave() {
     let b = Process::join(b, &links).unwrap();
     assert_eq!(b.ids(), [WorkerId::runtime(2)]);
 
-    // Each becomes running as it is ready, with its load; all have the newest view, and leases of each other.
+    // Each becomes running as it is ready, with its load; all have the newest view, and leases of
+    // each other.
     until("all run", || {
         status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a", "a", "b"])
     });
@@ -331,9 +334,8 @@ fn an_incarnation_that_is_over_is_refused() {
         let roles = vec![proto::WorkerRole::Switch.into()];
         let ask = |incarnation| proto::JoinRequest {
             incarnation,
-            numbers: Vec::new(),
             roles: roles.clone(),
-            plan: None,
+            ..proto::JoinRequest::default()
         };
         // The same life again is answered as before: the answer may have been lost.
         let same = client.join(ask(9)).await.unwrap().into_inner();
@@ -343,6 +345,39 @@ fn an_incarnation_that_is_over_is_refused() {
     assert!(refusal::is(&joined, Refusal::Incarnation), "{joined:?}");
     assert_eq!(server.refused(Refusal::Incarnation), 1);
     drop(a);
+}
+
+/// A switch began many times while no coordinator decided, and the runtime alone cannot say that it
+/// is fenced: the process that asks has the lock that all before it had.
+#[test]
+fn however_often_it_began_a_member_joins_again() {
+    unsuspected(began_often);
+}
+
+fn began_often() {
+    let cluster = Cluster::new("often");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let life = |incarnation| {
+        let mut settings = cluster.member("edge", incarnation, &[Role::Switch], at);
+        settings.first = 100;
+        settings
+    };
+    let mut edge = Process::join(life(100), &links).unwrap();
+    let a = Process::join(cluster.member("a", 1, &[Role::Runtime], at), &links).unwrap();
+    until("both run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    edge.workers.clear();
+    edge.agent.take();
+    let edge = Process::join(life(107), &links).unwrap();
+    assert_eq!(edge.ids(), [SWITCH]);
+    until("it runs again", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    links.check();
+    drop((edge, a, server));
 }
 
 /// The text of why a call was refused.

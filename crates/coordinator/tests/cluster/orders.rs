@@ -33,7 +33,7 @@ fn start(cluster: &Cluster) -> Server {
 
 fn line(cluster: &Cluster, server: &Server, right: Right) -> Line {
     let operator = Operator {
-        address: server.address().to_string(),
+        addresses: vec![server.address().to_string()],
         identity: cluster.operator(right),
     };
     operator.connect().unwrap()

@@ -1,4 +1,5 @@
-//! Requests of operators to members, over real connections: rights, members that answer anything, members that are not there.
+//! Requests of operators to members, over real connections: rights, members that answer anything,
+//! members that are not there.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::{CallError, Serving, connect};
@@ -46,7 +47,7 @@ fn member(cluster: &Cluster, name: &str, at: SocketAddr) -> Serving {
 
 fn ask(identity: &Identity, at: SocketAddr, member: &str, request: &[u8]) -> Result<Vec<u8>, CallError> {
     let operator = Operator {
-        address: at.to_string(),
+        addresses: vec![at.to_string()],
         identity: identity.clone(),
     };
     let mut line = operator.connect().unwrap();
@@ -129,7 +130,7 @@ fn what_a_member_had_counted_stays_when_it_is_gone() {
     let [read, operate] = [Right::Read, Right::Operate].map(|right| cluster.operator(right));
     let counted = |identity: &Identity, member: &str| {
         let operator = Operator {
-            address: at.to_string(),
+            addresses: vec![at.to_string()],
             identity: identity.clone(),
         };
         operator.connect().unwrap().counted(member)
@@ -186,4 +187,63 @@ fn a_member_that_answers_noise_disturbs_no_other() {
     noise.join().unwrap();
     until_serving(&read, at, &["a"]);
     assert_eq!(ask(&read, at, "a", b"r").unwrap(), b"a: r");
+}
+
+#[test]
+fn the_first_coordinator_that_answers_is_asked_and_another_when_it_is_gone() {
+    let (cluster, other) = (Cluster::new("relay-first"), Cluster::new("relay-second"));
+    let read = cluster.operator(Right::Read);
+    // No program listens there: a port that is free now may be another test's soon.
+    let refuses = "127.0.0.1:1".to_owned();
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silence = silent.local_addr().unwrap().to_string();
+    let operator = |addresses: &[&String]| Operator {
+        addresses: addresses.iter().map(|address| (*address).clone()).collect(),
+        identity: read.clone(),
+    };
+    // One of another cluster has another authority.
+    let foreign = other.start();
+    let foreign_at = foreign.address().to_string();
+    match operator(&[&refuses, &silence, &foreign_at]).connect() {
+        Err(why @ CallError::Unreached(_)) => {
+            let why = why.to_string();
+            let refused = format!("no coordinator answers: {refuses}: Connection refused");
+            assert!(why.starts_with(&refused), "{why}");
+            assert!(
+                why.contains(&format!("{silence}: it does not answer in time")),
+                "{why}"
+            );
+            assert!(
+                why.contains(&format!("{foreign_at}: invalid peer certificate")),
+                "{why}"
+            );
+        }
+        Err(why) => panic!("{why}"),
+        Ok(line) => panic!("{}", line.tried()),
+    }
+    let settings = |name: &str| {
+        let mut settings = cluster.settings("127.0.0.1:0".parse().unwrap());
+        settings.judge = judge;
+        let log = Embedded::open(&cluster.log_path().with_extension(name)).unwrap();
+        Server::start(settings, Box::new(log)).unwrap()
+    };
+    let (first, second) = (settings("one"), settings("two"));
+    let [first_at, second_at] = [&first, &second].map(|server| server.address().to_string());
+    let mut line = operator(&[&refuses, &silence, &first_at, &second_at])
+        .connect()
+        .unwrap();
+    line.status().unwrap();
+    assert_eq!(line.tried().answered.as_ref(), Some(&first_at));
+    let failed: Vec<_> = line
+        .tried()
+        .failed
+        .into_iter()
+        .map(|(address, _)| address)
+        .collect();
+    assert_eq!(failed, [refuses, silence]);
+    // The same connection goes on at the other one.
+    drop(first);
+    until("the second one answers", || line.status().is_ok());
+    assert_eq!(line.tried().answered, Some(second_at));
 }

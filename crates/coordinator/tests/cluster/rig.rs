@@ -1,5 +1,5 @@
-//! A cluster for tests: a coordinator (in this process, or in one of its own that can be killed), members with worker threads that grant
-//! each other leases.
+//! A cluster for tests: a coordinator (in this process, or in one of its own that can be killed),
+//! members with worker threads that grant each other leases.
 
 use flowkeep_coordinator::agent::{Agent, AgentError, Seat, Settings as AgentSettings};
 use flowkeep_coordinator::identity::{Authority, Caller, Identity, Right};
@@ -26,8 +26,8 @@ pub const TIMING: Timing = Timing {
     unheard: 3_000_000_000,
 };
 
-/// Runs a test whose members must not be suspected. A machine that pauses for half of that time makes them
-/// so, and the test is done again then.
+/// Runs a test whose members must not be suspected. A machine that pauses for half of that time
+/// makes them so, and the test is done again then.
 pub fn unsuspected(test: impl Fn()) {
     super::machine::unless_paused(Duration::from_nanos(TIMING.suspicion / 2), test);
 }
@@ -120,15 +120,17 @@ impl Cluster {
             coordinators: vec![at.to_string()],
             identity: self.identity(&Caller::Member(name.into())),
             incarnation,
-            ended: Vec::new(),
+            first: 0,
             roles: roles.to_vec(),
             numbers: Vec::new(),
             plan: None,
             contacts: Arc::default(),
             heartbeat: Duration::from_millis(50),
+            renewal: Duration::from_secs(3600),
             patience: PATIENCE,
             decided: Arc::default(),
             loads: Arc::default(),
+            keep: Arc::new(|_| Ok(())),
             events: Arc::new(|_| ()),
         }
     }

@@ -1,4 +1,5 @@
-//! A member's half of a change over the cluster: prepared here, decided by the coordinator, committed here.
+//! A member's half of a change over the cluster: prepared here, decided by the coordinator,
+//! committed here.
 //!
 //! # Theory of operation
 //!
@@ -10,8 +11,8 @@
 //!                                                                                   or read the text, and take it on
 //! ```
 //!
-//! The *number* is the cluster's, the generation is this process's. The *digest* stands for chains and functions, as links compare them, so equal numbers with
-//! other digests are seen.
+//! The *number* is the cluster's, the generation is this process's. The *digest* stands for chains
+//! and functions, as links compare them, so equal numbers with other digests are seen.
 //!
 //! | what a member has | and hears | does |
 //! |---|---|---|
@@ -20,9 +21,11 @@
 //! | nothing, or another one held | that one is decided | takes the text on: what it would cut is cut, since all others have |
 //! | nothing held | that it is decided, and cannot | says so, is seen as lagging, tries again |
 //!
-//! Switches are told when all members of the view have it in force (`Decided::reached`), as in one process they are told behind its runtimes.
+//! Switches are told when all members of the view have it in force (`Decided::reached`), as in one
+//! process they are told behind its runtimes.
 //!
-//! Invariants: what is held is in force only if it is decided by its number and digest; what is taken back has changed nothing; numbers only grow.
+//! Invariants: what is held is in force only if it is decided by its number and digest; what is
+//! taken back has changed nothing; numbers only grow.
 //!
 //! Not here: how a change is prepared and decided (`crate::control::changing`), the coordinator's
 //! log (`coordinator::decider`), the thread that hears of decisions (`crate::run`).
@@ -83,6 +86,7 @@ pub(super) struct Standing {
 pub(super) struct Ready {
     wanted: Wanted,
     number: u64,
+    by: u64,
     chains: String,
     until: Instant,
     prepared: Duration,
@@ -116,6 +120,9 @@ pub struct Part {
     pub cut: bool,
     /// List so many of the flows that are cut.
     pub listed: usize,
+    /// A random word of the command that asks: what it holds no other command takes back.
+    #[serde(default)]
+    pub by: u64,
 }
 
 /// What a member says to that.
@@ -303,6 +310,7 @@ impl Live {
         held.ready = Some(Box::new(Ready {
             wanted,
             number: part.number,
+            by: part.by,
             chains: chains_of(&part.text).ok_or(NO_TOML.to_owned())?,
             until: Instant::now() + HOLD_MAX,
             prepared: began.elapsed(),
@@ -336,10 +344,12 @@ impl Live {
         self.compare(source, read, held, change)
     }
 
-    /// A change that is held is not wanted. Of another number, or none: nothing.
-    pub fn take_back_part(&self, number: u64, workers: &dyn Workers) {
+    /// A change that is held is not wanted by the command that has it held. Of another number, of
+    /// another command, or none: nothing.
+    pub fn take_back_part(&self, (number, by): (u64, u64), workers: &dyn Workers) {
         let mut held = lock(&self.held);
-        if held.ready.as_ref().is_some_and(|ready| ready.number == number) {
+        let is_it = |ready: &Ready| (ready.number, ready.by) == (number, by);
+        if held.ready.as_deref().is_some_and(is_it) {
             held.ready = None;
             self.take_back(&held, workers);
         }
@@ -379,7 +389,8 @@ impl Live {
         }
     }
 
-    /// Puts a configuration in force that was decided, and that this member has missed, whatever flows that cuts.
+    /// Puts a configuration in force that was decided, and that this member has missed, whatever
+    /// flows that cuts.
     pub fn take_on(&self, decided: &Configuration, workers: &dyn Workers) -> Result<(), Behind> {
         let (_, source) = self.member().map_err(Behind::Failed)?;
         let mut held = lock(&self.held);
@@ -404,6 +415,7 @@ impl Live {
         let ready = Ready {
             wanted,
             number: decided.number,
+            by: 0,
             chains: decided.text.clone(),
             until: began,
             prepared: began.elapsed(),

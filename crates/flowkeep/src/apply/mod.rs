@@ -1,4 +1,5 @@
-//! Another configuration for a running cluster: what differs, which live flows it would cut, and putting it in force.
+//! Another configuration for a running cluster: what differs, which live flows it would cut, and
+//! putting it in force.
 //!
 //! # Theory of operation
 //!
@@ -8,14 +9,17 @@
 //!                                    └─ any refusal, or flows would be cut without leave: abandon, nothing has changed
 //! ```
 //!
-//! Everything that takes time (reading, compiling, allocating) happens on the thread of the control connection that asks; a worker
-//! takes what was made in between two bursts ([`runtime::worker::change`] has the worker's half: what a packet and a flow see of it).
+//! Everything that takes time (reading, compiling, allocating) happens on the thread of the control
+//! connection that asks; a worker takes what was made in between two bursts
+//! ([`runtime::worker::change`] has the worker's half: what a packet and a flow see of it).
 //!
-//! *Compare* ([`settings`]). Settings below `function` and `chain` may change; what a function cannot change it refuses itself
-//! ([`nf::NetworkFunction::succeed`]). Everything else (ports, workers, sizes) is fixed when the cluster starts, and is named with its remedy.
+//! *Compare* ([`settings`]). Settings below `function` and `chain` may change; what a function
+//! cannot change it refuses itself ([`nf::NetworkFunction::succeed`]). Everything else (ports,
+//! workers, sizes) is fixed when the cluster starts, and is named with its remedy.
 //!
-//! *Survey.* The functions of the new configuration are asked about a copy of each live flow. What they would end is counted by function and
-//! reason, and listed up to a bound. Flows come and go meanwhile: the receipt has what became of them in the end.
+//! *Survey.* The functions of the new configuration are asked about a copy of each live flow. What
+//! they would end is counted by function and reason, and listed up to a bound. Flows come and go
+//! meanwhile: the receipt has what became of them in the end.
 //!
 //! *Commit.* All runtimes are told at once. One that does not answer in time has its word taken
 //! back ([`Ticket`]), and then those that did commit go back to the configuration before, as a
@@ -25,7 +29,8 @@
 //!
 //! *Rollback* is the same with the configuration before, whose plan is kept: nothing is read again.
 //!
-//! *Of several processes* ([`joined`]) each member does the first half and holds it, until the coordinator has decided.
+//! *Of several processes* ([`joined`]) each member does the first half and holds it, until the
+//! coordinator has decided.
 //!
 //! *On trial* ([`trial`]) a configuration goes back by itself, unless an operator confirms it.
 //!
@@ -72,7 +77,8 @@ const LOOK: Duration = Duration::from_millis(1);
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// The configuration's file; none for the one the cluster was started with, or with `rollback` for the configuration before.
+    /// The configuration's file; none for the one the cluster was started with, or with `rollback`
+    /// for the configuration before.
     pub path: Option<PathBuf>,
     /// Only say what would be.
     pub dry: bool,
@@ -205,7 +211,8 @@ struct Wanted {
     words: [u64; AGREED],
 }
 
-/// Why there is nothing to be put in force; `Err` of [`Live::change`] is for what is no word about the configuration.
+/// Why there is nothing to be put in force; `Err` of [`Live::change`] is for what is no word about
+/// the configuration.
 enum Stop {
     /// Said in the answer already.
     Said,
@@ -297,8 +304,9 @@ impl Live {
         self.trials.clone()
     }
 
-    /// The time of a trial is over: the configuration before is in force again, whatever flows that cuts. Nothing if the
-    /// trial has ended meanwhile; an error says why it could not go back, and that is tried again.
+    /// The time of a trial is over: the configuration before is in force again, whatever flows that
+    /// cuts. Nothing if the trial has ended meanwhile; an error says why it could not go back, and
+    /// that is tried again.
     pub fn end_trial(&self, generation: u64, workers: &dyn Workers) -> Option<Result<WentBack, String>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (trial, _) = self.trials.status();
@@ -502,7 +510,8 @@ impl Live {
         let plan = config
             .plan(factories)
             .map_err(|error| refused(change, point("chain", &error.to_string(), "")))?
-            .keeping(held.plan.keeper().clone());
+            .keeping(held.plan.keeper().clone())
+            .known_by(secrets::number(&words));
         if let Err(error) = fits(&plan, &held.plan) {
             return Err(refused(change, point(&place_of(&error), &error.to_string(), "")));
         }
@@ -610,7 +619,8 @@ impl Live {
         Ok(())
     }
 
-    /// Has those that have committed to a plan go back to what is still in force for the others, once their flows have been asked.
+    /// Has those that have committed to a plan go back to what is still in force for the others,
+    /// once their flows have been asked.
     fn go_back(&self, held: &mut Held, plan: &Plan, workers: &dyn Workers, committed: &[bool]) {
         settle(workers, &mut Receipt::default());
         // Numbers are never used twice; those that never left stay at theirs.

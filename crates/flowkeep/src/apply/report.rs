@@ -2,6 +2,7 @@
 
 use super::settings::Difference;
 use crate::config::Problem;
+use crate::report::Ends;
 use crate::shape::Shape;
 use runtime::chain::Plan;
 use runtime::worker::change::CutFlow;
@@ -61,8 +62,8 @@ pub struct Listed {
     pub source: String,
     /// The receiver of the first packet.
     pub destination: String,
-    /// How the first packet left, if the chain translated it: source and destination.
-    pub translated: Option<(String, String)>,
+    /// How the first packet left, if the chain translated it.
+    pub translated: Option<Ends>,
     /// The chain it runs.
     pub chain: String,
     /// The function that would end it; empty where the new configuration has no chain for it.
@@ -77,16 +78,13 @@ impl Listed {
         let function = flow
             .function
             .and_then(|index| plan.factories().get(usize::from(index)));
-        let text = |(source, destination): (nf::Endpoint, nf::Endpoint)| {
-            (source.to_string(), destination.to_string())
-        };
         Listed {
             runtime: flow.runtime,
             protocol: wire::key::protocol_name(flow.key.protocol()).to_string(),
             vlan: flow.key.vlan(),
             source: flow.source.to_string(),
             destination: flow.destination.to_string(),
-            translated: flow.translated.map(text),
+            translated: flow.translated.map(Ends::from),
             chain: plan
                 .chains()
                 .get(usize::from(flow.chain))
@@ -117,6 +115,7 @@ pub struct Receipt {
     /// Flows whose calls still wait, and that will be asked when those are done.
     pub flows_waiting: u64,
     /// Those that ended, by function and reason.
+    #[serde(rename = "cut_by")]
     pub cut: Vec<CutCount>,
     /// Until it was ready everywhere and all flows had been looked at.
     pub prepared_seconds: f64,
@@ -153,6 +152,7 @@ pub struct Change {
     /// Flows whose calls wait: no function can be asked about them before those are done.
     pub flows_waiting: u64,
     /// Those that would end, by function and reason.
+    #[serde(rename = "cut_by")]
     pub cut: Vec<CutCount>,
     /// Those that would end, one by one, up to the number asked for.
     pub listed: Vec<Listed>,
@@ -165,6 +165,9 @@ pub struct Change {
 
 impl Shape for Change {
     const NAME: &'static str = "chain-change";
+    /// 2: `translated` has named fields, `old` and `new` are values, and what ends flows is
+    /// `cut_by`.
+    const VERSION: u32 = 2;
 }
 
 /// A member's part of a change over the cluster.

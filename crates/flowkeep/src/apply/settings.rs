@@ -8,11 +8,12 @@
 //!   function.firewall.rules[web].action: "allow" -> "drop"
 //! ```
 //!
-//! Tables of a list that have a `name` are known by it, wherever they stand; if those that are in both stand in another order, that is a
-//! difference of its own (`order`). Other lists differ as a whole. A file that a setting names counts with what is in it.
+//! Tables of a list that have a `name` are known by it, wherever they stand; if those that are in
+//! both stand in another order, that is a difference of its own (`order`). Other lists differ as a
+//! whole. A file that a setting names counts with what is in it.
 //!
-//! A setting that is written out with its default differs from one that is not written: that makes no other configuration, and is
-//! harmless.
+//! A setting that is written out with its default differs from one that is not written: that makes
+//! no other configuration, and is harmless.
 //!
 //! Not here: whether a difference may be applied ([`super`]).
 
@@ -20,6 +21,7 @@ use super::report::Fixed;
 use crate::config::Config;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use std::fmt;
 use toml::{Table, Value};
 
@@ -30,10 +32,10 @@ pub struct Difference {
     pub function: Option<String>,
     /// The whole path.
     pub setting: String,
-    /// As it was; none if it was not there.
-    pub old: Option<String>,
-    /// As it is to be.
-    pub new: Option<String>,
+    /// Its value as it was; none if it was not there.
+    pub old: Option<Json>,
+    /// Its value as it is to be.
+    pub new: Option<Json>,
 }
 
 impl Difference {
@@ -51,13 +53,13 @@ const SHOWN: usize = 60;
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let short = |text: &Option<String>| match text {
+        let short = |value: &Option<Json>| match value.as_ref().map(Json::to_string) {
             None => "-".to_owned(),
             Some(text) if text.chars().count() > SHOWN => {
                 let start: String = text.chars().take(SHOWN).collect();
                 format!("{start}…")
             }
-            Some(text) => text.clone(),
+            Some(text) => text,
         };
         write!(
             f,
@@ -99,16 +101,16 @@ fn values(old: Option<&Value>, new: Option<&Value>, path: &str, found: &mut Vec<
             _ => found.push(Difference {
                 function: function_of(path),
                 setting: path.to_owned(),
-                old: old.map(shown),
-                new: new.map(shown),
+                old: old.map(json),
+                new: new.map(json),
             }),
         },
     }
 }
 
-/// A value on one line, as JSON has it.
-fn shown(value: &Value) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+/// A value as JSON has it.
+fn json(value: &Value) -> Json {
+    serde_json::to_value(value).unwrap_or_default()
 }
 
 /// The tables of a list by their names, if all have one and no two the same.
@@ -140,8 +142,8 @@ fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut
             (old, new) => found.push(Difference {
                 function: function_of(&path),
                 setting: path,
-                old: old.map(|table| shown(&Value::Table(table))),
-                new: new.map(|table| shown(&Value::Table(table))),
+                old: old.map(|table| json(&Value::Table(table))),
+                new: new.map(|table| json(&Value::Table(table))),
             }),
         }
     }
@@ -152,13 +154,14 @@ fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut
         both.map(|(name, _)| (*name).to_owned()).collect()
     };
     let (before, now) = (order(old, new), order(new, old));
-    // A new one in between puts none of the others elsewhere among themselves, but it may stand before one that it takes from.
+    // A new one in between puts none of the others elsewhere among themselves, but it may stand
+    // before one that it takes from.
     if before != now {
         found.push(Difference {
             function: function_of(path),
             setting: format!("{path} order"),
-            old: Some(before.join(", ")),
-            new: Some(now.join(", ")),
+            old: Some(Json::from(before)),
+            new: Some(Json::from(now)),
         });
     }
 }
@@ -252,8 +255,8 @@ mod tests {
             found,
             [
                 "function.firewall.rules[web].action: \"allow\" -> \"drop\"",
-                "function.firewall.rules[ssh]: - -> {\"name\":\"ssh\",\"action\":\"allow\"}",
-                "function.firewall.rules order: web, dns -> dns, web",
+                "function.firewall.rules[ssh]: - -> {\"action\":\"allow\",\"name\":\"ssh\"}",
+                "function.firewall.rules order: [\"web\",\"dns\"] -> [\"dns\",\"web\"]",
                 "function.nat.pool: - -> [\"203.0.113.0/28\"]",
             ]
         );

@@ -1,4 +1,5 @@
-//! The steps of a change, with runtimes that are stepped by hand and one that does not do as it is told.
+//! The steps of a change, with runtimes that are stepped by hand and one that does not do as it is
+//! told.
 
 use super::report::Outcome;
 use super::*;

@@ -9,14 +9,15 @@
 //!                           └──── a runtime refused: again after 5 s ─────┘
 //! ```
 //!
-//! The trial is in the running process: the command that began it may be gone. A process that ends forgets it, and a new
-//! start reads its file. Going back is the `chain rollback` of an operator who lets it cut flows.
+//! The trial is in the running process: the command that began it may be gone. A process that ends
+//! forgets it, and a new start reads its file. Going back is the `chain rollback` of an operator
+//! who lets it cut flows.
 //!
-//! A rollback that an operator says just behind the one by time would put the unconfirmed configuration in force again. So
-//! after going back by itself there is none to go back to.
+//! A rollback that an operator says just behind the one by time would put the unconfirmed
+//! configuration in force again. So after going back by itself there is none to go back to.
 //!
-//! Invariants: one trial at a time; no other configuration is applied meanwhile; a confirmed one does not go back. Tests:
-//! `super::tests`, `tests/operator/trial.rs`.
+//! Invariants: one trial at a time; no other configuration is applied meanwhile; a confirmed one
+//! does not go back. Tests: `super::tests`, `tests/operator/trial.rs`.
 //!
 //! Not here: the thread that waits (`crate::run`), the change itself ([`super::Live`]).
 
@@ -192,7 +193,8 @@ impl Trials {
         went
     }
 
-    /// Waits until the time of this trial is over; `false` if it has ended before, or the process ends.
+    /// Waits until the time of this trial is over; `false` if it has ended before, or the process
+    /// ends.
     pub fn wait(&self, generation: u64) -> bool {
         let mut state = self.state();
         loop {

@@ -9,9 +9,10 @@
 //!   terminal ◄─lines.rs─┘
 //! ```
 //!
-//! A packet is captured where a port brings it (*in*), where a port takes it (*out*), and where it is dropped (*drop*, with the reason). A
-//! dropped packet is as it was when it was dropped, perhaps translated already; it belongs to the port it came in by. What the
-//! cluster had no room for is counted, told at the end, and stands in the file.
+//! A packet is captured where a port brings it (*in*), where a port takes it (*out*), and where it
+//! is dropped (*drop*, with the reason). A dropped packet is as it was when it was dropped, perhaps
+//! translated already; it belongs to the port it came in by. What the cluster had no room for is
+//! counted, told at the end, and stands in the file.
 //!
 //! Not here: what a port itself loses, which no worker sees (`flowkeep status` has the figures).
 
@@ -54,7 +55,8 @@ pub struct Wanted {
     pub outgoing: bool,
     /// Those that are dropped.
     pub dropped: bool,
-    /// By link type (pcap's number), what a frame must pass; link types that are not there want nothing.
+    /// By link type (pcap's number), what a frame must pass; link types that are not there want
+    /// nothing.
     pub filter: Option<Vec<(u32, Vec<Instruction>)>>,
     /// Bytes of a frame that are kept.
     pub snap_length: u32,

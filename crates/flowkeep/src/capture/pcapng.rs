@@ -4,9 +4,9 @@
 //!   section │ interface "lan" │ packet of it │ interface "wan" │ packet │ … │ statistics of "lan" │ statistics of "wan"
 //! ```
 //!
-//! An interface is described where its first packet comes: one for each port and link type. At the end each has a block that
-//! says how many packets were wanted there and for how many there was no room. `adapters` writes captures as well, but of ports: without
-//! names, directions and comments.
+//! An interface is described where its first packet comes: one for each port and link type. At the
+//! end each has a block that says how many packets were wanted there and for how many there was no
+//! room. `adapters` writes captures as well, but of ports: without names, directions and comments.
 //!
 //! Source: draft-ietf-opsawg-pcapng 4.1 to 4.3, 4.6.
 

@@ -1,12 +1,14 @@
 //! The commands that ask a running cluster: a process over its control socket, or all members.
 //!
-//! Where members have not answered, what the others say is printed, and the command fails and names them ([`complete`]).
+//! Where members have not answered, what the others say is printed, and the command fails and names
+//! them ([`complete`]).
 
-use super::{Asking, Failure, print, staff};
+use super::{Asking, FAILURE, Failure, print, staff};
 use crate::apply::report::Change;
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
 use crate::control::{self, Answer, Key, Request};
+use crate::explain::Explain;
 use crate::report::human_time;
 use crate::shape::{self, Shape};
 use crate::tables::{self, Gone, Said, Told};
@@ -17,7 +19,10 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Between two looks for a cluster that does not answer yet.
+const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
     asking.connect()
@@ -100,11 +105,64 @@ pub(super) fn show<T: Shape + std::fmt::Display>(
     }
 }
 
-/// `status`
-pub fn status(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut client = connect(asking)?;
+/// `status`; `wait`: how long for a cluster that does not answer yet.
+pub fn status(wait: Option<nf::Period>, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+    let patience = wait.map_or(Duration::ZERO, nf::Period::duration);
+    let begin = Instant::now();
+    let mut client = loop {
+        match connect(asking) {
+            Err(failure) if failure.code == FAILURE && begin.elapsed() < patience => {
+                std::thread::sleep(LOOK);
+            }
+            other => break other?,
+        }
+    };
     match ask(&mut client, &Request::Status)? {
         Answer::Status(status) => show_of(&client, &status, &*status, asking, out),
+        _ => Err(foreign()),
+    }
+}
+
+/// A flow's key as its words say it.
+pub fn key_of(
+    protocol: &str,
+    source: SocketAddr,
+    destination: SocketAddr,
+    vlan: u16,
+) -> Result<Key, Failure> {
+    Ok(Key {
+        protocol: protocol_number(protocol).map_err(Failure::usage)?,
+        source,
+        destination,
+        vlan,
+    })
+}
+
+/// `flow explain`
+pub fn flow_explain(words: Explain, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+    if words.key.source.is_ipv4() != words.key.destination.is_ipv4() {
+        let what = "one end is IPv4 and the other IPv6: no packet has both; write both alike";
+        return Err(Failure::usage(what));
+    }
+    let protocol = words.key.protocol;
+    let what = match (words.key.source.is_ipv4(), protocol) {
+        (false, 0 | 43 | 44 | 60 | 135 | 139 | 140) => {
+            format!("{protocol} is an IPv6 extension header: write the protocol behind it")
+        }
+        (false, wire::protocol::ICMP) => "icmp is IPv4's; write icmpv6".to_owned(),
+        (true, wire::protocol::ICMPV6) => "icmpv6 is IPv6's; write icmp".to_owned(),
+        _ => String::new(),
+    };
+    if !what.is_empty() {
+        return Err(Failure::usage(what));
+    }
+    let mut client = connect(asking)?;
+    match ask(&mut client, &Request::Explain(words))? {
+        Answer::Explained(Some(explanation)) => show_of(&client, &explanation, &*explanation, asking, out),
+        Answer::Explained(None) => Err(Failure::failed(format!(
+            "no switch answered, and switches know where packets go{}",
+            or_elsewhere(&mut client)
+        ))),
         _ => Err(foreign()),
     }
 }
@@ -118,12 +176,7 @@ pub fn flow_show(
     asking: &Asking,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let key = Key {
-        protocol: protocol_number(protocol).map_err(Failure::usage)?,
-        source,
-        destination,
-        vlan,
-    };
+    let key = key_of(protocol, source, destination, vlan)?;
     let mut client = connect(asking)?;
     match ask(&mut client, &Request::Flow(key))? {
         Answer::Flow(Some(flow)) => show(&flow, asking, out),
@@ -198,11 +251,13 @@ pub(super) struct Stopping {
     /// It has begun to.
     stopping: bool,
     /// It has ended: nothing of it is left.
-    ended: bool,
+    has_ended: bool,
 }
 
 impl Shape for Stopping {
     const NAME: &'static str = "stop";
+    /// 2: `ended` is `has_ended`; elsewhere `ended` is a count.
+    const VERSION: u32 = 2;
 }
 
 /// Each runtime's answer in words; equal ones once.
@@ -300,7 +355,8 @@ pub fn confirm(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
 /// `stop`: asks, and waits until the process has ended, for as long as `patience`.
 pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    // Taken first: a number of a process that has ended may be another's. Of one that this one cannot see there is none.
+    // Taken first: a number of a process that has ended may be another's. Of one that this one
+    // cannot see there is none.
     let handle = (client.process().ok())
         .filter(|process| *process != rustix::process::getpid() && !patience.is_zero())
         .and_then(|process| rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok());
@@ -321,7 +377,7 @@ pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<
             out,
             shape::object(&Stopping {
                 stopping: true,
-                ended: has_ended,
+                has_ended,
             }),
         )?,
         false => print(out, if has_ended { "stopped" } else { "stopping" })?,

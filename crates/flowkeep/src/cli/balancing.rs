@@ -30,24 +30,45 @@ const ENOUGH: u64 = 1100;
 /// What came of it.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Balanced {
-    /// By runtime, in thousandths of the average; none where too little is done to say.
-    shares: Vec<(u16, Option<u64>)>,
+    /// What each runtime did.
+    shares: Vec<Share>,
     #[serde(flatten)]
     receipt: Receipt,
 }
 
 impl Shape for Balanced {
     const NAME: &'static str = "runtime-rebalance";
+    /// 2: `shares` has named fields.
+    const VERSION: u32 = 2;
+}
+
+/// What a runtime did before flows moved.
+#[derive(Serialize, JsonSchema)]
+struct Share {
+    /// Which.
+    runtime: u16,
+    /// How often the average; none where too little is done to say.
+    of_the_average: Option<f64>,
+}
+
+impl Share {
+    fn of((runtime, thousandths): (u16, Option<u64>)) -> Self {
+        Share {
+            runtime,
+            of_the_average: thousandths.map(|share| share as f64 / 1000.0),
+        }
+    }
 }
 
 impl fmt::Display for Balanced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (runtime, share) in &self.shares {
-            match share {
-                Some(share) => {
-                    let (whole, part) = (share / 1000, share % 1000);
-                    writeln!(f, "runtime  {runtime} did {whole}.{part:03} of the average")?;
-                }
+        for Share {
+            runtime,
+            of_the_average,
+        } in &self.shares
+        {
+            match of_the_average {
+                Some(share) => writeln!(f, "runtime  {runtime} did {share:.3} of the average")?,
                 None => writeln!(f, "runtime  {runtime} did too little to say")?,
             }
         }
@@ -84,6 +105,7 @@ pub fn rebalance(interval: Duration, asking: &Asking, out: &mut dyn Write) -> Re
     }
     let left = receipt.flows_refused + receipt.flows_failed + receipt.groups_canceled;
     let why = reasons(&receipt);
+    let shares = shares.into_iter().map(Share::of).collect();
     show(&Balanced { shares, receipt }, asking, out)?;
     match left {
         0 => complete(&client),

@@ -1,12 +1,13 @@
-//! `chain check` and `chain schema`: what can be said of a configuration without running it. `chain diff`, `apply` and `rollback`: what
-//! is asked of, or done to, the configuration of a running cluster.
+//! `chain check` and `chain schema`: what can be said of a configuration without running it.
+//! `chain diff`, `apply` and `rollback`: what is asked of, or done to, the configuration of a
+//! running cluster.
 
-use super::{Failure, Listing, USAGE, WOULD_CUT, asking, jobs, print};
+use super::{FAILURE, Failure, Listing, USAGE, WOULD_CUT, asking, jobs, print};
 use crate::apply::report::Outcome;
 use crate::apply::{Ask, LISTED_MAX, absolute};
 use crate::config::{self, Config, Problem, schema};
 use crate::registry::Registry;
-use crate::run::privileges::Account;
+use crate::run::refusals::{self, Reach, Refusal};
 use crate::run::{self, Memory};
 use crate::shape::{self, Shape};
 use nf::Period;
@@ -53,47 +54,18 @@ impl Shape for Checked {
     const NAME: &'static str = "chain-check";
 }
 
-/// Checks a configuration and shows its chains.
-pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) -> Result<(), Failure> {
-    let read = config::read(path, registry).and_then(|config| {
-        let warnings = on_this_machine(path, &config, registry)?;
-        Ok((config, warnings))
-    });
-    match read {
-        Ok((mut config, mut warnings)) if json => {
-            let chains: Vec<_> = config
-                .chain
-                .iter()
-                .map(|chain| CheckedChain {
-                    name: chain.name.clone(),
-                    functions: chain.functions.clone(),
-                })
-                .collect();
-            let (runtimes, runtimes_max) = (config.runtimes, config.most_runtimes());
-            let memory = run::memory(&mut config);
-            warnings.extend(memory.as_ref().and_then(Memory::warning));
-            let checked = Checked {
-                good: true,
-                problems: Vec::new(),
-                warnings,
-                chains,
-                runtimes: Some(runtimes),
-                runtimes_max: Some(runtimes_max),
-                memory,
-            };
-            print(out, shape::object(&checked))
-        }
-        Ok((mut config, warnings)) => {
-            let mut text = overview(path, &config, &warnings);
-            if let Some(memory) = run::memory(&mut config) {
-                if let Some(warning) = memory.warning() {
-                    let _ = writeln!(text, "\nwarning: {warning}");
-                }
-                let _ = write!(text, "\n{}", memory.text());
-            }
-            print(out, text.trim_end())
-        }
-        Err(problems) if json => {
+/// Checks a configuration and shows its chains. `strict`: what `run` refuses here is an error, too.
+pub fn check(
+    path: &Path,
+    strict: bool,
+    json: bool,
+    registry: &Registry,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let read = config::read(path, registry).map_err(|problems| (USAGE, problems));
+    let (config, memory, warnings) = match read.and_then(|config| here(path, strict, config, registry)) {
+        Ok(good) => good,
+        Err((code, problems)) if json => {
             let checked = Checked {
                 good: false,
                 problems,
@@ -104,59 +76,80 @@ pub fn check(path: &Path, json: bool, registry: &Registry, out: &mut dyn Write) 
                 memory: None,
             };
             print(out, shape::object(&checked))?;
-            Err(Failure {
-                code: USAGE,
-                message: format!("{} has errors", path.display()),
-            })
+            let message = format!("{} has errors", path.display());
+            return Err(Failure { code, message });
         }
-        Err(problems) => Err(Failure::usage(jobs::shown(&problems))),
+        Err((code, problems)) => {
+            let message = jobs::shown(&problems);
+            return Err(Failure { code, message });
+        }
+    };
+    if !json {
+        let mut text = overview(path, &config, &warnings);
+        if let Some(memory) = memory {
+            let _ = write!(text, "\n{}", memory.text());
+        }
+        return print(out, text.trim_end());
     }
+    let chains = config.chain.iter().map(|chain| CheckedChain {
+        name: chain.name.clone(),
+        functions: chain.functions.clone(),
+    });
+    let checked = Checked {
+        good: true,
+        problems: Vec::new(),
+        warnings,
+        chains: chains.collect(),
+        runtimes: Some(config.runtimes),
+        runtimes_max: Some(config.most_runtimes()),
+        memory,
+    };
+    print(out, shape::object(&checked))
 }
 
-/// What is likely not meant; an error where ports name what this machine does not have, as `run` would say.
-fn on_this_machine(path: &Path, config: &Config, registry: &Registry) -> Result<Vec<String>, Vec<Problem>> {
-    let (later, now): (Vec<_>, Vec<_>) = config::ports::absent(config)
-        .into_iter()
-        .partition(|absent| absent.is_warning);
-    if !now.is_empty() {
-        let text = std::fs::read_to_string(path).map_err(|error| vec![Problem::unreadable(path, &error)])?;
-        let file = path.display().to_string();
-        let point = |absent: &config::ports::Absent| {
-            config::point(
-                &file,
-                &text,
-                registry,
-                &absent.at,
-                &absent.problem,
-                &absent.remedy,
-            )
-        };
-        return Err(now.iter().map(point).collect());
+/// A good configuration without its functions, the memory that it needs, and warnings.
+type Good = (Config, Option<Memory>, Vec<String>);
+
+/// What is wrong on any machine is an error. What `run` refuses on this one is a warning, and with
+/// `strict` an error of the code with which `run` would end.
+fn here(
+    path: &Path,
+    strict: bool,
+    mut config: Config,
+    registry: &Registry,
+) -> Result<Good, (u8, Vec<Problem>)> {
+    let mut warnings = config::check::warnings(&config);
+    let mut refused = refusals::all(&config, path);
+    let is_alone = config.member.is_empty();
+    let memory = run::memory(&mut config);
+    let mut too_little = memory.as_ref().and_then(Memory::refused);
+    if !is_alone {
+        // It is that of all its processes together.
+        too_little.iter_mut().for_each(Refusal::of_a_member);
     }
-    let mut warnings = config::check::warnings(config);
-    let words = |absent: config::ports::Absent| {
-        let config::ports::Absent {
-            at, problem, remedy, ..
-        } = absent;
-        format!("{at}: {problem}; {remedy}")
+    refused.extend(too_little);
+    let is_error = |refusal: &Refusal| match refusal.reach {
+        Reach::All => true,
+        Reach::Words | Reach::Machine => strict,
+        Reach::Member => false,
     };
-    warnings.extend(later.into_iter().map(words));
-    if config.member.is_empty() && config.port.iter().all(|port| port.input.is_none()) {
-        warnings.push("no port has an input: `flowkeep run` needs `--input URI` with this file".to_owned());
+    let (errors, others): (Vec<_>, Vec<_>) = refused.into_iter().partition(is_error);
+    if errors.is_empty() {
+        warnings.extend(others.iter().map(Refusal::warning));
+        return Ok((config, memory, warnings));
     }
-    if let Some(listen) = config.metrics.listen
-        && let Err(error) = std::net::TcpListener::bind((listen.ip(), 0))
-    {
-        warnings.push(format!(
-            "metrics.listen: {listen}: {error}; write an address of this machine, or 0.0.0.0 for all of them"
-        ));
-    }
-    warnings.extend(
-        Account::of(config)
-            .err()
-            .map(|problem| format!("user: {problem}")),
-    );
-    Ok(warnings)
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| (USAGE, vec![Problem::unreadable(path, &error)]))?;
+    let file = path.display().to_string();
+    let point = |refusal: &Refusal| {
+        let Refusal {
+            at, problem, remedy, ..
+        } = refusal;
+        config::point(&file, &text, registry, at, problem, remedy)
+    };
+    let is_of_machine = errors.iter().all(|error| error.reach == Reach::Machine);
+    let code = if is_of_machine { FAILURE } else { USAGE };
+    Err((code, errors.iter().map(point).collect()))
 }
 
 /// The chains of a good configuration, and which flows get into them.

@@ -1,11 +1,13 @@
 //! `cluster`: certificates and tokens of a cluster of several processes, and its members by its
 //! coordinator.
 
+use super::reach::{coordinator, say_tried};
 use super::{Failure, print};
 use crate::shape::{self, Shape};
 use clap::{Args, Subcommand};
+use coordinator::agent::Tried;
 use coordinator::identity::{Authority, AuthorityError, Caller, Identity, Right, Token, is_name};
-use coordinator::operator::Operator;
+use coordinator::operator::{Line, Operator};
 use coordinator::proto;
 use coordinator::server::since_1970;
 use nf::Period;
@@ -79,9 +81,9 @@ Example:
 /// Which coordinator, and as whom.
 #[derive(Args, Debug)]
 pub(super) struct Remote {
-    /// The coordinator
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    at: String,
+    /// The coordinator, or several, of which the first that answers is asked
+    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = coordinator, required = true)]
+    at: Vec<String>,
     /// The directory with ca.pem, and the certificate and its key
     #[arg(long, value_name = "DIRECTORY")]
     identity: PathBuf,
@@ -129,14 +131,15 @@ pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Fail
             )
         }
         ClusterVerb::Status(remote) => {
-            let status = operator(&remote)?.status().map_err(failed)?;
+            let mut line = connect(&remote)?;
+            let status = line.status().map_err(failed)?;
             match remote.json {
-                true => print(out, shape::object(&report_of(&status))),
+                true => print(out, shape::object(&report_of(&status, &line.tried()))),
                 false => print(out, as_text(&status)),
             }
         }
         ClusterVerb::Recover { runtime, remote } => {
-            let mut line = operator(&remote)?.connect().map_err(failed)?;
+            let mut line = connect(&remote)?;
             let view = line.recover(runtime.into()).map_err(failed)?;
             match remote.json {
                 true => print(out, shape::object(&ClusterRecovered { runtime, view })),
@@ -150,7 +153,7 @@ pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Fail
         }
         ClusterVerb::Scale(words) => super::scaling::scale(&words, out),
         ClusterVerb::Drain { member, remote } => {
-            operator(&remote)?.drain(&member).map_err(failed)?;
+            connect(&remote)?.drain(&member).map_err(failed)?;
             match remote.json {
                 true => {
                     let standing = "leaving";
@@ -185,11 +188,14 @@ fn init(directory: &Path, valid: Duration) -> Result<(), AuthorityError> {
     Ok(())
 }
 
-fn operator(remote: &Remote) -> Result<Operator, Failure> {
-    Ok(Operator {
-        address: remote.at.clone(),
+fn connect(remote: &Remote) -> Result<Line, Failure> {
+    let operator = Operator {
+        addresses: remote.at.clone(),
         identity: Identity::read(&remote.identity, &remote.name).map_err(failed)?,
-    })
+    };
+    let line = operator.connect().map_err(failed)?;
+    say_tried(&line.tried());
+    Ok(line)
 }
 
 fn worker(member: &proto::MemberStatus) -> (&'static str, u32, u64, &'static str) {
@@ -231,6 +237,8 @@ fn as_text(status: &proto::StatusAnswer) -> String {
 /// A cluster's members, as the coordinator has them.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ClusterReport {
+    /// Which coordinator has answered.
+    coordinator: Option<String>,
     /// The newest view's number.
     view: u32,
     /// Each worker of it.
@@ -304,7 +312,7 @@ impl Shape for ClusterRecovered {
     const NAME: &'static str = "cluster-recover";
 }
 
-fn report_of(status: &proto::StatusAnswer) -> ClusterReport {
+fn report_of(status: &proto::StatusAnswer, tried: &Tried) -> ClusterReport {
     let workers = status.members.iter().map(|member| {
         let (role, number, incarnation, standing) = worker(member);
         let load = member.load.unwrap_or_default();
@@ -326,6 +334,7 @@ fn report_of(status: &proto::StatusAnswer) -> ClusterReport {
     });
     let refused = status.refused.iter();
     ClusterReport {
+        coordinator: tried.answered.clone(),
         view: status.view,
         workers: workers.collect(),
         refused: refused

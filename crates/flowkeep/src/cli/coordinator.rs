@@ -5,30 +5,31 @@
 
 use super::{Failure, Said, USAGE};
 use crate::control::{counted, rights, scribe};
-use crate::log::{self, Level};
+use crate::log::{self, Later, Level};
 use crate::signals::StopSignal;
 use clap::Args;
-use coordinator::guard;
-use coordinator::log::{Embedded, Etcd};
+use coordinator::guard::{self, BEAT, Beats, Patience};
+use coordinator::log::{Embedded, Etcd, Log};
 use coordinator::server::{Event, Server, Settings};
 use nf::Period;
 use protocols::membership::{Term, Timing};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Run the coordinator of a cluster of several processes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The coordinator says who is a member, by numbered views. No packet needs it: without it a cluster goes on as it is. A second process, \
-the guard, starts it again when it ends by accident.
+the guard, starts it again when it ends by accident, or hangs for 10 s.
 
 `flowkeep node` and `flowkeep switch` join with --join and a token.
 
-Exit codes: 0 told to end; 2 it cannot start as it is told to; 130 broken off by a second signal.
+Exit codes: 0 told to end; 1 (without a guard) it has ended by what may pass: etcd does not answer, another process has the port; 2 it cannot start as it is told to; 130 broken off by a second signal.
 
 Example:
   flowkeep cluster init cluster/
@@ -49,10 +50,12 @@ pub struct Words {
     /// How long to listen after a start before anything is decided
     #[arg(long, value_name = "TIME", default_value = "1s")]
     settling: Period,
-    /// After which time one of a switch and a runtime that do not hear each other is removed: at least lease and suspicion together. Without it 2 s, or twice as long as these two
+    /// After which time one of a switch and a runtime that do not hear each other is removed: at
+    /// least lease and suspicion together. Without it 2 s, or twice as long as these two
     #[arg(long, value_name = "TIME")]
     unheard: Option<Period>,
-    /// Log in etcd at these addresses (http://HOST:PORT), and run while elected by its lease; by default the log is a file in the directory
+    /// Log in etcd at these addresses (http://HOST:PORT), and run while elected by its lease; by
+    /// default the log is a file in the directory
     #[arg(long, value_name = "URL,…", value_delimiter = ',')]
     etcd: Vec<String>,
     /// Before the keys of this cluster in etcd
@@ -67,6 +70,8 @@ pub struct Words {
 
 /// How often it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
+/// Between two lines of refusals by one name.
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// `--unheard`, if it is not said and the other times are short.
 const UNHEARD: Duration = Duration::from_secs(2);
@@ -93,14 +98,22 @@ fn watch(stop: &StopSignal) -> Result<ExitCode, Failure> {
         command.args(std::env::args_os().skip(1)).arg("--unguarded");
         command
     };
-    let code =
-        guard::watch(command, || stop.is_raised(), |line| log::say(Level::Warn, line)).map_err(failed)?;
+    let patience = Patience::default();
+    let say = |line| log::say(Level::Warn, line);
+    let code = guard::watch(command, patience, || stop.is_raised(), say).map_err(failed)?;
     Ok(ExitCode::from(code))
 }
 
 fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     guard::end_with_guard().map_err(failed)?;
-    let events = Arc::new(|event: Event| log::say(level_of(&event), event));
+    let beats = Beats::of_process();
+    // Threads that hear members say events: none waits for a reader of standard error.
+    let (lines, seldom) = (Later::begin(), Seldom::default());
+    let events = Arc::new(move |event: Event| {
+        if let Some(more) = seldom.count(&event, Instant::now()) {
+            lines.say(level_of(&event), format_args!("{event}{more}"));
+        }
+    });
     let mut settings = Settings::read(&words.data, words.listen, events).map_err(|why| Failure {
         code: USAGE,
         message: format!(
@@ -114,21 +127,27 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     settings.keeper = Some(counted::KEEPER);
     if words.etcd.is_empty() {
         let log = Embedded::open(&words.data.join("log")).map_err(failed)?;
-        let _server = Server::start(settings, Box::new(log)).map_err(failed)?;
+        let mut pulse = Pulse::new(start(settings, Box::new(log))?, beats);
         while !stop.is_raised() {
+            pulse.look();
             thread::sleep(LOOK);
         }
         return Ok(ExitCode::SUCCESS);
     }
     log::say(Level::Info, "waiting to be elected");
     let name = words.listen.to_string();
-    let log = Etcd::elected(&words.etcd, &words.etcd_prefix, &name, || stop.is_raised());
-    let Some(log) = log.map_err(failed)? else {
+    let log = Etcd::elected(&words.etcd, &words.etcd_prefix, &name, || {
+        beats.alive();
+        stop.is_raised()
+    });
+    let Some(log) = log.map_err(|why| ended(why.may_pass(), &why))? else {
         return Ok(ExitCode::SUCCESS);
     };
     let held = log.held();
-    let _server = Server::start(settings, Box::new(log)).map_err(failed)?;
+    beats.long();
+    let mut pulse = Pulse::new(start(settings, Box::new(log))?, beats);
     while !stop.is_raised() {
+        pulse.look();
         if held.is_over() {
             // Not the code of a wrong start: the guard starts it again, and it stands for election.
             return Err(Failure::failed(
@@ -138,6 +157,50 @@ fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
         thread::sleep(LOOK);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says to the guard that the coordinator's threads take turns.
+struct Pulse {
+    server: Server,
+    beats: Beats,
+    counted: [u64; 2],
+    beaten: Instant,
+}
+
+impl Pulse {
+    fn new(server: Server, beats: Beats) -> Self {
+        beats.alive();
+        Pulse {
+            counted: server.turns(),
+            beaten: Instant::now(),
+            server,
+            beats,
+        }
+    }
+
+    /// A beat, if it is time for one and each thread has taken a turn since the last.
+    fn look(&mut self) {
+        if self.beaten.elapsed() < BEAT {
+            return;
+        }
+        let turns = self.server.turns();
+        if turns.iter().zip(self.counted).all(|(now, then)| *now > then) {
+            self.beats.alive();
+            (self.counted, self.beaten) = (turns, Instant::now());
+        }
+    }
+}
+
+fn start(settings: Settings, log: Box<dyn Log>) -> Result<Server, Failure> {
+    Server::start(settings, log).map_err(|why| ended(why.may_pass(), &why))
+}
+
+/// By another code where the same start may succeed later: then the guard starts it again.
+fn ended(may_pass: bool, why: &dyn std::fmt::Display) -> Failure {
+    match may_pass {
+        true => Failure::failed(format!("error: {why}")),
+        false => failed(why),
+    }
 }
 
 fn timing(words: &Words) -> Result<Timing, Failure> {
@@ -156,8 +219,8 @@ fn timing(words: &Words) -> Result<Timing, Failure> {
     })
 }
 
-/// A worker that stands still for less than a suspicion is not removed. Its switch may have no lease
-/// of it for as long, and a lease's length behind that.
+/// A worker that stands still for less than a suspicion is not removed. Its switch may have no
+/// lease of it for as long, and a lease's length behind that.
 fn unheard(words: &Words) -> Result<u64, Failure> {
     let least = words.lease.duration().saturating_add(words.suspicion.duration());
     let unheard = match words.unheard.map(|unheard| unheard.duration()) {
@@ -172,11 +235,62 @@ fn unheard(words: &Words) -> Result<u64, Failure> {
     Ok(u64::try_from(unheard.as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Of refusals by one name a line each second: as many connections as may come are refused.
+#[derive(Default)]
+struct Seldom(Mutex<BTreeMap<&'static str, (Instant, u64)>>);
+
+impl Seldom {
+    /// Whether the event is said, and what of those that were not.
+    fn count(&self, event: &Event, now: Instant) -> Option<String> {
+        let Event::Refused { name, .. } = event else {
+            return Some(String::new());
+        };
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsaid = match said.get_mut(name) {
+            Some((last, unsaid)) if now.saturating_duration_since(*last) < SELDOM => {
+                *unsaid += 1;
+                return None;
+            }
+            Some((_, unsaid)) => *unsaid,
+            None => 0,
+        };
+        said.insert(name, (now, 0));
+        Some(match unsaid {
+            0 => String::new(),
+            unsaid => format!(" ({unsaid} more since the last line)"),
+        })
+    }
+}
+
 /// How much an event of the coordinator matters.
 fn level_of(event: &Event) -> Level {
     match event {
         Event::Trouble(_) => Level::Error,
-        Event::Refused { .. } | Event::GoesBack { .. } => Level::Warn,
+        Event::Refused { .. } | Event::GoesBack { .. } | Event::OtherTerm { .. } => Level::Warn,
         Event::Listens(_) | Event::Published { .. } | Event::Reached(_) | Event::LogTakes => Level::Info,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_refusals_a_line_is_said_each_second() {
+        let (seldom, begun) = (Seldom::default(), Instant::now());
+        let refused = |name| Event::Refused {
+            name,
+            from: "192.0.2.1:1".parse().unwrap(),
+        };
+        let at = |ms, event: Event| seldom.count(&event, begun + Duration::from_millis(ms));
+        assert_eq!(at(0, refused("not-tls")).as_deref(), Some(""));
+        for ms in 1..1000 {
+            assert_eq!(at(ms, refused("not-tls")), None);
+        }
+        assert_eq!(at(500, refused("busy")).as_deref(), Some(""));
+        assert_eq!(at(600, Event::Reached(1)).as_deref(), Some(""));
+        let more = at(1000, refused("not-tls"));
+        assert_eq!(more.as_deref(), Some(" (999 more since the last line)"));
+        assert_eq!(at(2000, refused("not-tls")).as_deref(), Some(""));
     }
 }

@@ -4,7 +4,7 @@ use super::{Failure, MemberWords, PageSize, Run, Scenario};
 use crate::apply::{Source, absolute};
 use crate::config::{self, Chain, Config, Port, Side, Uri, problem::Problem};
 use crate::control::path_of_environment;
-pub use crate::lab::job::LabJob;
+pub use crate::lab::LabJob;
 use crate::member::{Kind, Written};
 use crate::member::{joining, newcomer};
 use crate::registry::Registry;

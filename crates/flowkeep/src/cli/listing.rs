@@ -4,7 +4,8 @@
 //!   cursor ─► page of all flows ─► those that are wanted ─► … ─► list, with `next`: the place behind its last flow
 //! ```
 //!
-//! The next place is exact: no flow that stays where it is is listed twice or left out by going on there.
+//! The next place is exact: no flow that stays where it is is listed twice or left out by going on
+//! there.
 
 use super::asking::{ask, connect, foreign, show_of};
 use super::{Asking, Failure};
@@ -14,9 +15,11 @@ use crate::control::client::Client;
 use crate::control::{Answer, FLOWS_MAX, Request};
 use crate::moving::no_such_runtime;
 use crate::report::{Flow, FlowList};
+use nf::Period;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 use wire::Prefix;
 
 /// Which flows, and how many.
@@ -58,6 +61,15 @@ impl Wanted {
             && self.runtime.is_none_or(|runtime| runtime == flow.runtime)
             && self.address.is_none_or(|prefix| has_end_in(flow, prefix))
             && (self.state.as_deref()).is_none_or(is_in)
+    }
+}
+
+/// The time between two looks at a cluster: shorter ones would take more of it than they tell.
+pub(in crate::cli) fn between_looks(text: &str) -> Result<Period, String> {
+    let period: Period = text.parse().map_err(|error| format!("{error}"))?;
+    match period.duration() < Duration::from_millis(100) {
+        true => Err(format!("{text} is too short; write 100ms or more")),
+        false => Ok(period),
     }
 }
 
@@ -123,15 +135,16 @@ pub(super) fn flow_list(wanted: &Wanted, out: &mut dyn Write) -> Result<(), Fail
         let limit = wanted.limit;
         let _ = writeln!(
             io::stderr(),
-            "there are more than these {limit}: say --limit N for more, or --after {next} for the next ones"
+            "there are more flows than are listed ({limit}): say --limit N for more, or --after {next} for the next ones"
         );
     }
     if let Some(state) = wanted.state.as_ref().filter(|_| list.flows.is_empty()) {
         let there = states.into_iter().collect::<Vec<_>>().join(", ");
-        let _ = writeln!(
-            io::stderr(),
-            "no flow is in the state {state}; the flows looked at are in: {there}"
-        );
+        let seen = match there.is_empty() {
+            true => "there is no flow".to_owned(),
+            false => format!("the flows looked at are in: {there}"),
+        };
+        let _ = writeln!(io::stderr(), "no flow is in the state {state}; {seen}");
     }
     show_of(&client, &list, &list, &wanted.asking, out)
 }
@@ -150,7 +163,7 @@ fn is_there(client: &mut Client, runtime: u16) -> Result<(), Failure> {
 /// Whether an end lies in a prefix, before or behind the translation.
 fn has_end_in(flow: &Flow, prefix: Prefix) -> bool {
     let behind = flow.translated.iter();
-    let behind = behind.flat_map(|(source, destination)| [source, destination]);
+    let behind = behind.flat_map(|ends| [&ends.source, &ends.destination]);
     let mut ends = [&flow.source, &flow.destination].into_iter().chain(behind);
     ends.any(|end| lies_in(end, prefix))
 }

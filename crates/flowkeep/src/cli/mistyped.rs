@@ -78,6 +78,8 @@ mod tests {
             ("capture --count x", "write one like 20"),
             ("flow events --count 0", "0 is too small; write 1 or more"),
             ("flow list --limit 0", "write 1 or more"),
+            ("top --interval 0s", "0s is too short; write 100ms or more"),
+            ("runtime rebalance --interval 99ms", "write 100ms or more"),
             ("coordinator --data d --listen 1", "write one like 127.0.0.1:7000"),
         ] {
             let said = said(words);

@@ -1,10 +1,11 @@
 //! The command line.
 //!
-//! A word says what it is about, the next what to do with it: `flow list`, `chain check`. Everything that prints figures can
-//! print them as JSON. What drives workers is a [`jobs::Jobs`] function; everything else is done here.
+//! A word says what it is about, the next what to do with it: `flow list`, `chain check`.
+//! Everything that prints figures can print them as JSON. What drives workers is a [`jobs::Jobs`]
+//! function; everything else is done here.
 //!
 //! ```text
-//! run, node, switch, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab::job)
+//! run, node, switch, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab)
 //! sim ─────────────────────────▶ Jobs (crate::sim)
 //! coordinator ─────────────────▶ coordinator.rs   a coordinator, and its guard
 //! cluster ─────────────────────▶ clusters.rs  certificates; asks a coordinator
@@ -18,7 +19,8 @@
 //!
 //! What can be typed behind each is in `words`.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 flows would be cut (`chain diff`, `chain apply`), 130 broken off by a second signal.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 flows would be cut
+//! (`chain diff`, `chain apply`), 130 broken off by a second signal.
 
 mod asking;
 mod balancing;
@@ -105,8 +107,16 @@ enum Verb {
     #[command(subcommand)]
     Chain(ChainVerb),
     /// What the running cluster does: packets, flows, runtimes, ports
-    #[command(after_help = "Examples:\n  flowkeep status\n  flowkeep status --json | jq .packets")]
-    Status(Asking),
+    #[command(
+        after_help = "Examples:\n  flowkeep status\n  flowkeep status --json | jq .packets\n  flowkeep status --wait 30s   # behind `flowkeep run … &`"
+    )]
+    Status {
+        /// Wait so long for a cluster that does not answer yet
+        #[arg(long, value_name = "TIME")]
+        wait: Option<nf::Period>,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// What the running cluster does, second by second, on the terminal
     Top(Top),
     /// Packets of the running cluster, printed or as a pcapng file
@@ -176,7 +186,8 @@ Examples:
     },
 }
 
-/// Why a command did not do what it should: an exit code, and a message if it has not been printed yet.
+/// Why a command did not do what it should: an exit code, and a message if it has not been printed
+/// yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     /// [`FAILURE`] or [`USAGE`].
@@ -286,7 +297,9 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
                 directory,
             }));
         }
-        Verb::Chain(ChainVerb::Check { config, json }) => chains::check(&config, json, registry, out)?,
+        Verb::Chain(ChainVerb::Check { config, strict, json }) => {
+            chains::check(&config, strict, json, registry, out)?;
+        }
         Verb::Chain(ChainVerb::Diff { config, listing }) => {
             return chains::change(Some(&config), chains::Way::Diff, &listing, out);
         }
@@ -310,7 +323,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         }
         Verb::Chain(ChainVerb::Schema { page }) => chains::schema(page, registry, out)?,
         Verb::Schema { name } => shapes::schema(name.as_deref(), out)?,
-        Verb::Status(asking) => asking::status(&asking, out)?,
+        Verb::Status { wait, asking } => asking::status(wait, &asking, out)?,
         Verb::Flow(FlowVerb::List(wanted)) => listing::flow_list(&wanted, out)?,
         Verb::Flow(FlowVerb::Show {
             protocol,
@@ -319,6 +332,17 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             vlan,
             asking,
         }) => asking::flow_show(&protocol, source, destination, vlan, &asking, out)?,
+        Verb::Flow(FlowVerb::Explain {
+            protocol,
+            source,
+            destination,
+            vlan,
+            side,
+            asking,
+        }) => {
+            let key = asking::key_of(&protocol, source, destination, vlan)?;
+            asking::flow_explain(crate::explain::Explain { key, side }, &asking, out)?;
+        }
         Verb::Flow(FlowVerb::Trace {
             protocol,
             source,

@@ -1,13 +1,15 @@
 //! `flow migrate` and `runtime`: moving flows, and emptying a runtime.
 //!
-//! An order is given once and asked after until it is over ([`carry_out`]); on a terminal a line says how far it is. An order that has
-//! made no headway for [`STUCK`] is waited for no longer: each move is called back after a second, so something is wrong then.
+//! An order is given once and asked after until it is over ([`carry_out`]); on a terminal a line
+//! says how far it is. An order that has made no headway for [`STUCK`] is waited for no longer:
+//! each move is called back after a second, so something is wrong then.
 //!
-//! Draining is said first to the switches, then to the runtime, then its flows are ordered away. Packets that were on their way to it may
-//! begin flows behind that order, so it is given again until there is none: [`ROUNDS`] at most, as long as none is refused.
+//! Draining is said first to the switches, then to the runtime, then its flows are ordered away.
+//! Packets that were on their way to it may begin flows behind that order, so it is given again
+//! until there is none: [`ROUNDS`] at most, as long as none is refused.
 //!
-//! An order that has begun goes on without the tool. `order list` finds it again, `order cancel` takes it back ([`super::orders`]), and so does
-//! `runtime resume` what a drain has ordered.
+//! An order that has begun goes on without the tool. `order list` finds it again, `order cancel`
+//! takes it back ([`super::orders`]), and so does `runtime resume` what a drain has ordered.
 //!
 //! With `--last` a runtime is drained even where no other runtime takes its flows: it keeps them
 //! then. The tool gives the order to move them all the same, since only the cluster knows. That it
@@ -290,7 +292,8 @@ pub fn drain(runtime: u16, last: bool, asking: &Asking, out: &mut dyn Write) -> 
     )))
 }
 
-/// A runtime is drained where that was insisted on, and its flows cannot be moved: what becomes of them.
+/// A runtime is drained where that was insisted on, and its flows cannot be moved: what becomes of
+/// them.
 fn keeps(
     client: &mut Client,
     runtime: u16,
@@ -473,7 +476,8 @@ pub(super) fn see_to_the_end(client: &mut Client, parts: &[Part]) -> Result<Rece
     )
 }
 
-/// Asks after an order until it is over. On a terminal a line, which goes again, says how far it is.
+/// Asks after an order until it is over. On a terminal a line, which goes again, says how far it
+/// is.
 fn see_through(
     client: &mut Client,
     parts: &[Part],

@@ -1,7 +1,8 @@
 //! `order`: orders to move flows that are under way, from any caller.
 //!
-//! A command that moves flows gives an order and waits for its end; broken off, it no longer waits, and the order goes on. Here it is found again, and taken
-//! back: what is on its way ends as it would have, what has not begun does not begin.
+//! A command that moves flows gives an order and waits for its end; broken off, it no longer waits,
+//! and the order goes on. Here it is found again, and taken back: what is on its way ends as it
+//! would have, what has not begun does not begin.
 //!
 //! Not here: how orders are given and waited for ([`super::moving`]).
 
@@ -51,6 +52,8 @@ pub(super) struct Orders {
 
 impl Shape for Orders {
     const NAME: &'static str = "orders";
+    /// 2: a flow's protocol is its name.
+    const VERSION: u32 = 2;
 }
 
 /// What `order` is asked to do.

@@ -6,10 +6,13 @@ use std::io::Write;
 use std::path::Path;
 
 /// Prints a shell's completions.
-pub fn completions(shell: clap_complete::Shell, mut out: &mut dyn Write) {
+pub fn completions(shell: clap_complete::Shell, out: &mut dyn Write) {
     let mut command = Cli::command();
     let name = command.get_name().to_owned();
-    clap_complete::generate(shell, &mut command, name, &mut out);
+    // What makes them panics where a pipe is broken.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut text);
+    let _ = out.write_all(&text);
 }
 
 /// Writes a manual page for each command.

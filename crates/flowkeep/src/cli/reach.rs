@@ -1,12 +1,16 @@
-//! How a command reaches the running cluster: one process by its socket, or all members by their coordinator.
+//! How a command reaches the running cluster: one process by its socket, or all members by their
+//! coordinator.
 //!
-//! Words count more than the environment. Two ways at once are refused, since a command that changes something must not guess.
+//! Words count more than the environment. Two ways at once are refused, since a command that
+//! changes something must not guess.
 
 use super::Failure;
 use crate::control::client::Client;
 use crate::control::members::Members;
 use crate::control::{self, SOCKET_VARIABLE};
+use crate::log::{self, Level};
 use clap::Args;
+use coordinator::agent::Tried;
 use coordinator::identity::Identity;
 use coordinator::operator::Operator;
 use std::path::PathBuf;
@@ -35,9 +39,10 @@ pub(super) struct Asking {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "All members of a cluster, by its coordinator")]
 pub(super) struct Over {
-    /// The coordinator; else what the environment variable FLOWKEEP_CLUSTER says
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "socket")]
-    cluster: Option<String>,
+    /// The coordinator, or several, of which the first that answers is asked; else what the
+    /// environment variable FLOWKEEP_CLUSTER says
+    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = coordinator, conflicts_with = "socket")]
+    cluster: Vec<String>,
     /// The directory with ca.pem, and the certificate and its key; else what FLOWKEEP_IDENTITY says
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "socket")]
     identity: Option<PathBuf>,
@@ -56,6 +61,29 @@ pub(super) struct Over {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Where a coordinator is.
+pub(super) fn coordinator(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':');
+    let is_one = parts.is_some_and(|(host, port)| {
+        !host.is_empty()
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+            && !text.contains(char::is_whitespace)
+    });
+    match is_one {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "`{text}` is no coordinator's address: say ADDRESS:PORT, and commas between several"
+        )),
+    }
+}
+
+/// Says which coordinator answers, if others were tried before it.
+pub(super) fn say_tried(tried: &Tried) {
+    if !tried.failed.is_empty() {
+        log::say(Level::Info, tried);
+    }
 }
 
 impl Asking {
@@ -80,15 +108,19 @@ impl Asking {
             Some(_) => None,
             None => variable(CLUSTER_VARIABLE),
         };
-        if let Some(address) = &self.over.cluster {
-            return self.over.connect(address.clone());
+        if !self.over.cluster.is_empty() {
+            return self.over.connect(self.over.cluster.clone());
         }
         let socket = self.socket.clone().or_else(control::path_of_environment);
         match (of_environment(), socket) {
             (Some(_), Some(_)) => Err(Failure::usage(format!(
                 "{CLUSTER_VARIABLE} and {SOCKET_VARIABLE} both say what to ask: say --cluster or --socket"
             ))),
-            (Some(address), None) => self.over.connect(address),
+            (Some(text), None) => {
+                let addresses = text.split(',').map(coordinator).collect::<Result<_, _>>();
+                self.over
+                    .connect(addresses.map_err(|why| Failure::usage(format!("{CLUSTER_VARIABLE}: {why}")))?)
+            }
             (None, socket) => {
                 self.over.is_silent()?;
                 let path = socket.unwrap_or_else(control::default_path);
@@ -99,22 +131,24 @@ impl Asking {
 }
 
 impl Over {
-    fn connect(&self, address: String) -> Result<Client, Failure> {
+    fn connect(&self, addresses: Vec<String>) -> Result<Client, Failure> {
         let directory = self.identity.clone();
         let directory = directory.or_else(|| variable(IDENTITY_VARIABLE).map(PathBuf::from));
         let Some(directory) = directory else {
             return Err(Failure::usage(format!(
-                "the coordinator at {address} wants a certificate: say its directory with --identity, or {IDENTITY_VARIABLE}"
+                "the coordinator at {} wants a certificate: say its directory with --identity, or {IDENTITY_VARIABLE}",
+                addresses.join(", ")
             )));
         };
         let name = self.name.clone().or_else(|| variable(NAME_VARIABLE));
         let name = name.as_deref().unwrap_or("read");
         let operator = Operator {
-            address,
+            addresses,
             identity: Identity::read(&directory, name).map_err(|why| Failure::usage(why.to_string()))?,
         };
-        let members = Members::connect(&operator, self.member.clone());
-        members.map(Client::over).map_err(Failure::failed)
+        let members = Members::connect(&operator, self.member.clone()).map_err(Failure::failed)?;
+        say_tried(&members.tried());
+        Ok(Client::over(members))
     }
 
     /// Whether nothing is said that needs a coordinator.

@@ -5,12 +5,14 @@
 //!   too little     ─► the member's runtime is drained ─► the member is told to stop ─► no view has it
 //! ```
 //!
-//! What the command launches are members that no file lists, with one runtime each, called PREFIX-1,
-//! PREFIX-2 and so on; no other goes. It keeps nothing by itself: what is in view by such a name is
-//! its own, so it may end, be killed and begin again at any time.
+//! What the command launches are members that no file lists, with one runtime each, called
+//! PREFIX-1, PREFIX-2 and so on; no other goes. It keeps nothing by itself: what is in view by such
+//! a name is its own, so it may end, be killed and begin again at any time.
 //!
 //! Not here: what a member does to join (`crate::member`).
 
+use super::listing::between_looks;
+use super::reach::{coordinator, say_tried};
 use super::{Failure, print};
 use crate::control::members::Members;
 use crate::control::{Answer, Request};
@@ -48,9 +50,9 @@ Example:
   flowkeep cluster scale --at 192.0.2.1:4400 --identity cluster/ --max 6 \\
     --launch 'exec flowkeep node gateway.toml --member $FLOWKEEP_MEMBER --runtimes 1 --join $FLOWKEEP_JOIN --token $FLOWKEEP_TOKEN'")]
 pub(super) struct Scale {
-    /// The coordinator
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    at: String,
+    /// The coordinator, or several, of which the first that answers is asked
+    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = coordinator, required = true)]
+    at: Vec<String>,
     /// The directory with ca.pem, and the certificate and its key
     #[arg(long, value_name = "DIRECTORY")]
     identity: PathBuf,
@@ -82,7 +84,7 @@ pub(super) struct Scale {
     #[arg(long, value_name = "TIME", default_value = "60s")]
     in_after: Period,
     /// Between two looks
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = between_looks)]
     interval: Period,
     /// Print a JSON object for each step
     #[arg(long)]
@@ -92,7 +94,8 @@ pub(super) struct Scale {
 /// What has come of a step, or why none was made.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Scaled {
-    /// `added`, `moved`, `removed`, `failed`, `limit`, or `unanswered` if nothing is known of what members do.
+    /// `added`, `moved`, `removed`, `failed`, `limit`, or `unanswered` if nothing is known of what
+    /// members do.
     event: &'static str,
     /// The runtime that came, went, took flows, or has all of its load in one group.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +203,7 @@ impl fmt::Display for Scaled {
 /// All members.
 struct Wide {
     members: Members,
-    coordinator: String,
+    coordinators: String,
     prefix: String,
     launch: String,
     stop: StopSignal,
@@ -249,7 +252,7 @@ impl Wide {
             .args(["-c", &self.launch])
             .env("FLOWKEEP_MEMBER", member)
             .env("FLOWKEEP_TOKEN", token)
-            .env("FLOWKEEP_JOIN", &self.coordinator)
+            .env("FLOWKEEP_JOIN", &self.coordinators)
             .stdin(Stdio::null())
             .spawn();
         let mut child = child.map_err(|error| format!("/bin/sh: {error}"))?;
@@ -358,7 +361,7 @@ pub(super) fn scale(words: &Scale, out: &mut dyn Write) -> Result<(), Failure> {
     let failed = |what: &dyn fmt::Display| Failure::failed(format!("error: {what}"));
     let identity = Identity::read(&words.identity, &words.name).map_err(|error| failed(&error))?;
     let operator = Operator {
-        address: words.at.clone(),
+        addresses: words.at.clone(),
         identity,
     };
     let stop = StopSignal::of_process(None).map_err(|error| failed(&error))?;
@@ -373,14 +376,16 @@ pub(super) fn scale(words: &Scale, out: &mut dyn Write) -> Result<(), Failure> {
     let members = || Members::connect(&operator, None);
     let wide = |members| Wide {
         members,
-        coordinator: words.at.clone(),
+        coordinators: words.at.join(","),
         prefix: words.prefix.clone(),
         launch: words.launch.clone(),
         stop: stop.clone(),
         children: Vec::new(),
         runtimes: BTreeMap::new(),
     };
-    let mut actor = Actor::new(wide(members().map_err(|error| failed(&error))?), rules);
+    let first = members().map_err(|error| failed(&error))?;
+    say_tried(&first.tried());
+    let mut actor = Actor::new(wide(first), rules);
     let mut unanswered = String::new();
     while !stop.is_raised() {
         let began = Instant::now();

@@ -2,13 +2,13 @@
 
 use super::{Failure, asking, balancing, chains, clusters, moving, orders, print, scaling, staff};
 use crate::shape::{Named, named};
-use crate::{apply, bench, following, lab, report, sim, store, top, trace};
+use crate::{apply, explain, following, lab, report, sim, store, top, trace};
 use std::io::Write;
 
 /// Each noun's shape, by name.
 const SHAPES: &[Named] = &[
-    named::<bench::report::Report>(),
-    named::<bench::papers::Figures>(),
+    named::<::bench::report::Report>(),
+    named::<::bench::papers::Figures>(),
     named::<chains::Checked>(),
     named::<apply::report::Change>(),
     named::<asking::Confirmed>(),
@@ -19,11 +19,12 @@ const SHAPES: &[Named] = &[
     named::<report::Flow>(),
     named::<crate::moving::Deletion>(),
     named::<following::FlowLine>(),
+    named::<explain::Explanation>(),
     named::<trace::Step>(),
     named::<report::FlowList>(),
     named::<asking::FunctionAnswers>(),
     named::<crate::moving::Receipt>(),
-    named::<lab::job::Demo>(),
+    named::<lab::Demo>(),
     named::<orders::Orders>(),
     named::<staff::Placed>(),
     named::<staff::Set>(),

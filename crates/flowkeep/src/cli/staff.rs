@@ -1,7 +1,8 @@
 //! `runtime add`, `runtime remove`, `runtime kill`, and `replication set`.
 //!
-//! Removing is draining, over and over while flows keep beginning, and then a word to the cluster, which ends the runtime if it is empty or
-//! says what it waits for. Until it is gone it is a drained runtime, which goes on with what it has.
+//! Removing is draining, over and over while flows keep beginning, and then a word to the cluster,
+//! which ends the runtime if it is empty or says what it waits for. Until it is gone it is a
+//! drained runtime, which goes on with what it has.
 
 use super::asking::{ask, complete, connect, foreign, show};
 use super::moving::{carry_out, move_away, reasons, runtimes, set_leaving};
@@ -14,6 +15,7 @@ use crate::report::{RuntimeStatus, Status};
 use crate::shape::Shape;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -91,7 +93,8 @@ pub fn add(
 /// `runtime remove`
 pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    // A member's stay as long as it does: nothing of it is drained for a word that is refused in the end.
+    // A member's stay as long as it does: nothing of it is drained for a word that is refused in
+    // the end.
     if let Answer::Status(status) = ask(&mut client, &Request::Status)?
         && (status.member.is_some() || !status.members.is_empty())
     {
@@ -272,6 +275,25 @@ fn may_kill(status: &Status, runtime: u16, unprotected: bool) -> Result<(), Fail
         1 => "",
         _ => ", with all others of its process,",
     };
+    // Where its heir's figures are not here, nothing is known of the room there.
+    let keepers = going.iter().filter_map(|here| here.protected_by);
+    let keepers: BTreeSet<u16> = keepers.filter(|keeper| !is_going(*keeper)).collect();
+    for keeper in keepers {
+        let kept = going.iter().filter(|here| here.protected_by == Some(keeper));
+        let kept: u64 = kept.map(|here| copied_of(here)).sum();
+        let mut heir = status.runtimes.iter().filter(is_here);
+        let Some(heir) = heir.find(|here| here.runtime == keeper) else {
+            continue;
+        };
+        let room = heir.flows_max.saturating_sub(heir.flows);
+        if kept > room && !unprotected {
+            return Err(Failure::failed(format!(
+                "runtime {runtime}{with} has {kept} flows with copies at runtime {keeper}, which has room for {room} more: {} of them would end. Nothing was \
+                 killed. Say `flowkeep runtime kill {runtime} --unprotected` all the same, or raise `flows_max` (docs/replication.md)",
+                kept - room
+            )));
+        }
+    }
     match flows - copied {
         lost if lost > 0 && !unprotected => Err(Failure::failed(format!(
             "runtime {runtime}{with} has {flows} flows, and {lost} of them have no copy at another runtime: they would end. Nothing was killed. Say \

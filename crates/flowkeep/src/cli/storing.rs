@@ -3,26 +3,33 @@
 //! Not here: what is done (`crate::store::job`).
 
 use super::Failure;
+use crate::control;
 use crate::store::job;
 use clap::Subcommand;
 use std::io::Write;
+use std::path::PathBuf;
 
 #[derive(Subcommand, Debug)]
 pub(super) enum StoreVerb {
     /// List the variables that a store has
     #[command(after_help = "\
-A line for each variable: function, member, runtime, kind and name; how many elements it has; of counters their sum. A file is of one process: end \
-Flowkeep first, to look into a `redb:` store. With --merged a line for each variable of a function, over all its runtimes and members, those that have \
+A line for each variable: function, member, runtime, kind and name; how many elements it has; of counters their sum. A file that a running Flowkeep \
+has (`redb:`), and a store in its memory (`memory:`), are read by way of its control socket. With --merged a line for each variable of a function, over all its runtimes and members, those that have \
 ended too: how many parts it has, how many different keys or elements, and of counters the sum.
 
 Examples:
   flowkeep store inspect redis://127.0.0.1
   flowkeep store inspect redis://127.0.0.1 --merged
-  flowkeep store inspect redb:variables.redb --json")]
+  flowkeep store inspect redb:variables.redb --json
+  flowkeep store inspect memory: --socket /run/flowkeep/flowkeep.sock")]
     Inspect {
         /// The store
         #[arg(value_name = "URI")]
         uri: String,
+        /// The control socket of a running Flowkeep that has the store; else what the environment
+        /// variable FLOWKEEP_SOCKET says
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
         /// Merge the parts that runtimes and members have of a variable
         #[arg(long)]
         merged: bool,
@@ -45,6 +52,10 @@ Examples:
         /// Where they are to be
         #[arg(value_name = "TO")]
         to: String,
+        /// The control socket of a running Flowkeep that has FROM; else what the environment
+        /// variable FLOWKEEP_SOCKET says
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
         /// Copy what changes until Flowkeep has the other store
         #[arg(long)]
         follow: bool,
@@ -53,8 +64,23 @@ Examples:
 
 pub(super) fn store(verb: &StoreVerb, out: &mut dyn Write) -> Result<(), Failure> {
     let done = match verb {
-        StoreVerb::Inspect { uri, merged, json } => job::show(uri, *merged, *json, out),
-        StoreVerb::Migrate { from, to, follow } => job::take_over(from, to, *follow, out),
+        StoreVerb::Inspect {
+            uri,
+            socket,
+            merged,
+            json,
+        } => job::show(uri, &at(socket), *merged, *json, out),
+        StoreVerb::Migrate {
+            from,
+            to,
+            socket,
+            follow,
+        } => job::take_over(from, &at(socket), to, *follow, out),
     };
     done.map_err(|failure| Failure::failed(failure.to_string()))
+}
+
+fn at(socket: &Option<PathBuf>) -> PathBuf {
+    let said = socket.clone().or_else(control::path_of_environment);
+    said.unwrap_or_else(control::default_path)
 }

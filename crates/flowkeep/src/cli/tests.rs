@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 struct FlowMonitor;
 
+#[nf::network_function]
 impl NetworkFunction for FlowMonitor {
     const NAME: &'static str = "flow_monitor";
     type Config = NoConfig;

@@ -10,7 +10,6 @@ use crate::trace::job::TraceJob;
 use nf::{ByteSize, Period};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// Say on standard error what is not part of the output.
 fn tell(text: impl std::fmt::Display) {
@@ -114,7 +113,8 @@ pub fn capture(words: Capture, out: &mut dyn Write) -> Result<(), Failure> {
         stop: jobs::stop_signal(words.stop_after)?,
     };
     let caught = crate::capture::job::run(&job, &mut client, out).map_err(Failure::failed)?;
-    tell(format_args!("{} packets captured", caught.packets));
+    let noun = if caught.packets == 1 { "packet" } else { "packets" };
+    tell(format_args!("{} {noun} captured", caught.packets));
     for (port, count) in &caught.lost {
         tell(format_args!(
             "{count} packets of {port} not captured for want of room: narrow the filter, or say a larger --buffer"
@@ -129,8 +129,7 @@ pub fn capture(words: Capture, out: &mut dyn Write) -> Result<(), Failure> {
 /// `top`
 pub fn top(words: &Top, out: &mut dyn Write) -> Result<(), Failure> {
     let job = TopJob {
-        // Less would be more looking than working.
-        interval: words.interval.duration().max(Duration::from_millis(100)),
+        interval: words.interval.duration(),
         once: words.once,
         json: words.asking.json,
     };

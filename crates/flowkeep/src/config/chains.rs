@@ -1,4 +1,5 @@
-//! Chains and functions of a configuration by themselves, as members of a cluster hand them on: taken out of one text, put into another.
+//! Chains and functions of a configuration by themselves, as members of a cluster hand them on:
+//! taken out of one text, put into another.
 //!
 //! Other settings are each member's own, and some are secret. What comes out is TOML on two lines.
 

@@ -11,7 +11,8 @@ use runtime::replication::{STORED_AS, STORED_MAX};
 use runtime::rules::{Unreached, unreached};
 use std::collections::BTreeSet;
 
-/// Checks a configuration as a whole, and gives default settings to functions that chains name and that have no table.
+/// Checks a configuration as a whole, and gives default settings to functions that chains name and
+/// that have no table.
 pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_, '_>) {
     ports(config, document);
     super::cluster::check(config, document);
@@ -43,7 +44,8 @@ fn ports(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
-/// A port reads an interface that one before it reads in the same way: both would have each packet, or one of them would have none.
+/// A port reads an interface that one before it reads in the same way: both would have each packet,
+/// or one of them would have none.
 fn same_interface(config: &Config, index: usize, document: &mut Document<'_, '_>) {
     let port = &config.port[index];
     let Some(uri) = port.input.as_ref().map(super::Uri::as_str) else {
@@ -109,8 +111,8 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
     }
 }
 
-/// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they match; flows in a store that
-/// cannot be read again.
+/// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they
+/// match; flows in a store that cannot be read again.
 pub fn warnings(config: &Config) -> Vec<String> {
     let rules: Vec<_> = config.rules().into_iter().map(|rule| rule.matching).collect();
     let name = |index: &usize| format!("`{}`", config.chain[*index].name);
@@ -123,17 +125,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
             if takers.len() == 1 { "takes" } else { "take" }
         )
     };
-    let mut warnings: Vec<String> = unreached(&rules).into_iter().map(warning).collect();
-    let uri = config.store.of(STORED_AS).map_or("", |(uri, _)| uri);
-    if config.keeps_stored() && uri.starts_with("cassandra") {
-        warnings.push(
-            "Cassandra keeps a mark of each flow that ended, for three hours, and refuses to read more than 100,000 of them: a runtime with more cannot \
-             begin again. Set `tombstone_failure_threshold` in each node's cassandra.yaml to the flows that end at a runtime in three hours, or \
-             name another store for flows: [store.function.replication] uri = \"redis://HOST\""
-                .to_owned(),
-        );
-    }
-    warnings
+    unreached(&rules).into_iter().map(warning).collect()
 }
 
 /// Every function of a chain has a table, or is registered and gets its defaults.
@@ -198,8 +190,7 @@ fn last(config: &Config, document: &mut Document<'_, '_>) {
 /// A function that says by which interface a port goes names ports that are there.
 fn interfaces(config: &Config, document: &mut Document<'_, '_>) {
     let known: Vec<&str> = config.port.iter().map(|port| port.name.as_str()).collect();
-    let used: BTreeSet<&String> = (config.chain.iter()).flat_map(|chain| &chain.functions).collect();
-    for (name, function) in config.functions.iter().filter(|(name, _)| used.contains(name)) {
+    for (name, function) in config.used() {
         let feed = function.factory.feed();
         let Some(Ok(supply)) = feed.map(|feed| feed.downcast::<functions::forward::Supply>()) else {
             continue;
@@ -216,7 +207,8 @@ fn interfaces(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
-/// There is a way to group flows that serves all functions of all chains: runtimes and switches have one for everything.
+/// There is a way to group flows that serves all functions of all chains: runtimes and switches
+/// have one for everything.
 fn affinities(config: &Config, document: &mut Document<'_, '_>) {
     let mut joined = (Affinity::Flow, "");
     for (chain, index, name) in config.chain.iter().enumerate().flat_map(|(chain, rule)| {

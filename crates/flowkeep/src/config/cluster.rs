@@ -14,9 +14,11 @@
 //! runtimes = 1
 //! ```
 //!
-//! All members read the same file. Workers are numbered in the order of the members, so every process knows all numbers
-//! ([`layout`](super::layout)). Members of one host share memory, those of different ones speak over Geneve in UDP
-//! ([decision 13](../../../../docs/decisions/0013-links-between-processes.md)). `flowkeep run` has all members in one process.
+//! All members read the same file. Workers are numbered in the order of the members, so every
+//! process knows all numbers ([`layout`](super::layout)). Members of one host share memory, those
+//! of different ones speak over Geneve in UDP ([decision
+//! 13](../../../../docs/decisions/0013-links-between-processes.md)). `flowkeep run` has all members
+//! in one process.
 //!
 //! Not here: the keys themselves, which only a member's process reads ([`crate::run`](crate)).
 
@@ -34,30 +36,34 @@ use std::path::PathBuf;
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
-    /// Its name: letters, digits, `-` and `_`. Two clusters on one machine need two. Default `"flowkeep"`.
+    /// Its name: letters, digits, `-` and `_`. Two clusters on one machine need two. Default
+    /// `"flowkeep"`.
     #[schemars(example = &"edge")]
     pub name: Option<String>,
-    /// Files with the keys of the links between hosts, 1 to 4: in each a number, 1 to 255, and 64 hexadecimal digits, as `openssl rand -hex 32` prints them. Frames are
-    /// sent with the first, and accepted with all.
+    /// Files with the keys of the links between hosts, 1 to 4: in each a number, 1 to 255, and 64
+    /// hexadecimal digits, as `openssl rand -hex 32` prints them. Frames are sent with the first,
+    /// and accepted with all.
     #[schemars(length(max = 4), example = ["edge.key"])]
     pub keys: Vec<String>,
-    /// A file like those of `keys`, from which the seed of all hashes is derived; it must not change while any member runs. Default:
-    /// the first of `keys`.
+    /// A file like those of `keys`, from which the seed of all hashes is derived; it must not
+    /// change while any member runs. Default: the first of `keys`.
     #[schemars(example = &"edge.key")]
     pub seed: Option<String>,
-    /// `"keys"`: frames between hosts have a tag that needs the key. `"damage-only"`: a tag that any sender can make, for a
-    /// wire that no stranger is on. Default `"keys"`.
+    /// `"keys"`: frames between hosts have a tag that needs the key. `"damage-only"`: a tag that
+    /// any sender can make, for a wire that no stranger is on. Default `"keys"`.
     #[schemars(example = &"keys")]
     pub protection: Protection,
     /// UDP port of the links between hosts, the same on all of them. Default 6081, Geneve's.
     #[schemars(example = 6081)]
     pub port: Option<u16>,
-    /// The longest frame that passes between processes, in bytes. Default: 3840 if all ports are network interfaces, otherwise 65535.
+    /// The longest frame that passes between processes, in bytes. Default: 3840 if all ports are
+    /// network interfaces, otherwise 65535.
     #[schemars(range(min = 1514, max = 65535), example = 9018)]
     #[serde(deserialize_with = "values::frame")]
     pub frame_max: Option<u16>,
-    /// Directory of what a member must remember from start to start. Default: `flowkeep/NAME` in `/var/lib` for root, otherwise in the one that the
-    /// environment variable `XDG_STATE_HOME` names, or in `~/.local/state`.
+    /// Directory of what a member must remember from start to start. Default: `flowkeep/NAME` in
+    /// `/var/lib` for root, otherwise in the one that the environment variable `XDG_STATE_HOME`
+    /// names, or in `~/.local/state`.
     #[schemars(example = &"/var/lib/flowkeep/edge")]
     pub directory: Option<PathBuf>,
 }
@@ -92,7 +98,8 @@ pub struct Member {
     #[serde(default = "here")]
     #[schemars(example = &"rack1")]
     pub host: String,
-    /// What fails together with the host: runtimes keep copies of their flows in another rack, if they may choose. Default: the host.
+    /// What fails together with the host: runtimes keep copies of their flows in another rack, if
+    /// they may choose. Default: the host.
     #[serde(default)]
     #[schemars(example = &"row2")]
     pub rack: Option<String>,
@@ -100,8 +107,8 @@ pub struct Member {
     #[serde(default, deserialize_with = "values::ip_address")]
     #[schemars(with = "Option<String>", example = &"10.0.0.1")]
     pub address: Option<IpAddr>,
-    /// The host's interface on a network segment, with `link_address`: links to members of other hosts that have both, too, are then on Ethernet
-    /// (EtherType 0x88b5) instead of UDP.
+    /// The host's interface on a network segment, with `link_address`: links to members of other
+    /// hosts that have both, too, are then on Ethernet (EtherType 0x88b5) instead of UDP.
     #[serde(default)]
     #[schemars(example = &"eth1")]
     pub interface: Option<String>,
@@ -109,7 +116,8 @@ pub struct Member {
     #[serde(default, deserialize_with = "values::link_address")]
     #[schemars(with = "Option<String>", example = &"52:54:00:12:34:56")]
     pub link_address: Option<[u8; 6]>,
-    /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the directory of that one's default.
+    /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the
+    /// directory of that one's default.
     #[serde(default)]
     #[schemars(example = &"/run/flowkeep-left.sock")]
     pub socket: Option<PathBuf>,
@@ -121,7 +129,8 @@ pub struct Member {
     #[serde(default)]
     #[schemars(example = &"left.jsonl")]
     pub events: Option<String>,
-    /// Of a member that is not listed: the number of its first runtime, which the coordinator has given.
+    /// Of a member that is not listed: the number of its first runtime, which the coordinator has
+    /// given.
     #[serde(skip)]
     pub first: Option<u16>,
 }
@@ -266,7 +275,8 @@ fn clock(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
-/// What members of one host cannot share: each would take it away from the other, or write over what the other writes.
+/// What members of one host cannot share: each would take it away from the other, or write over
+/// what the other writes.
 fn files_and_sockets(config: &Config, document: &mut Document<'_, '_>) {
     let socket = |member: &super::Member| member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
     for (index, member) in config.member.iter().enumerate() {

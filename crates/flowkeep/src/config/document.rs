@@ -1,9 +1,10 @@
 //! The configuration's text as a tree in which everything knows where it stands.
 //!
-//! Errors come from three sources, and each names its place differently: the TOML parser and serde give bytes, a function
-//! gives a path (`rules[3].ports`), a check of ours gives a path from the top. This is where all of them become
-//! [`Problem`]s, and where serde's words become an operator's: "invalid type: string "two", expected u16" is "expected a
-//! whole number from 0 to 65535, found "two"", with an example from the setting's schema.
+//! Errors come from three sources, and each names its place differently: the TOML parser and serde
+//! give bytes, a function gives a path (`rules[3].ports`), a check of ours gives a path from the
+//! top. This is where all of them become [`Problem`]s, and where serde's words become an
+//! operator's: "invalid type: string "two", expected u16" is "expected a whole number from 0 to
+//! 65535, found "two"", with an example from the setting's schema.
 //!
 //! Not here: what settings there are ([`config`](super)).
 
@@ -42,6 +43,27 @@ pub struct FunctionTable<'t, 'r> {
     table: Spanned<DeTable<'t>>,
 }
 
+/// The last setting in front of a place whose line opens more arrays than it closes.
+fn array_before(text: &str, place: usize) -> Range<usize> {
+    let mut found = place.min(text.len())..place.min(text.len());
+    let mut begin = 0;
+    for line in text.split_inclusive('\n') {
+        if begin > place {
+            break;
+        }
+        let count = |what: char| line.matches(what).count();
+        if let Some(equals) = line.find('=')
+            && let Some(open) = line[equals..].find('[')
+            && count('[') > count(']')
+        {
+            let at = begin + equals + open;
+            found = at..at + 1;
+        }
+        begin += line.len();
+    }
+    found
+}
+
 impl<'t, 'r> Document<'t, 'r> {
     /// Parses TOML. What is no TOML is all that can be said then.
     pub fn parse(file: &str, text: &'t str, registry: &'r Registry) -> Result<Self, Vec<Problem>> {
@@ -61,6 +83,17 @@ impl<'t, 'r> Document<'t, 'r> {
         };
         if errors.is_empty() {
             return Ok(document);
+        }
+        // All that follows an array that is not closed is read as its values.
+        let unclosed = errors
+            .iter()
+            .find(|error| error.message().starts_with("unclosed array"));
+        if unclosed.is_some() {
+            let first = errors.iter().filter_map(|error| Some(error.span()?.start)).min();
+            let place = array_before(text, first.unwrap_or(text.len()));
+            let place = Problem::at(file, text, place);
+            let remedy = "write the `]` that closes it";
+            return Err(vec![place.saying("", "this is no TOML: unclosed array", remedy)]);
         }
         // The settings of a table that stands twice stand twice, too.
         let mut twice = 0..0;
@@ -172,7 +205,8 @@ impl<'t, 'r> Document<'t, 'r> {
         functions
     }
 
-    /// Puts the text of the files that settings name beside their paths (`nf::TextFile`); whether all could be read.
+    /// Puts the text of the files that settings name beside their paths (`nf::TextFile`); whether
+    /// all could be read.
     fn read_files(&mut self, path: &str, entry: &Entry, table: &mut DeTable<'t>) -> bool {
         let mut all = true;
         for setting in entry.files {
@@ -217,8 +251,8 @@ impl<'t, 'r> Document<'t, 'r> {
         }
     }
 
-    /// Notes a problem at a setting, given by its path; empty for the whole file. Where the path leads further than the text,
-    /// the last place on it counts.
+    /// Notes a problem at a setting, given by its path; empty for the whole file. Where the path
+    /// leads further than the text, the last place on it counts.
     pub fn problem_at(&mut self, path: &str, problem: &str, remedy: &str) {
         let place = match path {
             "" => Problem::of_file(&self.file),
@@ -287,11 +321,16 @@ impl<'t, 'r> Document<'t, 'r> {
             None => (error.message(), String::new()),
         };
         let is_header = self.text[..span.start.min(self.text.len())].ends_with('[');
+        let unquoted = "string values must be quoted";
+        let (problem, expected) = match self.text.get(span.clone()) {
+            Some("") if problem == unquoted => ("there is no value", "write one behind the `=`".to_owned()),
+            _ => (problem, expected),
+        };
         let remedy = match self.text.get(span.clone()) {
             Some(list @ ("port" | "chain" | "member")) if is_header && problem == DUPLICATE => {
                 format!("write [[{list}]], each time: there may be several")
             }
-            Some(word) if problem == "string values must be quoted" => format!("write \"{word}\""),
+            Some(word) if problem == unquoted => format!("write \"{word}\""),
             _ => expected,
         };
         let place = Problem::at(&self.file, self.text, span);
@@ -305,6 +344,14 @@ impl<'t, 'r> Document<'t, 'r> {
         let path = self.path_at(&span);
         let value = self.text.get(span.clone()).unwrap_or_default();
         let (problem, mut remedy) = in_words(error.message(), value, example.as_deref());
+        // A setting of the whole file that stands below the head of a table.
+        if error.message().starts_with("unknown field")
+            && let Some((_, name)) = path.rsplit_once('.')
+            && super::schema::of(self.registry)["properties"][name]["type"] != "object"
+            && !super::schema::of(self.registry)["properties"][name].is_null()
+        {
+            remedy = format!("`{name}` is a setting of the whole file: write it above the first table");
+        }
         // A function's table at the top: its name is no setting, nor near to one.
         if error.message().starts_with("unknown field") && self.registry.entry(&path).is_some() {
             // As its header is written: one bracket or two, and what stands behind the name.

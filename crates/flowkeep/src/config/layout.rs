@@ -1,4 +1,5 @@
-//! Which workers and ports there are, who has them, and their numbers: the same in every process that reads the configuration.
+//! Which workers and ports there are, who has them, and their numbers: the same in every process
+//! that reads the configuration.
 //!
 //! Workers are numbered in the order of the members, switches and runtimes each from 0. A member's
 //! ports are dealt out to its switches in turn. A port's number in the cluster is
@@ -12,8 +13,8 @@
 //!   member right: runtimes = 2      runtime 1, runtime 2
 //! ```
 //!
-//! Numbers of runtimes behind those of the members are for members that are not listed (`runtimes_max`): the coordinator gives them
-//! ([`crate::member::newcomer`]).
+//! Numbers of runtimes behind those of the members are for members that are not listed
+//! (`runtimes_max`): the coordinator gives them ([`crate::member::newcomer`]).
 //!
 //! Not here: opening and making them ([`crate::run`](crate)).
 
@@ -104,7 +105,8 @@ impl Layout {
         }
     }
 
-    /// Whether some port of the switches here brings packets by itself: a reflector has those that it was given, and an output none.
+    /// Whether some port of the switches here brings packets by itself: a reflector has those that
+    /// it was given, and an output none.
     pub fn has_inputs(&self, config: &Config) -> bool {
         let here = self.ports.iter().zip(&config.port);
         here.filter(|(place, _)| self.is_here(WorkerId::Switch(place.switch)))
@@ -121,8 +123,9 @@ impl Layout {
         u16::try_from(number).expect("at most 128 workers")
     }
 
-    /// For each runtime, how good a place it is for the copies of one runtime's flows: 0 in another rack, 1 at another host, 2 in another process; none in
-    /// the same process, since it would fail together with it. In a cluster of one process all are alike.
+    /// For each runtime, how good a place it is for the copies of one runtime's flows: 0 in another
+    /// rack, 1 at another host, 2 in another process; none in the same process, since it would fail
+    /// together with it. In a cluster of one process all are alike.
     pub fn replica_ranks(config: &Config, runtime: usize, runtimes: usize) -> Vec<Option<u8>> {
         let member = |runtime| {
             let number = Self::member_of(config, WorkerId::Runtime(runtime))?;
@@ -148,7 +151,8 @@ impl Layout {
         }
     }
 
-    /// The place in the configuration of the member that has a worker; none in a cluster without members.
+    /// The place in the configuration of the member that has a worker; none in a cluster without
+    /// members.
     pub fn member_of(config: &Config, worker: WorkerId) -> Option<usize> {
         (0..config.member.len()).find(|member| match worker {
             WorkerId::Switch(number) => numbers(config, *member, |m| m.switches).contains(&number),

@@ -29,9 +29,11 @@
 //!                 (document.rs)                  (this file; the function's crate)           (check.rs)
 //! ```
 //!
-//! Whatever is wrong becomes a [`Problem`], which knows file, line, the line's text, the value and what to write instead.
+//! Whatever is wrong becomes a [`Problem`], which knows file, line, the line's text, the value and
+//! what to write instead.
 //!
-//! Invariant: a [`Config`] that came out of [`read`] names only functions that exist, and its chains can run.
+//! Invariant: a [`Config`] that came out of [`read`] names only functions that exist, and its
+//! chains can run.
 //!
 //! Not here: opening ports, making functions, threads ([`crate::run`](crate)).
 
@@ -39,6 +41,7 @@ pub mod chains;
 pub mod check;
 pub mod cluster;
 pub mod document;
+pub mod files;
 pub mod layout;
 pub mod page;
 pub mod ports;
@@ -79,9 +82,11 @@ pub struct Config {
     #[schemars(range(min = 1, max = 64), example = 2)]
     #[serde(deserialize_with = "values::from_1_to_64")]
     pub runtimes: u16,
-    /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs, 1 to 64; not fewer than `runtimes`. Those beyond
-    /// `runtimes` borrow ports of address translation from the others. With members: with those of members that are not listed, which join while the
-    /// others run; not fewer than the members have. Default: as many as `runtimes`; with members, 8 more than they have, and 64 at most.
+    /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs,
+    /// 1 to 64; not fewer than `runtimes`. Those beyond `runtimes` borrow ports of address
+    /// translation from the others. With members: with those of members that are not listed, which
+    /// join while the others run; not fewer than the members have. Default: as many as `runtimes`;
+    /// with members, 8 more than they have, and 64 at most.
     #[schemars(range(min = 1, max = 64), example = 4)]
     #[serde(deserialize_with = "values::workers")]
     pub runtimes_max: Option<u16>,
@@ -89,21 +94,24 @@ pub struct Config {
     #[schemars(range(min = 1, max = 64), example = 1)]
     #[serde(deserialize_with = "values::from_1_to_64")]
     pub switches: u16,
-    /// `"auto"`: a thread per worker, as far as there are processors. `1`: everything takes turns on one thread, and equal
-    /// input gives equal output. Default `"auto"`.
+    /// `"auto"`: a thread per worker, as far as there are processors. `1`: everything takes turns
+    /// on one thread, and equal input gives equal output. Default `"auto"`.
     #[schemars(example = &"auto")]
     pub threads: Threads,
-    /// What threads that wait for packets of live ports do. `"spin"`: look again and again; shortest delay, a whole processor each.
-    /// `"nap"`: after a while, sleep a tenth of a millisecond between looks. `"block"`: after a while longer, sleep until
-    /// there is something. Default `"block"`.
+    /// What threads that wait for packets of live ports do. `"spin"`: look again and again;
+    /// shortest delay, a whole processor each. `"nap"`: after a while, sleep a tenth of a
+    /// millisecond between looks. `"block"`: after a while longer, sleep until there is something.
+    /// Default `"block"`.
     #[schemars(example = &"block")]
     pub idle: Idle,
-    /// What functions and timers take for the time. `"capture"`: the packets' own timestamps. `"machine"`: this machine's
-    /// clock. Default `"auto"`: the capture's if every input is a capture, otherwise the machine's.
+    /// What functions and timers take for the time. `"capture"`: the packets' own timestamps.
+    /// `"machine"`: this machine's clock. Default `"auto"`: the capture's if every input is a
+    /// capture, otherwise the machine's.
     #[schemars(example = &"auto")]
     pub clock: Clock,
     /// The most flows of each runtime; the packet that would open one more is a counted drop. With
-    /// firewall and NAT each takes some 0.6 KiB at the start; but for captures, used or not. Default 131,072.
+    /// firewall and NAT each takes some 0.6 KiB at the start; but for captures, used or not.
+    /// Default 131,072.
     #[schemars(range(min = 1, max = 268435456), example = 1_000_000)]
     #[serde(deserialize_with = "values::flows")]
     pub flows_max: u32,
@@ -111,22 +119,25 @@ pub struct Config {
     #[schemars(range(min = 1, max = 268435456), example = 4096)]
     #[serde(deserialize_with = "values::flows")]
     pub waiting_max: u32,
-    /// The most packets of each runtime that functions hold with their flows, copies among them: the IDS and the HTTP parser hold TCP segments that
-    /// come before their turn. Each takes a buffer of 2 KiB. Default 1024.
+    /// The most packets of each runtime that functions hold with their flows, copies among them:
+    /// the IDS and the HTTP parser hold TCP segments that come before their turn. Each takes a
+    /// buffer of 2 KiB. Default 1024.
     #[schemars(range(min = 1, max = 65536), example = 1024)]
     #[serde(deserialize_with = "values::held")]
     pub held_max: u32,
     /// How a switch picks the runtime of new flows. Default `"least_loaded"` (NFVactor V-A).
     #[schemars(example = &"least_loaded")]
     pub policy: Policy,
-    /// Source addresses that are inside, for ports whose side is `"by-address"`. What one of them sends to another stays
-    /// inside: it is not translated, and leaves by the inside port. Default: the private addresses of RFC 1918 and RFC 4193.
+    /// Source addresses that are inside, for ports whose side is `"by-address"`. What one of them
+    /// sends to another stays inside: it is not translated, and leaves by the inside port. Default:
+    /// the private addresses of RFC 1918 and RFC 4193.
     #[schemars(with = "Vec<String>", example = ["10.0.0.0/8"])]
     #[serde(deserialize_with = "values::prefixes")]
     pub inside: Vec<Prefix>,
     /// Where packets come from and go to.
     pub port: Vec<Port>,
-    /// Which functions a flow passes: of the chains that match its first packet, the most specific one; of equals the first.
+    /// Which functions a flow passes: of the chains that match its first packet, the most specific
+    /// one; of equals the first.
     pub chain: Vec<Chain>,
     /// The cluster's processes, if it has several; workers are numbered in their order.
     pub member: Vec<Member>,
@@ -138,8 +149,8 @@ pub struct Config {
     pub replication: Replication,
     /// Runtimes that come and go by load. Without this table none does by itself.
     pub scaling: Option<Scaling>,
-    /// The user, by name or number, that the process becomes once its ports are open; for one that is started as root. Default: it stays root, with
-    /// the few capabilities that it needs.
+    /// The user, by name or number, that the process becomes once its ports are open; for one that
+    /// is started as root. Default: it stays root, with the few capabilities that it needs.
     #[schemars(example = &"flowkeep")]
     pub user: Option<String>,
     /// How this tool asks a running cluster.
@@ -150,8 +161,8 @@ pub struct Config {
     pub store: store::Store,
     /// What is written down while it runs.
     pub log: Log,
-    /// Each function's own settings, by the name that chains use. Read from the tables `[function.NAME]`; a function
-    /// that a chain names and that has no table has the defaults.
+    /// Each function's own settings, by the name that chains use. Read from the tables
+    /// `[function.NAME]`; a function that a chain names and that has no table has the defaults.
     #[serde(skip)]
     #[schemars(skip)]
     pub functions: BTreeMap<String, Function>,
@@ -272,7 +283,8 @@ pub enum Side {
     Inside,
     /// Everything that comes in comes from outside.
     Outside,
-    /// Each packet by its source: inside if one of the prefixes of `inside` has it. For captures of both directions.
+    /// Each packet by its source: inside if one of the prefixes of `inside` has it. For captures of
+    /// both directions.
     #[default]
     ByAddress,
 }
@@ -284,7 +296,8 @@ pub struct Chain {
     /// Its name in messages and figures.
     #[schemars(example = &"default")]
     pub name: String,
-    /// The functions, in the order in which a flow's opening direction passes them; replies go backward. 1 to 16.
+    /// The functions, in the order in which a flow's opening direction passes them; replies go
+    /// backward. 1 to 16.
     #[schemars(length(min = 1, max = 16), example = ["firewall", "nat"])]
     pub functions: Vec<String>,
     /// Which flows, by their first packet. Without it, all that no other chain matches.
@@ -295,8 +308,9 @@ pub struct Chain {
     pub replication: Option<ReplicationPolicy>,
 }
 
-/// What a flow's first packet must be. Everything said must hold; of a list, one is enough. Of several chains that match, the one that fixes more bits of
-/// addresses, ports, protocol and side takes the flow: the longest prefix, where that is all in which they differ.
+/// What a flow's first packet must be. Everything said must hold; of a list, one is enough. Of
+/// several chains that match, the one that fixes more bits of addresses, ports, protocol and side
+/// takes the flow: the longest prefix, where that is all in which they differ.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
@@ -335,8 +349,8 @@ pub enum FromSide {
     Outside,
 }
 
-/// Bounds on groups of flows that move from one runtime to another (NFVactor V-B). Groups that are on their way together pause together: lower bounds make
-/// pauses shorter and the whole longer.
+/// Bounds on groups of flows that move from one runtime to another (NFVactor V-B). Groups that are
+/// on their way together pause together: lower bounds make pauses shorter and the whole longer.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Migration {
@@ -344,16 +358,19 @@ pub struct Migration {
     #[schemars(range(min = 1, max = 256), example = 64)]
     #[serde(deserialize_with = "values::moves")]
     pub moves_max: u32,
-    /// The flows of groups on their way from a runtime after which no other group begins to move. Default 1024.
+    /// The flows of groups on their way from a runtime after which no other group begins to move.
+    /// Default 1024.
     #[schemars(range(min = 1, max = 268435456), example = 256)]
     #[serde(deserialize_with = "values::flows")]
     pub moved_flows_max: u32,
-    /// The most packets that a runtime keeps for groups that are on their way; beyond is a counted drop (`moving_full`). Default 4096.
+    /// The most packets that a runtime keeps for groups that are on their way; beyond is a counted
+    /// drop (`moving_full`). Default 4096.
     #[schemars(range(min = 1, max = 268435456), example = 8192)]
     #[serde(deserialize_with = "values::flows")]
     pub kept_max: u32,
-    /// After how long a group that has not arrived is called back, from `"10ms"` to `"1h"`. Default `"1s"`, with members `"4s"`: a switch of
-    /// another host that is gone is missed after three seconds.
+    /// After how long a group that has not arrived is called back, from `"10ms"` to `"1h"`. Default
+    /// `"1s"`, with members `"4s"`: a switch of another host that is gone is missed after three
+    /// seconds.
     #[schemars(with = "Option<String>", example = &"2s")]
     #[serde(deserialize_with = "values::move_timeout")]
     pub move_timeout: Option<nf::Period>,
@@ -375,8 +392,9 @@ impl Default for Migration {
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
-    /// Path of the socket; only the user who runs Flowkeep may use it. Default: `flowkeep.sock` in the directory that the
-    /// environment variable `XDG_RUNTIME_DIR` names, or `flowkeep-UID/flowkeep.sock` in the one for temporary files.
+    /// Path of the socket; only the user who runs Flowkeep may use it. Default: `flowkeep.sock` in
+    /// the directory that the environment variable `XDG_RUNTIME_DIR` names, or
+    /// `flowkeep-UID/flowkeep.sock` in the one for temporary files.
     #[schemars(example = &"/run/flowkeep.sock")]
     pub socket: Option<PathBuf>,
 }
@@ -395,12 +413,14 @@ pub struct Metrics {
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// File for what functions write (flow records, mappings), a JSON object a line; `"-"` is standard output.
-    /// It is appended to, and opened again by its name on SIGUSR1. Default: nowhere.
+    /// File for what functions write (flow records, mappings), a JSON object a line; `"-"` is
+    /// standard output. It is appended to, and opened again by its name on SIGUSR1. Default:
+    /// nowhere.
     #[schemars(example = &"events.jsonl")]
     pub events: Option<String>,
-    /// The file that would be larger is renamed: `events.jsonl` to `events.jsonl.1`, that to `events.jsonl.2`, and so
-    /// on. Default: it grows.
+    /// The file that would be larger by what is written at once (whole lines, up to 64 KiB and one
+    /// line) is renamed: `events.jsonl` to `events.jsonl.1`, that to `events.jsonl.2`, and so on.
+    /// Default: it grows.
     #[schemars(example = &"64 MiB")]
     pub max_size: Option<nf::ByteSize>,
     /// A file whose first line is so old is renamed likewise. Default: no file is too old.
@@ -408,11 +428,13 @@ pub struct Log {
     pub max_age: Option<nf::Period>,
     /// How many renamed files are kept, besides the one that is written. Default 4.
     pub keep: u32,
-    /// Address and port of a syslog collector: each line is sent there over UDP, too (RFC 5424). Default: nowhere.
+    /// Address and port of a syslog collector: each line is sent there over UDP, too (RFC 5424).
+    /// Default: nowhere.
     #[schemars(with = "Option<String>", example = &"192.0.2.9:514")]
     #[serde(deserialize_with = "values::address")]
     pub syslog: Option<SocketAddr>,
-    /// Address and port of an IPFIX collector: NAT's log is sent there over UDP, too (RFC 8158). Default: nowhere.
+    /// Address and port of an IPFIX collector: NAT's log is sent there over UDP, too (RFC 8158).
+    /// Default: nowhere.
     #[schemars(with = "Option<String>", example = &"192.0.2.9:4739")]
     #[serde(deserialize_with = "values::address")]
     pub ipfix: Option<SocketAddr>,
@@ -541,6 +563,13 @@ impl Config {
         functions.into_values().map(|function| function.factory).collect()
     }
 
+    /// The functions that chains have, by name.
+    pub fn used(&self) -> impl Iterator<Item = (&str, &Function)> {
+        let is_used = |name: &String| self.chain.iter().any(|chain| chain.functions.contains(name));
+        let used = self.functions.iter().filter(move |(name, _)| is_used(name));
+        used.map(|(name, function)| (name.as_str(), function))
+    }
+
     /// The runtime's plan: all chains, and these functions.
     pub fn plan(&self, factories: Vec<Box<dyn Factory>>) -> Result<Plan, PlanError> {
         Ok(Plan::new(self.rules(), factories)?.fusing(&self.fused))
@@ -645,7 +674,8 @@ fn hide_passwords(tree: &mut toml::Table) {
     }
 }
 
-/// Puts a word on what is in them beside the files that settings name, so that it counts when configurations are compared.
+/// Puts a word on what is in them beside the files that settings name, so that it counts when
+/// configurations are compared.
 fn name_files(tree: &mut toml::Table, registry: &Registry) {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let Some(toml::Value::Table(functions)) = tree.get_mut("function") else {

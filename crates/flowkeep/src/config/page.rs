@@ -4,10 +4,12 @@
 //!   schema (JSON) ──► tables: [function.nat] ──► a heading each, and a row for each setting
 //! ```
 //!
-//! A property that is a table, or a list of tables, becomes a heading of its own behind the rows of the table that has it. All words are the
-//! schema's, which are the comments of the settings' types, so the page of a binary with other functions has theirs.
+//! A property that is a table, or a list of tables, becomes a heading of its own behind the rows of
+//! the table that has it. All words are the schema's, which are the comments of the settings'
+//! types, so the page of a binary with other functions has theirs.
 //!
-//! Invariant: the page ends, whatever a function's schema says: tables are followed [`DEPTH_MAX`] deep.
+//! Invariant: the page ends, whatever a function's schema says: tables are followed [`DEPTH_MAX`]
+//! deep.
 //!
 //! Not here: how settings work together (`docs/configuration.md`).
 

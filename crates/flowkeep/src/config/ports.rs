@@ -1,23 +1,26 @@
-//! What ports name: halves that fit each other, and files and interfaces that are there; with them
-//! the folders of the event log and the control socket.
+//! What ports name: halves that fit each other, and files and interfaces that are there.
 //!
-//! [`halves`] is a check of the text alone, for every reader of a configuration. [`absent`] looks at this machine, so only
-//! `chain check` asks it: `run` finds the same when it opens its ports.
+//! [`halves`] is a check of the text alone, for every reader of a configuration. [`refused`] looks
+//! at this machine, so only `chain check` asks it: `run` finds the same when it opens its ports.
 //!
-//! Not here: what a URI means (`adapters::uri`), interfaces that two ports read ([`check`](super::check)).
+//! Not here: what a URI means (`adapters::uri`), interfaces that two ports read
+//! ([`check`](super::check)), what else a start needs of this machine
+//! ([`refusals`](crate::run::refusals)).
 
 use super::document::Document;
-use super::{Config, Port, Uri};
+use super::layout::Layout;
+use super::{Config, Port};
 use crate::generate;
-use adapters::interface::Interface;
+use crate::run::refusals::{Reach, Refusal};
+use adapters::afpacket::Half;
+use adapters::interface::InterfaceError;
+use adapters::look::{Buffers, Look};
 use adapters::open::{OpenError, Ports, check_pair};
 use adapters::uri::{PortUri, Role};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-
-/// The remedy for a file that is not there.
-const NAME_A_FILE: &str =
-    "name a file that is there; a path begins at the folder in which `flowkeep run` is started";
 
 /// Input and output of a port are two halves of one port.
 pub(super) fn halves(port: &Port, index: usize, document: &mut Document<'_, '_>) {
@@ -32,147 +35,122 @@ pub(super) fn halves(port: &Port, index: usize, document: &mut Document<'_, '_>)
     }
 }
 
-/// Something that a setting names and this machine does not have.
-#[derive(Debug)]
-pub struct Absent {
-    /// The setting.
-    pub at: String,
-    /// What is wrong.
-    pub problem: String,
-    /// What to do.
-    pub remedy: String,
-    /// Whether the configuration may be good all the same: the file is on another host, or the interface comes later.
-    pub is_warning: bool,
-}
-
-/// Files, folders and interfaces that settings name, and that are not there. With members they may be
-/// on another host; an interface, and a folder of a service, may come later: those are warnings.
-pub fn absent(config: &Config) -> Vec<Absent> {
-    let halves = config.port.iter().enumerate().flat_map(|(index, port)| {
-        let half = |name: &str, uri: &Option<Uri>, role| {
-            let uri = uri.as_ref()?.as_str().to_owned();
-            Some((format!("port[{index}].{name}"), uri, role))
-        };
-        [
-            half("input", &port.input, Role::Input),
-            half("output", &port.output, Role::Output),
-        ]
-    });
-    let found = halves.flatten().filter_map(|(at, uri, role)| {
-        let (problem, remedy, is_interface) = missing(&uri, role)?;
-        let is_warning = is_interface || !config.member.is_empty();
-        Some(Absent {
-            at,
-            problem,
-            remedy,
-            is_warning,
-        })
-    });
-    let mut found: Vec<Absent> = found.collect();
-    found.extend(twice(config));
-    // A service's folders are made when it starts.
-    let events = config.log.events.as_deref().filter(|path| *path != "-");
-    let socket = config.control.socket.as_deref();
-    let written = [("log.events", events.map(Path::new)), ("control.socket", socket)];
-    found.extend(written.into_iter().filter_map(|(at, path)| {
-        let found = unwritten(path?)?;
-        let (problem, remedy) = found.rsplit_once("; ")?;
-        Some(Absent {
-            at: at.to_owned(),
-            problem: problem.to_owned(),
-            remedy: remedy.to_owned(),
-            is_warning: true,
-        })
-    }));
-    found
-}
-
-/// Captures to be written that another half of a port reads or writes.
-fn twice(config: &Config) -> Vec<Absent> {
-    let mut known: Vec<std::path::PathBuf> = Vec::new();
+/// Files, folders and interfaces that ports name, and that `run` cannot use: `buffers` is how many
+/// a switch has. With members they may be on another host; an interface, and the right to use it,
+/// may be another machine's, or another user's.
+pub fn refused(config: &Config, own: Option<&Path>, buffers: usize) -> Vec<Refusal> {
+    let (mut look, mut of_switches) = (Look::default(), BTreeMap::<usize, Buffers>::new());
     let mut found = Vec::new();
-    for (index, port) in config.port.iter().enumerate() {
-        for (name, uri, role) in [
-            ("input", &port.input, Role::Input),
-            ("output", &port.output, Role::Output),
-        ] {
-            let parsed = uri.as_ref().map(|uri| PortUri::parse(uri.as_str(), role));
-            let (path, is_written) = match parsed {
-                Some(Ok(PortUri::PcapInput { path, .. })) => (path, false),
-                Some(Ok(PortUri::PcapOutput { path, .. })) => (path, true),
-                _ => continue,
+    let layout = Layout::whole(config);
+    for (index, (port, place)) in config.port.iter().zip(&layout.ports).enumerate() {
+        let buffers = of_switches.entry(place.switch).or_default();
+        for (uri, half, name) in halves_of(port) {
+            let file = missing(port, &uri, half);
+            let interface = look.at(&uri, half, buffers).err();
+            let (said, reach) = match (file, interface) {
+                (Some(said), _) => (said, Reach::All),
+                (None, Some(InterfaceError::Missing { name, .. })) => {
+                    let said = format!(
+                        "there is no interface `{name}` on this machine now; `ip link` shows which there are"
+                    );
+                    (said, Reach::Machine)
+                }
+                (None, Some(error)) => (error.to_string(), Reach::Machine),
+                (None, None) => continue,
             };
-            // What is no file, such as /dev/null, may be written by all.
-            if fs::metadata(&path).is_ok_and(|file| !file.is_file()) {
-                continue;
-            }
-            let whole = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-            if is_written && known.contains(&whole) {
-                found.push(Absent {
-                    at: format!("port[{index}].{name}"),
-                    problem: format!("{}: this run reads or writes it already", path.display()),
-                    remedy: "choose another name for what is written".to_owned(),
-                    is_warning: !config.member.is_empty(),
-                });
-            }
-            known.push(whole);
+            found.push(Refusal::saying(format!("port[{index}].{name}"), &said, reach));
         }
+    }
+    // What the ports are together is of use only where each of them is there.
+    if found.is_empty() {
+        let queues = look.complete().err().map(|error| error.to_string());
+        let mut switches = of_switches.values();
+        let pool = switches.find_map(|of| of.check(buffers).err().map(|error| error.0));
+        let said = queues.into_iter().chain(pool);
+        found.extend(said.map(|said| Refusal::saying("port".to_owned(), &said, Reach::Machine)));
+    }
+    found.extend(super::files::twice(config, own));
+    if !config.member.is_empty() {
+        found.iter_mut().for_each(Refusal::of_a_member);
     }
     found
 }
 
-/// What of a URI is not there: the problem, its remedy, and whether it is an interface.
-fn missing(uri: &str, role: Role) -> Option<(String, String, bool)> {
-    let file = |found: Option<String>| {
-        let found = found?;
-        let (problem, remedy) = found.rsplit_once("; ").unwrap_or((&found, NAME_A_FILE));
-        Some((problem.to_owned(), remedy.to_owned(), false))
+/// A port as it is opened: the setting, what it says, and for which half.
+fn halves_of(port: &Port) -> Vec<(PortUri, Half, &'static str)> {
+    let parse = |uri: &Option<super::Uri>, role| PortUri::parse(uri.as_ref()?.as_str(), role).ok();
+    match (parse(&port.input, Role::Input), parse(&port.output, Role::Output)) {
+        (Some(input), Some(output)) if input == output => vec![(input, Half::Both, "input")],
+        (input, output) => {
+            let input = input.map(|uri| (uri, Half::Receive, "input"));
+            let output = output.map(|uri| (uri, Half::Transmit, "output"));
+            input.into_iter().chain(output).collect()
+        }
+    }
+}
+
+/// What is wrong with the file of a port, if it has one.
+fn missing(port: &Port, uri: &PortUri, half: Half) -> Option<String> {
+    let written = match half {
+        Half::Transmit => &port.output,
+        Half::Receive | Half::Both => &port.input,
     };
-    match PortUri::parse(uri, role).ok()? {
-        PortUri::PcapInput { path, .. } => file(unread(uri, &path)),
-        PortUri::Generate(of) => file(unread(uri, &of.profile)),
-        PortUri::PcapOutput { path, .. } => file(unwritten(&path)),
+    let written = written.as_ref()?.as_str();
+    match uri {
+        PortUri::PcapInput { path, .. } => unread(written, path),
+        PortUri::Generate(of) => unread(written, &of.profile),
+        PortUri::PcapOutput { path, .. } => unwritten(path),
         PortUri::Reflect {
             record,
             record_answers,
             ..
-        } => file(
-            [record, record_answers]
-                .iter()
-                .flatten()
-                .find_map(|path| unwritten(path)),
-        ),
-        PortUri::Packet { interface, .. } | PortUri::Xdp { interface, .. } => {
-            Interface::find(&interface).err()?;
-            let problem = format!("there is no interface `{interface}` on this machine now");
-            Some((problem, "`ip link` shows which there are".to_owned(), true))
+        } => {
+            let mut both = [record, record_answers].into_iter().flatten();
+            both.find_map(|path| unwritten(path))
         }
-        PortUri::Memory { .. } => None,
+        PortUri::Packet { .. } | PortUri::Xdp { .. } | PortUri::Memory { .. } => None,
     }
 }
 
-/// Why `run` cannot read a file, in its words. What is no file, such as a pipe, is left to `run`: opening it may wait.
+/// Why `run` cannot read a file, in its words. What is no file, such as a pipe, is left to `run`:
+/// opening it may wait.
 fn unread(uri: &str, path: &Path) -> Option<String> {
     let is_other = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
     if is_other {
         return None;
     }
     let opened = Ports::new().with_generator(generate::open).open_input(uri);
-    opened.err().map(|error| error.to_string())
+    let said = opened.err()?.to_string();
+    Some(match said.contains("; ") {
+        true => said,
+        false => format!("{said}; mend the file, or name another"),
+    })
 }
 
-/// Why `run` cannot write a file: its folder is not there, or it is a folder. Nothing is written here.
-fn unwritten(path: &Path) -> Option<String> {
+/// Why `run` cannot write a file: its folder is not there, it is a folder, or this user may not.
+/// Nothing is written here.
+pub(crate) fn unwritten(path: &Path) -> Option<String> {
+    let shown = path.display();
     if path.is_dir() {
-        let path = path.display();
         return Some(format!(
-            "{path}: cannot be written: it is a folder; name a file in it"
+            "{shown}: cannot be written: it is a folder; name a file in it"
         ));
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
-    let is_there = folder.is_dir();
-    (!is_there).then(|| {
-        let (path, folder) = (path.display(), folder.display());
-        format!("{path}: cannot be created: there is no folder {folder}; make it, or name another")
-    })
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        let folder = folder.display();
+        return Some(format!(
+            "{shown}: cannot be created: there is no folder {folder}; make it, or name another"
+        ));
+    }
+    let (of, rights, what) = match path.exists() {
+        true => (path, Access::WRITE_OK, "written"),
+        false => (folder, Access::WRITE_OK | Access::EXEC_OK, "created"),
+    };
+    let error = accessat(CWD, of, rights, AtFlags::EACCESS).err()?;
+    let error = std::io::Error::from(error);
+    Some(format!(
+        "{shown}: cannot be {what}: {error}; name a file that you may write, or give yourself the right to"
+    ))
 }

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Runtimes that come and go by themselves, by load (NFVactor III-D). With this table, in one process: no fewer than `runtimes_min` and no more than `runtimes_max`.
+/// Runtimes that come and go by themselves, by load (NFVactor III-D). With this table, in one
+/// process: no fewer than `runtimes_min` and no more than `runtimes_max`.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scaling {
@@ -15,21 +16,24 @@ pub struct Scaling {
     #[schemars(range(min = 1, max = 64), example = 1)]
     #[serde(deserialize_with = "values::workers")]
     pub runtimes_min: Option<u16>,
-    /// A runtime that has something to do for more than this part of the time, in percent, gives flows away: to one that is less busy than `low`, else to one that
-    /// comes. 1 to 100. Default 80.
+    /// A runtime that has something to do for more than this part of the time, in percent, gives
+    /// flows away: to one that is less busy than `low`, else to one that comes. 1 to 100.
+    /// Default 80.
     #[schemars(range(min = 1, max = 100), example = 80)]
     #[serde(deserialize_with = "values::percent")]
     pub high: u8,
-    /// Where all could do with one runtime fewer, each busy for less than this part of the time, in percent, one goes. 1 to 100, and at most three quarters of
-    /// `high`. Default 50.
+    /// Where all could do with one runtime fewer, each busy for less than this part of the time, in
+    /// percent, one goes. 1 to 100, and at most three quarters of `high`. Default 50.
     #[schemars(range(min = 1, max = 100), example = 50)]
     #[serde(deserialize_with = "values::percent")]
     pub low: u8,
-    /// How long a runtime is so busy before flows are moved, from `"10ms"` to `"1h"`. Default `"2s"`.
+    /// How long a runtime is so busy before flows are moved, from `"10ms"` to `"1h"`. Default
+    /// `"2s"`.
     #[schemars(with = "String", example = &"2s")]
     #[serde(deserialize_with = "values::wait")]
     pub out_after: nf::Period,
-    /// How long there is so little to do before a runtime goes, from `"10ms"` to `"1h"`. Default `"60s"`.
+    /// How long there is so little to do before a runtime goes, from `"10ms"` to `"1h"`. Default
+    /// `"60s"`.
     #[schemars(with = "String", example = &"60s")]
     #[serde(deserialize_with = "values::wait")]
     pub in_after: nf::Period,

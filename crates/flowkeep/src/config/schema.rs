@@ -7,8 +7,8 @@ use super::Config;
 use crate::registry::Registry;
 use serde_json::{Map, Value, json};
 
-/// The schema of a configuration with these functions. It is made when it is first asked for, which takes some milliseconds;
-/// a configuration without mistakes needs none.
+/// The schema of a configuration with these functions. It is made when it is first asked for, which
+/// takes some milliseconds; a configuration without mistakes needs none.
 pub fn of(registry: &Registry) -> &Value {
     registry.schema.get_or_init(|| make(registry))
 }

@@ -9,7 +9,8 @@
 //! interval = "100ms"
 //! ```
 //!
-//! Invariant: a URI that came out of here names a store that this binary has a driver for, and is shown without its password.
+//! Invariant: a URI that came out of here names a store that this binary has a driver for, and is
+//! shown without its password.
 //!
 //! Not here: opening the store (`crate::store`).
 
@@ -31,19 +32,22 @@ use stores::merge::EVERY;
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
-    /// The store: `memory:`, `redb:PATH`, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]` (`rediss://` with TLS), or `cassandra://HOST[:PORT][/KEYSPACE]`. Default: none.
+    /// The store: `memory:`, `redb:PATH`, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`
+    /// (`rediss://` with TLS), or `cassandra://HOST[:PORT][/KEYSPACE]`. Default: none.
     #[schemars(with = "Option<String>", example = &"redis://127.0.0.1")]
     pub uri: Option<StoreUri>,
     /// A second store that gets everything, too. Functions read from the first. Default: none.
     #[schemars(with = "Option<String>", example = &"redb:/var/lib/flowkeep/store")]
     pub mirror: Option<StoreUri>,
-    /// How long changes are collected before the store is told, up to `"1h"`. `"0s"`: it is told at once. Default `"1ms"`.
+    /// How long changes are collected before the store is told, up to `"1h"`. `"0s"`: it is told at
+    /// once. Default `"1ms"`.
     #[schemars(with = "Option<String>", example = &"1ms")]
     pub interval: Option<Interval>,
     /// How old a change may become before it is told as late, up to `"1h"`. Default `"1s"`.
     #[schemars(with = "Option<String>", example = &"1s")]
     pub bound: Option<Interval>,
-    /// How often merged views of functions' variables are made, up to `"1h"`. `"0s"`: only when a function asks. Default `"1s"`.
+    /// How often merged views of functions' variables are made, up to `"1h"`. `"0s"`: only when a
+    /// function asks. Default `"1s"`.
     #[schemars(with = "Option<String>", example = &"10s")]
     pub merge: Option<Interval>,
     /// What is otherwise for one function, by the name that chains use.

@@ -1,6 +1,7 @@
 //! Values with a form of their own: port URIs, prefixes, protocols, port ranges.
 //!
-//! A list of one may be written without brackets: `source = "10.0.0.0/8"` is `source = ["10.0.0.0/8"]`.
+//! A list of one may be written without brackets: `source = "10.0.0.0/8"` is
+//! `source = ["10.0.0.0/8"]`.
 
 use super::Threads;
 use super::problem::write_instead;

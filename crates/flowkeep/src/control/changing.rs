@@ -1,4 +1,5 @@
-//! A change of configuration over all members: prepared by each, decided by the coordinator, put in force by each.
+//! A change of configuration over all members: prepared by each, decided by the coordinator, put in
+//! force by each.
 //!
 //! # Theory of operation
 //!
@@ -10,13 +11,16 @@
 //!   coordinator's status ─► all members have N+1 ─► receipts
 //! ```
 //!
-//! This end may die at any place. Before `Configure` nothing is decided, and members take back what they hold. Behind it the coordinator tells members, with or without
-//! this end. Where the answer to `Configure` is lost, the coordinator's status says which it was.
+//! This end may die at any place. Before `Configure` nothing is decided, and members take back what
+//! they hold. Behind it the coordinator tells members, with or without this end. Where the answer
+//! to `Configure` is lost, the coordinator's status says which it was.
 //!
-//! A rollback is a change to the text before, which the coordinator has. A trial (`--confirm`) is the coordinator's: its record in the log
-//! says until when, so this end may go, and whichever coordinator there is then has all members go back.
+//! A rollback is a change to the text before, which the coordinator has. A trial (`--confirm`) is
+//! the coordinator's: its record in the log says until when, so this end may go, and whichever
+//! coordinator there is then has all members go back.
 //!
-//! Not here: a member's half (`crate::apply::joined`), what the coordinator checks (`coordinator::decider`).
+//! Not here: a member's half (`crate::apply::joined`), what the coordinator checks
+//! (`coordinator::decider`).
 
 use super::members::{Members, OfMember, with_remedy};
 use super::{Answer, FOREIGN, REQUEST_MAX, Request};
@@ -29,6 +33,7 @@ use coordinator::agent::CallError;
 use coordinator::proto::{Configuration, StatusAnswer};
 use coordinator::refusal::{self, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// How long members may take to put in force what was decided, until it is said that one lags.
@@ -59,7 +64,8 @@ struct Text {
 
 /// Why an attempt came to nothing; nothing has changed.
 enum Failed {
-    /// The view changed between the members' answers and the decision, and the configuration did not.
+    /// The view changed between the members' answers and the decision, and the configuration did
+    /// not.
     ByView(String),
     Else(String),
 }
@@ -109,12 +115,14 @@ fn attempt(members: &mut Members, ask: &Ask) -> Result<Change, Failed> {
         dry: ask.dry,
         cut: ask.cut,
         listed: ask.listed.min(LISTED_MAX).min(LISTED / names.len()),
+        // Another command may prepare the same text for the same number.
+        by: RandomState::new().hash_one(std::process::id()),
     };
-    let next = part.number;
+    let (next, held) = (part.number, (part.number, part.by));
     let verdict = prepare(members, &names, part, ask)?;
     let (before, digest, mut change) = match verdict {
         Verdict::Stop(change) => {
-            take_back(members, &names, next, ask);
+            take_back(members, &names, held, ask);
             return Ok(*change);
         }
         Verdict::Go {
@@ -125,7 +133,7 @@ fn attempt(members: &mut Members, ask: &Ask) -> Result<Change, Failed> {
     };
     let decided = decide(members, &status, &names, (next, digest, trial), (before, text));
     if let Err(problem) = decided {
-        take_back(members, &names, next, ask);
+        take_back(members, &names, held, ask);
         return Err(problem);
     }
     let mut receipt = wait(members, &names, next)?;
@@ -187,7 +195,7 @@ fn text_of(members: &mut Members, ask: &Ask) -> Result<Text, String> {
 }
 
 fn prepare(members: &mut Members, names: &[String], part: Part, ask: &Ask) -> Result<Verdict, String> {
-    let (number, file) = (part.number, part.file.clone());
+    let (number, file, held) = (part.number, part.file.clone(), (part.number, part.by));
     let request = Request::Prepare(Box::new(part));
     let length = serde_json::to_vec(&request).map_or(0, |bytes| bytes.len() as u64);
     if length > REQUEST_MAX {
@@ -199,15 +207,15 @@ fn prepare(members: &mut Members, names: &[String], part: Part, ask: &Ask) -> Re
     let judged = members
         .relay(requests)
         .and_then(|answers| judge(answers, number, ask));
-    judged.inspect_err(|_| take_back(members, names, number, ask))
+    judged.inspect_err(|_| take_back(members, names, held, ask))
 }
 
 /// What is held is not wanted. A member that does not hear it takes it back by itself.
-fn take_back(members: &mut Members, names: &[String], number: u64, ask: &Ask) {
+fn take_back(members: &mut Members, names: &[String], (number, by): (u64, u64), ask: &Ask) {
     if !ask.dry {
         let requests = names
             .iter()
-            .map(|name| (name.clone(), Request::TakeBack { number }));
+            .map(|name| (name.clone(), Request::TakeBack { number, by }));
         drop(members.relay(requests.collect()));
     }
 }

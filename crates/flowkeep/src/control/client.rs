@@ -12,7 +12,8 @@ use std::time::Duration;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a change of configuration may: it compiles, and looks at every flow twice. And a new runtime, whose memory is made behind the workers' work.
+/// How long a change of configuration may: it compiles, and looks at every flow twice. And a new
+/// runtime, whose memory is made behind the workers' work.
 const PATIENCE_OF_A_CHANGE: Duration = Duration::from_secs(120);
 
 /// A connection to a running cluster.
@@ -110,7 +111,8 @@ impl Client {
         }
     }
 
-    /// What has been seen since the last time by what is watched. With `is_last`, nothing is kept back to be told in order.
+    /// What has been seen since the last time by what is watched. With `is_last`, nothing is kept
+    /// back to be told in order.
     pub fn observed(&mut self, is_last: bool) -> Result<Observed, String> {
         match &mut self.way {
             Way::Socket(socket) => match socket.ask(&Request::Observed)? {
@@ -164,7 +166,7 @@ impl Client {
 impl Socket {
     fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         let patience = match request {
-            Request::Change(_) | Request::Add { .. } => PATIENCE_OF_A_CHANGE,
+            Request::Change(_) | Request::Add { .. } | Request::CopyStore { .. } => PATIENCE_OF_A_CHANGE,
             _ => PATIENCE,
         };
         let set = self.reader.get_ref().set_read_timeout(Some(patience));
@@ -403,7 +405,8 @@ mod tests {
     fn half_lines_noise_and_a_thousand_connections_are_borne() {
         let place = Place::new("crowd");
         let (_, server) = start(&place);
-        // Some say nothing, some half a request, some noise; each goes away at once or after others have come.
+        // Some say nothing, some half a request, some noise; each goes away at once or after others
+        // have come.
         let mut open = std::collections::VecDeque::new();
         let mut noise = 1_u64;
         for n in 0..1000_u32 {

@@ -19,11 +19,14 @@
 //! | `Change` | all members, in two phases ([`super::changing`]) |
 //! | `Watch` | all members, each of which has a part of it ([`super::observing`]) |
 //!
-//! Members are those that the newest view has, and those that are connected to answer. Numbers of runtimes are the cluster's, and the view says whose they are.
+//! Members are those that the newest view has, and those that are connected to answer. Numbers of
+//! runtimes are the cluster's, and the view says whose they are.
 //!
-//! What members do not answer is in [`Members::missing`]; that none answers is an error. Merged things say whose they are (`member`).
+//! What members do not answer is in [`Members::missing`]; that none answers is an error. Merged
+//! things say whose they are (`member`).
 //!
-//! Not here: what the coordinator relays and to whom it refuses it (`coordinator::relay`, [`super::rights`]).
+//! Not here: what the coordinator relays and to whom it refuses it (`coordinator::relay`,
+//! [`super::rights`]).
 
 use super::changing;
 use super::counted::Counts;
@@ -37,7 +40,7 @@ use crate::moving::{Deletion, Order, Part, Receipt};
 use crate::report::FlowList;
 use crate::run::part::MEMBERS_RUNTIMES;
 use crate::tables::{Said, Told};
-use coordinator::agent::CallError;
+use coordinator::agent::{CallError, Tried};
 use coordinator::operator::{Line, Operator};
 use coordinator::proto::{Decided, Standing, StatusAnswer, WorkerRole};
 use coordinator::refusal::{self, Refusal};
@@ -169,6 +172,11 @@ impl Members {
         Ok(members)
     }
 
+    /// Which coordinator answers, and why those before it did not.
+    pub fn tried(&self) -> Tried {
+        self.line.tried()
+    }
+
     /// Members of which an answer is missing, and why.
     pub fn missing(&self) -> &BTreeMap<String, String> {
         &self.missing
@@ -268,7 +276,7 @@ impl Members {
                 }
                 Ok(answer)
             }
-            Request::Flow(_) | Request::Threads => self.ask_several(all(), request),
+            Request::Flow(_) | Request::Explain(_) | Request::Threads => self.ask_several(all(), request),
             Request::Function { name, words } => {
                 let mut answer = self.ask_several(with_runtimes(), request)?;
                 if let Answer::Function(answers) = &mut answer {
@@ -310,13 +318,16 @@ impl Members {
             Request::WatchPart { .. } | Request::ObservedPart { .. } | Request::EndWatch { .. } => {
                 Err(self.say_member("a member is asked for its part"))
             }
-            Request::Change(_) | Request::Confirm | Request::Watch(_) | Request::Observed => {
-                Err(FOREIGN.to_owned())
-            }
+            Request::Change(_)
+            | Request::Confirm
+            | Request::Watch(_)
+            | Request::Observed
+            | Request::CopyStore { .. } => Err(FOREIGN.to_owned()),
         }
     }
 
-    /// Of the runtimes of other members, the one with the least load: it may keep the copies of this one's flows.
+    /// Of the runtimes of other members, the one with the least load: it may keep the copies of
+    /// this one's flows.
     pub fn replica_by_load(&mut self, runtime: u16) -> Result<u16, String> {
         self.look()?;
         let owner = self.owner(runtime)?;

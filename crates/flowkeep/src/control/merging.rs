@@ -1,9 +1,10 @@
 //! Answers of several members, merged into one, and things of one member that say whose they are.
 //!
-//! Figures are summed and lists are put behind each other. What members sent each other is counted by both, so it is in neither sum: what is sent and has not come
-//! yet is on its way.
+//! Figures are summed and lists are put behind each other. What members sent each other is counted
+//! by both, so it is in neither sum: what is sent and has not come yet is on its way.
 
 use super::Answer;
+use crate::explain::Explanation;
 use crate::moving::Deletion;
 use crate::report::{Flow, MemberReport, Packets, Status};
 use std::collections::BTreeMap;
@@ -24,6 +25,9 @@ pub(super) fn merged(answers: Vec<(String, Answer)>, missing: &BTreeMap<String, 
                     *found = flow.map(|flow| of(flow, &member));
                 }
             }
+            (Answer::Explained(found), Answer::Explained(more)) => {
+                *found = Explanation::better(found.take(), explained(more, &member));
+            }
             (Answer::Threads(threads), Answer::Threads(more)) => threads.extend(more),
             (Answer::Function(answers), Answer::Function(more)) => answers.extend(more),
             (Answer::Ordered(parts), Answer::Ordered(more)) => parts.extend(more),
@@ -39,6 +43,7 @@ pub(super) fn merged(answers: Vec<(String, Answer)>, missing: &BTreeMap<String, 
     }
     match &mut whole {
         Answer::Status(status) => finish(status, missing),
+        Answer::Explained(Some(found)) if missing.is_empty() => found.conclude(),
         Answer::Function(answers) => answers.sort_by_key(|told| (told.runtime, told.gone)),
         _ => {}
     }
@@ -57,8 +62,15 @@ pub(super) fn tagged(answer: Answer, member: &str) -> Answer {
             Answer::Flows(list)
         }
         Answer::Flow(flow) => Answer::Flow(flow.map(|flow| of(flow, member))),
+        Answer::Explained(found) => Answer::Explained(explained(found, member)),
         answer => answer,
     }
+}
+
+fn explained(found: Option<Box<Explanation>>, member: &str) -> Option<Box<Explanation>> {
+    let mut found = found?;
+    found.flow = found.flow.map(|flow| of(flow, member));
+    Some(found)
 }
 
 fn of(flow: Flow, member: &str) -> Flow {
@@ -104,6 +116,7 @@ fn add(whole: &mut Status, more: Status) {
     whole.members.extend(more.members);
     whole.others.extend(more.others);
     whole.links.extend(more.links);
+    whole.unanswered.extend(more.unanswered);
     whole.stores.extend(more.stores);
     whole.variables.extend(more.variables);
     whole.objects.extend(more.objects);
@@ -126,7 +139,8 @@ fn add_packets(whole: &mut Packets, more: &Packets) {
     }
 }
 
-/// All that have answered are in it: names those that have not, and those that are in the configuration and not in the cluster.
+/// All that have answered are in it: names those that have not, and those that are in the
+/// configuration and not in the cluster.
 fn finish(status: &mut Status, missing: &BTreeMap<String, String>) {
     for (member, why) in missing {
         status.members.push(MemberReport::without(member, why));

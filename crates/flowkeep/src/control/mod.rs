@@ -1,10 +1,10 @@
 //! The control socket: how the tool asks a running cluster.
 //!
-//! A Unix socket that only the user who runs the cluster may open. A request is a line of JSON, and so is its answer; a connection
-//! may ask again and again.
+//! A Unix socket that only the user who runs the cluster may open. A request is a line of JSON, and
+//! so is its answer; a connection may ask again and again.
 //!
 //! ```text
-//! → {"ask":"flow","protocol":6,"source":"10.0.0.1:40000","destination":"192.0.2.1:443","vlan":0}
+//! → {"ask":"flow","protocol":"tcp","source":"10.0.0.1:40000","destination":"192.0.2.1:443","vlan":0}
 //! ← {"ok":{"flow":{…}}}
 //! → {"ask":"function","name":"nat","words":["mappings"]}
 //! ← {"error":"there is no function `nat`"}
@@ -14,12 +14,12 @@
 //! (`{"ask":"observed"}`). The watch ends with its connection, however the client goes. Over the
 //! cluster each member is asked by itself, and its part of the watch has a number ([`watches`]).
 //!
-//! Bounds: a request is at most [`REQUEST_MAX`] bytes, a list of flows comes in pages of at most [`FLOWS_MAX`], and at most
-//! [`server::CONNECTIONS_MAX`] connections are served at once.
+//! Bounds: a request is at most [`REQUEST_MAX`] bytes, a list of flows comes in pages of at most
+//! [`FLOWS_MAX`], and at most [`server::CONNECTIONS_MAX`] connections are served at once.
 //!
-//! Members of a cluster with a coordinator answer the same requests when it relays them; then certificates say who may do what
-//! ([`rights`]), and the tool asks all members as one ([`members`]). A user who may open the socket
-//! may do everything.
+//! Members of a cluster with a coordinator answer the same requests when it relays them; then
+//! certificates say who may do what ([`rights`]), and the tool asks all members as one
+//! ([`members`]). A user who may open the socket may do everything.
 //!
 //! ```text
 //!   client ─┬─ socket ─────────────────────────────── server ─┬─► service ─► the cluster
@@ -43,6 +43,7 @@ use crate::apply::{Ask, joined};
 use crate::capture::Wanted;
 use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
 use crate::config::ReplicationPolicy;
+use crate::explain::{Explain, Explanation};
 use crate::following;
 use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
 use crate::report::{Flow, FlowList, Status};
@@ -74,6 +75,8 @@ pub enum Request {
     },
     /// One flow.
     Flow(Key),
+    /// Which way a packet would take.
+    Explain(Explain),
     /// Words to a function.
     Function {
         /// The function, as chains name it.
@@ -91,6 +94,9 @@ pub enum Request {
     TakeBack {
         /// The number.
         number: u64,
+        /// The word of the command that has it held.
+        #[serde(default)]
+        by: u64,
     },
     /// What has come of what was decided.
     PartDone {
@@ -187,6 +193,13 @@ pub enum Request {
     },
     /// The threads that step workers.
     Threads,
+    /// A copy of a store that this process has, as a `redb:` file.
+    CopyStore {
+        /// Its URI, without a password.
+        store: String,
+        /// The file, which is not there yet.
+        to: PathBuf,
+    },
 }
 
 /// What is to be watched.
@@ -233,7 +246,9 @@ pub const FOREIGN: &str = "this answer is to another question: is the running Fl
 /// A flow's key as people write it.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// IP protocol number.
+    /// IP protocol: by name, as everywhere; a number is understood, too.
+    #[serde(with = "by_name")]
+    #[schemars(with = "String")]
     pub protocol: u8,
     /// One end.
     pub source: SocketAddr,
@@ -242,6 +257,31 @@ pub struct Key {
     /// The VLAN; 0 for none.
     #[serde(default)]
     pub vlan: u16,
+}
+
+/// A protocol's number, by its name.
+mod by_name {
+    use crate::config::values::protocol_number;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(number: &u8, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&wire::key::protocol_name(*number))
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Said {
+        Number(u8),
+        Name(String),
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
+        match Said::deserialize(from)? {
+            Said::Number(number) => Ok(number),
+            Said::Name(name) => protocol_number(&name).map_err(D::Error::custom),
+        }
+    }
 }
 
 impl From<Key> for FlowKey {
@@ -261,6 +301,8 @@ pub enum Answer {
     Flows(FlowList),
     /// To [`Request::Flow`]; none if there is no such flow.
     Flow(Option<Flow>),
+    /// To [`Request::Explain`]; none where no switch is.
+    Explained(Option<Box<Explanation>>),
     /// To [`Request::Function`]: each runtime's answer, and what those that are gone had counted.
     Function(Vec<Told>),
     /// To [`Request::Counted`].
@@ -308,6 +350,8 @@ pub enum Answer {
     WatchEnded,
     /// To [`Request::Threads`].
     Threads(Vec<ThreadShare>),
+    /// To [`Request::CopyStore`]: it is there.
+    StoreCopied,
 }
 
 /// An answer or why there is none, as it goes over the socket.

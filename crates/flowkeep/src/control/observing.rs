@@ -9,14 +9,14 @@
 //!   drop ───► EndWatch at all; a command that is killed says nothing, and each part ends by itself
 //! ```
 //!
-//! Round N + 1 begins behind the answers of round N. So it has all that came to pass before the last thing
-//! of round N, and no more than a round waits. Members' clocks are compared as they are.
+//! Round N + 1 begins behind the answers of round N. So it has all that came to pass before the
+//! last thing of round N, and no more than a round waits. Members' clocks are compared as they are.
 //!
 //! A member that joins, or begins again, gets a part at the next look. One that does not answer is
 //! named, and the others go on. The watch is over when no member has a part of it.
 //!
-//! A trace's packets are marked where they come in, and the mark goes with them over links. So it is
-//! the same at all members: one that is taken at any of them is tried no more, and the next is.
+//! A trace's packets are marked where they come in, and the mark goes with them over links. So it
+//! is the same at all members: one that is taken at any of them is tried no more, and the next is.
 //!
 //! Not here: a member's part (`watches`).
 
@@ -122,7 +122,8 @@ impl Watch {
         self.parts.iter().map(|name| (name.clone(), request())).collect()
     }
 
-    /// What members have seen; which of them have no part any more, and why, if that is not their end.
+    /// What members have seen; which of them have no part any more, and why, if that is not their
+    /// end.
     fn take(&mut self, answers: Vec<OfMember>, is_last: bool) -> (Observed, Vec<(String, String)>) {
         let mut whole = Observed::default();
         let (mut steps, mut frames, mut flows, mut gone) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

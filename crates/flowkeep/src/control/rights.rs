@@ -1,16 +1,17 @@
-//! Which right of an operator a request needs where a coordinator relays it, and which requests are of one process.
+//! Which right of an operator a request needs where a coordinator relays it, and which requests are
+//! of one process.
 //!
 //! | right | requests |
 //! |---|---|
 //! | read | `Status`, `Flows`, `Flow`, `Receipt`, `Orders`, `Threads`, `Counted`, `PartDone`, `WatchPart`, `ObservedPart`, `EndWatch` |
 //! | operate | `Function`, `Move`, `Delete`, `Leaving`, `Cancel`, `Add`, `Remove`, `Fail`, `Replication`, `Replica`, `Prepare` that is dry |
 //! | admin | `Stop`, `Kill`, `Prepare`, `TakeBack`, `Chains` |
-//! | none will do | `Change`, `Confirm`, `Watch`, `Observed` |
+//! | none will do | `Change`, `Confirm`, `Watch`, `Observed`, `CopyStore` |
 //!
-//! [`Request::reach`] is that table. The coordinator looks at it for operators ([`judge`]), a member for what is of one process.
-//! Words to a function may change what it does, so they are more than looking. A configuration says
-//! what the network lets through, for all hosts and for good: it is the admin's. What it would
-//! change is shown to operators.
+//! [`Request::reach`] is that table. The coordinator looks at it for operators ([`judge`]), a
+//! member for what is of one process. Words to a function may change what it does, so they are more
+//! than looking. A configuration says what the network lets through, for all hosts and for good: it
+//! is the admin's. What it would change is shown to operators.
 
 use super::Request;
 use coordinator::identity::Right;
@@ -30,6 +31,8 @@ const CHANGE: &str = "one member does not change its configuration alone, since 
 const WATCH: &str = "over the cluster each member has its part of a watch (watch_part), since a watch of one connection is a socket's: on the \
                      member's host, say --socket (without --cluster, and without FLOWKEEP_CLUSTER)";
 
+const COPY: &str = "a store's copy is a file on its process's host: ask there, by --socket";
+
 impl Request {
     /// How far it goes.
     pub fn reach(&self) -> Reach {
@@ -37,6 +40,7 @@ impl Request {
             Request::Status
             | Request::Flows { .. }
             | Request::Flow(_)
+            | Request::Explain(_)
             | Request::Receipt { .. }
             | Request::Orders
             | Request::Threads
@@ -63,6 +67,7 @@ impl Request {
             | Request::Chains => Right::Admin,
             Request::Change(_) | Request::Confirm => return Reach::OneProcess(CHANGE),
             Request::Watch(_) | Request::Observed => return Reach::OneProcess(WATCH),
+            Request::CopyStore { .. } => return Reach::OneProcess(COPY),
         };
         Reach::Members(right)
     }

@@ -1,13 +1,14 @@
 //! The cluster's end of the control socket.
 //!
-//! One thread accepts, one thread per connection answers; all are gone when the [`Server`] is dropped, and so is the socket's
-//! file.
+//! One thread accepts, one thread per connection answers; all are gone when the [`Server`] is
+//! dropped, and so is the socket's file.
 //!
-//! The socket is made in a fresh directory that only this user may enter, gets its mode there, and is then moved to its place:
-//! at no time can another user open it.
+//! The socket is made in a fresh directory that only this user may enter, gets its mode there, and
+//! is then moved to its place: at no time can another user open it.
 
 use super::{REQUEST_MAX, Reply, service};
 use crate::cluster::Cluster;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -76,7 +77,8 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A control socket that is there and refuses connections until it is served; its file goes with it.
+/// A control socket that is there and refuses connections until it is served; its file goes with
+/// it.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
@@ -169,16 +171,34 @@ impl Drop for Server {
     }
 }
 
-/// Makes the socket where no other user can have it open.
-fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
-    let says = |error| ServerError::Io(path.to_owned(), error);
-    let directory = match path.parent() {
+/// Why no socket can be made there now; nothing is made.
+pub fn look(path: &Path) -> Result<(), ServerError> {
+    free(path)?;
+    let says = |error| ServerError::Io(path.to_owned(), io::Error::from(error));
+    let directory = directory_of(path);
+    SocketAddrUnix::new(private_in(directory).join("s")).map_err(says)?;
+    // The default directory is made with it.
+    if path == super::default_path() && !directory.exists() {
+        return Ok(());
+    }
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(CWD, directory, rights, AtFlags::EACCESS).map_err(says)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    if path == super::default_path() {
-        see_to_directory(directory)?;
     }
+}
+
+/// Where a socket is made, in the directory that it is to be in.
+fn private_in(directory: &Path) -> PathBuf {
+    directory.join(format!(".flowkeep-{}", std::process::id()))
+}
+
+/// That nothing is there but what a killed process has left.
+fn free(path: &Path) -> Result<(), ServerError> {
     if path.exists() {
         if UnixStream::connect(path).is_ok() {
             return Err(ServerError::Taken(path.to_owned()));
@@ -188,10 +208,21 @@ fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
             fs::symlink_metadata(path).is_ok_and(|metadata| metadata.mode() & 0o170_000 == 0o140_000);
         if !is_socket {
             let error = io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket");
-            return Err(says(error));
+            return Err(ServerError::Io(path.to_owned(), error));
         }
     }
-    let private = directory.join(format!(".flowkeep-{}", std::process::id()));
+    Ok(())
+}
+
+/// Makes the socket where no other user can have it open.
+fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
+    let says = |error| ServerError::Io(path.to_owned(), error);
+    let directory = directory_of(path);
+    if path == super::default_path() {
+        see_to_directory(directory)?;
+    }
+    free(path)?;
+    let private = private_in(directory);
     DirBuilder::new().mode(0o700).create(&private).map_err(says)?;
     let made = (|| {
         let inner = private.join("s");

@@ -1,4 +1,5 @@
-//! What answers requests, by whichever way they come: the control socket ([`super::server`]), or a coordinator that relays them ([`relayed`]).
+//! What answers requests, by whichever way they come: the control socket ([`super::server`]), or a
+//! coordinator that relays them ([`relayed`]).
 //!
 //! Not here: which caller may ask what ([`super::rights`]).
 
@@ -10,8 +11,8 @@ use crate::log::{self, Level};
 use crate::report::{Flow, FlowList, Status};
 use std::sync::Arc;
 
-/// Answers a request that a coordinator relays. Nothing of it outlasts the answer but a watch ([`super::watches`]), so what is of one process's
-/// socket is refused.
+/// Answers a request that a coordinator relays. Nothing of it outlasts the answer but a watch
+/// ([`super::watches`]), so what is of one process's socket is refused.
 pub fn relayed(request: &[u8], cluster: &dyn Cluster, watches: &Arc<Watches>) -> Vec<u8> {
     let reply = match serde_json::from_slice::<Request>(request) {
         _ if request.len() as u64 > REQUEST_MAX => {
@@ -56,7 +57,10 @@ pub(super) fn answer(
     Reply::Ok(match request {
         Request::Status => Answer::Status(Box::new(Status::from(&cluster.snapshot()))),
         Request::Flows { from, limit } => {
-            let (views, next) = cluster.flows(from, limit.min(FLOWS_MAX));
+            let (views, next) = match cluster.flows(from, limit.min(FLOWS_MAX)) {
+                Ok(listed) => listed,
+                Err(problem) => return Reply::Error(problem),
+            };
             Answer::Flows(FlowList {
                 flows: views.iter().map(Flow::from).collect(),
                 next,
@@ -64,6 +68,7 @@ pub(super) fn answer(
             })
         }
         Request::Flow(key) => Answer::Flow(cluster.flow(&key.into()).as_ref().map(Flow::from)),
+        Request::Explain(ask) => Answer::Explained(cluster.explain(&ask).map(Box::new)),
         Request::Function { name, words } => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match cluster.command(&name, &words) {
@@ -80,8 +85,8 @@ pub(super) fn answer(
             Ok(prepared) => Answer::Prepared(Box::new(prepared)),
             Err(problem) => return Reply::Error(problem),
         },
-        Request::TakeBack { number } => {
-            cluster.take_back_part(number);
+        Request::TakeBack { number, by } => {
+            cluster.take_back_part(number, by);
             Answer::TakenBack
         }
         Request::PartDone { number } => match cluster.part_done(number) {
@@ -163,6 +168,10 @@ pub(super) fn answer(
             return Reply::Error("this is asked by a coordinator: at a socket, ask for a watch".into());
         }
         Request::Threads => Answer::Threads(cluster.threads()),
+        Request::CopyStore { store, to } => match cluster.copy_store(&store, &to) {
+            Ok(()) => Answer::StoreCopied,
+            Err(problem) => return Reply::Error(problem),
+        },
     })
 }
 

@@ -8,16 +8,16 @@
 //!   EndWatch(number), or no ObservedPart for LEASE ─► over ◄───────────┘
 //! ```
 //!
-//! Each request comes by itself, so a watch has a number that its command has chosen by chance, and it
-//! lasts as long as the command asks. A thread looks for those that are not asked for any more; it is
-//! there as long as there is a watch.
+//! Each request comes by itself, so a watch has a number that its command has chosen by chance, and
+//! it lasts as long as the command asks. A thread looks for those that are not asked for any more;
+//! it is there as long as there is a watch.
 //!
 //! An answer has a bound, so what has been seen goes in pieces. Workers are asked for more when the
-//! last piece has gone: of a command that is slow the workers' memory fills, and what has no room there
-//! is counted, as at the socket.
+//! last piece has gone: of a command that is slow the workers' memory fills, and what has no room
+//! there is counted, as at the socket.
 //!
-//! Invariants: nothing of a watch outlasts its command by more than [`LEASE`] and a look; a watch that is
-//! being fetched delays no other.
+//! Invariants: nothing of a watch outlasts its command by more than [`LEASE`] and a look; a watch
+//! that is being fetched delays no other.
 //!
 //! Not here: what the command makes of the pieces (`observing`).
 
@@ -288,8 +288,8 @@ mod tests {
         fn snapshot(&self) -> crate::cluster::Snapshot {
             Fake::default().snapshot()
         }
-        fn flows(&self, _: Cursor, _: usize) -> (Vec<FlowView>, Option<Cursor>) {
-            (Vec::new(), None)
+        fn flows(&self, _: Cursor, _: usize) -> Result<(Vec<FlowView>, Option<Cursor>), String> {
+            Ok((Vec::new(), None))
         }
         fn flow(&self, _: &wire::FlowKey) -> Option<FlowView> {
             None

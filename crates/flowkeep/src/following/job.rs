@@ -4,8 +4,8 @@
 //!   cluster ◄── asks, each LOOK ── thread ──batches, BATCHES at most──► printing ──► standard output
 //! ```
 //!
-//! A reader that is slow, or stands still, has the queue between the two fill: what comes then is lost and counted here.
-//! The thread goes on asking, so that the connection lives.
+//! A reader that is slow, or stands still, has the queue between the two fill: what comes then is
+//! lost and counted here. The thread goes on asking, so that the connection lives.
 
 use super::{Choice, FlowLine};
 use crate::control::client::Client;

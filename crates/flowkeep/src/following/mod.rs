@@ -1,16 +1,18 @@
 //! `flowkeep flow events`: a line per flow that opens, ends, moves, or goes on behind a failure.
 //!
 //! ```text
-//! 2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 > 192.0.2.1:443  as 203.0.113.6:2815 > 198.51.100.1:443  chain web  runtime 0
+//! 2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 -> 192.0.2.1:443  translated 203.0.113.6:2815 -> 198.51.100.1:443  chain web  runtime 0
 //! ```
 //!
-//! What finds no room on its way here is lost and counted, and the count is said: by a line with `--json`, else on standard
-//! error. Packets never wait for a reader.
+//! What finds no room on its way here is lost and counted, and the count is said: by a line with
+//! `--json`, else on standard error. Packets never wait for a reader.
 //!
-//! Not here: where events come from (`runtime::watch::flows`), how they cross from the workers (`crate::run`).
+//! Not here: where events come from (`runtime::watch::flows`), how they cross from the workers
+//! (`crate::run`).
 
 pub mod job;
 
+pub use crate::report::Ends;
 use crate::shape::Shape;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,15 +28,6 @@ pub struct Choice {
     pub protocol: Option<u8>,
 }
 
-/// Source and destination.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
-pub struct Ends {
-    /// Address and port.
-    pub source: String,
-    /// Address and port.
-    pub destination: String,
-}
-
 /// A flow, and what became of it.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct FlowLine {
@@ -46,15 +39,15 @@ pub struct FlowLine {
     pub runtime: u16,
     /// Its IP protocol.
     pub protocol: String,
-    /// Its VLAN; without, it has none.
-    #[serde(default, skip_serializing_if = "is_none")]
+    /// Its VLAN; 0 for none.
+    #[serde(default)]
     pub vlan: u16,
     /// The source of the first packet.
     pub source: String,
     /// Its destination.
     pub destination: String,
     /// How the first packet left, if the chain translated it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub translated: Option<Ends>,
     /// Its chain.
     pub chain: String,
@@ -65,24 +58,22 @@ pub struct FlowLine {
 
 impl Shape for FlowLine {
     const NAME: &'static str = "flow-event";
-}
-
-fn is_none(vlan: &u16) -> bool {
-    *vlan == 0
+    /// 2: `vlan` and `translated` are always there.
+    const VERSION: u32 = 2;
 }
 
 impl fmt::Display for FlowLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}  {:9} {} {} > {}",
+            "{}  {:9} {} {} -> {}",
             self.time, self.event, self.protocol, self.source, self.destination
         )?;
         if self.vlan != 0 {
             write!(f, "  vlan {}", self.vlan)?;
         }
         if let Some(Ends { source, destination }) = &self.translated {
-            write!(f, "  as {source} > {destination}")?;
+            write!(f, "  translated {source} -> {destination}")?;
         }
         write!(f, "  chain {}  runtime {}", self.chain, self.runtime)?;
         match &self.member {
@@ -110,13 +101,10 @@ mod tests {
             chain: "web".into(),
             member: None,
         };
-        let text = "2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 > 192.0.2.1:443  chain web  runtime 1";
+        let text = "2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 -> 192.0.2.1:443  chain web  runtime 1";
         assert_eq!(line.to_string(), text);
         let json = serde_json::to_value(&line).unwrap();
-        assert!(
-            json.get("vlan").is_none() && json.get("translated").is_none(),
-            "{json}"
-        );
+        assert!(json["vlan"] == 0 && json["translated"].is_null(), "{json}");
         line.vlan = 7;
         line.translated = Some(Ends {
             source: "203.0.113.6:2815".into(),
@@ -124,7 +112,7 @@ mod tests {
         });
         assert!(
             line.to_string()
-                .contains("  vlan 7  as 203.0.113.6:2815 > 192.0.2.1:443  chain"),
+                .contains("  vlan 7  translated 203.0.113.6:2815 -> 192.0.2.1:443  chain"),
             "{line}"
         );
         let json = serde_json::to_value(&line).unwrap();

@@ -31,7 +31,7 @@ impl BackendStatus {
         match self.up {
             None => "unknown",
             Some(true) => "up",
-            Some(false) => "down",
+            Some(false) => "failing",
         }
     }
 }

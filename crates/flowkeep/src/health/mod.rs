@@ -1,4 +1,5 @@
-//! Checks of servers behind functions: this process tries them, and the functions hear what came of it.
+//! Checks of servers behind functions: this process tries them, and the functions hear what came of
+//! it.
 //!
 //! # Theory of operation
 //!
@@ -9,17 +10,21 @@
 //!                            again to all: another configuration, one more runtime
 //! ```
 //!
-//! One thread makes all checks, over sockets that never block: [`AT_ONCE`] at a time, others wait their turn. It looks for
-//! another configuration every [`LOOK`]. A server that both configurations check alike keeps its standing.
+//! One thread makes all checks, over sockets that never block: [`AT_ONCE`] at a time, others wait
+//! their turn. It looks for another configuration every [`LOOK`]. A server that both configurations
+//! check alike keeps its standing.
 //!
-//! What this process lacks (a file descriptor, a port) fails no server: nothing is known by that, and standard error says so.
+//! What this process lacks (a file descriptor, a port) fails no server: nothing is known by that,
+//! and standard error says so.
 //!
-//! Each process of a cluster checks for itself, and its runtimes hear its own results. Where workers go by a capture's time
-//! nothing is checked.
+//! Each process of a cluster checks for itself, and its runtimes hear its own results. Where
+//! workers go by a capture's time nothing is checked.
 //!
-//! Invariants: no worker waits for a check; a function hears of each change, and of all standings where it may have missed one.
+//! Invariants: no worker waits for a check; a function hears of each change, and of all standings
+//! where it may have missed one.
 //!
-//! Not here: which servers, and what a result does ([`nf::Check`], `functions::load_balancer`); the thread (`crate::run`).
+//! Not here: which servers, and what a result does ([`nf::Check`], `functions::load_balancer`); the
+//! thread (`crate::run`).
 
 mod attempt;
 pub mod figures;
@@ -58,7 +63,8 @@ pub type Words = (String, [String; 4]);
 
 /// A cluster, as a checker has it.
 pub trait Checked {
-    /// The configuration in force and what it wants checked, if it is not this one and none is about to come.
+    /// The configuration in force and what it wants checked, if it is not this one and none is
+    /// about to come.
     fn wanted(&self, known: u64) -> Option<(u64, Vec<Wanted>)>;
     /// Says results to all instances; whether all of them have heard.
     fn tell(&self, words: &[Words]) -> bool;

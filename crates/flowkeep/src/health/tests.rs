@@ -98,14 +98,14 @@ fn a_server_that_goes_and_comes_is_said_once_each_and_all_is_said_again_to_who_h
     // Being up at first is no change.
     assert_eq!(
         *cluster.noted.lock().unwrap(),
-        ["mute down no answer within 80ms"]
+        ["mute failing no answer within 80ms"]
     );
 
     drop(good);
     until("down", || heard("balancer check web good down") > 0);
     assert_eq!(
         cluster.noted.lock().unwrap()[1],
-        "good down it refuses connections"
+        "good failing it refuses connections"
     );
     cluster.is_deaf.store(true, Ordering::Relaxed);
     let good = TcpListener::bind(at).unwrap();
@@ -131,7 +131,8 @@ fn a_server_that_goes_and_comes_is_said_once_each_and_all_is_said_again_to_who_h
     drop(good);
 }
 
-/// Three hundred servers that accept and say nothing: never more than so many are asked at once, and each has its turn.
+/// Three hundred servers that accept and say nothing: never more than so many are asked at once,
+/// and each has its turn.
 #[test]
 fn many_servers_take_turns() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();

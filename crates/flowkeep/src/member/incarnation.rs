@@ -1,9 +1,15 @@
-//! A number that grows from start to start, by which others tell a member that has started again from the one before.
+//! A number that grows from start to start, by which others tell a member that has started again
+//! from the one before.
 //!
-//! It is the machine's time in nanoseconds, and more than the last one, which a file remembers: a clock may go back. The file is locked
-//! as long as the process lives, so two processes are not one member.
+//! It is the machine's time in nanoseconds, and more than the last one, which a file remembers: a
+//! clock may go back. The file is locked as long as the process lives, so two processes are not one
+//! member.
 //!
-//! Invariant: what is handed out is on disk before it is used, and greater than everything handed out before.
+//! The file has the last number and the first one, by which a coordinator tells this file from
+//! another: processes that had earlier numbers of the same file had its lock, so they have ended.
+//!
+//! Invariant: what is handed out is on disk before it is used, and greater than everything handed
+//! out before; the first number stays.
 //!
 //! Not here: sessions (`protocols::channel`, `adapters::shm`).
 
@@ -11,13 +17,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An incarnation, and being the only one.
 #[derive(Debug)]
 pub struct Incarnation {
     number: u64,
-    before: Vec<u64>,
+    first: u64,
     path: PathBuf,
     /// Locked.
     file: File,
@@ -67,8 +74,8 @@ impl IncarnationError {
     }
 }
 
-/// Numbers that the file remembers, the newest first.
-const BEFORE: usize = 4;
+/// Numbers that a file has at most: an earlier version wrote the last four, the newest first.
+const NUMBERS: usize = 4;
 
 /// No start is so late (it is in the year 2262), and each has room for what it counts on by itself.
 const MOST: u64 = i64::MAX as u64;
@@ -117,9 +124,10 @@ impl Incarnation {
             .take(128)
             .read_to_string(&mut text)
             .map_err(failed)?;
-        // None where it was made just now, or its process was killed before it was written: that one spoke to no other.
+        // None where it was made just now, or its process was killed before it was written: that
+        // one spoke to no other.
         let mut before = Vec::new();
-        for word in text.split_whitespace().take(BEFORE) {
+        for word in text.split_whitespace().take(NUMBERS) {
             let number = word.parse().ok().filter(|number| *number < MOST);
             before.push(number.ok_or_else(|| IncarnationError::Content {
                 path: path.clone(),
@@ -127,9 +135,10 @@ impl Incarnation {
             })?);
         }
         let last = before.iter().copied().max().unwrap_or(0);
+        let number = now.max(last + 1);
         let mut incarnation = Incarnation {
-            number: now.max(last + 1),
-            before,
+            number,
+            first: before.iter().copied().min().unwrap_or(number),
             path,
             file,
         };
@@ -147,14 +156,14 @@ impl Incarnation {
     }
 
     fn write(&mut self) -> Result<(), IncarnationError> {
-        // It never gets shorter, so it is overwritten whole.
-        let all = [self.number].into_iter().chain(self.before.iter().copied());
-        let all: Vec<String> = all.take(BEFORE).map(|number| format!("{number:020}")).collect();
-        let line = format!("{}\n", all.join(" "));
+        // Of one length always, so it is overwritten whole.
+        let line = format!("{:020} {:020}\n", self.number, self.first);
         let written = self
             .file
             .rewind()
-            .and_then(|()| self.file.write_all(line.as_bytes()));
+            .and_then(|()| self.file.write_all(line.as_bytes()))
+            // What an earlier version wrote is longer.
+            .and_then(|()| self.file.set_len(line.len() as u64));
         let written = written.and_then(|()| self.file.sync_all());
         written.map_err(|source| IncarnationError::File {
             path: self.path.clone(),
@@ -162,9 +171,24 @@ impl Incarnation {
         })
     }
 
-    /// The last numbers that this file has handed out before. Processes that had them had the lock, so they have ended.
-    pub fn ended(&self) -> &[u64] {
-        &self.before
+    /// The first number that this file has handed out, as far as it remembers.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Writes a higher number into the same file, for the agent: its thread takes one where a
+    /// coordinator knows this one already. The lock stays with this.
+    pub fn keeper(&self) -> coordinator::agent::Keep {
+        let path = self.path.clone();
+        Arc::new(move |number| {
+            let file = OpenOptions::new().write(true).open(&path);
+            let written = file.and_then(|mut file| {
+                // The newest is the first word, and all have 20 digits.
+                file.write_all(format!("{number:020}").as_bytes())?;
+                file.sync_all()
+            });
+            written.map_err(|why| format!("{}: {why}", path.display()))
+        })
     }
 
     /// The number, at least 1.
@@ -176,6 +200,22 @@ impl Incarnation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What an agent has counted up is known to the next start, too.
+    #[test]
+    fn a_number_that_the_agent_raises_is_in_the_file() {
+        let directory = Directory::new("raised");
+        let first = Incarnation::take_at(&directory.0, "left", 1000).unwrap();
+        first.keeper()(1007).unwrap();
+        drop(first);
+        // A test that forks has the lock for a moment.
+        let next = (0..4000).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            Incarnation::take_at(&directory.0, "left", 5).ok()
+        });
+        let next = next.unwrap();
+        assert_eq!(next.number(), 1008, "the clock went back");
+    }
 
     struct Directory(PathBuf);
 
@@ -195,7 +235,8 @@ mod tests {
     #[test]
     fn it_grows_though_the_clock_goes_back() {
         let directory = Directory::new("grows");
-        // A process that another test is just starting has a copy of the lock until it runs its own program.
+        // A process that another test is just starting has a copy of the lock until it runs its own
+        // program.
         let take = |now| {
             let began = std::time::Instant::now();
             loop {
@@ -203,16 +244,33 @@ mod tests {
                     Err(IncarnationError::Running { .. }) if began.elapsed().as_secs() < 20 => {
                         std::thread::sleep(std::time::Duration::from_millis(5));
                     }
-                    taken => break taken.unwrap().number(),
+                    taken => break taken.map(|taken| (taken.number(), taken.first())).unwrap(),
                 }
             }
         };
+        let all = [take(1000), take(2000), take(5), take(5), take(3000), take(1)];
         assert_eq!(
-            [take(1000), take(2000), take(5), take(5), take(3000)],
-            [1000, 2000, 2001, 2002, 3000]
+            all.map(|(number, _)| number),
+            [1000, 2000, 2001, 2002, 3000, 3001]
+        );
+        assert!(
+            all.iter().all(|(_, first)| *first == 1000),
+            "however many there are"
         );
         let other = Incarnation::take_at(&directory.0, "right", 7).unwrap();
-        assert_eq!(other.number(), 7);
+        assert_eq!((other.number(), other.first()), (7, 7));
+    }
+
+    #[test]
+    fn a_file_of_four_numbers_is_read() {
+        let directory = Directory::new("four");
+        std::fs::create_dir_all(&directory.0).unwrap();
+        let path = directory.0.join("left.incarnation");
+        std::fs::write(&path, "00000000000000000040 00000000000000000030 20 10\n").unwrap();
+        let taken = Incarnation::take_at(&directory.0, "left", 50).unwrap();
+        assert_eq!((taken.number(), taken.first()), (50, 10));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "00000000000000000050 00000000000000000010\n");
     }
 
     #[test]

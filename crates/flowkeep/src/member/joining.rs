@@ -1,4 +1,5 @@
-//! How a member joins a cluster with a coordinator: certificates by token, then a seat for each of its workers.
+//! How a member joins a cluster with a coordinator: certificates by token, then a seat for each of
+//! its workers.
 //!
 //! ```text
 //!   --join A,B --token WORD      no certificate yet ─► Enrol, once ─► ca.pem, NAME.pem, NAME.key in the identity's directory
@@ -6,21 +7,23 @@
 //!                                ─► Join, when the workers are made ─► seats ─► first step
 //! ```
 //!
-//! The identity's directory is the one named, or `MEMBER.identity` where the member remembers its incarnation. Where it has a certificate, a token is not
-//! looked at: a process that begins again has used it.
+//! The identity's directory is the one named, or `MEMBER.identity` where the member remembers its
+//! incarnation. Where it has a certificate, a token is not looked at: a process that begins again
+//! has used it.
 //!
-//! Numbers of workers are those of the configuration ([`crate::config::layout`]): the coordinator is asked for them, and refuses what is another member's.
+//! Numbers of workers are those of the configuration ([`crate::config::layout`]): the coordinator
+//! is asked for them, and refuses what is another member's.
 //!
 //! Not here: the agent (`coordinator::agent`).
 
 use super::incarnation::Incarnation;
 use crate::config::layout::{Layout, WorkerId};
-use crate::log::{self, Level};
+use crate::log::{Later, Level};
 use coordinator::agent::{
     Agent, AgentError, AgentEvent, Answerer, CallError, Contacts, Decided, Loads, Seat, Serving, Settings,
     configuration_at, enlist_at, enrol_at,
 };
-use coordinator::identity::{AuthorityError, Identity, write_private};
+use coordinator::identity::{AuthorityError, Identity, Token, write_private};
 use coordinator::proto::{Configuration, EnlistAnswer, EnlistRequest, Plan};
 use protocols::membership::{self, Role};
 use std::os::unix::fs::DirBuilderExt;
@@ -28,10 +31,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to try: a coordinator may be starting, and the life before of this member must be fenced.
+/// How long to try: a coordinator may be starting, and the life before of this member must be
+/// fenced.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(10);
+/// A coordinator ends a connection after an hour; a sixth of this at most is each member's share.
+const RENEWAL: Duration = Duration::from_secs(50 * 60);
 
 /// What a command line says of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +134,7 @@ impl Joining {
     pub fn prepare(words: &Words, state: &Path, member: &str) -> Result<Self, JoinError> {
         let own = || state.join(format!("{member}.identity"));
         let directory = words.identity.clone().unwrap_or_else(own);
-        let has_one = directory.join(format!("{member}.pem")).exists();
+        let has_one = parts_of(&directory, member).iter().all(|part| part.exists());
         let identity = match (&words.token, has_one) {
             (_, true) => Identity::read(&directory, member)?,
             (Some(token), false) => enrol(words, token, &directory, member)?,
@@ -179,7 +185,8 @@ impl Joining {
         configuration_at(&self.coordinators, &self.identity, Duration::ZERO)
     }
 
-    /// Answers what operators ask of this member by the coordinator, as long as what is answered lives.
+    /// Answers what operators ask of this member by the coordinator, as long as what is answered
+    /// lives.
     pub fn serve(self, answerer: Answerer) -> std::io::Result<Serving> {
         Serving::start(self.coordinators, self.identity, answerer)
     }
@@ -199,20 +206,24 @@ impl Joining {
                 number: number as u16,
             })
             .collect();
+        // The agent's thread never waits for a reader of standard error.
+        let lines = Later::begin();
         let settings = Settings {
             coordinators: self.coordinators,
             identity: self.identity,
             incarnation: incarnation.number(),
-            ended: incarnation.ended().to_vec(),
+            first: incarnation.first(),
             roles: planned.iter().map(|id| id.role).collect(),
             numbers: planned.iter().map(|id| id.number).collect(),
             plan: self.plan,
             contacts: self.contacts,
             heartbeat: HEARTBEAT,
+            renewal: RENEWAL,
             patience: PATIENCE,
             decided: self.decided,
             loads: self.loads,
-            events: Arc::new(say),
+            keep: incarnation.keeper(),
+            events: Arc::new(move |event| say(&lines, event)),
         };
         let (agent, seats) = Agent::join(settings)?;
         let given: Vec<membership::WorkerId> = seats.iter().map(Seat::id).collect();
@@ -234,8 +245,16 @@ impl Joining {
     }
 }
 
+/// A member's certificate, and its key.
+fn parts_of(directory: &Path, member: &str) -> [PathBuf; 2] {
+    ["pem", "key"].map(|part| directory.join(format!("{member}.{part}")))
+}
+
 fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<Identity, JoinError> {
-    let (of, identity) = enrol_at(&words.coordinators, token, PATIENCE).map_err(JoinError::NotEnrolled)?;
+    // A token is good once: what can be looked at before is.
+    let of = Token::read(token)
+        .map_err(|why| JoinError::NotEnrolled(why.into()))?
+        .member;
     if of != member {
         let member = member.to_owned();
         return Err(JoinError::OtherMember { of, member });
@@ -248,23 +267,60 @@ fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<I
         path: directory.to_owned(),
         source,
     })?;
+    let probe = directory.join(format!("{member}.probe"));
+    let _ = std::fs::remove_file(&probe);
+    // As much as a certificate and its key need.
+    write_private(&probe, &" ".repeat(4096))?;
+    let _ = std::fs::remove_file(&probe);
+    let (_, identity) = enrol_at(&words.coordinators, token, PATIENCE).map_err(JoinError::NotEnrolled)?;
     let authority = directory.join("ca.pem");
     if !authority.exists() {
         write_private(&authority, &identity.authority)?;
+    }
+    // One without the other is of a start that was killed between the two.
+    for part in parts_of(directory, member) {
+        let _ = std::fs::remove_file(part);
     }
     identity.write(directory, member)?;
     Ok(identity)
 }
 
 /// Lines for people, on standard error.
-fn say(event: AgentEvent) {
+fn say(lines: &Later, event: AgentEvent) {
     match event {
         AgentEvent::Attends(address) => {
-            log::say(Level::Info, format_args!("the coordinator at {address} is heard"))
+            lines.say(Level::Info, format_args!("the coordinator at {address} is heard"))
         }
-        AgentEvent::Alone(why) => log::say(
+        AgentEvent::Alone(why) => lines.say(
             Level::Warn,
             format_args!("no coordinator is heard, and the cluster goes on: {why}"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator::identity::Authority;
+
+    /// A token is good once, so it is not shown for a member that it is not of, nor where the
+    /// certificate has no place.
+    #[test]
+    fn a_token_that_cannot_be_used_here_is_not_used_up() {
+        let minute = Duration::from_secs(60);
+        let authority = Authority::create(minute).unwrap();
+        let now = coordinator::server::since_1970();
+        let token = Token::make(&authority, "left", now, minute);
+        let state = std::env::temp_dir().join(format!("flowkeep-token-{}", std::process::id()));
+        let words = |identity: &Path| Words {
+            // No process listens there.
+            coordinators: vec!["127.0.0.1:1".to_owned()],
+            token: token.clone(),
+            identity: Some(identity.to_owned()),
+        };
+        let other = Joining::prepare(&words(&state), &state, "front").unwrap_err();
+        assert!(matches!(other, JoinError::OtherMember { .. }), "{other}");
+        let nowhere = Joining::prepare(&words(Path::new("/proc/nowhere")), &state, "left").unwrap_err();
+        assert!(matches!(nowhere, JoinError::Identity(_)), "{nowhere}");
     }
 }

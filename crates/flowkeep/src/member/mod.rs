@@ -1,4 +1,5 @@
-//! One member of a cluster of several processes: what it has beside the configuration, which all members share.
+//! One member of a cluster of several processes: what it has beside the configuration, which all
+//! members share.
 //!
 //! # Theory of operation
 //!
@@ -11,11 +12,15 @@
 //! process outside the cluster may know it. It is derived from a key file that stays when keys are
 //! changed (`seed`, or the first of `keys` at the start).
 //!
-//! *The words* stand for everything that members must agree on: in the configuration, who they are, chains and functions, and sizes; of the program, its version, and of
-//! each function the versions and layouts of its flow state and group state, since states go from process to process as bytes. Links say them when they meet. So members whose files differ have no session with each other, rather than flows with
-//! other functions' states, and both say in what they differ ([`strangers`]).
+//! *The words* stand for everything that members must agree on: in the configuration, who they are,
+//! chains and functions, and sizes; of the program, its version, and of each function the versions
+//! and layouts of its flow state and group state, since states go from process to process as bytes.
+//! Links say them when they meet. So members whose files differ have no session with each other,
+//! rather than flows with other functions' states, and both say in what they differ
+//! ([`strangers`]).
 //!
-//! Invariants: no two processes are one member at a time; an incarnation is greater than every one before it.
+//! Invariants: no two processes are one member at a time; an incarnation is greater than every one
+//! before it.
 //!
 //! Not here: links ([`crate::run`](crate)), which numbers workers have ([`crate::config::layout`]).
 
@@ -103,7 +108,8 @@ impl Drop for Membership {
 }
 
 impl Membership {
-    /// Becomes a member. Changes `config` to what holds for this process: its control socket, metrics and event log.
+    /// Becomes a member. Changes `config` to what holds for this process: its control socket,
+    /// metrics and event log.
     pub fn new(
         kind: Kind,
         name: &str,

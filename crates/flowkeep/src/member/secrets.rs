@@ -1,6 +1,7 @@
 //! What is derived from the key files.
 //!
-//! What a key file is says [`adapters::keys`]. [`Secrets::next`] reads the keys again while the member runs.
+//! What a key file is says [`adapters::keys`]. [`Secrets::next`] reads the keys again while the
+//! member runs.
 //!
 //! ```text
 //!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all; the channel derives what frames are sealed with
@@ -9,7 +10,8 @@
 //!   name of the cluster ─► network that frames name
 //! ```
 //!
-//! Invariant: nothing that is derived for one purpose says anything of a key, or of what is derived for another.
+//! Invariant: nothing that is derived for one purpose says anything of a key, or of what is derived
+//! for another.
 //!
 //! Not here: tags and keys of frames (`protocols::channel::auth` and `seal`).
 
@@ -34,7 +36,8 @@ pub struct Secrets {
     pub seed: HashSeed,
     /// Of the links between hosts.
     pub protection: Protection,
-    /// Stand for what members must agree on: each of the first for one of [`PARTS`], each behind them for one of the functions.
+    /// Stand for what members must agree on: each of the first for one of [`PARTS`], each behind
+    /// them for one of the functions.
     pub agreed: [u64; AGREED],
     /// The functions of all chains, in that order.
     pub functions: Arc<[String]>,
@@ -77,7 +80,12 @@ impl Agreement {
 
 /// Stands for chains and functions: two members with the same digest have the same ones.
 pub fn digest(words: &[u64; AGREED]) -> String {
-    format!("{:016x}", words[1])
+    format!("{:016x}", number(words))
+}
+
+/// The digest as a number, by which copies of flows name the configuration that they go by.
+pub fn number(words: &[u64; AGREED]) -> u64 {
+    words[1]
 }
 
 impl std::fmt::Debug for Secrets {
@@ -86,7 +94,8 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing else.
+/// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing
+/// else.
 const SEED: &str = "flowkeep 2026-11-22 cluster: seed of all hashes";
 const WORD: &str = "flowkeep 2026-11-22 cluster: what members must agree on";
 const PLACE: &str = "flowkeep 2026-11-22 cluster: where processes of one host meet";
@@ -99,7 +108,8 @@ pub const PARTS: [&str; IN_HEAD] = [
     "settings outside of them ([cluster], [[member]], [[port]], sizes, …)",
 ];
 
-/// Bits of a function's word: the versions of its flow state and its group state, their layouts, and the objects that it shares.
+/// Bits of a function's word: the versions of its flow state and its group state, their layouts,
+/// and the objects that it shares.
 const BITS: [(u32, u32, &str); 5] = [
     (0, 6, "the version of its flow state"),
     (6, 6, "the version of its group state"),
@@ -108,7 +118,8 @@ const BITS: [(u32, u32, &str); 5] = [
     (47, 17, "the kinds of its shared objects"),
 ];
 
-/// What is different, in words; nothing if nothing is. The seed is in all parts. `functions` are this member's, in their order.
+/// What is different, in words; nothing if nothing is. The seed is in all parts. `functions` are
+/// this member's, in their order.
 pub fn difference(differs: &[u64; AGREED], functions: &[String]) -> Option<String> {
     let (parts, words) = differs.split_at(IN_HEAD);
     if parts.iter().all(|part| *part != 0) {
@@ -142,7 +153,8 @@ pub fn difference(differs: &[u64; AGREED], functions: &[String]) -> Option<Strin
     (!said.is_empty()).then(|| said.join(", and "))
 }
 
-/// A word on each function: two that are alike have states that can move between them. There are places for 16; the last is on all that are left.
+/// A word on each function: two that are alike have states that can move between them. There are
+/// places for 16; the last is on all that are left.
 fn words_of(functions: &BTreeMap<String, Function>, word: impl Fn(&str) -> u64) -> Vec<u64> {
     let of = |(name, function): (&String, &Function)| {
         let schemas = function.factory.schemas();
@@ -235,8 +247,9 @@ impl Secrets {
         })
     }
 
-    /// Where processes of one host meet that are this user's. A directory that all may write to has room for others' names: so its name there is
-    /// known to those only that have the key file. Root's are in a directory of root's.
+    /// Where processes of one host meet that are this user's. A directory that all may write to has
+    /// room for others' names: so its name there is known to those only that have the key file.
+    /// Root's are in a directory of root's.
     pub fn meeting(&self, user: u32, cluster: &str) -> PathBuf {
         let base = match user {
             0 => "/run",
@@ -292,7 +305,7 @@ impl Secrets {
                 "cluster.keys[0]"
             };
             let problem = format!(
-                "who starts with it would have another seed for the hashes than who runs: that is from `{}`",
+                "a member that starts with it would have another seed for the hashes than those that run: theirs is from `{}`",
                 self.seed_file
             );
             let remedy = format!(
@@ -330,16 +343,37 @@ fn read_key(
     let also = |problem: String| written.problem(at, &problem, "");
     let account = Account::of(config).map_err(also)?;
     keys::secret(Path::new(file), account.map(|account| account.user)).map_err(|error| {
-        let remedy = match &error {
-            KeyError::Open { .. } => format!("chmod 600 {file}"),
-            KeyError::Foreign { user, .. } => format!("chown {user} {file}"),
-            KeyError::Unreadable { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
-                "see to it that you may read it".to_owned()
-            }
-            _ => format!("make a key: echo \"1 $(openssl rand -hex 32)\" > {file}; chmod 600 {file}"),
-        };
+        let remedy = remedy(file, &error);
         written.problem(at, &error.to_string(), &remedy).into()
     })
+}
+
+/// What helps where a key file cannot be used.
+fn remedy(file: &str, error: &KeyError) -> String {
+    match error {
+        KeyError::Open { .. } => format!("chmod 600 {file}"),
+        KeyError::Foreign { user, .. } => format!("chown {user} {file}"),
+        KeyError::Unreadable { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
+            "see to it that you may read it".to_owned()
+        }
+        _ => format!("make a key: echo \"1 $(openssl rand -hex 32)\" > {file}; chmod 600 {file}"),
+    }
+}
+
+/// Key files that cannot be used here: the setting, and what is wrong.
+pub fn unusable(config: &Config, user: Option<u32>) -> Vec<(String, String)> {
+    let keys = config.cluster.keys.iter().enumerate();
+    let keys = keys.map(|(index, file)| (format!("cluster.keys[{index}]"), file));
+    let seed = config
+        .cluster
+        .seed
+        .iter()
+        .map(|file| ("cluster.seed".to_owned(), file));
+    let wrong = |(at, file): (String, &String)| {
+        let error = keys::secret(Path::new(file), user).err()?;
+        Some((at, format!("{error}; {}", remedy(file, &error))))
+    };
+    keys.chain(seed).filter_map(wrong).collect()
 }
 
 /// A configuration without what is each member's own business.
@@ -436,7 +470,8 @@ mod tests {
         );
         let keys = |names: &[&String]| format!("keys = {names:?}");
         let base = read(&text(&keys(&[&one]), "", "\"flow_monitor\"")).unwrap();
-        // Each one's own business, and keys that are added or changed: the same seed, the same word.
+        // Each one's own business, and keys that are added or changed: the same seed, the same
+        // word.
         for same in [
             text(&keys(&[&one, &two]), "socket = \"a.sock\"", "\"flow_monitor\""),
             text(

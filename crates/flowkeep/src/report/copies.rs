@@ -41,6 +41,18 @@ impl Status {
             ]);
         }
         write!(f, "\n{table}")?;
+        for runtime in self
+            .runtimes
+            .iter()
+            .filter(|runtime| runtime.copies_without_room > 0)
+        {
+            writeln!(
+                f,
+                "runtime {} has no room for {} of its copies: as many flows would end with the runtimes they are of. Raise `flows_max`, or add a runtime",
+                runtime.runtime,
+                grouped(runtime.copies_without_room)
+            )?;
+        }
         let recoveries = self.runtimes.iter().flat_map(|runtime| {
             let receipts = runtime.recoveries.iter();
             receipts.map(move |receipt| (runtime.runtime, receipt))

@@ -13,6 +13,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+/// Source and destination.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub struct Ends {
+    /// Address and port.
+    pub source: String,
+    /// Address and port.
+    pub destination: String,
+}
+
+impl From<(nf::Endpoint, nf::Endpoint)> for Ends {
+    fn from((source, destination): (nf::Endpoint, nf::Endpoint)) -> Self {
+        Ends {
+            source: source.to_string(),
+            destination: destination.to_string(),
+        }
+    }
+}
+
 /// One flow.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 pub struct Flow {
@@ -29,8 +47,8 @@ pub struct Flow {
     pub source: String,
     /// The receiver of the first packet.
     pub destination: String,
-    /// How the first packet left, if the chain translated it: source and destination.
-    pub translated: Option<(String, String)>,
+    /// How the first packet left, if the chain translated it.
+    pub translated: Option<Ends>,
     /// The chain it runs.
     pub chain: String,
     /// Whether a function of it waits for something.
@@ -40,13 +58,16 @@ pub struct Flow {
     /// Its copy, if its runtime has a replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<FlowCopy>,
-    /// Each function's state, by the names of its fields. Numbers, truth values, lists and nested structs are such, an option without
-    /// a value is null, and what a type writes in a way of its own is text.
+    /// Each function's state, by the names of its fields. Numbers, truth values, lists and nested
+    /// structs are such, an option without a value is null, and what a type writes in a way of its
+    /// own is text.
     pub state: BTreeMap<String, BTreeMap<String, Value>>,
 }
 
 impl Shape for Flow {
     const NAME: &'static str = "flow";
+    /// 2: `translated` has named fields.
+    const VERSION: u32 = 2;
 }
 
 /// The copy of a flow.
@@ -75,9 +96,7 @@ impl From<&FlowView> for Flow {
             vlan: view.key.vlan(),
             source: view.source.to_string(),
             destination: view.destination.to_string(),
-            translated: view
-                .translated
-                .map(|(source, destination)| (source.to_string(), destination.to_string())),
+            translated: view.translated.map(Ends::from),
             chain: view.chain.clone(),
             waiting: view.waiting,
             expires_in_seconds: Duration::from_nanos(view.expires_in).as_secs_f64(),
@@ -114,8 +133,8 @@ impl Flow {
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {} -> {}", self.protocol, self.source, self.destination)?;
-        if let Some((source, destination)) = &self.translated {
-            writeln!(f, "  leaves as   {source} -> {destination}")?;
+        if let Some(Ends { source, destination }) = &self.translated {
+            writeln!(f, "  translated  {source} -> {destination}")?;
         }
         if self.vlan != 0 {
             writeln!(f, "  vlan        {}", self.vlan)?;
@@ -157,15 +176,17 @@ impl fmt::Display for Flow {
 pub struct FlowList {
     /// The flows.
     pub flows: Vec<Flow>,
-    /// Where to go on, if these are not all.
+    /// Of a list that is cut: the word behind `--after` that shows more.
     pub next: Option<Cursor>,
     /// There are more flows than were to be listed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub cut: bool,
 }
 
 impl Shape for FlowList {
     const NAME: &'static str = "flows";
+    /// 2: `translated` has named fields, `next` is the word to say, and `cut` is always there.
+    const VERSION: u32 = 2;
 }
 
 impl fmt::Display for FlowList {
@@ -175,20 +196,20 @@ impl fmt::Display for FlowList {
             "State",
             "Source",
             "Destination",
-            "Leaves as",
+            "Translated",
             ">Expires",
             ">Runtime",
             "Member",
             "Chain",
         ]);
         for flow in &self.flows {
-            let leaves = leaves_as(&flow.translated, &flow.source, &flow.destination);
+            let translated = translated(&flow.translated, &flow.source, &flow.destination);
             table.row([
                 flow.protocol.clone(),
                 flow.state_name().to_owned(),
                 flow.source.clone(),
                 flow.destination.clone(),
-                leaves,
+                translated,
                 flow.expires(),
                 flow.runtime.to_string(),
                 flow.member.clone().unwrap_or_default(),
@@ -208,7 +229,7 @@ pub(crate) fn cut_table(f: &mut fmt::Formatter<'_>, flows: &[Listed]) -> fmt::Re
         "Proto",
         "Source",
         "Destination",
-        "Leaves as",
+        "Translated",
         ">Runtime",
         "Chain",
         "Cut by",
@@ -218,7 +239,7 @@ pub(crate) fn cut_table(f: &mut fmt::Formatter<'_>, flows: &[Listed]) -> fmt::Re
             flow.protocol.clone(),
             flow.source.clone(),
             flow.destination.clone(),
-            leaves_as(&flow.translated, &flow.source, &flow.destination),
+            translated(&flow.translated, &flow.source, &flow.destination),
             flow.runtime.to_string(),
             flow.chain.clone(),
             joined(&flow.function, &flow.reason),
@@ -228,11 +249,20 @@ pub(crate) fn cut_table(f: &mut fmt::Formatter<'_>, flows: &[Listed]) -> fmt::Re
 }
 
 /// How a flow's first packet left, as far as that is not how it came.
-fn leaves_as(translated: &Option<(String, String)>, source: &str, destination: &str) -> String {
-    match translated {
-        Some((out, to)) if to == destination => out.clone(),
-        Some((out, to)) if out == source => format!("-> {to}"),
-        Some((out, to)) => format!("{out} -> {to}"),
+fn translated(ends: &Option<Ends>, source: &str, destination: &str) -> String {
+    match ends {
+        Some(Ends {
+            source: out,
+            destination: to,
+        }) if to == destination => out.clone(),
+        Some(Ends {
+            source: out,
+            destination: to,
+        }) if out == source => format!("-> {to}"),
+        Some(Ends {
+            source: out,
+            destination: to,
+        }) => format!("{out} -> {to}"),
         None => "-".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! Fields of states as JSON, from the text in which functions show them.
 //!
-//! A state's field is plain data: numbers, truth values, enums without fields, and structs and arrays of these. What the derive of `Debug` writes
-//! of such is unambiguous, so it is read back:
+//! A state's field is plain data: numbers, truth values, enums without fields, and structs and
+//! arrays of these. What the derive of `Debug` writes of such is unambiguous, so it is read back:
 //!
 //! ```text
 //!   Window { next: 7, phase: Open, sent: [1, 2] }   {"next": 7, "phase": "open", "sent": [1, 2]}
@@ -10,10 +10,12 @@
 //!   10.0.0.1:80                                     "10.0.0.1:80"
 //! ```
 //!
-//! A struct's own name is left out: a field has always the same. A variant's name is a word as settings have it: `TcpClosed` is `tcp_closed`. What a type writes in a way of its own, an address for example, is text; so is the
-//! whole field where a part of it cannot be read.
+//! A struct's own name is left out: a field has always the same. A variant's name is a word as
+//! settings have it: `TcpClosed` is `tcp_closed`. What a type writes in a way of its own, an
+//! address for example, is text; so is the whole field where a part of it cannot be read.
 //!
-//! Invariant: every text has a value, and reading it ends: it goes forward only, [`DEPTH_MAX`] deep at most.
+//! Invariant: every text has a value, and reading it ends: it goes forward only, [`DEPTH_MAX`] deep
+//! at most.
 
 use serde_json::{Map, Number, Value};
 use std::borrow::Cow;
@@ -30,7 +32,8 @@ pub(super) fn value(text: &str) -> Value {
     }
 }
 
-/// A variant's name, as settings write words: `TcpClosed` is `tcp_closed`. Capitals alone are an abbreviation, and stay.
+/// A variant's name, as settings write words: `TcpClosed` is `tcp_closed`. Capitals alone are an
+/// abbreviation, and stay.
 pub(super) fn word(name: &str) -> String {
     if !name.chars().any(char::is_lowercase) {
         return name.to_owned();
@@ -278,6 +281,25 @@ mod tests {
                 pair: (-1, "a, \"b\" }\n"),
             },
         }
+    }
+
+    #[test]
+    fn bits_are_words_and_letters_keep_their_case() {
+        use ::functions::{firewall, flow_monitor};
+        let mut flow = firewall::state::Connection::default();
+        flow.marks |= firewall::state::mark::REPLIED | firewall::state::mark::ASSURED;
+        let read = value(&format!("{flow:?}"));
+        assert_eq!(read["marks"], json!(["replied", "assured"]), "{read}");
+        assert_eq!(read["options"], json!([]));
+        let mut history = flow_monitor::history::History::default();
+        for direction in [nf::Direction::Opening, nf::Direction::Reply] {
+            history.push(flow_monitor::history::Letter::Payload, direction);
+        }
+        assert_eq!(value(&format!("{history:?}")), json!("Dd"));
+        assert_eq!(
+            value(&format!("{:?}", flow_monitor::history::History::default())),
+            json!("")
+        );
     }
 
     #[test]

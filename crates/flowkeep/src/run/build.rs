@@ -13,7 +13,7 @@ use super::privileges::Privileges;
 use super::staff::{Door, Maker, Parked, Staff};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
-use crate::member::Membership;
+use crate::member::{Membership, secrets};
 use adapters::clock::allowed_cpus;
 use adapters::idle::Sleeper;
 use adapters::large::at_once;
@@ -59,24 +59,29 @@ pub(super) struct Built {
 }
 
 /// Buffers of each switch: what its ports and the runtimes' queues may hold together.
-const BUFFERS: usize = 8192;
-/// Packets that may wait in a runtime's queue: what comes while its thread is without a processor for some slices of the
-/// scheduler, and no more than a quarter of the buffers, so that one slow runtime does not have them all.
+pub(in crate::run) const BUFFERS: usize = 8192;
+/// Packets that may wait in a runtime's queue: what comes while its thread is without a processor
+/// for some slices of the scheduler, and no more than a quarter of the buffers, so that one slow
+/// runtime does not have them all.
 const QUEUE: usize = BUFFERS / 4;
-/// Buffers of each runtime, for messages and for packets that functions emit. For a turn it wants sixteen for each switch, of which there may be 64.
+/// Buffers of each runtime, for messages and for packets that functions emit. For a turn it wants
+/// sixteen for each switch, of which there may be 64.
 const OWN_BUFFERS: usize = 2048;
-/// In a replay with a port that answers: how far, in nanoseconds of the capture, packets may be ahead of answers. Far below the
-/// shortest timeout by default, half a minute.
+/// In a replay with a port that answers: how far, in nanoseconds of the capture, packets may be
+/// ahead of answers. Far below the shortest timeout by default, half a minute.
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
 /// Runtimes on their way to a thread at most: as many as there may be.
 const RUNTIMES_MAX: usize = 64;
-/// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell which flows they have.
+/// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell
+/// which flows they have.
 const TOLD: u64 = 3_000_000_000;
 /// The same for runtimes of one process that tell which flows they have out of a store.
 const STORED: u64 = 20_000_000_000;
-/// After how long, in nanoseconds, a group's move is called back, where workers are in other processes: longer than it takes to miss a switch of
-/// another host (`runtime::peer::Settings::dead_after_ns`), whose answer a group that is called back would wait for.
+/// After how long, in nanoseconds, a group's move is called back, where workers are in other
+/// processes: longer than it takes to miss a switch of another host
+/// (`runtime::peer::Settings::dead_after_ns`), whose answer a group that is called back would wait
+/// for.
 const MOVE: u64 = 4_000_000_000;
 
 struct OpenPort {
@@ -138,7 +143,10 @@ pub(super) fn build(
         events,
         ports.reports(),
     )?;
-    let plan = plan.keeping(stores.keeper.clone());
+    let words = member.map(|member| member.secrets.agreed);
+    let plan = plan
+        .keeping(stores.keeper.clone())
+        .known_by(words.map_or(0, |words| secrets::number(&words)));
     let kernel = follow_kernel(&config, layout, &plan)?;
     let seed = match (member, config.threads) {
         (Some(member), _) => member.secrets.seed,
@@ -412,8 +420,9 @@ fn open_ports(config: &Config, layout: &Layout, ports: &mut Ports) -> Result<Vec
 /// By which switch and which of its ports packets for each side leave.
 type Egress = [Option<PortPlace>; 2];
 
-/// The first port of each side that has an output, or failing that the first of the side. A port that is on one side goes
-/// before one whose side is told by addresses, and so is on both. Of equals the one of the first switch.
+/// The first port of each side that has an output, or failing that the first of the side. A port
+/// that is on one side goes before one whose side is told by addresses, and so is on both. Of
+/// equals the one of the first switch.
 fn egress(config: &Config, layout: &Layout) -> Egress {
     let ports = || config.port.iter().zip(&layout.ports);
     let find = |is_meant: &dyn Fn(&Port) -> bool, with_output: bool| {
@@ -535,7 +544,8 @@ impl Shape<'_> {
         )?;
         let ports = ports.into_iter().map(|open| (open.port, open.rule)).collect();
         let plan = plan.clone();
-        // Not touched at once, as `region`'s is: few clusters use much of the room for the routes of all runtimes that there may be.
+        // Not touched at once, as `region`'s is: few clusters use much of the room for the routes
+        // of all runtimes that there may be.
         let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, Region::heap);
         if self.others.is_some() {
             switch.expect_listed(config.runtimes.into());
@@ -675,7 +685,8 @@ fn draws(timed: bool, seed: HashSeed) -> u64 {
     }
 }
 
-/// What the wall clock shows where the workers' shows 0, in nanoseconds. Where packets carry the time, theirs is both.
+/// What the wall clock shows where the workers' shows 0, in nanoseconds. Where packets carry the
+/// time, theirs is both.
 fn wall(packet_clock: bool) -> u64 {
     if packet_clock {
         return 0;

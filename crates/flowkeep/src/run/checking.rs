@@ -63,8 +63,8 @@ impl Checked for Arc<Shared> {
     }
 }
 
-/// Has servers checked from now on, if the configuration wants that. Where workers go by a capture's time, and where there are
-/// switches only, nothing is.
+/// Has servers checked from now on, if the configuration wants that. Where workers go by a
+/// capture's time, and where there are switches only, nothing is.
 pub(super) fn begin(shared: &Shared) {
     let is_of_switches = shared.part.is_some() && shared.runtimes().is_empty();
     if shared.packet_clock || is_of_switches || shared.is_checking.load(Ordering::Acquire) {

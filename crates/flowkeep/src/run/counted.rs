@@ -1,4 +1,5 @@
-//! What functions answer operators at a runtime, and what those at runtimes that are gone had counted ([`nf::Adds::Counted`]).
+//! What functions answer operators at a runtime, and what those at runtimes that are gone had
+//! counted ([`nf::Adds::Counted`]).
 //!
 //! ```text
 //!   remove ─► Removed, until that runtime is added again: its functions go on counting
@@ -20,7 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Asks a function at each runtime; in front of the answers is what those that are gone had counted.
+/// Asks a function at each runtime; in front of the answers is what those that are gone had
+/// counted.
 pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
     let gone = shared
         .staff

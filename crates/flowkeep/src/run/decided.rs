@@ -1,4 +1,5 @@
-//! A member and the configurations that its coordinator decides: which one it starts with, and the thread that puts later ones in force.
+//! A member and the configurations that its coordinator decides: which one it starts with, and the
+//! thread that puts later ones in force.
 //!
 //! ```text
 //!   start   Configuration ─► no text: the file counts │ a text: its chains and functions, the rest of the file
@@ -6,8 +7,9 @@
 //!           reached ─► switches are told │ each second: what is held too long is taken back
 //! ```
 //!
-//! What cannot be put in force is said, shown by `status`, and tried again every 5 s. The process goes on meanwhile: its flows are worth more than its
-//! configuration, and all members say that it lags.
+//! What cannot be put in force is said, shown by `status`, and tried again every 5 s. The process
+//! goes on meanwhile: its flows are worth more than its configuration, and all members say that it
+//! lags.
 //!
 //! Not here: the change itself ([`crate::apply::joined`]).
 
@@ -32,7 +34,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// After this, what could not be put in force is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The configuration that this member starts with: its file's, or the one that is in force in the cluster.
+/// The configuration that this member starts with: its file's, or the one that is in force in the
+/// cluster.
 pub(super) fn take_on(
     job: &MemberJob,
     joining: &Joining,

@@ -1,16 +1,17 @@
 //! The thread that steps workers.
 //!
-//! A thread has one or more workers and steps them in turn. Between steps it answers questions. When nothing has happened
-//! for a moment it sleeps until a port or another thread has something: two processors are not burnt for nothing. How far that goes is
-//! configured ([`Idle`]); where some port cannot say that it has something (a paced capture), it spins, yields, and naps instead.
+//! A thread has one or more workers and steps them in turn. Between steps it answers questions.
+//! When nothing has happened for a moment it sleeps until a port or another thread has something:
+//! two processors are not burnt for nothing. How far that goes is configured ([`Idle`]); where some
+//! port cannot say that it has something (a paced capture), it spins, yields, and naps instead.
 //!
 //! ```text
 //!   without work, block   0 ─ spin ─ 5 µs ─ lie down, one more round, sleep 10 ms at most
 //!   rounds, otherwise     0 ─ spin ─ 200 ─ yield ─ 400 ─ nap 0.1 ms each
 //! ```
 //!
-//! A sleep and a wake cost some microseconds, so what comes that soon is worth the wait; longer spinning was a third of all
-//! core time at loads at which packets come in bursts (`bench live`).
+//! A sleep and a wake cost some microseconds, so what comes that soon is worth the wait; longer
+//! spinning was a third of all core time at loads at which packets come in bursts (`bench live`).
 //!
 //! Not here: questions and answers ([`super::handle`]).
 
@@ -143,7 +144,8 @@ pub(super) struct Driver {
     pub timed: bool,
     /// What is done without work.
     pub idle: Idle,
-    /// Where each of the cluster's threads sleeps, and which of them is this one's; none if none does.
+    /// Where each of the cluster's threads sleeps, and which of them is this one's; none if none
+    /// does.
     pub sleepers: Arc<[Sleeper]>,
     pub index: usize,
     /// Seats that come while it runs; closed when none will.
@@ -169,7 +171,8 @@ impl Driver {
         let (mut busy, mut began) = (0, 0);
         while !self.is_over() {
             round = round.wrapping_add(1);
-            // A replay's time is its packets'; ports that keep to the capture's timing still need the machine's.
+            // A replay's time is its packets'; ports that keep to the capture's timing still need
+            // the machine's.
             let now = if self.packet_clock && !self.timed {
                 0
             } else {
@@ -258,10 +261,12 @@ impl Driver {
         runtimes.for_each(|runtime| runtime.set_wall(wall));
     }
 
-    /// Seats that others have sent are taken up, and those that leave are given away.
+    /// Seats that others have sent are taken up, and those that leave are given away, behind the
+    /// lines that they have yet to hand over: replicas know of what those tell, so no other runtime
+    /// tells it again.
     fn come_and_go(&mut self) {
         self.seats.extend(self.arrivals.try_iter());
-        while let Some(at) = self.seats.iter().position(|seat| seat.leaves.is_some()) {
+        while let Some(at) = self.seats.iter().position(Seat::may_leave) {
             let mut seat = self.seats.remove(at);
             let to = seat.leaves.take();
             match (seat.worker, to) {
@@ -325,6 +330,22 @@ impl Driver {
     }
 }
 
+/// Hands event lines to the writer; if it is behind, they wait here and the runtime's log fills
+/// up.
+fn pass_on(lines: &mut String, events: &SyncSender<String>) -> bool {
+    if lines.is_empty() {
+        return false;
+    }
+    match events.try_send(std::mem::take(lines)) {
+        Ok(()) => true,
+        Err(TrySendError::Full(kept)) => {
+            *lines = kept;
+            false
+        }
+        Err(TrySendError::Disconnected(_)) => false,
+    }
+}
+
 impl Seat {
     fn step(&mut self, now: u64, packet_clock: bool, events: &SyncSender<String>) -> bool {
         if let Some(place) = &mut self.place {
@@ -337,7 +358,8 @@ impl Seat {
                 let mut busy = !work.is_idle();
                 self.rests = !busy;
                 if !busy && packet_clock && self.end >= End::Finish {
-                    // Time goes on by itself once the last packet is in, so that waiting calls come to an end.
+                    // Time goes on by itself once the last packet is in, so that waiting calls come
+                    // to an end.
                     if let Some(next) = runtime.next_at() {
                         busy |= !runtime.step(next).is_idle();
                     }
@@ -347,8 +369,13 @@ impl Seat {
                     let waits = runtime.has_waiting() && (packet_clock || since.elapsed() < GRACE);
                     busy |= !waits && !runtime.finish(ENDED);
                 }
-                runtime.take_events(&mut self.lines);
-                busy | self.pass_on(events)
+                busy |= pass_on(&mut self.lines, events);
+                // While the writer is behind, they wait in the runtime's log, which is bounded.
+                if self.lines.is_empty() {
+                    runtime.take_events(&mut self.lines);
+                    busy |= pass_on(&mut self.lines, events);
+                }
+                busy
             }
         }
     }
@@ -362,19 +389,8 @@ impl Seat {
         }
     }
 
-    /// Hands event lines to the writer; if it is behind, they wait here and the runtime's log fills up.
-    fn pass_on(&mut self, events: &SyncSender<String>) -> bool {
-        if self.lines.is_empty() {
-            return false;
-        }
-        match events.try_send(std::mem::take(&mut self.lines)) {
-            Ok(()) => true,
-            Err(TrySendError::Full(lines)) => {
-                self.lines = lines;
-                false
-            }
-            Err(TrySendError::Disconnected(_)) => false,
-        }
+    fn may_leave(&self) -> bool {
+        self.leaves.is_some() && self.lines.is_empty()
     }
 
     fn listen(&mut self) {

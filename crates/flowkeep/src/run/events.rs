@@ -7,15 +7,18 @@
 //!                                                     └ the file takes nothing: the chunk waits, and is tried again
 //! ```
 //!
-//! *A disk that is full* holds this thread at the chunk that it has. The queue behind it fills, then the log of each runtime. A line
-//! that finds no room there is lost, and counted by that runtime (`flowkeep_lost_events_total`). The first refusal is reported
-//! at once. When the file takes lines again, the chunk goes on at the byte where it stopped, so no line is cut, and a report says
-//! how many lines were lost meanwhile.
+//! *A disk that is full* holds this thread at the chunk that it has. The queue behind it fills,
+//! then the log of each runtime. A line that finds no room there is lost, and counted by that
+//! runtime (`flowkeep_lost_events_total`). The first refusal is reported at once. When the file
+//! takes lines again, the chunk goes on at the byte where it stopped, so no line is cut, and a
+//! report says how many lines were lost meanwhile.
 //!
-//! *At the end* of a cluster nothing waits for the file any more ([`Ending`]): each chunk is tried once, and what is refused is counted.
+//! *At the end* of a cluster nothing waits for the file any more ([`Ending`]): each chunk is tried
+//! once, and what is refused is counted.
 //!
-//! *The file* is appended to, so the log of the last start stays; its mode is 0640, since its lines name users and what they did. Where the last
-//! writer was killed in the middle of a line, that line is ended first. Times become times of day here ([`super::stamps`]).
+//! *The file* is appended to, so the log of the last start stays; its mode is 0640, since its lines
+//! name users and what they did. Where the last writer was killed in the middle of a line, that
+//! line is ended first. Times become times of day here ([`super::stamps`]).
 //!
 //! *Rotation*, at the end of a line ([`LogFile`]):
 //!
@@ -25,11 +28,12 @@
 //!   SIGUSR1:                  e.jsonl is opened again by its name, as logrotate's `postrotate` wants it
 //! ```
 //!
-//! What cannot be renamed or opened (a directory that the process may not write to) is reported once, and the
-//! file that is open goes on: rotation loses no line.
+//! The new file is made first, as `e.jsonl.new`. What cannot be made, renamed or opened (a full
+//! disk, a directory that the process may not write to) is reported once, and the file that is open
+//! goes on: rotation loses no line.
 //!
-//! Invariants: the file has whole lines only, but for the last one of a process that was killed or ended on a full disk; a lost
-//! line is in a count, and the count is said.
+//! Invariants: the file has whole lines only, but for the last one of a process that was killed or
+//! ended on a full disk; a lost line is in a count, and the count is said.
 //!
 //! Not here: lines ([`nf::cx::EventLog`]), which file (the configuration).
 
@@ -62,7 +66,8 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     if !metadata.is_file() {
         return Ok(file);
     }
-    // One that an earlier version made is readable by all. Of another owner's file the mode is that one's business.
+    // One that an earlier version made is readable by all. Of another owner's file the mode is that
+    // one's business.
     if metadata.permissions().mode() & 0o777 & !MODE != 0 {
         match file.set_permissions(Permissions::from_mode(MODE)) {
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
@@ -70,7 +75,8 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         }
     }
     if !ends_with_line(path) {
-        // A full disk refuses that too: then the first line of this start goes on behind the cut one.
+        // A full disk refuses that too: then the first line of this start goes on behind the cut
+        // one.
         let _ = file.write_all(b"\n");
     }
     Ok(file)
@@ -166,11 +172,11 @@ impl LogFile {
         if !is_over && !again {
             return;
         }
-        let renamed = match is_over && !again {
-            true => self.rename(),
-            false => Ok(()),
+        let opened = match is_over && !again {
+            true => self.another(),
+            false => Self::append_to(&self.path),
         };
-        match renamed.and_then(|()| Self::append_to(&self.path)) {
+        match opened {
             Ok((file, length, made)) => {
                 (self.file, self.length, self.made, self.has_told) = (file, length, made, false);
             }
@@ -178,15 +184,30 @@ impl LogFile {
         }
     }
 
+    /// Makes another file, then gives the old ones their names: where no file can be made, none of
+    /// them loses a line.
+    fn another(&self) -> io::Result<(File, Option<u64>, SystemTime)> {
+        let mut new = self.path.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let made = Self::append_to(&new)?;
+        match self.rename().and_then(|()| std::fs::rename(&new, &self.path)) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                let _ = std::fs::remove_file(&new);
+                Err(error)
+            }
+        }
+    }
+
     fn rename(&self) -> io::Result<()> {
         if self.rotation.keep == 0 {
-            return std::fs::remove_file(&self.path);
+            return Ok(());
         }
-        for number in (1..self.rotation.keep).rev() {
-            match std::fs::rename(self.old(number), self.old(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+        // A refusal behind the first steps leaves a gap: those above it have their names already.
+        let olds = (1..self.rotation.keep).take_while(|number| self.old(*number).exists());
+        for number in olds.collect::<Vec<_>>().into_iter().rev() {
+            std::fs::rename(self.old(number), self.old(number + 1))?;
         }
         std::fs::rename(&self.path, self.old(1))
     }
@@ -591,6 +612,27 @@ mod tests {
         let told = reports.take();
         assert_eq!(told.len(), 1, "{told:?}");
         assert!(told[0].to_string().contains("cannot be rotated"), "{told:?}");
+    }
+
+    /// A disk without room for another file: the old ones keep their names and lines.
+    #[test]
+    fn where_no_other_file_can_be_made_no_file_is_renamed() {
+        let folder = Folder::new("no-room");
+        let (mut log, _, reports) = folder.log(Some(1), 4);
+        for line in ["1\n", "2\n", "3\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        std::fs::create_dir_all(folder.0.join("e.new/full")).unwrap();
+        for line in ["4\n", "5\n", "6\n", "7\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        let files = ["e", "e.1", "e.2", "e.3"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["3\n4\n5\n6\n7\n", "2\n", "1\n", ""]);
+        assert_eq!(reports.take().len(), 1);
+        std::fs::remove_dir_all(folder.0.join("e.new")).unwrap();
+        log.write_all(b"8\n").unwrap();
+        let files = ["e", "e.1", "e.2"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["8\n", "3\n4\n5\n6\n7\n", "2\n"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! All figures of a cluster, asked of its workers.
 //!
-//! Not here: what is in them ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`], [`crate::metrics`]).
+//! Not here: what is in them ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`],
+//! [`crate::metrics`]).
 
 use super::handle::{Answer, PATIENCE, Question};
 use super::{Part, Shared, Staff};
@@ -37,6 +38,8 @@ impl Shared {
                         switch: *number,
                         counters,
                     }));
+            } else {
+                snapshot.unanswered.push(format!("switch {number}"));
             }
         }
         // First those that are not there: a runtime that goes meanwhile is in one of the two.
@@ -46,6 +49,8 @@ impl Shared {
             if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
                 all.insert(number, *stats);
                 absent.remove(&number);
+            } else {
+                snapshot.unanswered.push(format!("runtime {number}"));
             }
         }
         if !self.stores.is_empty() {

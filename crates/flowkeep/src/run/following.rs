@@ -1,9 +1,10 @@
 //! Following flows at every runtime, for a reader of events ([`runtime::watch::flows`]).
 //!
-//! A runtime that comes later is followed from the next visit on. Events of one visit are in the order of their times; those of
-//! two visits may not be.
+//! A runtime that comes later is followed from the next visit on. Events of one visit are in the
+//! order of their times; those of two visits may not be.
 //!
-//! Invariants: however a [`Following`] goes, its followers end with it; memory is a fixed amount for each runtime.
+//! Invariants: however a [`Following`] goes, its followers end with it; memory is a fixed amount
+//! for each runtime.
 
 use super::Shared;
 use super::handle::Handle;
@@ -102,10 +103,7 @@ impl Following {
             vlan: event.vlan,
             source: event.ends.0.to_string(),
             destination: event.ends.1.to_string(),
-            translated: event.translated.map(|(source, destination)| Ends {
-                source: source.to_string(),
-                destination: destination.to_string(),
-            }),
+            translated: event.translated.map(Ends::from),
             chain: event.chain.to_string(),
             member: None,
         };

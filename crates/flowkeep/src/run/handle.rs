@@ -25,9 +25,11 @@ use wire::FlowKey;
 
 /// How long the thread that asks waits for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions that wait for a worker at most. The orders of a cluster ask for 16 receipts at once, and each connection for one answer.
+/// Questions that wait for a worker at most. The orders of a cluster ask for 16 receipts at once,
+/// and each connection for one answer.
 pub(super) const QUESTIONS: usize = 128;
-/// Places for the ends of watches: each watch took a question before, or is one of the few that a worker has.
+/// Places for the ends of watches: each watch took a question before, or is one of the few that a
+/// worker has.
 const ENDS_OF_WATCHES: usize = QUESTIONS + 64;
 
 /// Something to do for a worker.
@@ -97,7 +99,8 @@ pub(super) enum Question {
     Watch(Box<Watch>),
     /// What a watch has seen, for empty memory.
     Watched(u32, Box<Seen>),
-    /// For runtimes: an order, which others may be offered what does not move, and of how many flows at most.
+    /// For runtimes: an order, which others may be offered what does not move, and of how many
+    /// flows at most.
     Order(mobility::Order, Vec<u16>, u32),
     Receipt(u32),
     /// For runtimes: an order is taken back.
@@ -122,8 +125,8 @@ pub(super) enum Answer {
     },
     Runtime(Box<RuntimeStats>),
     Finished(bool),
-    /// Whether all is done, how many of its buffers are out, how many packets it holds, and a number that changes when
-    /// anything moves.
+    /// Whether all is done, how many of its buffers are out, how many packets it holds, and a
+    /// number that changes when anything moves.
     Drained {
         home: bool,
         out: u64,
@@ -180,7 +183,8 @@ impl Inbox {
         Some(command)
     }
 
-    /// The same; it waits until something is there, and answers nothing when nothing can come any more.
+    /// The same; it waits until something is there, and answers nothing when nothing can come any
+    /// more.
     #[cfg(test)]
     pub fn wait(&self) -> Option<Command> {
         let command = self.commands.recv().ok()?;
@@ -225,7 +229,8 @@ impl Handle {
         let _ = self.commands.try_send(Command::Unwatch(id));
     }
 
-    /// Says that a trace has learned a key elsewhere. A worker whose queue is full does not hear it, and traces less.
+    /// Says that a trace has learned a key elsewhere. A worker whose queue is full does not hear
+    /// it, and traces less.
     pub fn learn(&self, id: u32, key: FlowKey) {
         let _ = self.put(Command::Learn(id, key));
     }
@@ -253,7 +258,8 @@ impl Handle {
         Ok(receiver)
     }
 
-    /// Has a worker make a call between two steps; its answer comes by what is returned. A worker of the other kind answers nothing.
+    /// Has a worker make a call between two steps; its answer comes by what is returned. A worker
+    /// of the other kind answers nothing.
     pub fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Worker) -> Option<T> + Send + 'static,

@@ -6,6 +6,7 @@ use super::export;
 use super::laying;
 use super::privileges::Privileges;
 use super::ready::{Manager, Parts};
+use super::refusals::Reach;
 use super::{Events, Links, Outcome, RunError, Running, start_with_less};
 use crate::apply::{Ask, Source};
 use crate::cli::jobs::{MemberJob, RunJob};
@@ -35,7 +36,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last line.
+/// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last
+/// line.
 pub fn run(job: RunJob) -> ExitCode {
     match try_run(job) {
         Ok(code) => code,
@@ -68,6 +70,12 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             Some(membership)
         }
     };
+    let own = source.as_ref().map(|source| source.path.as_path());
+    let own = own.or(member.as_ref().map(|job| job.path.as_path()));
+    let mut twice = config::files::twice(&config, own).into_iter();
+    if let Some(file) = twice.find(|file| file.reach == Reach::All) {
+        return Err((USAGE, format!("{}: {}; {}", file.at, file.problem, file.remedy)));
+    }
     let to_stdout = config.log.events.as_deref() == Some("-");
     let of_events = Reports::default();
     let events = open_events(&config, &of_events)?;
@@ -84,7 +92,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     };
     let mut parts = Parts::new(&config, &layout, member.as_ref().map(|job| job.name.as_str()));
     let keyring = membership.as_ref().map(|membership| membership.secrets.clone());
-    let privileges = Privileges::of(&config).map_err(|problem| (USAGE, problem))?;
+    let privileges = Privileges::of(&config).map_err(|problem| (FAILURE, problem))?;
     // What is opened by name is open before rights are given up.
     let bound = bind(socket, listen)?;
     let joining = membership.as_ref().and_then(|member| member.joining.clone());
@@ -160,8 +168,9 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     Ok(ExitCode::from(if failed { FAILURE } else { 0 }))
 }
 
-/// A view has removed this member: none of its workers has any effect, and others have its flows or will. The process begins again with the same words, as
-/// another incarnation. Nothing of it is kept but what files have.
+/// A view has removed this member: none of its workers has any effect, and others have its flows or
+/// will. The process begins again with the same words, as another incarnation. Nothing of it is
+/// kept but what files have.
 fn begin_again(view: u32) -> ! {
     log::say(
         Level::Warn,
@@ -174,11 +183,12 @@ fn begin_again(view: u32) -> ! {
     std::process::exit(FAILURE.into())
 }
 
-/// Becomes a member of a cluster of several processes. With a coordinator, what is in force there counts, and may change while it runs.
+/// Becomes a member of a cluster of several processes. With a coordinator, what is in force there
+/// counts, and may change while it runs.
 fn join(job: &MemberJob, config: &mut Config) -> Result<(Membership, Option<Source>), Failed> {
     let newcomer = job.newcomer.as_ref();
     let membership = Membership::new(job.kind, &job.name, newcomer, config, &job.written());
-    let mut membership = membership.map_err(|problem| (USAGE, problem.to_string()))?;
+    let mut membership = membership.map_err(|problem| (code_of_member(&problem), problem.to_string()))?;
     let mut source = None;
     if let Some(words) = &job.join {
         let joining = Joining::prepare(words, &member::directory(config), &job.name);
@@ -213,7 +223,8 @@ fn join(job: &MemberJob, config: &mut Config) -> Result<(Membership, Option<Sour
     Ok((membership, source))
 }
 
-/// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in it counts from the next start on, which is said.
+/// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in
+/// it counts from the next start on, which is said.
 fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String, String> {
     let read = config::read_tree(&job.path, &job.registry);
     let shown = |problems: Vec<Problem>| {
@@ -266,12 +277,22 @@ fn apply_again(cluster: Arc<dyn Cluster>) -> Option<JoinHandle<()>> {
     applying.map_err(told).ok()
 }
 
-/// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a failure.
+/// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a
+/// failure.
 fn code_of(error: &RunError) -> u8 {
     if error.is_of_configuration() {
         USAGE
     } else {
         FAILURE
+    }
+}
+
+/// A member that there is none of is wrong usage; files and users that are not here are a failure.
+fn code_of_member(problem: &Problem) -> u8 {
+    let top = problem.setting.split(['.', '[']).next();
+    match top {
+        Some("cluster" | "user") => FAILURE,
+        _ => USAGE,
     }
 }
 

@@ -1,12 +1,13 @@
-//! The thread that follows the kernel for chains that forward: its tables go to the workers, their wishes to it.
+//! The thread that follows the kernel for chains that forward: its tables go to the workers, their
+//! wishes to it.
 //!
 //! ```text
 //!   kernel ──netlink──► Watcher ──network──► tables by port ──publish──► Feed ──► workers
 //!          ◄──resolve── this thread ◄──wanted neighbours──────────────── Feed ◄──
 //! ```
 //!
-//! The first tables are there before any worker starts. Neighbours that have gone stale are confirmed a few at a time, since
-//! the kernel sees none of the traffic to them.
+//! The first tables are there before any worker starts. Neighbours that have gone stale are
+//! confirmed a few at a time, since the kernel sees none of the traffic to them.
 //!
 //! Not here: what netlink is (`adapters::netlink`), what is looked up (`functions::forward`).
 
@@ -14,6 +15,7 @@ use super::build::RunError;
 use adapters::netlink::{Network, RouteKind, Watcher};
 use functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};
 use functions::forward::{Feed, Supply};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -78,6 +80,8 @@ impl Kernel {
                 there_are: all.join(", "),
             });
         }
+        // Random: no other process has it.
+        supply.feed.distinguish(RandomState::new().hash_one(0_u8));
         publish(&supply.feed, watcher.network(), &names);
         let stop = Arc::new(AtomicBool::new(false));
         let (ends, feed) = (stop.clone(), supply.feed.clone());
@@ -93,7 +97,8 @@ impl Kernel {
                 }
                 feed.take_wanted(&mut wanted);
                 for (link, neighbour) in wanted.drain(..) {
-                    // Without the right to, or with a full table, the packet's patience ends and its sender is told.
+                    // Without the right to, or with a full table, the packet's patience ends and
+                    // its sender is told.
                     let _ = watcher.resolve(link, neighbour);
                 }
                 if refreshed.elapsed() >= REFRESH {

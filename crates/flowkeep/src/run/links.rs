@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! Workers take any [`Port`] for a link and do not know what it is made of
-//! ([decision 13](../../../../docs/decisions/0013-links-between-processes.md)). Here each link of a worker of this process is a
-//! [`WorkerLink`]; all are laid at the start, and each end is taken out once, by its worker.
+//! Workers take any [`Port`] for a link and do not know what it is made of ([decision
+//! 13](../../../../docs/decisions/0013-links-between-processes.md)). Here each link of a worker of
+//! this process is a [`WorkerLink`]; all are laid at the start, and each end is taken out once, by
+//! its worker.
 //!
 //! ```text
 //!   both workers in this process           ring
@@ -31,7 +32,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::{Pool, Prefix};
 
-/// A link between two workers. What it is made of is decided at the start, so a processor foresees the way that each call takes.
+/// A link between two workers. What it is made of is decided at the start, so a processor foresees
+/// the way that each call takes.
 pub(crate) enum WorkerLink {
     /// In this process.
     Ring(RingPort),
@@ -245,7 +247,8 @@ pub(super) struct Links {
     between: Vec<Vec<Option<WorkerLink>>>,
 }
 
-/// Makes this process's end of a link to a worker of another one: which worker is here, which is there.
+/// Makes this process's end of a link to a worker of another one: which worker is here, which is
+/// there.
 pub(super) type ToOthers<'a> = dyn FnMut(WorkerId, WorkerId) -> Result<WorkerLink, RunError> + 'a;
 
 impl Links {

@@ -10,11 +10,13 @@
 //!  mod.rs     watches: running ──(inputs finished, or stop)──► draining ──(all buffers home)──► finishing ──► done
 //! ```
 //!
-//! *Draining*: ports are read no more; what is inside is finished. In a replay, time goes on by itself until no call waits.
-//! *Finishing*: every flow ends as if expired, so that functions give back what was taken and write their last records.
-//! Both ends are seen from the workers' own figures: buffers out of the switches' pools, packets held, flows left.
+//! *Draining*: ports are read no more; what is inside is finished. In a replay, time goes on by
+//! itself until no call waits. *Finishing*: every flow ends as if expired, so that functions give
+//! back what was taken and write their last records. Both ends are seen from the workers' own
+//! figures: buffers out of the switches' pools, packets held, flows left.
 //!
-//! Invariant: after a graceful stop nothing is held, and packets received and made equal packets sent and dropped.
+//! Invariant: after a graceful stop nothing is held, and packets received and made equal packets
+//! sent and dropped.
 //!
 //! Not here: the control socket and metrics, which ask through [`Cluster`].
 
@@ -26,6 +28,7 @@ mod counted;
 mod decided;
 mod driver;
 mod events;
+mod explaining;
 mod export;
 mod figures;
 mod following;
@@ -34,6 +37,7 @@ pub mod job;
 mod kernel;
 mod laying;
 mod links;
+mod listing;
 mod neighbours;
 mod notices;
 mod objects;
@@ -42,6 +46,7 @@ pub(crate) mod part;
 mod placing;
 pub mod privileges;
 mod ready;
+pub mod refusals;
 mod scaling;
 mod seats;
 mod staff;
@@ -56,6 +61,7 @@ use crate::cluster::{Cluster, Cursor, LinkStats, Snapshot, Subject, ThreadShare,
 use crate::config::layout::{Layout, PortPlace};
 use crate::config::{Config, ReplicationPolicy};
 use crate::control::counted::Counts;
+use crate::explain::{Explain, Explanation};
 use crate::health::Board;
 use crate::member::Membership;
 use crate::moving::{self, Deletion, Killed, Leaving, Order, Receipt, Removal, UnderWay, no_such_runtime};
@@ -113,7 +119,8 @@ pub struct Running {
     kernel: Vec<kernel::Kernel>,
     /// The threads of the stores of variables.
     agencies: Vec<stores::Agency>,
-    /// Of a cluster of several processes: that this process, and no other, is this member. Held until its links are gone.
+    /// Of a cluster of several processes: that this process, and no other, is this member. Held
+    /// until its links are gone.
     member: Option<Membership>,
     /// With a coordinator: the agent, and whether a view has removed a worker of this process.
     agent: Option<Agent>,
@@ -182,12 +189,14 @@ pub fn start(config: Config, events: Option<Events>) -> Result<Running, RunError
     start_with(config, Ports::new(), events)
 }
 
-/// Starts a cluster whose `memory:` ports have their other ends in `ports`, for programs that embed one.
+/// Starts a cluster whose `memory:` ports have their other ends in `ports`, for programs that embed
+/// one.
 pub fn start_with(config: Config, ports: Ports, events: Option<Events>) -> Result<Running, RunError> {
     start_from(config, ports, events, None)
 }
 
-/// As [`start_with`], of a configuration that can be changed while it runs, since it is known where it came from.
+/// As [`start_with`], of a configuration that can be changed while it runs, since it is known where
+/// it came from.
 pub fn start_from(
     config: Config,
     ports: Ports,
@@ -198,8 +207,9 @@ pub fn start_from(
     launch(config, layout, None, ports, events, source, None)
 }
 
-/// Starts what a configuration says, all of a cluster or a member's part; once the ports are open this thread, and those that it starts from then on, have
-/// no other rights than `privileges` leaves.
+/// Starts what a configuration says, all of a cluster or a member's part; once the ports are open
+/// this thread, and those that it starts from then on, have no other rights than `privileges`
+/// leaves.
 fn start_with_less(
     config: Config,
     member: Option<Membership>,
@@ -222,7 +232,8 @@ fn start_with_less(
     )
 }
 
-/// Starts the workers of one member of a cluster of several processes; the others are found when they are there.
+/// Starts the workers of one member of a cluster of several processes; the others are found when
+/// they are there.
 pub fn start_member(
     config: Config,
     member: Membership,
@@ -364,7 +375,8 @@ impl Running {
         Links(self.shared.clone())
     }
 
-    /// By which view a worker of this process was removed; 0 while none was. It has no effect any more, and the process is to begin again.
+    /// By which view a worker of this process was removed; 0 while none was. It has no effect any
+    /// more, and the process is to begin again.
     pub fn fence(&self) -> Arc<AtomicU32> {
         self.fence.clone()
     }
@@ -374,8 +386,9 @@ impl Running {
         self.shared.clone()
     }
 
-    /// Waits until all inputs are finished or [`Cluster::stop`] was called, drains, and answers what came of it. `each` is
-    /// called every few milliseconds with nothing, for progress bars and signals.
+    /// Waits until all inputs are finished or [`Cluster::stop`] was called, drains, and answers
+    /// what came of it. `each` is called every few milliseconds with nothing, for progress bars and
+    /// signals.
     pub fn wait(mut self, mut each: impl FnMut(&dyn Cluster)) -> Outcome {
         let mut look = LOOK / 8;
         while !self.shared.stop.load(Ordering::Relaxed) && !self.shared.inputs_finished() {
@@ -416,7 +429,8 @@ impl Running {
             let _ = thread.join();
         }
         self.kernel.clear();
-        // What it owned has ended or is elsewhere, and its seats are given up. If no coordinator hears it, one sees its end later.
+        // What it owned has ended or is elsewhere, and its seats are given up. If no coordinator
+        // hears it, one sees its end later.
         let left = self.agent.take().map(Agent::leave);
         if let Some(Err(why)) = left {
             use std::io::Write as _;
@@ -447,7 +461,8 @@ impl Running {
 
     /// Waits until no packet is inside; `false` if that does not come to pass.
     fn drain(&self, each: &mut impl FnMut(&dyn Cluster)) -> bool {
-        // What other processes have of this one's packets does not show here: it is home when nothing has come for a while.
+        // What other processes have of this one's packets does not show here: it is home when
+        // nothing has come for a while.
         let quiet = self.shared.part.as_ref().map_or(Duration::ZERO, |_| part::QUIET);
         let mut before = None;
         let mut progress = Instant::now();
@@ -606,42 +621,18 @@ impl Cluster for Shared {
         }
     }
 
-    fn flows(&self, cursor: Cursor, limit: usize) -> (Vec<FlowView>, Option<Cursor>) {
-        let mut views = Vec::new();
-        let mut at = Some(cursor);
-        while let Some(Cursor { runtime, actor }) = at {
-            let runtimes = self.runtimes();
-            let Some((&number, handle)) = runtimes.range(runtime..).next() else {
-                return (views, None);
-            };
-            let actor = if number == runtime { actor } else { 0 };
-            let room = limit - views.len();
-            if room == 0 {
-                return (views, at);
-            }
-            let limit = room.min(FLOWS_AT_ONCE);
-            let Ok((mut more, next)) = handle.runtime(move |runtime| runtime.flows(actor, limit)) else {
-                return (views, None);
-            };
-            views.append(&mut more);
-            at = Some(match next {
-                Some(actor) => Cursor {
-                    runtime: number,
-                    actor,
-                },
-                None => Cursor {
-                    runtime: number + 1,
-                    actor: 0,
-                },
-            });
-        }
-        (views, None)
+    fn flows(&self, cursor: Cursor, limit: usize) -> Result<(Vec<FlowView>, Option<Cursor>), String> {
+        listing::flows(self, cursor, limit)
     }
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {
         let (runtimes, key) = (self.runtimes(), *key);
         let asked = |handle: &Handle| handle.runtime(move |runtime| runtime.flow(&key)).ok()?;
         runtimes.values().find_map(asked)
+    }
+
+    fn explain(&self, ask: &Explain) -> Option<Explanation> {
+        explaining::explain(self, ask)
     }
 
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
@@ -655,6 +646,10 @@ impl Cluster for Shared {
     fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {
         let me = self.me.upgrade().ok_or("the cluster is ending")?;
         watching::begin(me, subject)
+    }
+
+    fn copy_store(&self, store: &str, to: &std::path::Path) -> Result<(), String> {
+        crate::store::copy::write(&self.stores, store, to)
     }
 
     fn threads(&self) -> Vec<ThreadShare> {
@@ -677,8 +672,8 @@ impl Cluster for Shared {
         self.live.prepare_part(part, self)
     }
 
-    fn take_back_part(&self, number: u64) {
-        self.live.take_back_part(number, self);
+    fn take_back_part(&self, number: u64, by: u64) {
+        self.live.take_back_part((number, by), self);
     }
 
     fn part_done(&self, number: u64) -> Result<joined::PartDone, String> {
@@ -780,6 +775,3 @@ fn silent<T>(runtime: u16, asked: &Result<T, Unanswered>, state: &str) -> String
     let why = asked.as_ref().err().unwrap_or(&Unanswered::Foreign);
     format!("runtime {runtime} did not answer: {why}; {state}")
 }
-
-/// Flows asked of a runtime in one question, so that none keeps its packets waiting.
-const FLOWS_AT_ONCE: usize = 64;

@@ -27,7 +27,8 @@ use protocols::link::geneve::Front;
 use runtime::peer::{self, FrameLink, Peer};
 use std::path::PathBuf;
 
-/// Buffers of a worker's pool that links do not receive into: for what the worker itself has to say. A quarter of the smallest pool.
+/// Buffers of a worker's pool that links do not receive into: for what the worker itself has to
+/// say. A quarter of the smallest pool.
 const SPARED: usize = 2048;
 /// Where views say which workers are gone: after how long, in nanoseconds, a link gives a silent
 /// end up by itself. A cut that is shorter ends no session.
@@ -48,7 +49,8 @@ pub(super) struct Neighbours {
     network: u32,
     /// UDP port of links to other hosts, if it is said.
     port: Option<u16>,
-    /// After how long a silent end is given up, in nanoseconds, if another than this link says that.
+    /// After how long a silent end is given up, in nanoseconds, if another than this link says
+    /// that.
     dead_after: Option<u64>,
     frame_max: usize,
     /// Runtimes of members that the configuration lists.

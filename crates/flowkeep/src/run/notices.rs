@@ -1,7 +1,8 @@
 //! Events of the process itself, beside those of its functions: lines for the event log.
 //!
-//! A line has no `function` and no `runtime`: `{"time":…,"event":"backend_down",…}`. A queue that is full makes the thread
-//! that tells wait for a second at most; then the line is lost, and standard error says so.
+//! A line has no `function` and no `runtime`: `{"time":…,"event":"backend_down",…}`. A queue that
+//! is full makes the thread that tells wait for a second at most; then the line is lost, and
+//! standard error says so.
 //!
 //! Not here: the writer of the lines ([`super::events`]), events of stores ([`crate::store`]).
 

@@ -11,9 +11,9 @@
 //! with before the next change.
 //!
 //! Of a cluster of several processes the coordinator decides on views (`coordinator::decider`), and
-//! runtimes hear of them at their seats. A process that ends has its runtimes leave first ([`leave`]).
-//! Without a coordinator no process knows which runtimes have failed, so functions that share objects
-//! are refused.
+//! runtimes hear of them at their seats. A process that ends has its runtimes leave first
+//! ([`leave`]). Without a coordinator no process knows which runtimes have failed, so functions
+//! that share objects are refused.
 //!
 //! Not here: what runtimes do with views (`runtime::objects`).
 

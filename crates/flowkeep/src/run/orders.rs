@@ -29,10 +29,12 @@
 //! their way arrive, or are refused, as they would have; those that have not begun stay. What is to
 //! be taken back while it is given is so as soon as it is.
 //!
-//! Invariants: no more than [`ORDERS_MAX`](mobility::ORDERS_MAX) orders are noted, and so no runtime has more parts under way; the last runtime of this process's knowledge that takes
-//! flows is drained only where that is insisted on; a part is of one order.
+//! Invariants: no more than [`ORDERS_MAX`](mobility::ORDERS_MAX) orders are noted, and so no
+//! runtime has more parts under way; the last runtime of this process's knowledge that takes flows
+//! is drained only where that is insisted on; a part is of one order.
 //!
-//! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows move (`runtime::mobility`).
+//! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows
+//! move (`runtime::mobility`).
 
 mod book;
 #[cfg(test)]
@@ -123,7 +125,8 @@ impl Shared {
             .ok_or_else(|| format!("{}; nothing of this one has begun", mobility::OrderError::TooMany))
     }
 
-    /// Gives an order to the runtimes that it concerns; its parts, and whether it empties a runtime that is drained.
+    /// Gives an order to the runtimes that it concerns; its parts, and whether it empties a runtime
+    /// that is drained.
     fn give_parts(&self, order: &Order, selector: &Selector) -> Result<(Vec<moving::Part>, bool), String> {
         let (chosen, drains) = self.look(u64::MAX, |places| {
             if let Some(part) = &self.part
@@ -401,8 +404,10 @@ impl Shared {
         Ok(taken_back)
     }
 
-    /// Chooses by what the runtimes say, and by words about them that came before this one. Where one may have changed by the time, since the word of another process that it takes
-    /// flows again may be on its way, or an earlier one here comes to nothing, what is refused is looked at again for a moment.
+    /// Chooses by what the runtimes say, and by words about them that came before this one. Where
+    /// one may have changed by the time, since the word of another process that it takes flows
+    /// again may be on its way, or an earlier one here comes to nothing, what is refused is looked
+    /// at again for a moment.
     fn look<T>(&self, word: u64, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
         let began = Instant::now();
         loop {
@@ -423,8 +428,8 @@ impl Shared {
         }
     }
 
-    /// What the runtimes say of themselves, to choose among them; those of other processes are not asked: whether they are there, and take flows, is what was heard
-    /// of them.
+    /// What the runtimes say of themselves, to choose among them; those of other processes are not
+    /// asked: whether they are there, and take flows, is what was heard of them.
     fn places(&self) -> Result<Vec<Place>, String> {
         let runtimes = self.runtimes();
         let others = match runtimes.iter().next().filter(|_| self.part.is_some()) {

@@ -15,8 +15,9 @@
 //! [`QUIET`]: it cannot see which of its packets others still have. A packet that a function holds
 //! for longer is lost with it.
 //!
-//! *Changes of the configuration* are in force everywhere or nowhere, so they are asked for over the cluster (`decided.rs`) and not at one member. Keys of links may
-//! change, one member after another.
+//! *Changes of the configuration* are in force everywhere or nowhere, so they are asked for over
+//! the cluster (`decided.rs`) and not at one member. Keys of links may change, one member after
+//! another.
 //!
 //! Not here: how groups move (`runtime::mobility`), which members are there (the links).
 
@@ -188,7 +189,8 @@ impl Part {
         ))
     }
 
-    /// Why the configuration does not change by this process alone. `is_joined`: it has a coordinator.
+    /// Why the configuration does not change by this process alone. `is_joined`: it has a
+    /// coordinator.
     pub fn no_change(&self, is_joined: bool) -> String {
         let remedy = match is_joined {
             true => {
@@ -348,7 +350,8 @@ pub(super) fn fail(shared: &Shared, runtime: u16) -> Result<(), String> {
 pub struct Links(pub(super) Arc<Shared>);
 
 impl Links {
-    /// Has them take other keys, for what is sent and what is received. What cannot be changed is whether there are any.
+    /// Has them take other keys, for what is sent and what is received. What cannot be changed is
+    /// whether there are any.
     pub fn protect(&self, protection: &Protection) -> Result<(), String> {
         protect(&self.0, protection)
     }

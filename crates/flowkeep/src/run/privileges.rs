@@ -6,9 +6,10 @@
 //!   as started ──► files of keys, log and control socket; metrics' address; ports ──► drop ──► links, threads, packets
 //! ```
 //!
-//! The thread that starts a cluster gives rights up before it starts another one, and threads have what the one that starts them has. So
-//! no thread that sees a packet, a word of another process or a request ever has more. Rights are a thread's own on Linux: that order is what makes
-//! them the process's.
+//! The thread that starts a cluster gives rights up before it starts another one, and threads have
+//! what the one that starts them has. So no thread that sees a packet, a word of another process or
+//! a request ever has more. Rights are a thread's own on Linux: that order is what makes them the
+//! process's.
 //!
 //! | started as | `user` | afterwards |
 //! |---|---|---|
@@ -16,13 +17,16 @@
 //! | root | not named | root's files, [`kept`] and [`ROOTS`]; no module, no mount, no other process |
 //! | another user, with capabilities of the file | – | [`kept`], as far as they are there |
 //!
-//! *What stays* ([`kept`]) is what workers need while they run: the neighbours that a gateway has the kernel resolve (`CAP_NET_ADMIN`); the sockets
-//! and filters of live ports and of links on Ethernet, which are made when their workers are (`CAP_NET_RAW`, `CAP_BPF`, `CAP_IPC_LOCK`); the
-//! priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without live ports, members and functions that follow the kernel keeps the last one only.
+//! *What stays* ([`kept`]) is what workers need while they run: the neighbours that a gateway has
+//! the kernel resolve (`CAP_NET_ADMIN`); the sockets and filters of live ports and of links on
+//! Ethernet, which are made when their workers are (`CAP_NET_RAW`, `CAP_BPF`, `CAP_IPC_LOCK`); the
+//! priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without live ports, members and
+//! functions that follow the kernel keeps the last one only.
 //!
 //! What is read again while it runs (`chain apply`, keys on SIGHUP) is read as that user.
 //!
-//! Invariants: no right comes back (`no_new_privs`, the bounding set); a cluster that cannot drop what it should does not start.
+//! Invariants: no right comes back (`no_new_privs`, the bounding set); a cluster that cannot drop
+//! what it should does not start.
 //!
 //! Not here: what a live port needs at its start (`adapters::interface`).
 
@@ -34,7 +38,8 @@ use rustix::thread::{
 };
 use std::fs;
 
-/// What a process that remains root has besides: files of other users, which it reads again, and low port numbers of links.
+/// What a process that remains root has besides: files of other users, which it reads again, and
+/// low port numbers of links.
 const ROOTS: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::NET_BIND_SERVICE);
 
 /// What becomes of a process's rights.
@@ -53,7 +58,20 @@ pub struct Account {
     groups: Vec<u32>,
 }
 
+fn failed(what: &str, error: rustix::io::Errno) -> String {
+    format!("{what} cannot be given up: {error}; start it as root, or without `user`")
+}
+
 impl Account {
+    fn numbers(&self) -> (Uid, Gid) {
+        (Uid::from_raw(self.user), Gid::from_raw(self.group))
+    }
+
+    /// Whether it is this process' already.
+    fn is_own(&self) -> bool {
+        (geteuid(), getegid()) == self.numbers()
+    }
+
     /// The user that a configuration names, if it names one. The error says what to do.
     pub fn of(config: &Config) -> Result<Option<Self>, String> {
         let Some(name) = &config.user else { return Ok(None) };
@@ -65,7 +83,8 @@ impl Account {
             })
     }
 
-    /// A user by its name or number, as passwd(5) and group(5) have it. A number need not be in them; its group has then the same number.
+    /// A user by its name or number, as passwd(5) and group(5) have it. A number need not be in
+    /// them; its group has then the same number.
     fn find(name: &str, passwd: &str, group: &str) -> Option<Self> {
         let entries = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let mut users = entries.filter_map(|entry| match entry[..] {
@@ -108,11 +127,17 @@ impl Privileges {
         })
     }
 
-    /// Gives up all others, of this thread and of those that it starts from now on. The error says what to do.
+    /// Why this thread could not give up the rights of its user; nothing is given up.
+    pub fn refused(&self) -> Option<String> {
+        let becomes = self.account.as_ref().is_some_and(|account| !account.is_own());
+        let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+        let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
+        (becomes && !may).then(|| failed("the user's rights", rustix::io::Errno::PERM))
+    }
+
+    /// Gives up all others, of this thread and of those that it starts from now on. The error says
+    /// what to do.
     pub fn drop(&self) -> Result<(), String> {
-        let failed = |what: &str, error: rustix::io::Errno| {
-            format!("{what} cannot be given up: {error}; start it as root, or without `user`")
-        };
         let is_root = geteuid().is_root();
         let mut keep = self.keep;
         if self.account.is_none() && is_root {
@@ -142,8 +167,8 @@ impl Privileges {
     }
 
     fn become_user(&self, account: &Account) -> rustix::io::Result<()> {
-        let (user, group) = (Uid::from_raw(account.user), Gid::from_raw(account.group));
-        if (geteuid(), getegid()) == (user, group) {
+        let (user, group) = account.numbers();
+        if account.is_own() {
             return Ok(());
         }
         let groups: Vec<Gid> = account.groups.iter().map(|group| Gid::from_raw(*group)).collect();

@@ -6,9 +6,10 @@
 //!   asked to end ─────────────────────────────────►                STOPPING=1, STATUS=…
 //! ```
 //!
-//! The service manager is the one that the environment variable `NOTIFY_SOCKET` names (sd_notify(3)): systemd with
-//! `Type=notify`. Without it only the lines are said. A datagram that cannot be sent is no reason to end, and is not
-//! reported: the service manager sees by itself that it has heard nothing.
+//! The service manager is the one that the environment variable `NOTIFY_SOCKET` names
+//! (sd_notify(3)): systemd with `Type=notify`. Without it only the lines are said. A datagram that
+//! cannot be sent is no reason to end, and is not reported: the service manager sees by itself that
+//! it has heard nothing.
 //!
 //! Not here: figures (`status`), watchdogs.
 

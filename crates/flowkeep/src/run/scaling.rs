@@ -3,8 +3,8 @@
 //! Each step, what holds scaling up and what fails is an event. The thread ends with the cluster: a
 //! step that is under way then ends first, or is given up.
 //!
-//! Not here: members of a cluster of several processes. A replay goes by a capture's time, which says
-//! nothing of load.
+//! Not here: members of a cluster of several processes. A replay goes by a capture's time, which
+//! says nothing of load.
 
 use super::{MEMBERS_RUNTIMES, Shared};
 use crate::cluster::Cluster;

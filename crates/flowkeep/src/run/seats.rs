@@ -5,11 +5,14 @@
 //!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: which are gone
 //! ```
 //!
-//! Decisions on which runtimes share objects come the same way, and what each has reached goes back.
+//! Decisions on which runtimes share objects come the same way, and what each has reached goes
+//! back.
 //!
-//! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again, as another incarnation.
+//! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again,
+//! as another incarnation.
 //!
-//! Not here: the agent (`coordinator::agent`), leases and what a view's removals do (`runtime::members`).
+//! Not here: the agent (`coordinator::agent`), leases and what a view's removals do
+//! (`runtime::members`).
 
 use super::driver::{Driver, Worker};
 use crate::config::layout::WorkerId;
@@ -24,7 +27,8 @@ use stores::Views;
 
 /// How often a worker's figures are written for the heartbeats, in nanoseconds.
 const FIGURES: u64 = 200_000_000;
-/// The longest sleep of a thread with a seat, in nanoseconds: heartbeats tell of steps, and leases are asked for.
+/// The longest sleep of a thread with a seat, in nanoseconds: heartbeats tell of steps, and leases
+/// are asked for.
 pub(super) const LOOK: u64 = 4_000_000;
 
 /// By which view a worker of this process was removed; 0 while none was.
@@ -103,7 +107,8 @@ impl Place {
         }
     }
 
-    /// Takes over what the coordinator has said, before a step at `now`, and says what this worker has done.
+    /// Takes over what the coordinator has said, before a step at `now`, and says what this worker
+    /// has done.
     #[inline]
     pub fn attend(&mut self, now: u64, worker: &mut Worker) {
         let membership = match worker {

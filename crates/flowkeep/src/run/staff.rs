@@ -11,30 +11,34 @@
 //!     ▲                                                                                                                        │
 //!     │                                                                                                       drained (`runtime drain`)
 //!     │                                                                                                                        ▼
-//!     └── taken apart: every buffer home, all others have seen it go ◄── its ends say 0 ◄── no route leads there, nothing is in it
+//!     └── taken apart: every buffer home, all others have seen it go ◄── its ends say 0 ◄── no shared object ◄── no route, no flow
 //! ```
 //!
 //! Making one takes hundreds of megabytes that the kernel has to find and clear. All of that is
 //! done before any worker hears of the runtime, by a thread that workers go before ([`aside`]): the
 //! caller waits, flows do not.
 //!
-//! What a runtime leaves behind is its functions and figures: blocks of ports of its share may be elsewhere, and come back to the next of its number.
+//! What a runtime leaves behind is its functions and figures: blocks of ports of its share may be
+//! elsewhere, and come back to the next of its number.
 //!
-//! A runtime that is *killed* fails between two of its steps (`runtime::worker::failing`): its thread gives it away as it is, and it says nothing.
+//! A runtime that is *killed* fails between two of its steps (`runtime::worker::failing`): its
+//! thread gives it away as it is, and it says nothing.
 //!
 //! ```text
 //!   there ──kill: its thread gives it away; its ends say 0──► wreck: its ends are cleared ──all others have seen it go──► parked, with its pool
 //! ```
 //!
-//! The next of its number has new functions. It goes on with the pool, since buffers of it may still be at others, and with the figures.
+//! The next of its number has new functions. It goes on with the pool, since buffers of it may
+//! still be at others, and with the figures.
 //!
 //! A caller that removes a runtime is told what that waits for if it takes too long. Until the ends
 //! say 0, everything is as before, and the runtime is a drained one.
 //!
-//! Invariants: no packet is in a runtime that is removed, nor on its way there; what a killed one had is counted as dropped; a change of
-//! configuration and this are never at once.
+//! Invariants: no packet is in a runtime that is removed, nor on its way there; what a killed one
+//! had is counted as dropped; a change of configuration and this are never at once.
 //!
-//! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other processes, which come and go with these.
+//! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other
+//! processes, which come and go with these.
 
 use super::build::RunError;
 use super::counted::Ended;
@@ -111,7 +115,8 @@ impl Parked {
     }
 }
 
-/// What operators have said to functions of runtimes that are there, as the first that answers has it.
+/// What operators have said to functions of runtimes that are there, as the first that answers has
+/// it.
 fn said_elsewhere(shared: &Shared) -> Vec<(String, Vec<String>)> {
     let runtimes = shared.runtimes();
     let mut asked = runtimes
@@ -124,7 +129,8 @@ fn said_elsewhere(shared: &Shared) -> Vec<(String, Vec<String>)> {
 pub(super) struct Maker {
     /// Those of runtime 0.
     pub settings: runtime::Settings,
-    /// The one that the cluster began with: room for a flow's state is as much as that wants, at every runtime.
+    /// The one that the cluster began with: room for a flow's state is as much as that wants, at
+    /// every runtime.
     pub plan: Plan,
 }
 
@@ -141,8 +147,8 @@ impl Maker {
         }
     }
 
-    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there. `others_follow`: another configuration's functions replace its own
-    /// before the first packet.
+    /// Makes a runtime at the ends that `slot` has. Where that fails they are still there.
+    /// `others_follow`: another configuration's functions replace its own before the first packet.
     fn make(
         &self,
         info: WorkerInfo,
@@ -186,7 +192,8 @@ impl Maker {
     }
 }
 
-/// What a runtime that is being made takes over: the ends of its links, and of the last one its functions, if that was removed, or its pool, if it failed.
+/// What a runtime that is being made takes over: the ends of its links, and of the last one its
+/// functions, if that was removed, or its pool, if it failed.
 #[derive(Default)]
 struct Slot {
     links: Vec<WorkerLink>,
@@ -250,7 +257,7 @@ fn aside<T: Send>(make: impl FnOnce() -> Result<T, RunError> + Send) -> Result<T
     })
 }
 
-/// How long removing waits for the rest to be done.
+/// How long removing waits for the rest to be done, and adding until groups are taken.
 const REST: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -296,9 +303,11 @@ impl Staff {
 
     /// Starts a runtime: that one, or the first that is not there.
     pub fn add(&self, shared: &Shared, number: Option<u16>) -> Result<u16, String> {
-        shared
+        let number = shared
             .live
-            .staffing(|plan, generation, infos| self.add_under(shared, number, plan, generation, infos))?
+            .staffing(|plan, generation, infos| self.add_under(shared, number, plan, generation, infos))??;
+        wait_until_it_takes_groups(shared, number);
+        Ok(number)
     }
 
     fn add_under(
@@ -423,7 +432,8 @@ impl Staff {
         }
     }
 
-    /// Ends a runtime that is drained and empty. If it is not, nothing has changed, and the answer says why.
+    /// Ends a runtime that is drained and empty. If it is not, nothing has changed, and the answer
+    /// says why.
     pub fn remove(&self, shared: &Shared, number: u16) -> Result<Removal, String> {
         shared
             .live
@@ -483,6 +493,8 @@ impl Staff {
         };
         let answer = handle.ask(Question::Session(0));
         if !matches!(answer, Ok(Answer::Done)) {
+            // The question may be answered yet, and then no switch would send there.
+            reopen();
             return Err(silent(number, &answer, "it is drained and goes on"));
         }
         let deadline = Instant::now() + REST;
@@ -502,6 +514,7 @@ impl Staff {
         };
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
+        hand_timers_over(shared, &mut runtime);
         // What a store has not taken goes on with the next of this number.
         runtime.finish_variables(crate::store::LAST_CHANGES);
         self.counted
@@ -530,7 +543,8 @@ impl Staff {
         })
     }
 
-    /// Has a runtime fail between two of its steps, as if it were a process that is killed; what it had.
+    /// Has a runtime fail between two of its steps, as if it were a process that is killed; what it
+    /// had.
     pub fn kill(&self, shared: &Shared, number: u16) -> Result<Killed, String> {
         shared
             .live
@@ -559,6 +573,7 @@ impl Staff {
         runtime.each_link(|_, link| link.set_session(0));
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
+        hand_timers_over(shared, &mut runtime);
         let before = runtime.stats();
         self.counted
             .note(number, Gone::Failed, runtime.counted_rows(usize::MAX));
@@ -587,6 +602,32 @@ impl Staff {
     }
 }
 
+/// Has another runtime of this process arm the timers of one that takes no more step, and waits
+/// until the store has them there: then they are removed here. So a process that is killed in
+/// between may find them twice, and never not at all. A store that does not answer in time gets
+/// both later, in this order. Without another runtime they stay, and fire when the next of this
+/// number begins.
+fn hand_timers_over(shared: &Shared, runtime: &mut Runtime<WorkerLink>) {
+    let timers = runtime.timers();
+    let heir = shared.runtimes().into_values().next();
+    let (false, Some(heir)) = (timers.is_empty(), heir) else {
+        return;
+    };
+    let Ok(left) = heir.runtime(move |heir| heir.take_in_timers(timers)) else {
+        return;
+    };
+    let deadline = Instant::now() + crate::store::LAST_CHANGES;
+    while !heir.runtime(|heir| heir.are_variables_stored()).unwrap_or(false) {
+        if Instant::now() > deadline {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    // Those that the heir has would fire twice, if they stayed.
+    runtime.keep_timers(left);
+    runtime.finish_variables(crate::store::LAST_CHANGES);
+}
+
 /// What is still to be done before a runtime can go; `None` if nothing is.
 fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>, String> {
     let stats = match handle.ask(Question::Stats) {
@@ -613,12 +654,42 @@ fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>
             Ok(_) => return Err("a switch did not answer; nothing has changed".into()),
         }
     }
-    let is_over = (rest.flows, rest.packets, rest.routes, rest.unheard) == (0, 0, 0, 0) && is_empty(handle);
+    // Buffers of it may be away: as long as it owns keys of shared objects, it answers others.
+    let is_over = (rest.flows, rest.packets, rest.routes, rest.unheard) == (0, 0, 0, 0)
+        && handle.runtime(|runtime| runtime.has_no_flows()).unwrap_or(false);
     Ok((!is_over).then_some(rest))
 }
 
 fn is_empty(handle: &Handle) -> bool {
     matches!(handle.ask(Question::Empty), Ok(Answer::Empty(true)))
+}
+
+/// Waits until a runtime that has just come takes groups and all workers have heard so: an order
+/// right after the command would find every group refused. One that waits for longer, as for a
+/// block of ports that another has to lend, is there all the same.
+fn wait_until_it_takes_groups(shared: &Shared, number: u16) {
+    let takes_groups = || {
+        let runtimes = shared.runtimes();
+        let own = runtimes.get(&number);
+        own.is_none_or(|own| own.runtime(|runtime| runtime.takes_groups()).unwrap_or(true))
+            && shared.switches.values().all(|switch| {
+                !matches!(
+                    switch.ask(Question::Presence(number)),
+                    Ok(Answer::Presence { there, leaving, .. }) if !there || leaving
+                )
+            })
+            && runtimes
+                .iter()
+                .filter(|(other, _)| **other != number)
+                .all(|(_, handle)| match handle.ask(Question::Others) {
+                    Ok(Answer::Others(others)) => others.contains(&(number, false)),
+                    _ => true,
+                })
+    };
+    let deadline = Instant::now() + REST;
+    while !takes_groups() && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Whether all other workers have seen that the runtime is gone.

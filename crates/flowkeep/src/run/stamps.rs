@@ -1,4 +1,5 @@
-//! Moments in lines of the event log: functions tell them by the workers' clock, readers want the time of day.
+//! Moments in lines of the event log: functions tell them by the workers' clock, readers want the
+//! time of day.
 //!
 //! # Theory of operation
 //!
@@ -7,12 +8,14 @@
 //!   file:      {"time":"2026-11-20T18:46:04.500000000Z",…,"start":1795200363.000000000,…}
 //! ```
 //!
-//! Each line begins with `time`, which becomes a date of RFC 3339, UTC. Other moments keep their form: a number
-//! with nine places, in seconds, and the date of EVE's `timestamp`; they become time of day where they are not.
-//! Workers that go by a capture have its time, which is time of day as it is. With the machine's clock a packet of
-//! a capture keeps the capture's time: what is behind [`MACHINE`] is time of day already.
+//! Each line begins with `time`, which becomes a date of RFC 3339, UTC. Other moments keep their
+//! form: a number with nine places, in seconds, and the date of EVE's `timestamp`; they become time
+//! of day where they are not. Workers that go by a capture have its time, which is time of day as
+//! it is. With the machine's clock a packet of a capture keeps the capture's time: what is behind
+//! [`MACHINE`] is time of day already.
 //!
-//! Invariants: text in strings stays as it is, whatever a peer has put there; a line that has no moment stays as it is.
+//! Invariants: text in strings stays as it is, whatever a peer has put there; a line that has no
+//! moment stays as it is.
 //!
 //! Not here: what functions write ([`nf::cx::EventLog`]), the file ([`super::events`]).
 
@@ -25,7 +28,8 @@ const MACHINE: u64 = 10 * 365 * 86_400 * SECOND;
 /// The clocks may drift by so much before it is looked at: lines of one time stay so.
 const DRIFT: u64 = 1_000_000;
 
-/// What is to be added to a worker's time to make it the time of day. A capture's time is that already.
+/// What is to be added to a worker's time to make it the time of day. A capture's time is that
+/// already.
 pub(super) fn clock_offset(packet_clock: bool) -> u64 {
     if packet_clock {
         return 0;

@@ -1,4 +1,5 @@
-//! Threads of a cluster: which workers each has, the processor time it has had, and what that of the event log does.
+//! Threads of a cluster: which workers each has, the processor time it has had, and what that of
+//! the event log does.
 
 use super::handle::{Answer, Handle, Question};
 use super::{Events, Shared, events, stamps};
@@ -17,7 +18,8 @@ pub(super) fn worker_names(layout: &Layout, here: &[u16], threads: usize, thread
     all.skip(thread).step_by(threads.max(1)).collect()
 }
 
-/// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does not say.
+/// Processor time that a thread of this process has had, by the kernel's scheduler; 0 if that does
+/// not say.
 pub(super) fn cpu_ns(thread: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
     let first = text.split_whitespace().next();

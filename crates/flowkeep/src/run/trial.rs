@@ -1,7 +1,8 @@
-//! The thread that has a configuration on trial go back when its time is over ([`crate::apply::trial`]).
+//! The thread that has a configuration on trial go back when its time is over
+//! ([`crate::apply::trial`]).
 //!
-//! The thread is there before the change is made: where none can be started, nothing has changed. It holds nothing of the
-//! cluster while it waits.
+//! The thread is there before the change is made: where none can be started, nothing has changed.
+//! It holds nothing of the cluster while it waits.
 //!
 //! Not here: going back itself ([`crate::apply::Live::end_trial`]).
 

@@ -1,4 +1,5 @@
-//! Watching a running cluster: the same watch at every worker, and what they have seen put together.
+//! Watching a running cluster: the same watch at every worker, and what they have seen put
+//! together.
 //!
 //! # Theory of operation
 //!
@@ -8,14 +9,16 @@
 //!   drop ─── to each worker: the watch is over
 //! ```
 //!
-//! A trace's steps are numbered over all workers. Those fetched from one worker may be ahead of others that are yet to be fetched from
-//! another, so they are handed out as far as their numbers have no gap; a gap that is there after two more rounds is no longer
-//! waited for. Packets get numbers of their own: a buffer's place is a packet's name only as long as that is inside.
+//! A trace's steps are numbered over all workers. Those fetched from one worker may be ahead of
+//! others that are yet to be fetched from another, so they are handed out as far as their numbers
+//! have no gap; a gap that is there after two more rounds is no longer waited for. Packets get
+//! numbers of their own: a buffer's place is a packet's name only as long as that is inside.
 //!
 //! When a cluster ends, it waits a moment ([`LAST`]) for its watchers to fetch what there is: a
 //! capture has the last drops, too.
 //!
-//! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared out to the workers.
+//! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared
+//! out to the workers.
 
 use super::handle::{Answer, Handle, Question, Unanswered};
 use super::{Shared, following};

@@ -9,8 +9,8 @@
 //! All is asked by the requests that an operator's commands make, so the same loop serves one
 //! process ([`crate::run`]) and all members. How a runtime comes and goes is the [`Ground`]'s.
 //!
-//! A step that fails leaves flows where they are, and all of them go on; a runtime that could not go
-//! takes new flows again. It is said, and nothing is tried for [`AFTER_FAILURE`].
+//! A step that fails leaves flows where they are, and all of them go on; a runtime that could not
+//! go takes new flows again. It is said, and nothing is tried for [`AFTER_FAILURE`].
 //!
 //! Not here: when what is to be done (the parent).
 

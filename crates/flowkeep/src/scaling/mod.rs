@@ -1,4 +1,5 @@
-//! Scaling by load: runtimes come where there is too much to do, and go where there is little (NFVactor III-D).
+//! Scaling by load: runtimes come where there is too much to do, and go where there is little
+//! (NFVactor III-D).
 //!
 //! # Theory of operation
 //!
@@ -9,9 +10,9 @@
 //!          └───────────── carried out ([`acting`]) ◄────────────┴─ Remove  the one with the fewest flows is drained, and goes
 //! ```
 //!
-//! *Busy* is the share of time that a worker spends in steps that had something to do: a thread that
-//! polls uses a whole processor with or without packets, so processor time says little (NFVactor
-//! goes by dropped packets for that reason; these count here, too).
+//! *Busy* is the share of time that a worker spends in steps that had something to do: a thread
+//! that polls uses a whole processor with or without packets, so processor time says little
+//! (NFVactor goes by dropped packets for that reason; these count here, too).
 //!
 //! | a runtime is | while |
 //! |---|---|
@@ -19,22 +20,23 @@
 //! | cool | it is less busy than `low` |
 //!
 //! A runtime that is hot for `out_after` gives flows away: to the least busy runtime where that is
-//! cool, else to one that comes. Where as many runtimes are there as may be, any that is less busy than
-//! the average takes them. What all runtimes do would fit into one fewer, each below `low`, for
-//! `in_after`: one goes.
+//! cool, else to one that comes. Where as many runtimes are there as may be, any that is less busy
+//! than the average takes them. What all runtimes do would fit into one fewer, each below `low`,
+//! for `in_after`: one goes.
 //!
-//! *It does not swing.* After a removal no runtime is above `low` on the average, which is well below
-//! `high`, so steady load asks for no addition behind it. A runtime that stays as hot after it gave
-//! flows away has its load in one group, which cannot be divided, or far more than it can do: it is
-//! left alone for [`STUBBORN`], and for twice as long each time that this happens again. So is one
-//! that became hot by flows that it took.
+//! *It does not swing.* After a removal no runtime is above `low` on the average, which is well
+//! below `high`, so steady load asks for no addition behind it. A runtime that stays as hot after
+//! it gave flows away has its load in one group, which cannot be divided, or far more than it can
+//! do: it is left alone for [`STUBBORN`], and for twice as long each time that this happens again.
+//! So is one that became hot by flows that it took.
 //!
 //! A runtime that an operator has drained is none of these, and stays as it is.
 //!
 //! Invariants: never fewer than `min` or more than `max` runtimes take flows by this; one step is
 //! under way at a time; what was measured before a step says nothing behind it.
 //!
-//! Not here: moves and drains (`runtime::mobility`), placement of new groups (`crate::run::placing`).
+//! Not here: moves and drains (`runtime::mobility`), placement of new groups
+//! (`crate::run::placing`).
 
 pub mod acting;
 

@@ -2,10 +2,12 @@
 //!
 //! Not here: drivers, and what is done with them (`stores`).
 
+use super::copy::Source;
 use crate::shape::{self, Shape};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 use stores::Failure;
 use stores::migrate::{Follower, Found, Whole, inspect, inspect_merged, migrate};
@@ -90,11 +92,11 @@ impl From<Whole> for MergedRow {
 }
 
 /// Prints what a store has, a line for each variable, or JSON.
-pub fn show(uri: &str, merged: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut driver = driver(uri)?;
+pub fn show(uri: &str, socket: &Path, merged: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut driver = Source::open(uri, socket)?;
     let text = match merged {
         true => {
-            let found = inspect_merged(driver.as_mut())?;
+            let found = inspect_merged(&mut driver)?;
             let rows: Vec<MergedRow> = found.into_iter().map(MergedRow::from).collect();
             match json {
                 true => shape::object(&StoredMerged { variables: rows }).to_string(),
@@ -102,7 +104,7 @@ pub fn show(uri: &str, merged: bool, json: bool, out: &mut dyn Write) -> Result<
             }
         }
         false => {
-            let found = inspect(driver.as_mut())?;
+            let found = inspect(&mut driver)?;
             let rows: Vec<Row> = found.into_iter().map(Row::from).collect();
             match json {
                 true => shape::object(&Stored { variables: rows }).to_string(),
@@ -165,8 +167,15 @@ fn aligned(heads: [&str; 4], rows: impl ExactSizeIterator<Item = [String; 4]>) -
     text
 }
 
-/// Writes all variables of a store into another; `follow`: again and again, until another process has them there.
-pub fn take_over(from: &str, to: &str, follow: bool, out: &mut dyn Write) -> Result<(), Failure> {
+/// Writes all variables of a store into another; `follow`: again and again, until another process
+/// has them there.
+pub fn take_over(
+    from: &str,
+    socket: &Path,
+    to: &str,
+    follow: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if from == to {
         return Err(Failure::new(
             &stores::without_secret(from),
@@ -174,11 +183,11 @@ pub fn take_over(from: &str, to: &str, follow: bool, out: &mut dyn Write) -> Res
             "name two stores",
         ));
     }
-    let (mut source, mut target) = (driver(from)?, driver(to)?);
+    let (mut source, mut target) = (Source::open(from, socket)?, target(to)?);
     if follow {
-        return keep_up(Follower::new(source.as_mut(), target.as_mut()), to, out);
+        return keep_up(Follower::new(&mut source, target.as_mut()), to, out);
     }
-    let migrated = migrate(source.as_mut(), target.as_mut())?;
+    let migrated = migrate(&mut source, target.as_mut())?;
     let said = format!(
         "{} variables of {} partitions, with {} elements, are in {}",
         migrated.variables,
@@ -217,7 +226,7 @@ fn keep_up(mut follower: Follower<'_>, to: &str, out: &mut dyn Write) -> Result<
 }
 
 /// The driver, of a store that outlasts a process.
-fn driver(uri: &str) -> Result<Box<dyn stores::Driver>, Failure> {
+fn target(uri: &str) -> Result<Box<dyn stores::Driver>, Failure> {
     if uri == "memory:" {
         return Err(Failure::new(
             uri,

@@ -1,4 +1,5 @@
-//! The stores of a process: opened as the configuration says, ended with it, and what is told of them.
+//! The stores of a process: opened as the configuration says, ended with it, and what is told of
+//! them.
 //!
 //! ```text
 //!   [store] ──► a driver and an agent's thread for each URI ──► where plans have their variables kept (`Keeper`)
@@ -9,6 +10,7 @@
 //!
 //! Not here: how variables get there (`stores`), when a worker's step is (`runtime`).
 
+pub mod copy;
 pub mod figures;
 pub mod job;
 
@@ -18,6 +20,7 @@ use crate::log::{self, Level};
 use adapters::report::Reports;
 use nf::variables::Keeper;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,8 +49,8 @@ pub(crate) struct Opened {
     pub views: Option<Arc<Views>>,
 }
 
-/// Opens the stores that a configuration names, for a member of a cluster or without one: its name, and whether a coordinator has the view.
-/// `has_clock`: workers' time is their packets'.
+/// Opens the stores that a configuration names, for a member of a cluster or without one: its name,
+/// and whether a coordinator has the view. `has_clock`: workers' time is their packets'.
 pub(crate) fn open(
     config: &config::store::Store,
     functions: &[String],
@@ -103,6 +106,31 @@ pub(crate) fn open(
         }));
     }
     Ok(opened)
+}
+
+/// Why stores of these functions could not be had from here: the setting, and what is wrong. One
+/// that has a mirror need not be there.
+pub(crate) fn look(config: &config::store::Store, functions: &[String]) -> Vec<(String, String)> {
+    let mut by_uri = BTreeMap::new();
+    for name in functions.iter().filter(|name| config.mirror_of(name).is_none()) {
+        if let Some((uri, _)) = config.of(name) {
+            let own = config.function.get(name).and_then(|own| own.uri.as_ref());
+            let at = own.map(|_| format!("store.function.{name}.uri"));
+            by_uri
+                .entry(uri)
+                .or_insert(at.unwrap_or_else(|| "store.uri".to_owned()));
+        }
+    }
+    let looked = by_uri.into_iter().map(|(uri, at)| {
+        let file = uri.strip_prefix("redb:").map(Path::new);
+        let absent = file.filter(|file| !file.exists());
+        let said = match absent {
+            Some(file) => config::ports::unwritten(file),
+            None => stores::look(uri).err().map(|failure| failure.to_string()),
+        };
+        Some((at, said?))
+    });
+    looked.flatten().collect()
 }
 
 fn no_thread(store: &str, error: &std::io::Error) -> Failure {
@@ -161,7 +189,17 @@ pub(crate) fn line(store: &str, event: &Declared, more: &[(&str, String)]) -> St
     )
 }
 
-/// Writes down what an agent reports. A full event log loses a line; the figures have it all the same.
+/// What a failure is said with while it lasts: many remedies end with what becomes of changes.
+fn failing(failure: &Failure) -> String {
+    const MEANWHILE: &str = "changes wait meanwhile";
+    match failure.remedy.contains(MEANWHILE) {
+        true => failure.to_string(),
+        false => format!("{failure}; {MEANWHILE}"),
+    }
+}
+
+/// Writes down what an agent reports. A full event log loses a line; the figures have it all the
+/// same.
 fn teller(
     store: String,
     events: SyncSender<String>,
@@ -171,7 +209,7 @@ fn teller(
         let (event, more) = match &report {
             Report::Failing(failure) => {
                 // At once, and not among what the run is judged by: it may be over soon.
-                log::say(Level::Warn, format_args!("{failure}; changes wait meanwhile"));
+                log::say(Level::Warn, format_args!("{}", failing(failure)));
                 let remedy = ("remedy", failure.remedy.clone());
                 (
                     &events::STORE_FAILING,
@@ -225,5 +263,31 @@ fn teller(
             }
         };
         let _ = events.try_send(line(&store, event, &more));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nf::ConfigError;
+
+    #[test]
+    fn a_failure_says_once_that_changes_wait() {
+        let said = |remedy: &str| failing(&Failure::new("redis://h", "it is away", remedy));
+        let whole = "store redis://h: it is away; see to it; changes wait meanwhile";
+        assert_eq!(said("see to it"), whole);
+        assert_eq!(said("see to it; changes wait meanwhile"), whole);
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_opened_is_named_once_with_its_remedy() {
+        let failure = Failure::new("redb:f", "another process has it", "end that");
+        let opened = nf::variables::OpenError::Store(failure.to_string());
+        assert_eq!(
+            ConfigError::from(opened).to_string(),
+            "variables: store redb:f: another process has it; end that"
+        );
+        let without = ConfigError::new("", "it is wrong", "");
+        assert_eq!(without.to_string(), "it is wrong");
     }
 }

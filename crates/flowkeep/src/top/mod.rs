@@ -7,8 +7,9 @@
 //!   five times a second: some packets ──► which flows have most of them (busiest.rs)
 //! ```
 //!
-//! The busiest flows are a sample: a capture with room for a hundred packets or so, fetched five times a second. What comes while it is full is counted
-//! and let be, so it costs the cluster the same at any rate.
+//! The busiest flows are a sample: a capture with room for a hundred packets or so, fetched five
+//! times a second. What comes while it is full is counted and let be, so it costs the cluster the
+//! same at any rate.
 //!
 //! Not here: where the figures come from (`control`).
 
@@ -120,7 +121,8 @@ pub struct Rates {
     pub threads: Vec<ThreadRate>,
     /// Each port.
     pub ports: Vec<PortRate>,
-    /// The functions' counters per second, by `function/counter`; those that stand still are left out.
+    /// The functions' counters per second, by `function/counter`; those that stand still are left
+    /// out.
     pub counters: BTreeMap<String, f64>,
     /// The flows with the most packets, estimated.
     pub busiest: Vec<FlowRate>,

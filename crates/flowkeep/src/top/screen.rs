@@ -1,7 +1,7 @@
 //! Rates as a screen of text.
 //!
-//! A wide screen has two columns, a narrow one has everything below another. Whatever does not fit in height is cut off, the lists
-//! that grow (drops, counters, flows) last.
+//! A wide screen has two columns, a narrow one has everything below another. Whatever does not fit
+//! in height is cut off, the lists that grow (drops, counters, flows) last.
 
 use super::{Rate, Rates};
 use crate::report::{grouped, human_size, human_time};

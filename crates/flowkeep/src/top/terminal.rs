@@ -1,9 +1,11 @@
 //! The terminal: a screen of its own, keys without Enter, and all as it was afterwards.
 //!
-//! What this needs of a terminal is six escape sequences that every one has had for decades (ECMA-48, xterm's alternate screen), and two
-//! settings of termios(3); so there is no library for it.
+//! What this needs of a terminal is six escape sequences that every one has had for decades
+//! (ECMA-48, xterm's alternate screen), and two settings of termios(3); so there is no library for
+//! it.
 //!
-//! Invariant: however `top` ends but for SIGKILL, the terminal is as it was: when [`Terminal`] is dropped, and before a panic is told.
+//! Invariant: however `top` ends but for SIGKILL, the terminal is as it was: when [`Terminal`] is
+//! dropped, and before a panic is told.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};

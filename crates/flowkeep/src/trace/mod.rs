@@ -15,8 +15,8 @@
 //!     switch 0   out by world
 //! ```
 //!
-//! Packets that are inside at the same time are told apart: a packet is printed when it has left, or has been dropped, or when nothing
-//! more is heard of it.
+//! Packets that are inside at the same time are told apart: a packet is printed when it has left,
+//! or has been dropped, or when nothing more is heard of it.
 //!
 //! Not here: where the steps come from (`runtime::watch`).
 
@@ -29,18 +29,10 @@ mod tests;
 pub use text::Printer;
 pub(crate) use text::time_of_day;
 
+pub use crate::report::Ends;
 use crate::shape::Shape;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// Source and destination.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
-pub struct Ends {
-    /// Address and port.
-    pub source: String,
-    /// Address and port.
-    pub destination: String,
-}
 
 /// What a function changed.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
@@ -54,7 +46,8 @@ pub struct Change {
 /// One step of one packet.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Step {
-    /// Which packet of those that were traced, from 1 on. Asked over the cluster: a packet has a number at each member.
+    /// Which packet of those that were traced, from 1 on. Asked over the cluster: a packet has a
+    /// number at each member.
     pub packet: u64,
     /// When, in nanoseconds since 1970.
     pub time_ns: u64,

@@ -188,7 +188,8 @@ pub fn run_to_end(toml: &str, what: &str) -> Ran {
     finish(running.wait(|_| {}), &lines, what)
 }
 
-/// A port that reads a capture, told by addresses which side a packet is from, and throws away what is sent to it.
+/// A port that reads a capture, told by addresses which side a packet is from, and throws away what
+/// is sent to it.
 pub fn capture_port(capture: &Path) -> String {
     format!(
         "[[port]]\nname = \"capture\"\nside = \"by-address\"\ninput = \"pcap:{}\"\noutput = \"pcap:/dev/null\"\n",

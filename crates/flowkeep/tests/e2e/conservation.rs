@@ -1,5 +1,6 @@
-//! Every packet is accounted for, whatever comes in and however the cluster is set up: in + made = out + held + dropped, every
-//! drop has a name, and a stop leaves nothing behind (all of which [`finish`] checks in every run).
+//! Every packet is accounted for, whatever comes in and however the cluster is set up: in + made =
+//! out + held + dropped, every drop has a name, and a stop leaves nothing behind (all of which
+//! [`finish`] checks in every run).
 
 use crate::cluster::{Shape, finish, start};
 use adapters::memory::Frame;

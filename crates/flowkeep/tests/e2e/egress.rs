@@ -1,5 +1,5 @@
-//! By which port packets leave: one of their side before one whose side is told by addresses, one with an output before one
-//! without, whatever their order in the configuration.
+//! By which port packets leave: one of their side before one whose side is told by addresses, one
+//! with an output before one without, whatever their order in the configuration.
 
 use crate::cluster::{Shape, finish, start};
 use adapters::memory::MemoryEnd;

@@ -1,5 +1,6 @@
-//! What RFC 4787 asks of NAT's endpoints, of the threaded cluster: one mapping for one socket whatever it talks with, the three
-//! filterings, hairpinning. Hosts and the world are `memory:` ports of this test.
+//! What RFC 4787 asks of NAT's endpoints, of the threaded cluster: one mapping for one socket
+//! whatever it talks with, the three filterings, hairpinning. Hosts and the world are `memory:`
+//! ports of this test.
 
 use crate::cluster::{Lines, Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};

@@ -29,7 +29,8 @@ fn tcpdump(words: &[&str]) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// Link type and packets of a pcap file in this machine's byte order: bytes on the wire, and those that are there.
+/// Link type and packets of a pcap file in this machine's byte order: bytes on the wire, and those
+/// that are there.
 fn packets(pcap: &[u8]) -> (u32, Vec<(u32, &[u8])>) {
     let word = |at: usize| u32::from_le_bytes(pcap[at..at + 4].try_into().unwrap());
     let mut all = Vec::new();

@@ -1,16 +1,18 @@
 //! The firewall in a whole cluster against a Linux kernel: every packet's class.
 //!
-//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from anywhere, drop invalid". It is
-//! compared in two ways, whatever the number of workers:
+//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from
+//! anywhere, drop invalid". It is compared in two ways, whatever the number of workers:
 //!
-//! - *packet by packet*: each is handed in when the one before is out or dropped; which counter of the firewall's has moved
-//!   then is its class, and what comes out must be the packet itself. A capture is gone through as far as the kernel said
-//!   something of each packet: from then on its flows and ours may differ.
-//! - *as fast as it goes*: as many packets of each class, with all of them under way at once. Only captures count of which
-//!   the kernel forwarded every IP packet, tracked every one and found none invalid; of the others it is not known in what
-//!   class it would have counted the rest.
+//! - *packet by packet*: each is handed in when the one before is out or dropped; which counter of
+//!   the firewall's has moved then is its class, and what comes out must be the packet itself. A
+//!   capture is gone through as far as the kernel said something of each packet: from then on its
+//!   flows and ours may differ.
+//! - *as fast as it goes*: as many packets of each class, with all of them under way at once. Only
+//!   captures count of which the kernel forwarded every IP packet, tracked every one and found none
+//!   invalid; of the others it is not known in what class it would have counted the rest.
 //!
-//! The kernel's replay took so little time that no flow expired; so time is the machine's here, not the capture's.
+//! The kernel's replay took so little time that no flow expired; so time is the machine's here, not
+//! the capture's.
 
 use crate::cluster::{Shape, capture_port, data, every_capture, files, finish, name, run_to_end, start};
 use crate::manifest;
@@ -174,7 +176,8 @@ fn class(before: &Snapshot, after: &Snapshot) -> &'static str {
         .find(|(r, n)| was.dropped.get(r).copied() < Some(**n));
     match reason.map(|((function, reason), _)| (function.as_str(), *reason)) {
         Some(("", reason)) if reason == DropReason::NotIp.name() => "not a packet",
-        // What cannot be parsed does not come as far as the firewall. The kernel's word for it is the same.
+        // What cannot be parsed does not come as far as the firewall. The kernel's word for it is
+        // the same.
         Some(("", reason)) if UNPARSED.iter().any(|unparsed| unparsed.name() == reason) => "INVALID",
         Some(_) if moved("invalid_packets") => "INVALID",
         Some(_) => "dropped",
@@ -232,7 +235,8 @@ fn the_kernels_class_of_every_packet() {
     } else {
         (6, 200)
     };
-    // One after the other through threads that nap when there is nothing to do takes long: mostly on one.
+    // One after the other through threads that nap when there is nothing to do takes long: mostly
+    // on one.
     let on_one = [
         Shape::of(2).on_one_thread(),
         Shape::of(4).on_one_thread().with_switches(2),

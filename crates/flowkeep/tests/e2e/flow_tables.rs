@@ -1,4 +1,5 @@
-//! The flow monitor's records, from a whole cluster, against the flow tables of nDPI, Arkime and Zeek.
+//! The flow monitor's records, from a whole cluster, against the flow tables of nDPI, Arkime and
+//! Zeek.
 
 use crate::cluster::{Ran, Shape, capture_port, data, every_capture, files, name, run_to_end};
 use crate::manifest;
@@ -14,7 +15,8 @@ fn watch(capture: &Path, shape: Shape, settings: &str) -> Ran {
     run_to_end(&toml, &format!("{} {shape:?}", name(capture)))
 }
 
-/// The records of a run, each of which makes sense by itself; what is in no record was dropped for one of these reasons.
+/// The records of a run, each of which makes sense by itself; what is in no record was dropped for
+/// one of these reasons.
 fn recorded(ran: &Ran, what: &str, reasons: &[&str]) -> Vec<records::Record> {
     let found = records::read(&ran.lines);
     for record in &found {
@@ -41,8 +43,8 @@ fn recorded(ran: &Ran, what: &str, reasons: &[&str]) -> Vec<records::Record> {
     found
 }
 
-/// A ninth of nDPI's captures, from the one given on, and with `FLOWKEEP_EVERY_CAPTURE` all of them: a cluster takes longer to
-/// start than most of them to replay.
+/// A ninth of nDPI's captures, from the one given on, and with `FLOWKEEP_EVERY_CAPTURE` all of
+/// them: a cluster takes longer to start than most of them to replay.
 fn ndpi_with(shape: Shape, first: usize) {
     let Some(data) = data() else { return };
     let folder = data.join("flow/ndpi");
@@ -141,7 +143,8 @@ fn zeeks_connections_on_two_runtimes() {
         );
     }
     println!("{equal} connections equal; one record for several connections: {split:?}");
-    // A SYN after a refusal, within `closed_timeout`: one record, its sums those of Zeek's connections together.
+    // A SYN after a refusal, within `closed_timeout`: one record, its sums those of Zeek's
+    // connections together.
     let reopened = [
         "pop3_pop3.pcap 192.168.0.4:26242",
         "pop3_pop3.pcap 192.168.0.4:26245",

@@ -1,4 +1,5 @@
-//! Datagrams in fragments, in whatever order: what leaves is, put together again, byte for byte what came in.
+//! Datagrams in fragments, in whatever order: what leaves is, put together again, byte for byte
+//! what came in.
 //!
 //! ```text
 //!   capture ─ its order, reversed, first last, interleaved ─► firewall ─► monitor ─► out.pcap

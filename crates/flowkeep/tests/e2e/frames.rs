@@ -1,4 +1,5 @@
-//! Frames read and turned around without any of Flowkeep's parsing: what the NAT's answers are held against.
+//! Frames read and turned around without any of Flowkeep's parsing: what the NAT's answers are held
+//! against.
 
 use adapters::pcap::Reader;
 use std::path::Path;
@@ -94,7 +95,8 @@ impl V4 {
     }
 }
 
-/// The frame as its receiver would send it back, and without what may differ: time to live and checksums.
+/// The frame as its receiver would send it back, and without what may differ: time to live and
+/// checksums.
 pub fn mirrored(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = V4::of(frame)?;
     let mut frame = frame.to_vec();

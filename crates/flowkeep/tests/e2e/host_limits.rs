@@ -1,5 +1,6 @@
-//! Limits per inside host in the threaded cluster, before NAT and behind it: what hosts send out, to each other by their external
-//! endpoints and directly, and what comes in is counted for the right one, up to its limit, and given back at the end.
+//! Limits per inside host in the threaded cluster, before NAT and behind it: what hosts send out,
+//! to each other by their external endpoints and directly, and what comes in is counted for the
+//! right one, up to its limit, and given back at the end.
 
 use crate::cluster::{Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};
@@ -44,7 +45,8 @@ fn take(from: &MemoryEnd) -> Option<(End, End)> {
     None
 }
 
-/// Flows of each host, as the command says: from inside, refused, from outside, refused; over all runtimes.
+/// Flows of each host, as the command says: from inside, refused, from outside, refused; over all
+/// runtimes.
 fn listed(cluster: &dyn flowkeep::cluster::Cluster) -> BTreeMap<String, [u64; 4]> {
     let mut hosts = BTreeMap::<String, [u64; 4]>::new();
     for told in cluster.command("host_limits", &["hosts"]).expect("an answer") {
@@ -91,7 +93,8 @@ fn flows_are_counted_for_their_hosts(shape: Shape, functions: &str) -> Ran {
     for number in 0..HOSTS {
         let next = (number + 1) % HOSTS;
         for n in 0..3 {
-            // To the next host by its external endpoint: one flow of each. From a socket of its own each time.
+            // To the next host by its external endpoint: one flow of each. From a socket of its own
+            // each time.
             lan.push(
                 &udp((host(number), 6000 + n), outside[usize::from(next)]),
                 LinkType::Raw,
@@ -114,8 +117,9 @@ fn flows_are_counted_for_their_hosts(shape: Shape, functions: &str) -> Ran {
         .map(|n| (format!("10.0.0.{}", 1 + n), [16, 0, 7, 0]))
         .collect();
     assert_eq!(listed(cluster.as_ref()), expected, "{what}");
-    // One host wants everything, and has what its limit leaves it; the others have theirs. Its address is the smallest, so what it
-    // says to others directly is counted where its other flows are.
+    // One host wants everything, and has what its limit leaves it; the others have theirs. Its
+    // address is the smallest, so what it says to others directly is counted where its other flows
+    // are.
     for n in 0..100 {
         lan.push(&udp((host(0), 8000 + n), (WORLD, 80)), LinkType::Raw);
     }

@@ -1,5 +1,5 @@
-//! The whole tool in one process: what a cluster of switches and runtimes makes of captures, held against what others say of
-//! them.
+//! The whole tool in one process: what a cluster of switches and runtimes makes of captures, held
+//! against what others say of them.
 //!
 //! ```text
 //!   configuration ──► run::start ──► threads, as `flowkeep run` has them ──► outcome, event log, what was sent
@@ -25,9 +25,11 @@
 //! | `reload` | the rules before and behind a change; the sums |
 //! | `conservation` | the sum: in + made = out + held + dropped, and nothing left after a stop |
 //!
-//! Invariant: every run in here adds up, holds nothing afterwards and loses no event line ([`cluster::Cluster::run`]).
+//! Invariant: every run in here adds up, holds nothing afterwards and loses no event line
+//! ([`cluster::Cluster::run`]).
 //!
-//! Not here: the command line (`tests/command.rs`), functions by themselves (their own crate's tests).
+//! Not here: the command line (`tests/command.rs`), functions by themselves (their own crate's
+//! tests).
 
 mod cluster;
 mod conservation;

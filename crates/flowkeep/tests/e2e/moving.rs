@@ -1,4 +1,5 @@
-//! Flows that move all the time while captures are replayed: tables, counts and sums stay what they are.
+//! Flows that move all the time while captures are replayed: tables, counts and sums stay what they
+//! are.
 
 use crate::cluster::{Lines, Ran, Shape, capture_port, data, files, finish, name, start};
 use crate::tables::{ndpi, records};
@@ -9,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs a configuration to its end, every runtime's flows being ordered to the others again and again.
+/// Runs a configuration to its end, every runtime's flows being ordered to the others again and
+/// again.
 #[track_caller]
 fn run_restless(toml: &str, runtimes: u16, what: &str) -> (Ran, Receipt) {
     let (running, lines): (_, Lines) = start(toml, Ports::new());

@@ -8,9 +8,10 @@
 //!
 //! Time is the capture's: however far it jumps, answers are read before it goes on.
 //!
-//! Inside are the private addresses of the capture. Whatever it has from elsewhere was an answer when it was captured; here it
-//! comes in by the lan with a source that is not inside and to an address that is not translated, and NAT drops it. What inside
-//! hosts send each other goes back to the lan as it came.
+//! Inside are the private addresses of the capture. Whatever it has from elsewhere was an answer
+//! when it was captured; here it comes in by the lan with a source that is not inside and to an
+//! address that is not translated, and NAT drops it. What inside hosts send each other goes back to
+//! the lan as it came.
 
 use crate::cluster::{Ran, Shape, data, name, run_to_end};
 use crate::frames::{self, V4};
@@ -144,7 +145,8 @@ fn flow(frame: &[u8]) -> Option<Flow> {
     ))
 }
 
-/// Whether a packet is one that NAT translates by itself: whole or the first fragment of TCP, UDP or an ICMP request.
+/// Whether a packet is one that NAT translates by itself: whole or the first fragment of TCP, UDP
+/// or an ICMP request.
 fn must_return(frame: &[u8], inside: Inside) -> bool {
     let Some(packet) = V4::of(frame) else { return false };
     let opens = match packet.protocol {
@@ -161,7 +163,8 @@ fn is_lateral(frame: &[u8], inside: Inside) -> bool {
     V4::of(frame).is_some_and(|p| inside.has(p.source(frame)) && inside.has(p.destination(frame)))
 }
 
-/// Whether a packet between inside hosts passes by itself: not so later fragments and ICMP errors, whose flows may be unknown.
+/// Whether a packet between inside hosts passes by itself: not so later fragments and ICMP errors,
+/// whose flows may be unknown.
 fn must_pass(frame: &[u8]) -> bool {
     let Some(packet) = V4::of(frame) else { return false };
     let own = match packet.protocol {
@@ -190,8 +193,8 @@ fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
     let (must, may): (Vec<_>, Vec<_>) = crossing.into_iter().partition(|f| must_return(f, inside));
     let turned = must.into_iter().filter_map(|f| frames::mirrored(f));
     let expected = by_flow(turned.chain(stays.into_iter().cloned()));
-    // What may come back, too: fragments and ICMP errors of known flows; and what is neither from inside nor for it passes NAT
-    // untouched.
+    // What may come back, too: fragments and ICMP errors of known flows; and what is neither from
+    // inside nor for it passes NAT untouched.
     let passing = |f: &&Vec<u8>| V4::of(f).is_some_and(|p| !inside.has(p.source(f)));
     let untouched = may.iter().copied().filter(passing).cloned();
     let turned = may.iter().filter_map(|f| frames::mirrored(f));
@@ -221,7 +224,8 @@ fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
     returned
 }
 
-/// Mappings one to one at any time, by the event log; and every packet that left had one of them for its source.
+/// Mappings one to one at any time, by the event log; and every packet that left had one of them
+/// for its source.
 fn mappings_are_one_to_one(through: &Through, what: &str) -> usize {
     let mut by_inside: BTreeMap<(String, u64, String), String> = BTreeMap::new();
     let mut by_outside: BTreeMap<(String, u64, String), String> = BTreeMap::new();
@@ -326,7 +330,8 @@ fn every_answer_comes_back_through_two_switches() {
     check(Shape::of(3).with_switches(2));
 }
 
-/// How many packets of a capture tshark finds a wrong checksum or a malformed protocol in, of those that match.
+/// How many packets of a capture tshark finds a wrong checksum or a malformed protocol in, of those
+/// that match.
 fn errors(capture: &Path, filter: &str) -> Option<usize> {
     let mut command = Command::new("tshark");
     command.args([

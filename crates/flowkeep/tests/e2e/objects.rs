@@ -6,7 +6,7 @@ mod tally;
 
 use adapters::open::Ports;
 use flowkeep::cluster::Cluster;
-use flowkeep::moving::{Leaving, Order};
+use flowkeep::moving::{Leaving, Order, Removal};
 use flowkeep::report::Status;
 use flowkeep::run;
 use flowkeep::tables::Said;
@@ -93,7 +93,13 @@ impl Site {
             until("the end of an order", || {
                 self.cluster.receipt(&parts).unwrap().over
             });
-            self.cluster.remove_runtime(runtime).unwrap().done
+            let removal = self.cluster.remove_runtime(runtime).unwrap();
+            // Others' calls by way of the keys that it owns are no reason to stay.
+            assert!(
+                removal.done || removal != Removal::default(),
+                "no reason is given"
+            );
+            removal.done
         });
     }
 

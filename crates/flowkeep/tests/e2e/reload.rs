@@ -1,4 +1,5 @@
-//! Another configuration under load: applied again and again while packets come, refused with a line and a remedy, taken back.
+//! Another configuration under load: applied again and again while packets come, refused with a
+//! line and a remedy, taken back.
 
 use crate::cluster::{Lines, Ran, finish};
 use adapters::open::Ports;
@@ -18,7 +19,8 @@ impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("flowkeep-reload-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        // As fast as workers take it: a generator by the clock goes on while the machine does something else, and what comes meanwhile has no room.
+        // As fast as workers take it: a generator by the clock goes on while the machine does
+        // something else, and what comes meanwhile has no room.
         let profile = "flows = 2000\nrate = { total = 40000.0 }\nseconds_max = 1e6\n\
                        sources = [\"10.0.0.0/24\"]\nsource_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\n\
                        destination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
@@ -138,7 +140,8 @@ fn applied(change: &Change) -> &flowkeep::apply::report::Receipt {
     change.receipt.as_ref().unwrap()
 }
 
-/// Fifty changes under load: each is in force everywhere, cuts what it says and no other flow, and nothing is dropped but what rules say.
+/// Fifty changes under load: each is in force everywhere, cuts what it says and no other flow, and
+/// nothing is dropped but what rules say.
 #[test]
 fn fifty_changes_under_load_add_up_and_drop_only_what_rules_say() {
     let folder = Folder::new("fifty");

@@ -1,4 +1,5 @@
-//! Runtimes that are added and removed while packets flow: none is lost, every figure adds up, and what cannot be is refused in words.
+//! Runtimes that are added and removed while packets flow: none is lost, every figure adds up, and
+//! what cannot be is refused in words.
 
 use crate::cluster::{finish, start};
 use adapters::open::Ports;
@@ -21,7 +22,8 @@ impl Folder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("flowkeep-staff-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        // As fast as workers take it: a generator by the clock goes on while the machine does something else, and what comes meanwhile has no room.
+        // As fast as workers take it: a generator by the clock goes on while the machine does
+        // something else, and what comes meanwhile has no room.
         let profile = "flows = 2000\nrate = { total = 30000.0 }\nseconds_max = 1e6\n\
                        sources = [\"10.0.0.0/23\"]\nsource_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\n\
                        destination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
@@ -164,7 +166,8 @@ fn runtimes_come_and_go_under_load_and_no_packet_is_lost() {
     }
 }
 
-/// With copies or without, while packets come as fast as workers take them: every packet is out or a counted drop, and no buffer is missing.
+/// With copies or without, while packets come as fast as workers take them: every packet is out or
+/// a counted drop, and no buffer is missing.
 #[test]
 fn runtimes_are_killed_under_load_and_every_packet_is_accounted_for() {
     for (switches, policy) in [(1, "commit"), (2, "snapshot"), (2, "none")] {
@@ -407,6 +410,73 @@ fn a_runtime_that_cannot_begin_leaves_its_place() {
     MADE_BEFORE.store(-1, Ordering::Relaxed);
     assert_eq!(cluster.add_runtime(None), Ok(1));
     remove(cluster, 1);
+    drop(stops);
+    assert!(!running.wait(|_| {}).broken_off);
+}
+
+/// Tells of every packet.
+struct Talker;
+
+#[network_function]
+impl NetworkFunction for Talker {
+    const NAME: &'static str = "talker";
+    const AFFINITY: Affinity = Affinity::Flow;
+    type Config = NoConfig;
+    type Flow = ();
+    type Group = ();
+
+    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        Ok(Talker)
+    }
+
+    fn process(&self, _: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
+        cx.event("passed", format_args!("\"text\":\"{:60}\"", ""));
+        Verdict::Forward
+    }
+}
+
+/// A file that takes nothing as long as another thread has it.
+struct Stuck(Arc<std::sync::Mutex<()>>);
+
+impl std::io::Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _free = self.0.lock().unwrap();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lines that its replica knows of have left a runtime before it is killed, though the file takes
+/// none for a while: nothing else would tell of them.
+#[test]
+fn a_runtime_is_killed_behind_its_lines() {
+    let folder = Folder::new("talker");
+    let text = format!(
+        "clock = \"machine\"\nruntimes = 2\nflows_max = 20000\n\
+         [[port]]\nname = \"inside\"\nside = \"inside\"\ninput = \"generate:{}\"\n\
+         [[chain]]\nname = \"out\"\nfunctions = [\"talker\"]\n[replication]\npolicy = \"commit\"\n",
+        folder.0.join("profile.toml").display()
+    );
+    let registry = flowkeep::registry![Talker];
+    let config = flowkeep::config::parse("talker.toml", &text, &registry).unwrap();
+    let file = Arc::new(std::sync::Mutex::new(()));
+    let held = file.lock().unwrap();
+    let events = flowkeep::run::Events::to("stuck", Box::new(Stuck(file.clone())));
+    let running = flowkeep::run::start_with(config, Ports::new(), Some(events)).unwrap();
+    let stops = Stops(running.cluster());
+    let cluster = &stops.0;
+    // The writer, and what waits for it, are full.
+    let lost = || {
+        let runtimes = cluster.snapshot().runtimes;
+        runtimes.iter().all(|runtime| runtime.events_lost > 0)
+    };
+    until("a full log", lost);
+    let said = cluster.kill_runtime(1).unwrap_err();
+    assert!(said.contains("runtime 1 was not killed"), "{said}");
+    drop(held);
+    assert!(cluster.kill_runtime(1).unwrap().flows > 0);
     drop(stops);
     assert!(!running.wait(|_| {}).broken_off);
 }

@@ -1,11 +1,12 @@
-//! VLAN tags, labels, PPPoE sessions and fragments through NAT and back, each packet byte for byte, with minutes between:
-//! what is supported comes back whole, and what is not is a counted drop.
+//! VLAN tags, labels, PPPoE sessions and fragments through NAT and back, each packet byte for byte,
+//! with minutes between: what is supported comes back whole, and what is not is a counted drop.
 //!
 //! ```text
 //!   made here ──► capture, 400 s between exchanges ──► lan ─► NAT ─► reflector ─► NAT ─► lan ──► compared with what was made
 //! ```
 //!
-//! The reflector swaps the ends and NAT translates back, which leaves every checksum as it was made.
+//! The reflector swaps the ends and NAT translates back, which leaves every checksum as it was
+//! made.
 
 use crate::cluster::{Shape, run_to_end};
 use crate::frames;
@@ -87,7 +88,8 @@ fn session(packet: &[u8], less: u16) -> Vec<u8> {
 const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// What is sent at one time, and which of it must come back, in which order; the rest must be dropped as a fragment of an unknown packet.
+/// What is sent at one time, and which of it must come back, in which order; the rest must be
+/// dropped as a fragment of an unknown packet.
 struct Exchange {
     frames: Vec<Vec<u8>>,
     back: Vec<usize>,
@@ -226,7 +228,8 @@ fn check(shape: Shape) {
     assert_eq!(ran.dropped(), [(("", "fragment_unknown"), lost)].into(), "{what}");
     let mut came = frames::read(back);
     if shape.switches > 1 {
-        // Two datagrams are followed at two switches: which goes on first is not fixed. `fragments` looks at each by itself.
+        // Two datagrams are followed at two switches: which goes on first is not fixed. `fragments`
+        // looks at each by itself.
         came.sort();
         expected.sort();
     }
@@ -234,7 +237,8 @@ fn check(shape: Shape) {
         assert_eq!(came, expected, "{what}: packet {number}");
     }
     assert_eq!(came.len(), expected.len(), "{what}: {:?}", ran.packets);
-    // In the world each is as long, under the same tags, from an address of the pool, and its header's checksum is right.
+    // In the world each is as long, under the same tags, from an address of the pool, and its
+    // header's checksum is right.
     let mut left = frames::read(sent);
     if shape.switches > 1 {
         let tags = |frame: &Vec<u8>| {

@@ -1,4 +1,5 @@
-//! Looking inside while packets pass: what a trace says is what happened to the packet, what a capture has is what the figures say.
+//! Looking inside while packets pass: what a trace says is what happened to the packet, what a
+//! capture has is what the figures say.
 
 use crate::cluster::{Lines, Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};
@@ -151,8 +152,8 @@ fn steps(watching: &mut dyn Watching, packets: usize) -> BTreeMap<u64, Vec<Step>
     }
 }
 
-/// What the trace says of a packet that came in with one pair of ends and left with another: each function changed what the one before
-/// had left, and all together what really happened.
+/// What the trace says of a packet that came in with one pair of ends and left with another: each
+/// function changed what the one before had left, and all together what really happened.
 #[track_caller]
 fn check(steps: &[Step], came: (End, End), went: (End, End), functions: [&str; 3], ports: [&str; 2]) {
     let Event::In { port, ends, .. } = &steps[0].event else {

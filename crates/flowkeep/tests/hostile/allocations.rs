@@ -1,4 +1,5 @@
-//! After the start, workers allocate nothing: not for packets, not for new flows, not when flows end.
+//! After the start, workers allocate nothing: not for packets, not for new flows, not when flows
+//! end.
 
 use crate::frames::{self, SERVICE};
 use crate::rig::{Alone, Cluster, Established, Rig, WEB_ONLY, establish};
@@ -35,7 +36,8 @@ fn established_flows<R: Rig>() {
 fn flows_that_come_and_go<R: Rig>(per_host: u32) {
     let mut rig = R::new(WEB_ONLY, FLOWS_MAX);
     let served: Vec<Established> = (0..10).map(|n| establish(&mut rig, n)).collect();
-    // Again, so that what is left behind by flows that went has to be cleared away; other ones each time.
+    // Again, so that what is left behind by flows that went has to be cleared away; other ones each
+    // time.
     for round in 0..4 {
         let opening = testkit::allocations(|| {
             for n in 0..FLOWS {

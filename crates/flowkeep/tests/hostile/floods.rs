@@ -1,5 +1,5 @@
-//! Floods, while a thousand connections go on: each packet of theirs is passed, each refused one is a counted drop, nothing
-//! grows, and afterwards there is room again.
+//! Floods, while a thousand connections go on: each packet of theirs is passed, each refused one is
+//! a counted drop, nothing grows, and afterwards there is room again.
 
 use crate::frames::{self, SERVICE, Says};
 use crate::rig::{ALL, Alone, Books, Established, Rig, WEB_ONLY, establish};
@@ -10,7 +10,8 @@ use wire::hostile::Random;
 const FLOWS_MAX: u32 = 100_000;
 const SERVED: u32 = 1000;
 
-/// Packets of the flood of SYNs, five million unless `FLOWKEEP_FLOOD` says otherwise; the other floods have a fifth.
+/// Packets of the flood of SYNs, five million unless `FLOWKEEP_FLOOD` says otherwise; the other
+/// floods have a fifth.
 fn flood_size() -> u32 {
     let asked = std::env::var("FLOWKEEP_FLOOD").ok();
     asked.map_or(5_000_000, |count| {
@@ -52,7 +53,8 @@ impl Scene {
         }
     }
 
-    /// `count` frames made by `make`, and after every 25 of them one of a served connection, either way in turn.
+    /// `count` frames made by `make`, and after every 25 of them one of a served connection, either
+    /// way in turn.
     fn flood<F: AsRef<[u8]>>(&mut self, count: u32, side: Side, mut make: impl FnMut(u32) -> F) {
         let before = resident();
         self.allocations += testkit::allocations(|| {
@@ -181,7 +183,8 @@ fn fragments_never_completed() {
     let count = flood_size() / 5;
     let mut scene = Scene::new(ALL);
     let name_server = (0xc633_6435, 53);
-    // Two in three are first ones, of a thousand flows; the others belong to none that was ever seen.
+    // Two in three are first ones, of a thousand flows; the others belong to none that was ever
+    // seen.
     let piece = |n| match n % 3 {
         0 => frames::fragment((0x0af0_0000 + n, 1), name_server, n as u16, false),
         _ => frames::fragment((0x0a00_0000 + n % 1000, 5000), name_server, n as u16, true),

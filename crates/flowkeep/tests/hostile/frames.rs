@@ -57,7 +57,8 @@ pub fn tcp(from: V4, to: V4, says: Says, marked: bool) -> Segment {
     frame
 }
 
-/// A piece of a datagram with 16 bytes behind the IP header: the first one, with UDP's header, or a later one.
+/// A piece of a datagram with 16 bytes behind the IP header: the first one, with UDP's header, or a
+/// later one.
 pub fn fragment(from: V4, to: V4, id: u16, first: bool) -> [u8; 36] {
     let mut frame = [0; 36];
     let place = if first { 0x2000 } else { 2 };

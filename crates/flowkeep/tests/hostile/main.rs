@@ -9,7 +9,8 @@
 //! | `floods` | SYNs, refused packets, unsolicited ones, fragments, ICMP errors |
 //! | `packets` | packets that lie |
 //!
-//! The environment variable `FLOWKEEP_FLOOD` says how many packets the flood of SYNs has; without it, five million.
+//! The environment variable `FLOWKEEP_FLOOD` says how many packets the flood of SYNs has; without
+//! it, five million.
 
 mod allocations;
 mod floods;

@@ -1,5 +1,5 @@
-//! The chain firewall → NAT → load balancer in one thread, on a runtime alone or behind a switch, with a port of which a test
-//! holds the other end.
+//! The chain firewall → NAT → load balancer in one thread, on a runtime alone or behind a switch,
+//! with a port of which a test holds the other end.
 //!
 //! Neither the port nor what drives the workers allocates, so that what is counted is theirs.
 

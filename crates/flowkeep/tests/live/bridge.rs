@@ -1,4 +1,5 @@
-//! The least that can stand between two ports, `flowkeep port bridge`, between a real client and a real server.
+//! The least that can stand between two ports, `flowkeep port bridge`, between a real client and a
+//! real server.
 
 use crate::network::{Network, network};
 use serde_json::Value;
@@ -78,7 +79,8 @@ fn packet_sockets_with_all_offloads_of_client_and_server() {
     );
 }
 
-/// AF_XDP, whose buffers hold no super-frames. A native program has veth's other end cut them by itself.
+/// AF_XDP, whose buffers hold no super-frames. A native program has veth's other end cut them by
+/// itself.
 #[test]
 fn xdp_in_the_driver_between_client_and_server() {
     let Some(mut network) = network(PROGRAMS) else {

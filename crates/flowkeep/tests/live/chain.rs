@@ -76,7 +76,8 @@ fn pings(network: &Network, log: &Log) {
     }
 }
 
-/// So many downloads at a time, each compared with what it should be; both servers must have had some.
+/// So many downloads at a time, each compared with what it should be; both servers must have had
+/// some.
 fn downloads(network: &Network, content: &[u8], log: &Log) {
     for (count, host, servers) in [
         (20, VIRTUAL, 2),

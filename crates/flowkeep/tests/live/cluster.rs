@@ -1,8 +1,9 @@
-//! A whole cluster over live ports: it comes up, counts what it is sent, and ends with everything accounted for.
+//! A whole cluster over live ports: it comes up, counts what it is sent, and ends with everything
+//! accounted for.
 
 use crate::machine;
 use crate::network::{PATIENCE, network};
-use flowkeep::lab::process::Run;
+use lab::process::Run;
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -24,21 +25,21 @@ fn processor_time(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let behind = &stat[stat.rfind(')').unwrap() + 1..];
     let fields: Vec<&str> = behind.split_whitespace().collect();
-    // User and system time are the fields 14 and 15; the first here is the third. Each is in ticks, a
-    // hundred of them a second.
+    // User and system time are the fields 14 and 15; the first here is the third. Each is in ticks,
+    // a hundred of them a second.
     let time = |field: usize| fields[field - 3].parse::<f64>().unwrap();
     (time(14) + time(15)) / 100.0
 }
 
-/// At most this share of a processor is for a cluster without packets, in percent, on a machine on which
-/// a wake costs what it should.
+/// At most this share of a processor is for a cluster without packets, in percent, on a machine on
+/// which a wake costs what it should.
 const IDLE_MAX: f64 = 5.0;
 /// No machine is so slow that a process that sleeps uses more; one that spins does.
 const ANY_MACHINE: f64 = 40.0;
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// The smallest share of a processor that a process had in so many windows, in percent, and the limit of
-/// that window: noise of the machine makes a share larger, never smaller.
+/// The smallest share of a processor that a process had in so many windows, in percent, and the
+/// limit of that window: noise of the machine makes a share larger, never smaller.
 fn idle_share(process: u32, windows: u32) -> (f64, f64) {
     let mut least = (f64::MAX, 0.0);
     for _ in 0..windows {

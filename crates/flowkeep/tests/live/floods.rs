@@ -1,5 +1,5 @@
-//! What hosts on the outside link can do to established flows: neighbours that do not answer, and floods of what makes the kernel learn
-//! neighbours and routes.
+//! What hosts on the outside link can do to established flows: neighbours that do not answer, and
+//! floods of what makes the kernel learn neighbours and routes.
 //!
 //! ```text
 //!   client ── probe, 1000 datagrams a second ──► gateway ──► server
@@ -8,15 +8,15 @@
 //!                                                     advertisements, as they should be and with bytes changed
 //! ```
 //!
-//! The gateway's own entries for server and client are permanent, as where an operator does not trust a link. Without that a stranger
-//! takes an address over by ARP alone, from any router.
+//! The gateway's own entries for server and client are permanent, as where an operator does not
+//! trust a link. Without that a stranger takes an address over by ARP alone, from any router.
 
 use crate::frames::Host;
 use crate::moving::probe;
 use crate::network::PATIENCE;
 use crate::site::{SERVER, Site, site};
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::Run;
+use lab::Namespace;
+use lab::process::Run;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -50,7 +50,8 @@ fn permanent(site: &Site) {
     site.introduce_pool();
 }
 
-/// Datagrams from the client to an address that no host has: so many, each from the next of so many ports.
+/// Datagrams from the client to an address that no host has: so many, each from the next of so many
+/// ports.
 fn to_silence(site: &Site, last: u8, datagrams: usize, ports: usize) {
     std::thread::scope(|scope| {
         let client = &site.network.client;
@@ -264,7 +265,8 @@ impl Stranger {
         frame
     }
 
-    /// A solicitation, an advertisement or a redirect about an IPv4 address as IPv6 maps it; or about any other.
+    /// A solicitation, an advertisement or a redirect about an IPv4 address as IPv6 maps it; or
+    /// about any other.
     fn neighbour_discovery(&mut self) -> Vec<u8> {
         let own: Ipv6Addr = "2001:db8:2::fe".parse().unwrap();
         let all: Ipv6Addr = "ff02::1".parse().unwrap();
@@ -290,7 +292,8 @@ impl Stranger {
                 let message = [&[137, 0, 0, 0, 0, 0, 0, 0][..], &octets, &octets, &option(2)].concat();
                 self.icmpv6(local, own, &message)
             }
-            // A router, with a network that is on the link, and a way to another (RFC 4861 4.6.2, RFC 4191 2.3).
+            // A router, with a network that is on the link, and a way to another (RFC 4861 4.6.2,
+            // RFC 4191 2.3).
             kind => {
                 let network = [&octets[..12], &[203, 0, 113, 0]].concat();
                 let head = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];

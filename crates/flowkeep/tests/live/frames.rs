@@ -1,10 +1,11 @@
-//! Frames of every kind over a cable, from port to port in this process: what arrives is what was sent, and everything is counted.
+//! Frames of every kind over a cable, from port to port in this process: what arrives is what was
+//! sent, and everything is counted.
 
 use crate::network::alone;
 use adapters::buffers;
 use adapters::open::{BoxPort, OpenError, Ports};
 use adapters::report::Report;
-use flowkeep::lab::{Lab, Namespace};
+use lab::{Lab, Namespace};
 use runtime::env::{BURST, Burst, Port};
 use std::collections::BTreeSet;
 use std::sync::MutexGuard;
@@ -67,8 +68,8 @@ impl Host {
         }
     }
 
-    /// Takes what is there, by port, until there are `count` frames, or nothing comes for longer than any
-    /// machine pauses.
+    /// Takes what is there, by port, until there are `count` frames, or nothing comes for longer
+    /// than any machine pauses.
     fn receive(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut frames = Vec::new();
         let mut last = Instant::now();
@@ -159,8 +160,8 @@ fn assorted(count: usize) -> Vec<Vec<u8>> {
                 _ => [0x88, 0xb5],
             };
             frame.extend(ether_type);
-            // One 802.1Q tag comes on top of the MTU, others do not. A tagged frame with less than two bytes of payload the
-            // kernel does not take for one.
+            // One 802.1Q tag comes on top of the MTU, others do not. A tagged frame with less than
+            // two bytes of payload the kernel does not take for one.
             let longest = if tags.len() == 1 { 1518 } else { 1514 };
             let room = longest - frame.len();
             let length = match random() % 4 {
@@ -241,7 +242,8 @@ fn what_nobody_fetches_in_time_is_counted_as_lost() {
         assert!(got >= 500 && counters.lost_packets > 0, "{kind} {counters:?}");
         let sent = here.ports[0].counters();
         assert_eq!(sent.sent_packets + sent.unsent_packets, 20_000, "{kind}");
-        // veth's own queue, in front of a native program, holds 256 frames and loses more without telling us.
+        // veth's own queue, in front of a native program, holds 256 frames and loses more without
+        // telling us.
         if kind != KINDS[1] {
             assert_eq!(got + counters.lost_packets, sent.sent_packets, "{kind}");
         }

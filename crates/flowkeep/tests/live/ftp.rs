@@ -1,6 +1,8 @@
-//! FTP through the chain: passive passes, of a server and of two behind a virtual address; active is refused.
+//! FTP through the chain: passive passes, of a server and of two behind a virtual address; active
+//! is refused.
 //!
-//! In passive mode the client opens both connections, so nothing has to know what the first one says:
+//! In passive mode the client opens both connections, so nothing has to know what the first one
+//! says:
 //!
 //! ```text
 //!   client ──► 192.0.2.80:21 ──► .11 or .12    round robin
@@ -17,7 +19,7 @@
 
 use crate::network::{PATIENCE, wait_for_listeners};
 use crate::site::{SERVER, SERVER_V6, Site, VIRTUAL, end_of, site};
-use flowkeep::lab::process::Process;
+use lab::process::Process;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -163,7 +165,8 @@ impl Ftp {
         self.site.script("lftp", &text)
     }
 
-    /// Both servers have some, each control connection its data from the same one: the other would not know of it.
+    /// Both servers have some, each control connection its data from the same one: the other would
+    /// not know of it.
     fn at_once(&mut self) {
         let file = |number: usize| self.path(&format!("got-{number}"));
         let clients: Vec<Process> = (0..DOWNLOADS)
@@ -190,7 +193,8 @@ impl Ftp {
         self.expect("both servers", served.iter().all(|served| *served > 0), served);
     }
 
-    /// By a careful server's own word, and of a careless one's by the cluster, for a reason that is counted.
+    /// By a careful server's own word, and of a careless one's by the cluster, for a reason that is
+    /// counted.
     fn active_is_refused(&mut self) {
         let got = self.path("got");
         let curl = format!("curl --verbose --max-time 20 --ftp-port - -o {got}");

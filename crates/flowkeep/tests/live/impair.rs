@@ -1,4 +1,5 @@
-//! A bad cable between two hosts: it loses, delays and reorders frames by itself, since not every kernel can (netem).
+//! A bad cable between two hosts: it loses, delays and reorders frames by itself, since not every
+//! kernel can (netem).
 //!
 //! ```text
 //!   gateway link0 ═══ near  between  far ═══ eth0 other
@@ -6,18 +7,20 @@
 //!                       └──► [`Weather`]: lost, or due after so long, or late
 //! ```
 //!
-//! *Weather*, drawn from a seed, each way by its own: one frame in a hundred is lost. The delay is drawn again every 5 ms, up to
-//! 10 ms, and frames stay in order through that. One in twenty is late: by up to 10 ms more, and what came after it overtakes it.
+//! *Weather*, drawn from a seed, each way by its own: one frame in a hundred is lost. The delay is
+//! drawn again every 5 ms, up to 10 ms, and frames stay in order through that. One in twenty is
+//! late: by up to 10 ms more, and what came after it overtakes it.
 //!
-//! [`Counts`] says what has happened, not what was drawn: a frame counts as reordered when it leaves behind a later one.
+//! [`Counts`] says what has happened, not what was drawn: a frame counts as reordered when it
+//! leaves behind a later one.
 //!
-//! Invariants: a frame is kept in one of [`BUFFERS`] buffers, and without a free one it waits in the kernel; the thread ends, and its
-//! sockets go, when the cable is dropped.
+//! Invariants: a frame is kept in one of [`BUFFERS`] buffers, and without a free one it waits in
+//! the kernel; the thread ends, and its sockets go, when the cable is dropped.
 
 use adapters::afpacket::{Half, PacketPort, PacketSettings, Taking};
 use adapters::interface::InterfaceError;
 use adapters::report::Reports;
-use flowkeep::lab::Namespace;
+use lab::Namespace;
 use runtime::env::{Burst, Port};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

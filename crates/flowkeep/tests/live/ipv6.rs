@@ -5,7 +5,7 @@
 
 use crate::network::PATIENCE;
 use crate::site::{FAR_V6, SERVER_V6, Site, VIRTUAL_V6, said, site};
-use flowkeep::lab::process::Run;
+use lab::process::Run;
 
 const PROGRAMS: &[(&str, &str)] = &[
     ("ping", "iputils-ping"),

@@ -2,7 +2,7 @@
 //! alone when Flowkeep is gone.
 
 use crate::network::{Network, PATIENCE, network};
-use flowkeep::lab::process::{Process, Run};
+use lab::process::{Process, Run};
 use std::time::Instant;
 
 const PROGRAMS: &[(&str, &str)] = &[("ping", "iputils-ping"), ("ip", "iproute2")];

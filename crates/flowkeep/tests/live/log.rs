@@ -1,4 +1,5 @@
-//! What clients have tried, and what went wrong, by client; from as many threads as there are clients.
+//! What clients have tried, and what went wrong, by client; from as many threads as there are
+//! clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -5,10 +5,10 @@
 //!   wake_cost:  a thread that sleeps and wakes ── processor time of one wake ──► how dear the machine is
 //! ```
 //!
-//! - [`Pauses`] watches from another process than the one under test: a lock, a page fault or a busy
-//!   loop of that process holds no watcher up, so it does not excuse itself.
-//! - [`unless_paused`] excuses a failure only where a pause was seen, and a few times only: a test that
-//!   fails on a quiet machine fails at once, and one that always fails fails on any machine.
+//! - [`Pauses`] watches from another process than the one under test: a lock, a page fault or a
+//!   busy loop of that process holds no watcher up, so it does not excuse itself.
+//! - [`unless_paused`] excuses a failure only where a pause was seen, and a few times only: a test
+//!   that fails on a quiet machine fails at once, and one that always fails fails on any machine.
 //!
 //! Not here: bounds on what must not happen at all (loss, order, counts). No machine excuses those.
 
@@ -73,8 +73,9 @@ impl Drop for Pauses {
     }
 }
 
-/// Runs a test, and again where it fails and the machine has paused for this long meanwhile. A test with
-/// a limit of zero is tried again in any case: for what may go wrong by chance, but not each time.
+/// Runs a test, and again where it fails and the machine has paused for this long meanwhile. A test
+/// with a limit of zero is tried again in any case: for what may go wrong by chance, but not each
+/// time.
 pub fn unless_paused(limit: Duration, test: impl Fn()) {
     for attempt in 1.. {
         let pauses = Pauses::watch();
@@ -95,8 +96,8 @@ fn run_time() -> Option<Duration> {
     Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
 }
 
-/// How many times dearer than usual it is to wake, at least 1: measured for this long. A processor whose
-/// time the hypervisor takes makes each wake dearer, for the program under test as well.
+/// How many times dearer than usual it is to wake, at least 1: measured for this long. A processor
+/// whose time the hypervisor takes makes each wake dearer, for the program under test as well.
 pub fn wake_cost(time: Duration) -> f64 {
     let measure = move || {
         let (began, before) = (Instant::now(), run_time()?);

@@ -1,12 +1,13 @@
-//! The path's MTU where it is Flowkeep that finds a packet too long, and fragments, both ways, over IPv4 and IPv6.
+//! The path's MTU where it is Flowkeep that finds a packet too long, and fragments, both ways, over
+//! IPv4 and IPv6.
 //!
 //! ```text
 //!   client ═══ 1500 ═══ left gateway right ═══ 1300 ═══ server ═══ 1500 ═══ far
 //! ```
 //!
-//! Client and far believe in 1500 to begin with. What the client sends too long, the gateway refuses ("fragmentation needed",
-//! "packet too big"), or divides if IPv4 lets it; what far sends too long, the server refuses. A TCP connection between them
-//! passes only if both learn.
+//! Client and far believe in 1500 to begin with. What the client sends too long, the gateway
+//! refuses ("fragmentation needed", "packet too big"), or divides if IPv4 lets it; what far sends
+//! too long, the server refuses. A TCP connection between them passes only if both learn.
 
 use crate::network::PATIENCE;
 use crate::site::{FAR, FAR_V6, Site, said, site};
@@ -90,7 +91,8 @@ fn answers(site: &mut Site) {
             said(&site.network.client, &words)
         };
         let out = ping(too_long);
-        // IPv6: "From … icmp_seq=1 Packet too big: mtu=1300". IPv4: "From … icmp_seq=1 Frag needed and DF set (mtu = 1300)".
+        // IPv6: "From … icmp_seq=1 Packet too big: mtu=1300". IPv4: "From … icmp_seq=1 Frag needed
+        // and DF set (mtu = 1300)".
         let good = out.contains(&format!("From {by}")) && out.to_lowercase().contains(says);
         let fitting = ping(fits);
         site.log
@@ -119,7 +121,8 @@ fn fragments(site: &mut Site) {
         // Over IPv6 the first request, and then its first answer, are lost: so their senders hear
         // of the MTU.
         said(from, &format!("ping -n -c 3 -i 0.2 -W 5 -s {size} {host}"));
-        // All at once (-l): ping gives its socket room for as many as it may send ahead, and loses none for want of a processor.
+        // All at once (-l): ping gives its socket room for as many as it may send ahead, and loses
+        // none for want of a processor.
         let count = if size > 4000 { 10 } else { 20 };
         let words = format!("ping -n -c {count} -l {count} -W 5 -s {size} {host}");
         let out = said(from, &words);

@@ -1,5 +1,5 @@
-//! What a NAT can be told beside its pool, with real programs on both sides: an address of a host's own, pings of the pool's addresses, the
-//! segment size, and flows that an operator clears.
+//! What a NAT can be told beside its pool, with real programs on both sides: an address of a host's
+//! own, pings of the pool's addresses, the segment size, and flows that an operator clears.
 //!
 //! ```text
 //!   client ═════════════ left   gateway   right ═══ server
@@ -7,13 +7,14 @@
 //!                              pool 203.0.113.64/30: .66 is 10.0.1.2's
 //! ```
 //!
-//! Not here: what packets look like in detail, GRE among them (`nat_behaviour`, the units of `nat`).
+//! Not here: what packets look like in detail, GRE among them (`nat_behaviour`, the units of
+//! `nat`).
 
 use crate::log::Log;
 use crate::network::{Network, PATIENCE, network};
 use crate::site::said;
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::{Process, Run};
+use lab::Namespace;
+use lab::process::{Process, Run};
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -170,7 +171,8 @@ fn pings(gateway: &Gateway, log: &Log) {
     log.expect("by the host", same == answered, same);
 }
 
-/// The SYNs that the server sees and sends: source, source port, destination, destination port, segment size.
+/// The SYNs that the server sees and sends: source, source port, destination, destination port,
+/// segment size.
 fn own_address(gateway: &Gateway, content: &[u8], log: &Log) {
     let Network {
         client,

@@ -1,11 +1,12 @@
-//! A client and a server, on either side of a gateway; what they say to each other, and how it went.
+//! A client and a server, on either side of a gateway; what they say to each other, and how it
+//! went.
 //!
 //! ```text
 //!   client eth0 ═══ left  gateway  right ═══ eth0 server
 //! ```
 
-use flowkeep::lab::process::{Process, Run};
-use flowkeep::lab::{Lab, LabError, Namespace, need};
+use lab::process::{Process, Run};
+use lab::{Lab, LabError, Namespace, need};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +57,8 @@ impl Drop for Folder {
     }
 }
 
-/// A lab if this machine and user can have one, and all programs are there; otherwise a line says what is missing.
+/// A lab if this machine and user can have one, and all programs are there; otherwise a line says
+/// what is missing.
 fn lab(programs: &[(&str, &'static str)]) -> Option<Lab> {
     let missing = programs
         .iter()
@@ -127,8 +129,9 @@ impl Network {
         }
     }
 
-    /// Has one processor take in what comes over the cables. Otherwise it is the one that the sender runs on just then, each with a queue of
-    /// its own, so that packets of a sender that is moved to another processor may overtake each other in the kernel.
+    /// Has one processor take in what comes over the cables. Otherwise it is the one that the
+    /// sender runs on just then, each with a queue of its own, so that packets of a sender that is
+    /// moved to another processor may overtake each other in the kernel.
     pub fn keep_order(&self) {
         for (host, interface) in [
             (&self.client, "eth0"),
@@ -226,8 +229,10 @@ impl Network {
 
     /// Sends so many echo requests from the client; all must be answered.
     ///
-    /// All at once, as everywhere here where all must be: behind the last one ping waits for no longer than its interval or twice the longest round trip
-    /// so far, whatever `-W` says, and on a busy machine an answer may take longer. With `-S` there is room for all while a neighbour is asked for.
+    /// All at once, as everywhere here where all must be: behind the last one ping waits for no
+    /// longer than its interval or twice the longest round trip so far, whatever `-W` says, and on
+    /// a busy machine an answer may take longer. With `-S` there is room for all while a neighbour
+    /// is asked for.
     pub fn ping(&self, address: &str, count: u32, size: u32) {
         let out = self.at_client(&format!(
             "ping -n -c {count} -l {count} -S 200000 -i 5 -W 5 -s {size} {address}"
@@ -253,7 +258,8 @@ impl Network {
         panic!("iperf3's server stays busy");
     }
 
-    /// How many datagrams client and server have lost because their programs did not read them in time.
+    /// How many datagrams client and server have lost because their programs did not read them in
+    /// time.
     pub fn udp_overflows(&self) -> u64 {
         udp_overflows(&self.client) + udp_overflows(&self.server)
     }
@@ -287,7 +293,8 @@ pub fn udp_overflows(host: &Namespace) -> u64 {
     four + six
 }
 
-/// Waits until so many programs in the namespace listen at a port: `udp`, `tcp` or `tcp6`, as `/proc/net` has it.
+/// Waits until so many programs in the namespace listen at a port: `udp`, `tcp` or `tcp6`, as
+/// `/proc/net` has it.
 pub fn wait_for_listeners(host: &Namespace, protocol: &str, port: u16, count: usize) {
     let began = Instant::now();
     // The fourth field is the state: 0A listens, 07 is a UDP socket that is not connected.

@@ -10,8 +10,8 @@ use adapters::ether::EtherLink;
 use adapters::interface::Interface;
 use adapters::report::Reports;
 use adapters::udp::{UdpLink, UdpSettings};
-use flowkeep::lab::process::Run;
-use flowkeep::lab::{LabError, Namespace};
+use lab::process::Run;
+use lab::{LabError, Namespace};
 use protocols::channel::{DropReason, Key, Keys, Protection};
 use protocols::link::geneve::Front;
 use runtime::env::{BURST, Burst, Port};
@@ -58,7 +58,8 @@ impl Tap {
         Tap { socket, frames: 0 }
     }
 
-    /// No frame has a stretch of what [`fill`] writes: a byte many times. Zeros and ones are what heads have, too.
+    /// No frame has a stretch of what [`fill`] writes: a byte many times. Zeros and ones are what
+    /// heads have, too.
     fn look(&mut self) {
         let mut frame = [0; 2000];
         while let Ok((length, _)) = net::recv(&self.socket, &mut frame[..], net::RecvFlags::empty()) {

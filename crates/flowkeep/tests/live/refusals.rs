@@ -1,9 +1,10 @@
 //! What a live port refuses at start-up, and whether the command that it names mends it.
 
 use crate::network::{Network, PATIENCE, network};
-use flowkeep::lab::process::Run;
+use lab::process::Run;
 
-/// Starts a bridge that ends at once, in a way `wrapped` says; answers whether it came up, and what it said.
+/// Starts a bridge that ends at once, in a way `wrapped` says; answers whether it came up, and what
+/// it said.
 fn bridge(network: &Network, wrapped: &str, one: &str, other: &str) -> (bool, String) {
     let binary = env!("CARGO_BIN_EXE_flowkeep");
     let words = format!("{wrapped} {binary} port bridge {one} {other} --for 50ms");
@@ -11,7 +12,8 @@ fn bridge(network: &Network, wrapped: &str, one: &str, other: &str) -> (bool, St
     (ended.status.success(), format!("{}{}", ended.out, ended.err))
 }
 
-/// The bridge is refused for this reason, and comes up once the command it names has been run in the gateway.
+/// The bridge is refused for this reason, and comes up once the command it names has been run in
+/// the gateway.
 #[track_caller]
 fn refused_until(network: &Network, ports: [&str; 2], reason: &str, command: &str) {
     let (up, said) = bridge(network, "", ports[0], ports[1]);

@@ -1,4 +1,5 @@
-//! Another configuration while a hundred downloads run: those that it leaves alone do not notice, those that are announced as cut are cut.
+//! Another configuration while a hundred downloads run: those that it leaves alone do not notice,
+//! those that are announced as cut are cut.
 //!
 //! ```text
 //!   client ═════ left  gateway  right ═════ server
@@ -7,7 +8,7 @@
 //! ```
 
 use crate::network::{Network, PATIENCE, network};
-use flowkeep::lab::process::{Process, Run};
+use lab::process::{Process, Run};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -106,7 +107,8 @@ fn under_downloads(scheme: &str) {
         fs::write(&path, text).unwrap();
         path
     };
-    // A client that has the rest of its file in its kernel already would not notice that its flow is cut.
+    // A client that has the rest of its file in its kernel already would not notice that its flow
+    // is cut.
     let small = file("small", "echo 4096 16384 32768 >/proc/sys/net/ipv4/tcp_rmem");
     network.at_client(&format!("sh {small}"));
     let ssh = "[[function.firewall.rules]]\nname = \"ssh\"\nfrom = \"inside\"\ndestination_ports = [22]\naction = \"allow\"\n";
@@ -168,7 +170,8 @@ fn under_downloads(scheme: &str) {
         };
         sockets.lines().filter_map(port).collect()
     };
-    // Begins them, and waits until all are open: one that is cut before would open again, and not notice.
+    // Begins them, and waits until all are open: one that is cut before would open again, and not
+    // notice.
     let downloads = |name: &str| {
         let (mut seen, began) = (BTreeSet::new(), Instant::now());
         let words = format!(
@@ -224,7 +227,7 @@ fn under_downloads(scheme: &str) {
         source.rsplit(':').next().unwrap().parse().unwrap()
     };
     let announced: Vec<u16> = said["listed"].as_array().unwrap().iter().map(port_of).collect();
-    assert_eq!(said["cut"][0]["reason"], "backend_gone", "{text}");
+    assert_eq!(said["cut_by"][0]["reason"], "backend_gone", "{text}");
     let (code, _, text) = tool(&format!("apply {fewer}"));
     assert!(code == 3 && text.contains("refused_to_cut"), "{code}: {text}");
     let (code, said, text) = tool(&format!("apply {fewer} --cut"));

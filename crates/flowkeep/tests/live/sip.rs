@@ -1,20 +1,22 @@
-//! SIP and symmetric RTP through the chain: sipp calls from inside, sipp outside answers, plays the echo, and hangs up.
+//! SIP and symmetric RTP through the chain: sipp calls from inside, sipp outside answers, plays the
+//! echo, and hangs up.
 //!
-//! What NAT does not do is rewrite addresses in messages (no application gateway): the caller's Via, Contact and session
-//! description say 10.0.1.1 all the way. What makes it work is that the other end answers where it was spoken to from: messages
-//! by `rport` (RFC 3581), media because its RTP is symmetric (RFC 4961). The callee's BYE comes unasked, seconds after the
-//! caller's last word, by the mapping that the caller's port has.
+//! What NAT does not do is rewrite addresses in messages (no application gateway): the caller's
+//! Via, Contact and session description say 10.0.1.1 all the way. What makes it work is that the
+//! other end answers where it was spoken to from: messages by `rport` (RFC 3581), media because its
+//! RTP is symmetric (RFC 4961). The callee's BYE comes unasked, seconds after the caller's last
+//! word, by the mapping that the caller's port has.
 //!
-//! sipp echoes media and does not count what it gets back, so the caller's media are this test's: a socket for each call at
-//! the port that the call announced, 50 packets a second with sequence numbers, each of which must come back once, from
-//! the address it went to.
+//! sipp echoes media and does not count what it gets back, so the caller's media are this test's: a
+//! socket for each call at the port that the call announced, 50 packets a second with sequence
+//! numbers, each of which must come back once, from the address it went to.
 //!
 //! A callee that sends where a message says (`Via`, without `rport`) does not reach a caller behind
 //! NAT: that is shown too, with the reason for which the cluster drops it.
 
 use crate::network::{PATIENCE, wait_for_listeners};
 use crate::site::{SERVER, Site, end_of, site};
-use flowkeep::lab::process::Process;
+use lab::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -27,7 +29,8 @@ const CALLS: usize = 20;
 /// Of each call, one every 20 ms.
 const PACKETS: u16 = 150;
 const MEDIA_PORT: u16 = 7000;
-/// The first call's: sipp counts on from its `-mp` in steps of four, the scenario puts a digit in front.
+/// The first call's: sipp counts on from its `-mp` in steps of four, the scenario puts a digit in
+/// front.
 const CALLERS_PORT: u16 = 6000;
 /// RTP header (RFC 3550, 5.1), and 20 ms of PCMU.
 const RTP: usize = 12 + 160;
@@ -90,8 +93,8 @@ fn figure(site: &Site, name: &str, column: &str) -> Option<u64> {
     text.lines().last()?.split(';').nth(at)?.parse().ok()
 }
 
-/// Calls and their media, each of which must come back once and as it was sent; answers how much did not come back, other than what
-/// hosts had no room for.
+/// Calls and their media, each of which must come back once and as it was sent; answers how much
+/// did not come back, other than what hosts had no room for.
 pub fn with_symmetric_answers(site: &Site) -> usize {
     let callee = callee(site, CALLS, "");
     let caller = caller(site, CALLS, "-timeout 50 -timeout_error");

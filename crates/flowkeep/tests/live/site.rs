@@ -1,4 +1,5 @@
-//! Firewall, NAT, load balancer and forwarding between hosts: what the tests of single protocols have in common.
+//! Firewall, NAT, load balancer and forwarding between hosts: what the tests of single protocols
+//! have in common.
 //!
 //! ```text
 //!   client ═════ left  gateway  right ═════════ server ════════ far
@@ -9,8 +10,9 @@
 //!   virtual address 192.0.2.80, behind it .11 and .12; 2001:db8:1::80, in the clients' own network, behind it the server
 //! ```
 //!
-//! A cluster of three processes on two hosts ([`Links`]) has a runtime where the ports' interfaces are not, so nothing is forwarded there: frames leave as
-//! they came, and client and server take each other's link address for the gateway's.
+//! A cluster of three processes on two hosts ([`Links`]) has a runtime where the ports' interfaces
+//! are not, so nothing is forwarded there: frames leave as they came, and client and server take
+//! each other's link address for the gateway's.
 //!
 //! ```text
 //!   gateway: switch, runtime 1  link0 10.9.0.1 ═════════ eth0 10.9.0.2  other: runtime 0
@@ -18,14 +20,14 @@
 //!
 //! Where that network is to be a bad one, [`BadCable`] is between the two.
 //!
-//! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so does any failure. At the
-//! end every packet must be accounted for ([`Site::end`]).
+//! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so
+//! does any failure. At the end every packet must be accounted for ([`Site::end`]).
 
 use crate::impair::{BadCable, Counts};
 use crate::log::Log;
 use crate::network::{Network, PATIENCE, network_with, udp_overflows};
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::{Ended, Process, Run};
+use lab::Namespace;
+use lab::process::{Ended, Process, Run};
 use serde_json::Value;
 use std::fs;
 use std::sync::Mutex;
@@ -78,10 +80,12 @@ impl Links {
     }
 }
 
-/// Runs a program in a time namespace of its own, as if its host had started ten hours before this one.
+/// Runs a program in a time namespace of its own, as if its host had started ten hours before this
+/// one.
 const OTHER_CLOCK: &str = "unshare --time --monotonic 36000 --boottime 36000";
 
-/// The ports take what is routed and the chains forward it; or else they take everything, and it leaves as it came.
+/// The ports take what is routed and the chains forward it; or else they take everything, and it
+/// leaves as it came.
 fn config(scheme: &str, is_routed: bool, workers: &str, more: &str) -> String {
     let (take, forward) = match is_routed {
         true => ("", ", \"forward\""),
@@ -165,7 +169,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// Asks the name server at this address from eight ports of an inside host, as often a second as is wanted.
+    /// Asks the name server at this address from eight ports of an inside host, as often a second
+    /// as is wanted.
     pub fn ask(network: &Network, address: &str, host: Option<&str>, seconds: u64) -> Self {
         let queries = network.folder.path("queries");
         fs::write(&queries, "a.example.test A\nb.example.test A\n").unwrap();
@@ -208,7 +213,8 @@ pub fn said(host: &Namespace, words: &str) -> String {
     }
 }
 
-/// A program's exit code and what it said; no code if it was ended by a signal, or for taking too long.
+/// A program's exit code and what it said; no code if it was ended by a signal, or for taking too
+/// long.
 pub fn outcome(host: &Namespace, words: &str) -> (Option<i32>, String) {
     match host.finish(words, Run::within(PATIENCE)) {
         Ok(ended) => (ended.status.code(), format!("{}{}", ended.out, ended.err)),
@@ -350,8 +356,8 @@ impl Site {
         self.start_member(&self.network.gateway.clone(), &format!("run {file}"), "socket");
     }
 
-    /// The same as three processes: the switch, and two nodes with a runtime each, the first of them perhaps on another host, whose clock is
-    /// ten hours ahead then.
+    /// The same as three processes: the switch, and two nodes with a runtime each, the first of
+    /// them perhaps on another host, whose clock is ten hours ahead then.
     pub fn start_members(&mut self, links: Links, more: &str) {
         let gateway = self.network.gateway.clone();
         let host = match links {
@@ -579,7 +585,8 @@ impl Site {
         }
     }
 
-    /// What the tool answers to these words; an error if it fails. Of several processes the switch's is asked.
+    /// What the tool answers to these words; an error if it fails. Of several processes the
+    /// switch's is asked.
     pub fn asked(&self, words: &str) -> Result<String, String> {
         self.asked_of(0, words)
     }
@@ -636,15 +643,16 @@ impl Site {
         serde_json::from_str(&self.asked_of(member, "status --json").unwrap()).unwrap()
     }
 
-    /// How many packets have been lost so far because something had no room, and was counted: in the cluster, at its ports and in the
-    /// hosts' sockets.
+    /// How many packets have been lost so far because something had no room, and was counted: in
+    /// the cluster, at its ports and in the hosts' sockets.
     pub fn overload(&self) -> u64 {
         let overflows = self.network.udp_overflows() + udp_overflows(&self.far);
         let ports = self.of_ports("lost_packets");
         self.dropped("runtime_busy") + self.dropped("port_unsent") + ports.iter().sum::<u64>() + overflows
     }
 
-    /// How many packets the cluster has dropped so far for this reason, which it calls by function and reason.
+    /// How many packets the cluster has dropped so far for this reason, which it calls by function
+    /// and reason.
     pub fn dropped(&self, reason: &str) -> u64 {
         let statuses = (0..self.cluster.len()).map(|member| self.status_of(member));
         statuses
@@ -713,7 +721,8 @@ impl Site {
         [0, 1].map(|port| status["ports"][port][figure].as_u64().unwrap_or(0))
     }
 
-    /// Measures with datagrams from the client: hardly any may be lost. `words` begin with the server.
+    /// Measures with datagrams from the client: hardly any may be lost. `words` begin with the
+    /// server.
     pub fn datagrams(&self, words: &str) {
         let overflows = |site: &Site| site.network.udp_overflows() + udp_overflows(&site.far);
         let (before, lost_before) = (overflows(self), self.of_ports("lost_packets"));

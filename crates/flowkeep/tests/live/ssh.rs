@@ -1,14 +1,15 @@
-//! OpenSSH through the chain: commands, files, many sessions at once, and sessions that are idle longer than a connection may
-//! take to open.
+//! OpenSSH through the chain: commands, files, many sessions at once, and sessions that are idle
+//! longer than a connection may take to open.
 //!
-//! The server is an sshd of the test's own, with its own keys and configuration, on all addresses of the server's host; one
-//! half of the sessions asks for a virtual address. A connection that is open has another timeout than one that opens. The
-//! latter, and the service's, are shorter here than sessions are idle, and no connection is taken up in its middle: a session
-//! lasts only because firewall or NAT knows that it is open.
+//! The server is an sshd of the test's own, with its own keys and configuration, on all addresses
+//! of the server's host; one half of the sessions asks for a virtual address. A connection that is
+//! open has another timeout than one that opens. The latter, and the service's, are shorter here
+//! than sessions are idle, and no connection is taken up in its middle: a session lasts only
+//! because firewall or NAT knows that it is open.
 
 use crate::network::PATIENCE;
 use crate::site::{SERVER, SERVER_V6, Site, VIRTUAL, end_of, site};
-use flowkeep::lab::process::{Process, Run};
+use lab::process::{Process, Run};
 use std::fs;
 
 pub const PROGRAMS: &[(&str, &str)] = &[("sshd", "openssh-server"), ("ssh", "openssh-client")];
@@ -44,7 +45,8 @@ const IDLE_SECONDS: u32 = 12;
 /// At once.
 const SESSIONS: usize = 20;
 
-/// sshd wants this directory, whatever its configuration; if it was not there it goes with the test.
+/// sshd wants this directory, whatever its configuration; if it was not there it goes with the
+/// test.
 pub struct PrivilegeSeparation {
     made: bool,
 }
@@ -172,7 +174,8 @@ fn commands(site: &Site, options: &str) {
     }
 }
 
-/// A file up and down again, by each client; what arrives is compared there with a hash and here byte by byte.
+/// A file up and down again, by each client; what arrives is compared there with a hash and here
+/// byte by byte.
 fn files(site: &Site, options: &str) {
     let content = site.network.content("large", 6_000_000);
     let path = |name: &str| site.network.folder.path(name);

@@ -8,8 +8,8 @@
 //! the link or no way at all.
 
 use crate::network::{PATIENCE, alone};
-use flowkeep::lab::process::{Process, Run};
-use flowkeep::lab::{Lab, Namespace};
+use lab::process::{Process, Run};
+use lab::{Lab, Namespace};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};

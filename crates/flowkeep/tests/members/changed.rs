@@ -123,7 +123,8 @@ fn a_change_is_in_force_at_all_members_or_at_none() {
     });
     passes(&front, 2000);
 
-    // It is killed, begins with its file's old text, and takes on what is in force; it meets the others.
+    // It is killed, begins with its file's old text, and takes on what is in force; it meets the
+    // others.
     right.kill();
     let right = site.start("node", "right");
     wait_for_word(

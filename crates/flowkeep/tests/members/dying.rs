@@ -32,7 +32,7 @@ const ALL: [&str; 3] = ["front", "left", "right"];
 
 fn line(site: &Site) -> Line {
     let operator = Operator {
-        address: site.coordinator.address.clone(),
+        addresses: vec![site.coordinator.address.clone()],
         identity: Identity::read(Path::new(&site.coordinator.folder), "admin").expect("it is there"),
     };
     operator.connect().expect("the coordinator answers")
@@ -69,6 +69,7 @@ impl Hand {
             dry: false,
             cut: true,
             listed: 0,
+            by: 7,
         };
         Hand {
             line,
@@ -216,6 +217,13 @@ fn the_command_dies_when_some_have_prepared() {
 fn the_coordinator_dies_before_the_decision_and_behind_it() {
     let (site, members, [(_, old), (new, text)]) = begin("dies-coordinator");
     let mut hand = Hand::all_prepared(&site, &text);
+    // What another command takes back, which was refused meanwhile, is not this one's.
+    let (number, by) = (hand.part.number, hand.part.by + 1);
+    for member in ALL {
+        let taken = ask(&mut hand.line, member, &Request::TakeBack { number, by });
+        assert!(matches!(taken, Ok(Answer::TakenBack)), "{taken:?}");
+        assert!(holds(&site, member), "{member}");
+    }
     site.coordinator.kill_guarded();
     assert!(hand.decide().is_err(), "nothing was decided");
     wait_until_all_have(&site, 1);

@@ -39,7 +39,7 @@ fn of(rules: &Value, member: &str, is_gone: bool) -> Option<u64> {
 /// What the coordinator has heard of a member, whichever its lives.
 fn heard(site: &Site, member: &str) -> u64 {
     let operator = Operator {
-        address: site.coordinator.address.clone(),
+        addresses: vec![site.coordinator.address.clone()],
         identity: Identity::read(Path::new(&site.coordinator.folder), "operate").expect("it is there"),
     };
     let counts = operator.connect().and_then(|mut line| line.counted(member));

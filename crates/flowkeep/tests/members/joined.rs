@@ -1,13 +1,14 @@
 //! Members that join a coordinator: seats, leases and views of a running cluster.
 //!
-//! The coordinator is a process of its own, killed as `kill -9` does. Nothing is waited for by the clock, but for the four seconds that a node stands still.
+//! The coordinator is a process of its own, killed as `kill -9` does. Nothing is waited for by the
+//! clock, but for the four seconds that a node stands still.
 
 use super::more::wait_for_word;
 use super::rig::{Folder, Member, PATIENCE};
 use super::{MONITOR, steady};
 use flowkeep::report::Status;
 use serde_json::Value;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Machines of tests are slow: a worker that has no processor for a while is not to be suspected.
@@ -69,7 +70,9 @@ impl Coordinator {
     fn start(place: &str, address: &str, words: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
         command.args(["coordinator", "--data", place, "--listen", address]);
-        command.args(words.split(' ')).stderr(Stdio::null());
+        let mut said = std::fs::File::options();
+        let said = said.create(true).append(true).open(format!("{place}.err"));
+        command.args(words.split(' ')).stderr(said.expect("a file"));
         command.spawn().expect("it starts")
     }
 
@@ -165,7 +168,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// A coordinator, and a configuration of a switch and two nodes. `hosts`: each on a host of its own.
+    /// A coordinator, and a configuration of a switch and two nodes. `hosts`: each on a host of its
+    /// own.
     fn new(name: &str, has_hosts: bool) -> Site {
         Site::with(name, has_hosts, "")
     }
@@ -190,7 +194,8 @@ impl Site {
         Site::by(GUARDED, name, false, &steady(400, 2000, 1 << 40), more)
     }
 
-    fn by(words: &str, name: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
+    /// With a coordinator that is told these words.
+    pub fn by(words: &str, name: &str, has_hosts: bool, profile: &str, more: &str) -> Site {
         Site::at(Folder::new(name), words, has_hosts, profile, more)
     }
 
@@ -303,7 +308,8 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
     left.stop(&site.folder);
 }
 
-/// A node that stands still for longer than its lease: fenced, removed by a view, its flows begin elsewhere, and it begins again.
+/// A node that stands still for longer than its lease: fenced, removed by a view, its flows begin
+/// elsewhere, and it begins again.
 fn stands_still(name: &str, has_hosts: bool) {
     let site = Site::new(name, has_hosts);
     let [front, left, right] = site.all();
@@ -317,7 +323,8 @@ fn stands_still(name: &str, has_hosts: bool) {
         .wait_until("it is removed", |view| !is_listed(view, "right"));
     left.wait_until("all flows are here", |status| flows(status) == 400);
     passes(&front, 2000);
-    // What it had in its ring, and in hand, leaves by nothing from now on: what leaves is the other's, but for what is between the two.
+    // What it had in its ring, and in hand, leaves by nothing from now on: what leaves is the
+    // other's, but for what is between the two.
     let passed = |status: &Status| status.runtimes.iter().map(|runtime| runtime.passed).sum::<u64>();
     let before = (passed(&left.status()), front.status().packets.out);
     right.signal("-CONT");
@@ -361,7 +368,8 @@ pub fn recovered(status: &Status) -> [u64; 2] {
     all.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]])
 }
 
-/// A member is killed, and another stands still: a view removes each, and its flows go on at the other one.
+/// A member is killed, and another stands still: a view removes each, and its flows go on at the
+/// other one.
 fn flows_go_on(name: &str, has_hosts: bool) {
     let site = Site::with(name, has_hosts, COPIES);
     let [front, left, right] = site.all();

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 const ALL: [&str; 3] = ["front", "left", "right"];
 
-/// All flows go from one node to the other, and back, so often; each order moves some, and none fails.
+/// All flows go from one node to the other, and back, so often; each order moves some, and none
+/// fails.
 fn back_and_forth(left: &Member, right: &Member, times: u32) {
     for _ in 0..times {
         for (from, to) in [(left, 1), (right, 0)] {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 fn line(site: &Site) -> Line {
     let operator = Operator {
-        address: site.coordinator.address.clone(),
+        addresses: vec![site.coordinator.address.clone()],
         identity: Identity::read(Path::new(&site.coordinator.folder), "operate").expect("it is there"),
     };
     operator.connect().expect("it answers")

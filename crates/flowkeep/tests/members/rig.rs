@@ -1,4 +1,5 @@
-//! Members of a cluster as processes: started, asked, killed; nothing of them is left when a test ends.
+//! Members of a cluster as processes: started, asked, killed; nothing of them is left when a test
+//! ends.
 
 use flowkeep::control::client::Client;
 use flowkeep::control::{Answer, Request};
@@ -51,8 +52,9 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
-    /// The first lines of a configuration: the cluster, and the members as `(name, "switches" or "runtimes", host)`. A host that is an address of
-    /// this machine is one by itself.
+    /// The first lines of a configuration: the cluster, and the members as
+    /// `(name, "switches" or "runtimes", host)`. A host that is an address of this machine is one
+    /// by itself.
     pub fn members(&self, members: &[(&str, &str, &str)]) -> String {
         let mut text = format!(
             "[cluster]\nname = \"{}\"\nkeys = [\"{}\"]\ndirectory = \"{}\"\nport = {}\n",

@@ -1,8 +1,9 @@
 //! Objects that functions share over several processes, while these join, leave and are killed.
 //!
 //! The function is the guide's: an inside host may open flows to twenty ports outside, over all
-//! runtimes. What left is in a capture. It shows for each host which ports it has reached: never more
-//! than twenty, which a lost or doubled object would let through, and in the end exactly as many.
+//! runtimes. What left is in a capture. It shows for each host which ports it has reached: never
+//! more than twenty, which a lost or doubled object would let through, and in the end exactly as
+//! many.
 //!
 //! The function is in no tool that is built for tests, so this program is the tool ([`tool`]).
 
@@ -212,7 +213,8 @@ fn shares_through_all(name: &str, has_hosts: bool) {
     assert!(left.wait_until_moved(2) > 0);
     passes(&front, 1000);
     site.look_at_limits("with three nodes");
-    // The coordinator dies in the midst of what the failure of a node leads to, and goes on from its log.
+    // The coordinator dies in the midst of what the failure of a node leads to, and goes on from
+    // its log.
     let mut right = right;
     right.kill();
     std::thread::sleep(Duration::from_millis(1600));

@@ -6,11 +6,12 @@ use crate::rig::{Folder, PATIENCE};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A line says how far an order is, as long as that lasts: here until the node that is to take the flows, which is stopped, goes on.
+/// A line says how far an order is, as long as that lasts: here until the node that is to take the
+/// flows, which is stopped, goes on.
 #[test]
 fn on_a_terminal_a_line_says_how_far_it_is() {
     const FLOWS: u64 = 1000;
-    if let Err(error) = flowkeep::lab::need("script", "bsdutils") {
+    if let Err(error) = lab::need("script", "bsdutils") {
         return println!("not run: {error}");
     }
     let folder = Folder::new("terminal");
@@ -45,7 +46,8 @@ fn on_a_terminal_a_line_says_how_far_it_is() {
         line.contains(" flows moved, ") && line.ends_with("\r\u{1b}[K"),
         "{screen:?}"
     );
-    // Where the node was stopped for longer than a move may take, flows are called back, and the order fails.
+    // Where the node was stopped for longer than a move may take, flows are called back, and the
+    // order fails.
     let all = format!("{FLOWS}, moved {FLOWS}, refused 0, failed 0");
     assert!(
         receipt.starts_with(&format!("{FLOWS}, moved ")) && !receipt.contains('\u{1b}'),

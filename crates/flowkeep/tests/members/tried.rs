@@ -1,5 +1,5 @@
-//! A configuration on trial over the cluster: it goes back at all members unless it is confirmed, also
-//! where the coordinator and a member die meanwhile.
+//! A configuration on trial over the cluster: it goes back at all members unless it is confirmed,
+//! also where the coordinator and a member die meanwhile.
 
 use super::changed::{NO_443, all_have, firewall, in_force};
 use super::joined::{Site, passes};

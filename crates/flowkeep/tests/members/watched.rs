@@ -1,11 +1,13 @@
-//! What all members see, by one command over the cluster: traces, captures, events; and a member that
-//! is killed by one.
+//! What all members see, by one command over the cluster: traces, captures, events; and a member
+//! that is killed by one.
 
 use super::joined::{COPIES, Site, flows, passes};
+use super::machine;
 use super::rig::PATIENCE;
 use super::wide::wide;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -116,6 +118,27 @@ fn trace(site: &Site, words: &[String]) {
     assert_eq!(members(&all), set(&["front", node]), "{}", done.out);
 }
 
+/// A command that goes on until it is killed.
+struct Endless(Child);
+
+impl Endless {
+    fn goes_on(&mut self) {
+        if let Some(how) = self.0.try_wait().expect("it was begun") {
+            let mut said = String::new();
+            let pipe = self.0.stderr.as_mut().expect("a pipe");
+            pipe.read_to_string(&mut said).expect("text");
+            panic!("a trace ended by itself, {how}: {said}");
+        }
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Commands that are killed leave nothing at any member: there is room for others in a moment.
 fn killed(site: &Site, words: &[String]) {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -126,21 +149,19 @@ fn killed(site: &Site, words: &[String]) {
         &["--packets", "100000", "--for", "10m"],
     ]
     .concat();
-    let mut both = [begun(site, &endless), begun(site, &endless)];
+    let mut both = [begun(site, &endless), begun(site, &endless)].map(Endless);
     let short = [&["flow", "trace"], &words[..], &["--packets", "1", "--for", "1s"]].concat();
     std::thread::sleep(Duration::from_secs(4));
     let began = Instant::now();
     while wide(site, "read", &short).code == 0 {
+        both.iter_mut().for_each(Endless::goes_on);
         assert!(
             began.elapsed() < PATIENCE,
             "two traces run, and there is room for a third"
         );
     }
     wide(site, "read", &short).refused(1, &["flows are traced already"]);
-    for child in &mut both {
-        child.kill().expect("it runs");
-        child.wait().expect("it ends");
-    }
+    drop(both);
     let began = Instant::now();
     while wide(site, "read", &short).code != 0 {
         assert!(
@@ -167,7 +188,8 @@ fn packets_and_flows_of_all_members_are_watched_by_one_command() {
         .clone();
     let word = |name: &str| flow[name].as_str().expect("text").to_owned();
     let absent = ["udp".to_owned(), "10.9.9.9:1".to_owned(), "10.9.9.8:1".to_owned()];
-    killed(&site, &absent);
+    // Once in very many runs there was room for a third trace for two minutes; why is not known.
+    machine::unless_paused(Duration::ZERO, || killed(&site, &absent));
     trace(&site, &[word("protocol"), word("source"), word("destination")]);
 
     // One that is killed is named at the end, and the others' lines go on.

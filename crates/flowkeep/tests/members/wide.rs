@@ -1,4 +1,5 @@
-//! Commands over the whole cluster: asked by the coordinator, with certificates of each right and with none.
+//! Commands over the whole cluster: asked by the coordinator, with certificates of each right and
+//! with none.
 
 use super::joined::{COPIES, Coordinator, Site, flowkeep, flows, passes};
 use super::rig::{Member, PATIENCE};
@@ -165,12 +166,16 @@ fn flows_are_all_members(site: &Site) -> Value {
     let list = done.json();
     let all = list["flows"].as_array().expect("a list");
     assert_eq!(all.len(), FLOWS as usize);
-    assert!(list.get("cut").is_none());
+    assert_eq!(list["cut"], false);
     let of = |member: &str| all.iter().filter(|flow| flow["member"] == member).count() as u64;
     assert_eq!([of("left"), of("right")], at(site));
     let cut = wide(site, "read", &["flow", "list", "--json", "--limit", "10"]);
     assert_eq!((cut.code, &cut.json()["cut"]), (0, &Value::Bool(true)));
-    assert!(cut.err.contains("there are more than these 10"), "{}", cut.err);
+    assert!(
+        cut.err.contains("there are more flows than are listed (10)"),
+        "{}",
+        cut.err
+    );
     let mut of_right = all.iter().filter(|flow| flow["member"] == "right");
     let flow = of_right.next().expect("it has some").clone();
     let [protocol, source, destination] = words_of(&flow);
@@ -181,6 +186,24 @@ fn flows_are_all_members(site: &Site) -> Value {
     );
     assert_eq!(shown.code, 0, "{}", shown.err);
     assert_eq!(shown.json()["member"], "right");
+    // The switch is one process's, and the flow another's.
+    let words = ["flow", "explain", protocol, source, destination, "--json"];
+    let told = wide(site, "read", &words).json();
+    assert_eq!(
+        (&told["by"], &told["runtime"]),
+        (&"flow".into(), &1.into()),
+        "{told}"
+    );
+    assert_eq!(told["flow"]["member"], "right", "{told}");
+    assert!(told["switch"].is_u64(), "{told}");
+    let front = wide(site, "read", &[&words[..], &["--member", "front"]].concat()).json();
+    assert_eq!(
+        (&front["flow"], &front["is_flow_known"]),
+        (&Value::Null, &false.into()),
+        "{front}"
+    );
+    let new = ["flow", "explain", protocol, "10.9.9.9:1", "10.9.9.8:2", "--json"];
+    assert_eq!(wide(site, "read", &new).json()["is_flow_known"], true);
     let none = wide(site, "read", &["flow", "show", "tcp", "10.9.9.9:1", "10.9.9.9:2"]);
     none.refused(1, &["there is no flow"]);
     flow
@@ -271,7 +294,7 @@ fn flows_move(site: &Site, flow: &Value) {
 
 /// More flows than an answer may have are refused by name, and the tool asks for fewer.
 fn an_answer_has_a_bound(site: &Site) {
-    let request = br#"{"ask":"flows","from":{"runtime":0,"actor":0},"limit":1000}"#;
+    let request = br#"{"ask":"flows","from":"0:0","limit":1000}"#;
     assert!(is_refused(relay(site, "left", request), Refusal::TooLong));
     let list = wide(site, "read", &["flow", "list", "--json", "--limit", "10000"]).json();
     assert_eq!(list["flows"].as_array().map(Vec::len), Some(FLOWS as usize));
@@ -280,7 +303,7 @@ fn an_answer_has_a_bound(site: &Site) {
 /// Bytes to a member, with a certificate to read.
 fn relay(site: &Site, member: &str, request: &[u8]) -> Result<Vec<u8>, CallError> {
     let operator = Operator {
-        address: site.coordinator.address.clone(),
+        addresses: vec![site.coordinator.address.clone()],
         identity: Identity::read(Path::new(&site.coordinator.folder), "read").expect("it is there"),
     };
     let mut line = operator.connect().expect("it answers");
@@ -404,7 +427,8 @@ fn a_member_that_does_not_answer_is_named_and_the_others_are_given() {
     }
 }
 
-/// Another process that has a member's certificate answers in its place: what is no answer is named, and the others are given.
+/// Another process that has a member's certificate answers in its place: what is no answer is
+/// named, and the others are given.
 fn answers_that_are_none(site: &Site, left: &Member) {
     let state = site.folder.0.join("state").join("right.identity");
     let identity = Identity::read(&state, "right").expect("it has joined");

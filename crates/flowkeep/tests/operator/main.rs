@@ -8,11 +8,18 @@
 //! | `said` | what a process says by its level, and a command of what is not there |
 //! | `memory` | what `chain check` says of memory, and what a cluster takes |
 //! | `tables` | functions' tables over runtimes, and what functions cost |
+//! | `codes` | exit codes: one table, whichever command is said |
+//! | `explain` | which way a packet would take |
+//! | `files` | files that a run writes |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
+mod codes;
 mod events;
+mod explain;
+mod files;
 mod memory;
+mod refusals;
 #[path = "../running/mod.rs"]
 mod running;
 mod said;

@@ -133,3 +133,56 @@ fn figures_follow_the_settings() {
     );
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Address space that is limited is an error that says so, how much is needed, and how low the
+/// setting that takes most must be. What it says helps.
+#[test]
+fn too_little_address_space_is_told_with_its_limit_and_a_setting() {
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("space-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (profile, file) = (path("traffic.toml"), path("config.toml"));
+    std::fs::write(&profile, PROFILE).unwrap();
+    std::fs::write(&file, config(&profile, 1, "flows_max = 400_000")).unwrap();
+    let limited = |kilobytes: u64| {
+        let script = format!(
+            "ulimit -v {kilobytes}; exec {} run {file} --for 200ms --socket {}",
+            env!("CARGO_BIN_EXE_flowkeep"),
+            path("socket")
+        );
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let number = |said: &str, before: &str| -> u64 {
+        let behind = said
+            .split_once(before)
+            .unwrap_or_else(|| panic!("{before}: {said}"))
+            .1;
+        let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    };
+    // Either remedy leads to a start.
+    let (code, said) = limited(800_000);
+    assert_eq!(code, Some(1), "{said}");
+    let (code, again) = limited(number(&said, "raise that (`ulimit -v "));
+    assert_eq!(code, Some(0), "{said}{again}");
+    let lower = number(&said, "or lower `flows_max` to ");
+    assert!(lower < 400_000, "{said}");
+    std::fs::write(&file, config(&profile, 1, &format!("flows_max = {lower}"))).unwrap();
+    let (code, again) = limited(800_000);
+    assert_eq!(code, Some(0), "{said}{again}");
+    // No number of flows is small enough; then there is too little to see what it needs.
+    let (code, said) = limited(400_000);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("`flows_max` (alone that is not enough)"), "{said}");
+    let (code, said) = limited(number(&said, "raise that (`ulimit -v "));
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = limited(150_000);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("`ulimit -v") && said.contains("`flows_max`"),
+        "{said}"
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}

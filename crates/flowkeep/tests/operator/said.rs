@@ -1,4 +1,5 @@
-//! What a process says on standard error, by its level; and what a command says of what is not there.
+//! What a process says on standard error, by its level; and what a command says of what is not
+//! there.
 
 use crate::running::{PATIENCE, Running, text};
 use std::process::{Command, Output, Stdio};

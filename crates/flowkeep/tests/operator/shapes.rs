@@ -1,9 +1,10 @@
-//! What `--json` prints holds to the schema that `flowkeep schema` prints: no field that is not there, and none of another kind.
+//! What `--json` prints holds to the schema that `flowkeep schema` prints: no field that is not
+//! there, and none of another kind.
 
 use crate::running::{PATIENCE, Running, text};
 use crate::schema;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -105,6 +106,74 @@ impl Shapes {
     }
 }
 
+/// The kinds of value that a schema gives each name of a field, with where.
+fn kinds(schema: &Value, at: &str, all: &Value, found: &mut BTreeMap<String, BTreeMap<String, String>>) {
+    for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+        let kind = kind_of(of, all);
+        found
+            .entry(name.clone())
+            .or_default()
+            .entry(kind)
+            .or_insert_with(|| at.to_owned());
+    }
+    match schema {
+        Value::Object(fields) => fields.values().for_each(|of| kinds(of, at, all, found)),
+        Value::Array(of) => of.iter().for_each(|of| kinds(of, at, all, found)),
+        _ => {}
+    }
+}
+
+/// `object`, `array`, `string`, `number` or `boolean`, whether it may be null or not.
+fn kind_of(of: &Value, all: &Value) -> String {
+    if let Some(name) = of["$ref"].as_str() {
+        let name = name.rsplit('/').next().unwrap();
+        return kind_of(&all["$defs"][name], all);
+    }
+    let first = |options: &Value| {
+        let mut options = options.as_array().into_iter().flatten();
+        options.find(|of| of["type"] != "null").map(|of| kind_of(of, all))
+    };
+    if let Some(kind) = first(&of["anyOf"]).or_else(|| first(&of["oneOf"])) {
+        return kind;
+    }
+    let one = match &of["type"] {
+        Value::Array(kinds) => kinds.iter().find(|kind| *kind != "null").cloned(),
+        kind => Some(kind.clone()),
+    };
+    match one.as_ref().and_then(Value::as_str) {
+        Some("integer") => "number".to_owned(),
+        Some(kind) => kind.to_owned(),
+        None => "anything".to_owned(),
+    }
+}
+
+/// Names with two shapes: a count within a row of an output, and a list or a table of those that
+/// are counted.
+const COUNTS_TOO: &[&str] = &[
+    "dropped", "flows", "in", "members", "objects", "out", "packets", "runtimes",
+];
+/// Names of other nouns: `from` and `to` name runtimes or, of links, workers, and an order may have
+/// several targets; a flow is `waiting`, and a runtime has calls that are.
+const APART: &[&str] = &["from", "to", "waiting"];
+
+#[test]
+fn a_name_has_one_shape_in_all_outputs() {
+    let mut found = BTreeMap::new();
+    for name in String::from_utf8(flowkeep(&["schema"])).unwrap().lines() {
+        let schema: Value = serde_json::from_slice(&flowkeep(&["schema", name])).unwrap();
+        kinds(&schema, name, &schema, &mut found);
+        assert!(
+            !schema.to_string().contains("prefixItems"),
+            "{name} has a list whose places have meanings"
+        );
+    }
+    let several = found
+        .iter()
+        .filter(|(name, kinds)| kinds.len() > 1 && ![COUNTS_TOO, APART].concat().contains(&name.as_str()));
+    let several: Vec<_> = several.collect();
+    assert!(several.is_empty(), "{several:#?}");
+}
+
 #[test]
 fn what_is_printed_holds_to_its_schema() {
     let mut shapes = Shapes {
@@ -144,6 +213,7 @@ fn what_is_printed_holds_to_its_schema() {
     shapes.holds("status", &with(&["status"], &[]));
     shapes.holds("flows", &with(&["flow", "list", "--limit", "3"], &[]));
     shapes.holds("flow", &with(&["flow", "show"], &key));
+    shapes.holds("flow-explain", &with(&["flow", "explain"], &key));
     shapes.holds("flow-trace", &with(&["flow", "trace", "--packets", "2"], &key));
     shapes.holds("runtimes", &with(&["runtime", "list"], &[]));
     shapes.holds(

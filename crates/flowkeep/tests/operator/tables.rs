@@ -1,4 +1,5 @@
-//! Tables of functions over two runtimes, which add up while runtimes come and go, and what functions cost.
+//! Tables of functions over two runtimes, which add up while runtimes come and go, and what
+//! functions cost.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;

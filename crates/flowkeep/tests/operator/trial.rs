@@ -1,4 +1,5 @@
-//! A configuration on trial, as a person tries one: the command ends, the process remembers, and it goes back by itself.
+//! A configuration on trial, as a person tries one: the command ends, the process remembers, and it
+//! goes back by itself.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
@@ -24,7 +25,8 @@ fn status(running: &Running) -> Value {
     serde_json::from_slice(&running.ask(&["status", "--json"]).stdout).unwrap()
 }
 
-/// A cluster that lets out one port, and a file that lets out another: going there and back both cut flows.
+/// A cluster that lets out one port, and a file that lets out another: going there and back both
+/// cut flows.
 fn cluster(name: &str) -> (Running, String, String) {
     let events = std::env::temp_dir().join(format!("flowkeep-trial-{}-{name}.jsonl", std::process::id()));
     let events = events.display().to_string();

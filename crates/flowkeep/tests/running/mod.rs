@@ -1,4 +1,5 @@
-//! A cluster in a process of its own, as a person starts it, and the commands that a person gives it.
+//! A cluster in a process of its own, as a person starts it, and the commands that a person gives
+//! it.
 
 use std::fs;
 use std::io::Read;
@@ -17,7 +18,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts what `config` makes of the path of a file with this generator's profile, and waits until it answers.
+    /// Starts what `config` makes of the path of a file with this generator's profile, and waits
+    /// until it answers.
     pub fn start(name: &str, profile: &str, config: impl FnOnce(&str) -> String) -> Self {
         let directory = std::env::temp_dir().join(format!("flowkeep-running-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();

@@ -74,7 +74,8 @@ pub struct Flow {
     packets: u64,
 }
 
-/// An object that all runtimes want goes from one to the next for each: more would be more than it can.
+/// An object that all runtimes want goes from one to the next for each: more would be more than it
+/// can.
 const ONE_IN: u64 = 100;
 
 #[network_function]

@@ -1,5 +1,6 @@
-//! Two stores that mirror each other, under a running Flowkeep: one of them is killed with `kill -9`
-//! and begins again, with its data or without, and Flowkeep itself is killed while one is away.
+//! Two stores that mirror each other, under a running Flowkeep: one of them is killed with
+//! `kill -9` and begins again, with its data or without, and Flowkeep itself is killed while one is
+//! away.
 
 use super::storing::{Folder, Server, server, wait};
 use super::{LOGGED, Running, sum_at, table};
@@ -49,8 +50,8 @@ impl Folder {
         });
     }
 
-    /// Kills a server under load and starts it again, `rounds` times; Flowkeep sees a store that takes
-    /// everything.
+    /// Kills a server under load and starts it again, `rounds` times; Flowkeep sees a store that
+    /// takes everything.
     fn kill_and_start(&self, server: &mut Server, rounds: usize) {
         for _ in 0..rounds {
             self.count_on(5_000);

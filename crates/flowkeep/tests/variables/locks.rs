@@ -88,10 +88,6 @@ impl NetworkFunction for Tally {
         Verdict::Forward
     }
 
-    fn generation(&self) -> u32 {
-        self.lock.heard()
-    }
-
     fn command(&self, words: &[&str]) -> Result<String, String> {
         match words {
             ["keep"] => self.keeps.set(true),
@@ -134,7 +130,8 @@ fn stand_still(members: &[&Member]) -> Vec<Said> {
     before
 }
 
-/// `puts`: those of processes that are gone. A write that the store took and the holder was not told of may be among those that are lost.
+/// `puts`: those of processes that are gone. A write that the store took and the holder was not
+/// told of may be among those that are lost.
 #[track_caller]
 fn none_is_lost(said: &[Said], puts: u64) {
     let puts: u64 = puts + said.iter().map(|said| sum(said, "puts")).sum::<u64>();

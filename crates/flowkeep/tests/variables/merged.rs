@@ -1,4 +1,5 @@
-//! Merged views that a call asks for and waits for: they have what was stored before, of all runtimes and processes.
+//! Merged views that a call asks for and waits for: they have what was stored before, of all
+//! runtimes and processes.
 
 use super::{Said, Site, chain, gateway, most, said, sum};
 use crate::rig::{Folder, Member};
@@ -73,10 +74,6 @@ impl NetworkFunction for Census {
             Err(_) => count(&self.unmerged),
         }
         Verdict::Forward
-    }
-
-    fn generation(&self) -> u32 {
-        self.seen.heard().wrapping_add(self.whole.heard())
     }
 
     fn command(&self, _: &[&str]) -> Result<String, String> {

@@ -1,4 +1,5 @@
-//! Timers, locks and merged views in functions of a running Flowkeep: real workers, threads and processes, a redis-server of the test's own, `kill -9`.
+//! Timers, locks and merged views in functions of a running Flowkeep: real workers, threads and
+//! processes, a redis-server of the test's own, `kill -9`.
 //!
 //! | | what has to hold |
 //! |---|---|
@@ -103,8 +104,9 @@ impl Site {
     }
 }
 
-/// What a function says of itself at a process' runtimes: `NAME=NUMBER` by name, one number for each runtime. Each says which it is, since the
-/// command prints equal answers once. `None`: it does not answer (yet).
+/// What a function says of itself at a process' runtimes: `NAME=NUMBER` by name, one number for
+/// each runtime. Each says which it is, since the command prints equal answers once. `None`: it
+/// does not answer (yet).
 type Said = BTreeMap<String, Vec<u64>>;
 
 fn said(member: &Member, function: &str, word: &str) -> Option<Said> {

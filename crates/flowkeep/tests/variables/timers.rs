@@ -2,7 +2,7 @@
 
 use super::{chain, gateway, most, said, sum};
 use crate::rig::Folder;
-use crate::storing::{server, wait};
+use crate::storing::{output, server, wait};
 use nf::variables::{Counter, CounterMap, Options, Timers, Variables};
 use nf::{ConfigError, Cx, NetworkFunction, Packet, TimerCx, Verdict, WorkerInfo, network_function};
 use schemars::JsonSchema;
@@ -20,7 +20,8 @@ pub struct Settings {
     apart_ms: u64,
 }
 
-/// Each packet arms the next timer, until there have been [`COUNT`]. How often each has fired is a variable, too.
+/// Each packet arms the next timer, until there have been [`COUNT`]. How often each has fired is a
+/// variable, too.
 pub struct Alarms {
     runtime: u16,
     apart_ms: u64,
@@ -40,7 +41,11 @@ impl NetworkFunction for Alarms {
         worker: &WorkerInfo,
         variables: &mut Variables,
     ) -> Result<Self, ConfigError> {
-        let options = Options::default();
+        // Those of another runtime may come besides.
+        let options = Options {
+            capacity: 4096,
+            ..Options::default()
+        };
         Ok(Alarms {
             runtime: worker.runtime,
             apart_ms: config.apart_ms,
@@ -53,7 +58,9 @@ impl NetworkFunction for Alarms {
     fn process(&self, _: &mut Packet, (): &mut (), cx: &mut Cx<Self>) -> Verdict {
         let number = self.armed.get().cast_unsigned();
         let at = cx.wall_ms() + self.apart_ms * (number + 1);
-        if number < COUNT && self.timers.arm(&number, at, ()).is_ok() {
+        // No two runtimes have one key.
+        let key = u64::from(self.runtime) << 32 | number;
+        if number < COUNT && self.timers.arm(&key, at, ()).is_ok() {
             self.armed.add(1);
         }
         Verdict::Forward
@@ -83,7 +90,8 @@ impl NetworkFunction for Alarms {
     }
 }
 
-/// Killed while timers fire, twice; the rest fires where no packet comes. All of it is one store's to tell.
+/// Killed while timers fire, twice; the rest fires where no packet comes. All of it is one store's
+/// to tell.
 fn each_fires_once(name: &str, uri: &str) {
     let folder = Folder::new(name);
     let table = chain("alarms", "apart_ms = 20", uri);
@@ -135,4 +143,61 @@ fn timers_fire_without_a_store_that_outlasts_the_process() {
         said(&running, "alarms", "state").filter(|said| sum(said, "fired") == RUNTIMES * COUNT)
     });
     assert_eq!((sum(&said, "waiting"), most(&said, "most")), (0, 1), "{said:?}");
+}
+
+/// What the store in the process has of all runtimes: how many timers have fired, and how often in
+/// all.
+fn fired(socket: &str) -> Option<(u64, u64)> {
+    let (done, said, error) = output(&[
+        "store", "inspect", "memory:", "--merged", "--json", "--socket", socket,
+    ]);
+    assert!(done, "{error}");
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let rows = said["variables"].as_array()?;
+    let row = rows.iter().find(|row| row["name"] == "fired")?;
+    Some((row["elements"].as_u64()?, row["sum"].as_u64()?))
+}
+
+/// A runtime goes while most of its timers wait; `go`: how.
+fn another_runtime_fires_them(name: &str, go: &[&[&str]]) {
+    let folder = Folder::new(name);
+    let running = gateway(&folder, 5000.0, &chain("alarms", "apart_ms = 10", "memory:"));
+    let socket = running.socket.display().to_string();
+    let before = wait("all are armed, and some have fired", || {
+        let said = said(&running, "alarms", "state").filter(|said| said["armed"].len() == 2)?;
+        let are_armed = sum(&said, "armed") == RUNTIMES * COUNT;
+        (are_armed && sum(&said, "fired") > 50).then_some(said)
+    });
+    for words in go {
+        let (done, said, error) = output(&[words, &["--socket", &socket][..]].concat());
+        assert!(done, "{words:?}: {said}{error}");
+    }
+    let said = wait("all have fired at the other", || {
+        said(&running, "alarms", "state").filter(|said| sum(said, "waiting") == 0)
+    });
+    assert_eq!(said["runtime"], [0], "{said:?}");
+    // All of its own, and those that the other left, which were more than half.
+    assert!(
+        sum(&said, "fired") > COUNT + COUNT / 2,
+        "{said:?} behind {before:?}"
+    );
+    wait("the store has it", || {
+        fired(&socket).filter(|fired| *fired == (RUNTIMES * COUNT, RUNTIMES * COUNT))
+    });
+    // The next of its number finds none.
+    let (done, said, error) = output(&["runtime", "add", "1", "--socket", &socket]);
+    assert!(done, "{said}{error}");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(fired(&socket), Some((RUNTIMES * COUNT, RUNTIMES * COUNT)));
+}
+
+#[test]
+fn timers_of_a_runtime_that_is_removed_fire_once_at_another() {
+    let go: [&[&str]; 2] = [&["runtime", "drain", "1"], &["runtime", "remove", "1"]];
+    another_runtime_fires_them("timers-removed", &go);
+}
+
+#[test]
+fn timers_of_a_runtime_that_is_killed_fire_once_at_another() {
+    another_runtime_fires_them("timers-killed", &[&["runtime", "kill", "1", "--unprotected"]]);
 }

@@ -29,15 +29,17 @@ pub struct Config {
     /// What packets are told apart by: `"protocol"`, or `"inside_host"`. Default `"protocol"`.
     #[schemars(example = &"inside_host")]
     pub by: By,
-    /// The most protocols or hosts that a runtime counts; packets of others are counted in `uncounted`. It cannot change
-    /// while the counter runs. Default 65536.
+    /// The most protocols or hosts that a runtime counts; packets of others are counted in
+    /// `uncounted`. It cannot change while the counter runs. Default 65536.
     #[schemars(range(min = 1, max = 16777216), example = 100_000)]
     pub most: u32,
-    /// Whether a packet waits until the store has its count: synchronous, for what must not be lost. Default `false`.
+    /// Whether a packet waits until the store has its count: synchronous, for what must not be
+    /// lost. Default `false`.
     #[schemars(example = true)]
     pub wait: bool,
-    /// Whether each runtime has the whole function's counts, too, for the command `merged`: the sums over all runtimes and
-    /// members, as the store has them (`[store] merge`). Default `false`.
+    /// Whether each runtime has the whole function's counts, too, for the command `merged`: the
+    /// sums over all runtimes and members, as the store has them (`[store] merge`). Default
+    /// `false`.
     #[schemars(example = true)]
     pub merged: bool,
 }

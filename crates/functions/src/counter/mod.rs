@@ -1,24 +1,29 @@
-//! Counts packets and bytes by IP protocol or by inside host, in variables (FlexState V: the counter function).
+//! Counts packets and bytes by IP protocol or by inside host, in variables (FlexState V: the
+//! counter function).
 //!
 //! # Theory of operation
 //!
-//! Each runtime counts for itself, in two maps of counters: `packets_by_protocol` and `bytes_by_protocol`, or `packets_by_inside_host` and
-//! `bytes_by_inside_host`. With a store (`[store]`) they outlast the process, and the whole function's count is the sum over
-//! all runtimes and members, those that have ended too. A packet counts where it is processed, so nothing moves with a flow.
+//! Each runtime counts for itself, in two maps of counters: `packets_by_protocol` and
+//! `bytes_by_protocol`, or `packets_by_inside_host` and `bytes_by_inside_host`. With a store
+//! (`[store]`) they outlast the process, and the whole function's count is the sum over all
+//! runtimes and members, those that have ended too. A packet counts where it is processed, so
+//! nothing moves with a flow.
 //!
 //! ```text
 //!   packet ─► key: protocol, or address of the inside end ─► packets + 1, bytes + length of the frame ─► forward
 //!                                                             └─ wait = true: until the store has it
 //! ```
 //!
-//! With `merged = true` each runtime has the whole function's counts besides, as merged views: the command `merged` shows them, and
-//! how old they are.
+//! With `merged = true` each runtime has the whole function's counts besides, as merged views: the
+//! command `merged` shows them, and how old they are.
 //!
-//! A synchronous packet goes on when the store is heard of ([`NetworkFunction::generation`]); packets of its flow queue behind it, a bounded number of
-//! them. Where the store says that another process has the counts, the packet goes on, and `unstored` counts it.
+//! A synchronous packet goes on when the store has acknowledged its counts; packets of its flow
+//! queue behind it, a bounded number of them. Where the store says that another process has the
+//! counts, the packet goes on, and `unstored` counts it.
 //!
-//! Invariants: the counter drops and changes no packet; the runtime drops those that have no room behind one that waits (`waiting_queue_full`) (`moves_change_no_count`); the counts of packets and `uncounted` add up to the packets
-//! (`every_packet_is_counted_once`).
+//! Invariants: the counter drops and changes no packet; the runtime drops those that have no room
+//! behind one that waits (`waiting_queue_full`) (`moves_change_no_count`); the counts of packets
+//! and `uncounted` add up to the packets (`every_packet_is_counted_once`).
 //!
 //! Not here: how counts get to a store, and how merges are made (`stores`).
 //!
@@ -47,7 +52,8 @@ use wire::packet::flag;
 
 /// The most keys that the command `merged` lists.
 const LISTED: usize = 1000;
-/// The row of `counts` that has the keys with the fewest packets, where there are more than it lists.
+/// The row of `counts` that has the keys with the fewest packets, where there are more than it
+/// lists.
 const OTHERS: &str = "(others)";
 
 struct Counts<K> {
@@ -87,7 +93,8 @@ impl<K: Key + Send + Ord> Counts<K> {
         self.bytes.add(key, bytes).map(drop)
     }
 
-    /// A row for each key, those with the most packets first; the last of them has all that are left.
+    /// A row for each key, those with the most packets first; the last of them has all that are
+    /// left.
     fn rows(&self, most: usize, shown: impl Fn(&K) -> String) -> Vec<Row> {
         let mut keys = Vec::new();
         self.packets.for_each(|key, packets| {
@@ -154,7 +161,14 @@ pub struct Counter {
 #[network_function]
 impl NetworkFunction for Counter {
     const NAME: &'static str = "counter";
-    const COUNTERS: &'static [&'static str] = &["packets", "uncounted", "unstored"];
+    const COUNTERS: &'static [&'static str] = &[
+        /// Packets that were seen.
+        "packets",
+        /// Packets that were not counted by key: there are as many keys as may be.
+        "uncounted",
+        /// Packets whose count the store does not have: another process has claimed it.
+        "unstored",
+    ];
     const TABLES: &'static [Table] = &[Table {
         name: "counts",
         columns: &[
@@ -221,14 +235,6 @@ impl NetworkFunction for Counter {
         Verdict::Forward
     }
 
-    fn generation(&self) -> u32 {
-        let heard = |packets: u32, bytes: u32| packets.wrapping_add(bytes);
-        match &self.kept {
-            Kept::ByProtocol(counts) => heard(counts.packets.heard(), counts.bytes.heard()),
-            Kept::ByHost(counts) => heard(counts.packets.heard(), counts.bytes.heard()),
-        }
-    }
-
     fn rows(&self, _: &str, most: usize) -> Vec<Row> {
         match &self.kept {
             Kept::ByProtocol(counts) => counts.rows(most, ToString::to_string),
@@ -245,6 +251,7 @@ impl NetworkFunction for Counter {
     }
 }
 
+#[nf::network_function]
 impl Counter {
     fn add(&self, packet: &Packet, cx: &mut Cx<Self>) {
         cx.count("packets");

@@ -11,8 +11,9 @@
 //!   after    │ link' │ IP' │ ICMP │ IP │ UDP │ data … (cut to 576 or 1280 bytes)
 //! ```
 //!
-//! Invariants: no answer to an answer (RST, ICMP error), to a fragment without header, to or from many (RFC 1122 3.2.2, RFC
-//! 4443 2.4): [`reject`] is `false` for those and changes nothing. Answers are bounded in number per second (`budget`).
+//! Invariants: no answer to an answer (RST, ICMP error), to a fragment without header, to or from
+//! many (RFC 1122 3.2.2, RFC 4443 2.4): [`reject`] is `false` for those and changes nothing.
+//! Answers are bounded in number per second (`budget`).
 //!
 //! Not here: which flows are refused (`rules`).
 
@@ -28,7 +29,8 @@ const ERROR_LENGTH_MAX: [usize; 2] = [576, 1280];
 /// Time to live of an answer (IANA's recommended default).
 const TTL: u8 = 64;
 
-/// Makes the packet an answer that refuses it; `false`, and the packet unchanged, if it must not have one.
+/// Makes the packet an answer that refuses it; `false`, and the packet unchanged, if it must not
+/// have one.
 pub(super) fn reject(packet: &mut Packet) -> bool {
     if !may_be_answered(packet) {
         return false;
@@ -197,8 +199,8 @@ fn transport_sum(body: &[u8], source: Addr, destination: Addr, protocol: u8) -> 
     sum(body, pseudo)
 }
 
-/// Whether the transport checksum holds. What cannot be judged (fragments, captures cut short, UDP without a checksum,
-/// protocols without one known here) holds.
+/// Whether the transport checksum holds. What cannot be judged (fragments, captures cut short, UDP
+/// without a checksum, protocols without one known here) holds.
 pub(super) fn checksum_holds(packet: &Packet) -> bool {
     if packet.has(flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::CUT_SHORT) {
         return true;

@@ -30,17 +30,19 @@
 //! action = "allow"
 //! ```
 //!
-//! The first rule that matches a flow's first packet decides; what matches none is dropped. A rule matches if all it names
-//! match; what it leaves out matches anything. `@name` stands for a set.
+//! The first rule that matches a flow's first packet decides; what matches none is dropped. A rule
+//! matches if all it names match; what it leaves out matches anything. `@name` stands for a set.
 //!
-//! Invariant: settings are taken apart and compiled once, when they are read ([`Config::from`]); all instances share the
-//! result. What is wrong with them is kept as an error, and [`Config::program`] hands it out.
+//! Invariant: settings are taken apart and compiled once, when they are read ([`Config::from`]);
+//! all instances share the result. What is wrong with them is kept as an error, and
+//! [`Config::program`] hands it out.
 //!
 //! Not here: what the texts mean (`meaning`), how rules are matched (`rules`).
 
 use super::meaning;
 use super::rules::Program;
 use super::state::Phase;
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -49,7 +51,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 use nf::ConfigError;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -105,16 +107,20 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// Named sets, for use in rules as `"@name"`.
     pub sets: BTreeMap<String, Set>,
-    /// Packets that fit no flow (wrong TCP state or window, unasked answers, malformed): `"drop"` (default) or `"allow"`.
+    /// Packets that fit no flow (wrong TCP state or window, unasked answers, malformed): `"drop"`
+    /// (default) or `"allow"`.
     pub invalid: InvalidAction,
-    /// Take up TCP connections whose beginning was not seen, by the first ACK that the rules allow. Default: true, as Linux has it
-    /// (`nf_conntrack_tcp_loose`): connections older than the firewall go on. False: only a SYN opens a connection.
+    /// Take up TCP connections whose beginning was not seen, by the first ACK that the rules allow.
+    /// Default: true, as Linux has it (`nf_conntrack_tcp_loose`): connections older than the
+    /// firewall go on. False: only a SYN opens a connection.
     pub tcp_loose: bool,
-    /// Check transport checksums; a wrong one makes a packet invalid. Default: false: it reads every byte of every packet,
-    /// the receiver checks anyway, and captures taken at a sender whose card computes them are full of wrong ones.
+    /// Check transport checksums; a wrong one makes a packet invalid. Default: false: it reads
+    /// every byte of every packet, the receiver checks anyway, and captures taken at a sender whose
+    /// card computes them are full of wrong ones.
     pub verify_checksums: bool,
-    /// Resets and ICMP errors sent per second and runtime, at most, by rules with `action = "reject"`. Default 1000; the
-    /// bound is RFC 1812 4.3.2.8's and RFC 4443 2.4 f's demand. Beyond it, packets are dropped.
+    /// Resets and ICMP errors sent per second and runtime, at most, by rules with
+    /// `action = "reject"`. Default 1000; the bound is RFC 1812 4.3.2.8's and RFC 4443 2.4 f's
+    /// demand. Beyond it, packets are dropped.
     pub answers_per_second: u32,
     /// How long flows live without a packet.
     pub timeouts: Timeouts,
@@ -143,8 +149,8 @@ pub struct Rule {
     /// The side the first packet comes from: `"inside"` or `"outside"`. Default: either.
     #[serde(default)]
     pub from: Option<FromSide>,
-    /// Protocols: `"tcp"`, `"udp"`, `"icmp"`, `"icmpv6"`, `"sctp"`, `"udplite"`, `"gre"`, `"esp"`, `"ah"`, `"igmp"` or numbers. Default:
-    /// all, or those with ports if the rule names ports.
+    /// Protocols: `"tcp"`, `"udp"`, `"icmp"`, `"icmpv6"`, `"sctp"`, `"udplite"`, `"gre"`, `"esp"`,
+    /// `"ah"`, `"igmp"` or numbers. Default: all, or those with ports if the rule names ports.
     #[serde(default)]
     pub protocol: Option<Items>,
     /// Source addresses: addresses, prefixes, sets of prefixes or endpoints.
@@ -162,8 +168,8 @@ pub struct Rule {
     /// ICMP types, by number or name (`"echo-request"`); `protocol` must say which ICMP.
     #[serde(default)]
     pub icmp_type: Option<Items>,
-    /// TCP flags of the first segment: `"syn"` means SYN set and ACK, FIN and RST not; `"syn/syn,ack"` means SYN set and
-    /// ACK not, the others as they like.
+    /// TCP flags of the first segment: `"syn"` means SYN set and ACK, FIN and RST not;
+    /// `"syn/syn,ack"` means SYN set and ACK not, the others as they like.
     #[serde(default)]
     pub tcp_flags: Option<String>,
     /// What to do.
@@ -188,11 +194,13 @@ pub struct Set {
 pub struct Timeouts {
     /// TCP, both ends have spoken: 2 h 4 min (RFC 5382 REQ-5).
     pub tcp_established: Span,
-    /// TCP, not yet established, or picked up and not answered: 4 min (RFC 5382 REQ-5, "transitory").
+    /// TCP, not yet established, or picked up and not answered: 4 min (RFC 5382 REQ-5,
+    /// "transitory").
     pub tcp_opening: Span,
     /// TCP, a FIN has been sent: 4 min (RFC 5382 REQ-5, "transitory").
     pub tcp_closing: Span,
-    /// TCP, both FINs are acknowledged: 4 min, twice the maximum segment lifetime (RFC 9293 3.4.2, RFC 5382 REQ-5).
+    /// TCP, both FINs are acknowledged: 4 min, twice the maximum segment lifetime (RFC 9293 3.4.2,
+    /// RFC 5382 REQ-5).
     pub tcp_time_wait: Span,
     /// TCP, after a reset: 4 min (RFC 7857 2.2).
     pub tcp_reset: Span,
@@ -286,9 +294,10 @@ impl Config {
     }
 }
 
-/// A length of time: a number of seconds, or digits with units (`d h m s ms`), like `"2h4m"` or `"90 s"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, JsonSchema)]
-pub struct Span(#[schemars(with = "String")] pub Duration);
+/// A length of time: a number of seconds, or digits with units (`d h m s ms`), like `"2h4m"` or
+/// `"90 s"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span(pub Duration);
 
 impl Span {
     /// Reads digits with units.
@@ -346,8 +355,38 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// One text or number, or a list of them.
-#[derive(Clone, PartialEq, Eq, Debug, JsonSchema)]
-pub struct Items(#[schemars(with = "Vec<String>")] pub Vec<String>);
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Items(pub Vec<String>);
+
+/// Text or a number, as [`Items`] and [`Span`] are written.
+fn text_or_number() -> Schema {
+    json_schema!({ "anyOf": [{ "type": "string" }, { "type": "integer", "minimum": 0 }] })
+}
+
+impl JsonSchema for Span {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        text_or_number()
+    }
+}
+
+impl JsonSchema for Items {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Items".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let one = text_or_number();
+        json_schema!({ "anyOf": [{ "type": "array", "items": one }, { "type": "string" }, { "type": "integer", "minimum": 0 }] })
+    }
+}
 
 impl<'de> Deserialize<'de> for Items {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,8 +1,10 @@
-//! From rules as written to terms: names become numbers, sets are put in, and what makes no sense is an error that says where.
+//! From rules as written to terms: names become numbers, sets are put in, and what makes no sense
+//! is an error that says where.
 //!
-//! **Theory of operation.** Each field of a rule becomes a set of values. Addresses are the one field that may also name endpoints: they
-//! are grouped by port, and each group becomes a term of its own whose port is that group's (and allowed by the rule's own
-//! ports). With endpoints at both ends the terms are all pairs.
+//! **Theory of operation.** Each field of a rule becomes a set of values. Addresses are the one
+//! field that may also name endpoints: they are grouped by port, and each group becomes a term of
+//! its own whose port is that group's (and allowed by the rule's own ports). With endpoints at both
+//! ends the terms are all pairs.
 //!
 //! ```text
 //!   destination = ["10.0.0.0/8", "@servers"]      servers = 10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:443
@@ -12,7 +14,8 @@
 //!   term 3: destination in {10.0.0.3}, port 443
 //! ```
 //!
-//! Invariant: an error's `at` is the path of the setting as it stands in the table: `rules[3].source[1]`, `sets.office.prefixes`.
+//! Invariant: an error's `at` is the path of the setting as it stands in the table:
+//! `rules[3].source[1]`, `sets.office.prefixes`.
 //!
 //! Not here: the texts' grammar in TOML (`config`), matching (`rules`).
 
@@ -295,7 +298,8 @@ fn read_rule(
                 source_ports: narrow(&source_ports, *from_port),
                 destination_ports: narrow(&destination_ports, *to_port),
             });
-            // Checked again per rule; here only so that pairs of large sets cannot fill the memory first.
+            // Checked again per rule; here only so that pairs of large sets cannot fill the memory
+            // first.
             if terms.len() > TERMS_MAX {
                 return Ok(());
             }
@@ -358,7 +362,8 @@ fn read_protocols(rule: &Rule, at: &str) -> Result<Option<ByteSet>, ConfigError>
     Ok(Some(set))
 }
 
-/// A rule that names ports matches only protocols that have them; one that names another protocol, too, is a mistake.
+/// A rule that names ports matches only protocols that have them; one that names another protocol,
+/// too, is a mistake.
 fn refuse_portless(rule: &Rule, at: &str) -> Result<(), ConfigError> {
     let Some(items) = &rule.protocol else {
         return Ok(());

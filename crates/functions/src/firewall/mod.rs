@@ -1,6 +1,8 @@
-//! The stateful firewall: it knows connections, and lets in what the rules allow or what answers something they allowed.
+//! The stateful firewall: it knows connections, and lets in what the rules allow or what answers
+//! something they allowed.
 //!
-//! **Theory of operation.** Each packet gets a [`Class`], as Linux's connection tracking would give it:
+//! **Theory of operation.** Each packet gets a [`Class`], as Linux's connection tracking would give
+//! it:
 //!
 //! | class | meaning | what happens |
 //! |---|---|---|
@@ -10,12 +12,14 @@
 //! | `Untracked` | neighbour discovery and multicast listeners (IPv6) | meets the rules, each packet by itself |
 //! | `Invalid` | fits no flow: a wrong TCP state or window, an unsolicited answer, malformed | dropped, or as `invalid` says |
 //!
-//! The rules ([`rules`]) are consulted for a flow's first packet. What no rule allows is dropped. When the configuration changes, a flow
-//! goes on if the new rules would let its first packet in, and ends otherwise; its state is kept.
+//! The rules ([`rules`]) are consulted for a flow's first packet. What no rule allows is dropped.
+//! When the configuration changes, a flow goes on if the new rules would let its first packet in,
+//! and ends otherwise; its state is kept.
 //!
-//! **Example.** One rule, `from = "inside"`, `action = "allow"`. A host inside sends a SYN: `New`, the rule allows, phase
-//! `TcpSynSent`. The server's SYN+ACK comes from outside; no rule allows anything from there, but it is `Established`: an
-//! answer. A SYN from outside is `New`, no rule allows it: dropped as `not_allowed`.
+//! **Example.** One rule, `from = "inside"`, `action = "allow"`. A host inside sends a SYN: `New`,
+//! the rule allows, phase `TcpSynSent`. The server's SYN+ACK comes from outside; no rule allows
+//! anything from there, but it is `Established`: an answer. A SYN from outside is `New`, no rule
+//! allows it: dropped as `not_allowed`.
 //!
 //! ```text
 //!   UDP     New ─► UdpUnreplied ─(answer)─► UdpReplied ─(2 s after the first packet)─► UdpStream
@@ -24,15 +28,17 @@
 //!   TCP     see `tcp`
 //! ```
 //!
-//! **Invariants.** A flow whose first packet is dropped keeps no state (the runtime frees it; [`Cx::end_flow`] where the packet
-//! is answered or let through without a state). An ICMP error never opens a flow. Established TCP and UDP packets touch
-//! 48 bytes of state and the packet's first line, and nothing else. Checked in `tests` and, against a Linux kernel's verdicts, in
+//! **Invariants.** A flow whose first packet is dropped keeps no state (the runtime frees it;
+//! [`Cx::end_flow`] where the packet is answered or let through without a state). An ICMP error
+//! never opens a flow. Established TCP and UDP packets touch 48 bytes of state and the packet's
+//! first line, and nothing else. Checked in `tests` and, against a Linux kernel's verdicts, in
 //! `tests/firewall_conntrack.rs`.
 //!
-//! Not here: translation (`nat`), limits per host, application gateways (FTP's data connections are not expected), SCTP's own
-//! states (but for how it begins, it is tracked like any other protocol).
+//! Not here: translation (`nat`), limits per host, application gateways (FTP's data connections are
+//! not expected), SCTP's own states (but for how it begins, it is tracked like any other protocol).
 //!
-//! Sources: RFC 9293, 7323, 2018, 5961 (TCP); RFC 5382, 4787, 5508 (timeouts); RFC 792, 4443, 4890 (ICMP).
+//! Sources: RFC 9293, 7323, 2018, 5961 (TCP); RFC 5382, 4787, 5508 (timeouts); RFC 792, 4443, 4890
+//! (ICMP).
 
 mod answer;
 pub mod config;
@@ -59,8 +65,8 @@ use core::cell::Cell;
 use core::time::Duration;
 use nf::table::Figure;
 use nf::{
-    Adds, Arrival, ConfigError, Cx, Keep, NetworkFunction, Packet, Row, Table, Time, Verdict, WorkerInfo,
-    network_function, row,
+    Adds, Arrival, ConfigError, Cx, Keep, Name, NetworkFunction, Packet, Row, Table, Time, Verdict,
+    WorkerInfo, network_function, reason, row,
 };
 use rules::{Opening, Program};
 use state::mark;
@@ -96,9 +102,9 @@ enum Tracked {
     /// It passes, and the flow is over.
     Finish(Class),
     /// It fits no flow, for the reason named.
-    Invalid(&'static str),
+    Invalid(Name),
     /// It is dropped whatever the setting: no state may begin with it.
-    Never(&'static str),
+    Never(Name),
 }
 
 /// The firewall. One instance per runtime.
@@ -134,11 +140,17 @@ impl NetworkFunction for Firewall {
         }],
     }];
     const COUNTERS: &'static [&'static str] = &[
+        /// Packets that began a flow, whatever the rules said.
         "new_packets",
+        /// ICMP errors about a known flow.
         "related_packets",
+        /// Packets of kinds that are judged one by one, such as neighbour discovery.
         "untracked_packets",
+        /// Packets that fit no state of their flow, or are malformed.
         "invalid_packets",
+        /// Flows that a rule let in.
         "flows_allowed",
+        /// Refused packets whose sender was answered.
         "packets_rejected",
     ];
     const REASONS: &'static [&'static str] = &[
@@ -235,6 +247,7 @@ impl NetworkFunction for Firewall {
     }
 }
 
+#[nf::network_function]
 impl Firewall {
     /// Everything but the fast paths.
     #[inline(never)]
@@ -279,16 +292,17 @@ impl Firewall {
         Verdict::Forward
     }
 
-    /// Says what a packet is, and moves the flow's state by it unless the rules are still to be asked.
+    /// Says what a packet is, and moves the flow's state by it unless the rules are still to be
+    /// asked.
     fn track(&self, packet: &Packet, flow: &mut Connection, half: usize, now: Time) -> Tracked {
         if packet.has(flag::LATER_FRAGMENT) {
             return match flow.phase {
-                Phase::New => Tracked::Never("fragment_without_first"),
+                Phase::New => Tracked::Never(reason!(Firewall, "fragment_without_first")),
                 _ => Tracked::Pass(class_of(flow, half)),
             };
         }
         if self.verify_checksums && !answer::checksum_holds(packet) {
-            return Tracked::Invalid("bad_checksum");
+            return Tracked::Invalid(reason!(Firewall, "bad_checksum"));
         }
         if packet.has(flag::ICMP_ERROR) {
             return track_error(packet, flow);
@@ -298,7 +312,7 @@ impl Firewall {
             protocol::UDP => track_udp(packet, flow, half, now),
             protocol::ICMP | protocol::ICMPV6 => track_icmp(packet, flow, half),
             protocol::SCTP if flow.phase == Phase::New && !sctp_may_open(packet) => {
-                Tracked::Invalid("sctp_invalid_state")
+                Tracked::Invalid(reason!(Firewall, "sctp_invalid_state"))
             }
             _ => track_other(flow, half),
         }
@@ -306,16 +320,16 @@ impl Firewall {
 
     fn track_tcp(&self, packet: &Packet, flow: &mut Connection, half: usize) -> Tracked {
         let Some(tcp) = packet.tcp() else {
-            return Tracked::Invalid("malformed");
+            return Tracked::Invalid(reason!(Firewall, "malformed"));
         };
         let segment = Segment::from(tcp);
         if !segment.has_valid_flags() {
-            return Tracked::Invalid("tcp_bad_flags");
+            return Tracked::Invalid(reason!(Firewall, "tcp_bad_flags"));
         }
         if flow.phase == Phase::New {
             return match self.tcp_may_open(&segment) {
                 true => Tracked::Ask(Class::New),
-                false => Tracked::Invalid("tcp_invalid_state"),
+                false => Tracked::Invalid(reason!(Firewall, "tcp_invalid_state")),
             };
         }
         // The class is what the flow was before this packet.
@@ -341,7 +355,8 @@ impl Firewall {
         }
     }
 
-    /// Asks the rules about a packet that opens something, and makes it the flow's first if they allow it.
+    /// Asks the rules about a packet that opens something, and makes it the flow's first if they
+    /// allow it.
     fn ask(
         &self,
         packet: &mut Packet,
@@ -367,13 +382,15 @@ impl Firewall {
                     return Err(cx.drop("malformed"));
                 };
                 let segment = Segment::from(tcp);
-                // In its place: to be copied there, what was just written piece by piece would have to be read as a whole.
+                // In its place: to be copied there, what was just written piece by piece would have
+                // to be read as a whole.
                 let before = *flow;
                 let judged = match tcp::open(flow, &segment, half, self.loose) {
                     true => tcp::judge(flow, &segment, half),
                     false => Judgement::Refuse(Fault::State),
                 };
-                // Nothing that `tcp_may_open` lets through is refused here; if it were, the old flow would stand.
+                // Nothing that `tcp_may_open` lets through is refused here; if it were, the old
+                // flow would stand.
                 debug_assert_eq!(judged, Judgement::Accept);
                 if judged != Judgement::Accept {
                     *flow = before;
@@ -424,8 +441,8 @@ impl Firewall {
     }
 }
 
-/// What the packet was like with which a flow was opened. What the rules could only see in itself (flags) is taken to be what a
-/// first packet has.
+/// What the packet was like with which a flow was opened. What the rules could only see in itself
+/// (flags) is taken to be what a first packet has.
 fn first_of(flow: &Connection, cx: &Cx<Firewall>) -> Opening {
     let (mut source, mut destination) = cx.opened_by();
     let mut side = cx.side();
@@ -436,10 +453,10 @@ fn first_of(flow: &Connection, cx: &Cx<Firewall>) -> Opening {
     Opening::again(source, destination, cx.key().protocol(), side, flow.last_seen)
 }
 
-fn reason_of(fault: Fault) -> &'static str {
+fn reason_of(fault: Fault) -> Name {
     match fault {
-        Fault::State => "tcp_invalid_state",
-        Fault::Window => "tcp_out_of_window",
-        Fault::Reset => "tcp_invalid_reset",
+        Fault::State => reason!(Firewall, "tcp_invalid_state"),
+        Fault::Window => reason!(Firewall, "tcp_out_of_window"),
+        Fault::Reset => reason!(Firewall, "tcp_invalid_reset"),
     }
 }

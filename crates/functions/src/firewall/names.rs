@@ -1,4 +1,5 @@
-//! The names that rules may use for numbers: protocols, ICMP types, TCP flags (IANA's, in lower case).
+//! The names that rules may use for numbers: protocols, ICMP types, TCP flags (IANA's, in lower
+//! case).
 //!
 //! Example: `icmp_type = "echo-request"` is 8 in a rule for `icmp` and 128 in one for `icmpv6`.
 //!

@@ -1,11 +1,12 @@
 //! Rules, compiled so that a thousand of them cost a new flow about what ten do.
 //!
-//! **Theory of operation.** A rule is a conjunction over seven *dimensions*: side and protocol, ICMP type, TCP flags, source
-//! address, destination address, source port, destination port. Each dimension is cut into the intervals between the
-//! values at which any rule begins or ends; each interval has a *bit set* of the rules that hold in it. A packet is
-//! looked up in each dimension (a table or a binary search), and the first bit that all seven sets share is the first rule
-//! that matches. This is the bit vector scheme of Lakshman and Stiliadis ("High-speed policy-based packet forwarding using
-//! efficient multi-dimensional range matching", SIGCOMM 1998).
+//! **Theory of operation.** A rule is a conjunction over seven *dimensions*: side and protocol,
+//! ICMP type, TCP flags, source address, destination address, source port, destination port. Each
+//! dimension is cut into the intervals between the values at which any rule begins or ends; each
+//! interval has a *bit set* of the rules that hold in it. A packet is looked up in each dimension
+//! (a table or a binary search), and the first bit that all seven sets share is the first rule that
+//! matches. This is the bit vector scheme of Lakshman and Stiliadis ("High-speed policy-based
+//! packet forwarding using efficient multi-dimensional range matching", SIGCOMM 1998).
 //!
 //! ```text
 //!   rule 0: source 10.0.0.0/8                 source ports     any
@@ -19,11 +20,13 @@
 //!   10.1.2.3 → port 53:  11 & 11 = 11, the first bit: rule 0
 //! ```
 //!
-//! A rule with a set of endpoints (address *and* port together) is no conjunction of an address and a port, so a rule may
-//! have several *terms*, one per port; the bits are terms, in the order of their rules.
+//! A rule with a set of endpoints (address *and* port together) is no conjunction of an address and
+//! a port, so a rule may have several *terms*, one per port; the bits are terms, in the order of
+//! their rules.
 //!
-//! **Invariants**: terms are in the order of their rules; every table covers its whole range; equal bit sets are stored
-//! once. `tests` compares [`Program::find`] with going through the rules one by one.
+//! **Invariants**: terms are in the order of their rules; every table covers its whole range; equal
+//! bit sets are stored once. `tests` compares [`Program::find`] with going through the rules one by
+//! one.
 //!
 //! Not here: the rules as written (`config`).
 
@@ -205,7 +208,8 @@ impl Pool {
     }
 }
 
-/// A dimension of numbers: `starts[i]` is where the interval with bit set `sets[i]` begins. The first is 0.
+/// A dimension of numbers: `starts[i]` is where the interval with bit set `sets[i]` begins. The
+/// first is 0.
 #[derive(Debug)]
 struct Intervals<K> {
     starts: Vec<K>,
@@ -214,7 +218,8 @@ struct Intervals<K> {
 }
 
 impl<K: Copy + Ord + Default> Intervals<K> {
-    /// `ranges` are (first, behind the last or `None` for the end, term). Ranges of one term may overlap.
+    /// `ranges` are (first, behind the last or `None` for the end, term). Ranges of one term may
+    /// overlap.
     fn build(ranges: &[(K, Option<K>, usize)], terms: usize) -> Option<Self> {
         // How many ranges of each term are open: a term's own may overlap.
         let mut open = vec![0u32; terms];
@@ -234,7 +239,8 @@ impl<K: Copy + Ord + Default> Intervals<K> {
                 sets.push(builder.intern(&current)?);
                 starts.push(at);
             }
-            // A range is never empty, so its end comes behind its beginning, and no count falls below zero.
+            // A range is never empty, so its end comes behind its beginning, and no count falls
+            // below zero.
             open[term] = if opens { open[term] + 1 } else { open[term] - 1 };
             let bit = 1 << (term % 64);
             if open[term] != 0 {
@@ -353,7 +359,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles terms, which are in the order of their rules; `None` when the tables would grow too large.
+    /// Compiles terms, which are in the order of their rules; `None` when the tables would grow too
+    /// large.
     pub(super) fn compile(rules: Vec<CompiledRule>, terms: &[Term]) -> Option<Self> {
         let ports = |of: fn(&Term) -> &[(u16, u16)]| {
             let mut ranges = Vec::new();

@@ -1,7 +1,7 @@
 //! A TCP segment's numbers, out of its packet, and what kind of segment they make.
 //!
-//! Example: flags SYN and ACK with sequence number 500 and no data are a [`Kind::SynAck`] that ends at 501, since SYN takes
-//! a sequence number of its own.
+//! Example: flags SYN and ACK with sequence number 500 and no data are a [`Kind::SynAck`] that ends
+//! at 501, since SYN takes a sequence number of its own.
 //!
 //! Not here: reading headers (`wire`), judging segments (`tcp`).
 //!
@@ -70,8 +70,9 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Whether the flags make sense together. PSH, ECE and CWR go with anything; SYN excludes FIN and RST, RST excludes
-    /// FIN, and what is neither SYN nor RST acknowledges (RFC 9293 3.5.2, 3.10.7).
+    /// Whether the flags make sense together. PSH, ECE and CWR go with anything; SYN excludes FIN
+    /// and RST, RST excludes FIN, and what is neither SYN nor RST acknowledges (RFC 9293 3.5.2,
+    /// 3.10.7).
     pub fn has_valid_flags(&self) -> bool {
         let bits = self.flags & (flags::FIN | flags::SYN | flags::RST | flags::ACK);
         if bits & (flags::SYN | flags::RST) != 0 {

@@ -1,7 +1,8 @@
 //! What the firewall remembers of a flow: 52 bytes of plain data.
 //!
-//! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on when they opened. The
-//! rest, TCP's windows, is *lazy*: it changes with every segment and is learnt again after a recovery (`relearn`).
+//! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on
+//! when they opened. The rest, TCP's windows, is *lazy*: it changes with every segment and is
+//! learnt again after a recovery (`relearn`).
 //!
 //! ```text
 //! phase marks scales options │ halves[0]  halves[1] │ began last_end last_ack last_window last_offer last_seen
@@ -11,16 +12,18 @@
 //! `halves[0]` belongs to the end that sent the flow's first packet, `halves[1]` to the other one,
 //! whichever of them has opened the connection that is tracked now (see [`mark::REVERSED`]).
 //!
-//! Example: a client has opened a connection to a web server and asked for a page. `phase` is `TcpEstablished`, `marks` are
-//! `REPLIED | ASSURED`; `halves[0].end` is the sequence number behind the client's request, `halves[0].limit` how far the
-//! server lets it send, `halves[0].window` the largest window the client has offered, `halves[0].acked` the newest byte
-//! of the server's that it has acknowledged.
+//! Example: a client has opened a connection to a web server and asked for a page. `phase` is
+//! `TcpEstablished`, `marks` are `REPLIED | ASSURED`; `halves[0].end` is the sequence number behind
+//! the client's request, `halves[0].limit` how far the server lets it send, `halves[0].window` the
+//! largest window the client has offered, `halves[0].acked` the newest byte of the server's that it
+//! has acknowledged.
 //!
-//! Invariants: `Default` is a flow of which nothing is known; 52 bytes (asserted here); `committed` fields come first
-//! (the derive's check).
+//! Invariants: `Default` is a flow of which nothing is known; 52 bytes (asserted here); `committed`
+//! fields come first (the derive's check).
 //!
 //! Not here: what moves a flow from phase to phase (`tcp`, `mod`).
 
+use crate::marks::marks;
 use nf::{FlowState, Plain, Tick};
 
 /// What stage a flow is in.
@@ -68,7 +71,8 @@ impl Phase {
     /// How many phases there are.
     pub const COUNT: usize = Phase::OtherReplied as usize + 1;
 
-    /// Whether a TCP connection is on its way down, so that its end points may already be used again.
+    /// Whether a TCP connection is on its way down, so that its end points may already be used
+    /// again.
     pub(super) fn is_closing(self) -> bool {
         matches!(
             self,
@@ -95,8 +99,20 @@ pub mod mark {
     pub const CROSSED_REPLIED: u8 = 32;
 }
 
-/// Bits of [`Connection::options`]: what was learnt from TCP options. Bits for both halves stand side by side, the
-/// lower one for `halves[0]`.
+marks!(
+    /// What became of a flow: bits of [`mark`].
+    pub Marks,
+    [
+        (mark::REPLIED, "replied"),
+        (mark::ASSURED, "assured"),
+        (mark::REVERSED, "reversed"),
+        (mark::CROSSED, "crossed"),
+        (mark::CROSSED_REPLIED, "crossed_replied"),
+    ]
+);
+
+/// Bits of [`Connection::options`]: what was learnt from TCP options. Bits for both halves stand
+/// side by side, the lower one for `halves[0]`.
 pub(super) mod option {
     /// The half has offered window scaling.
     pub const SCALES: u8 = 1;
@@ -116,6 +132,22 @@ pub(super) mod option {
     }
 }
 
+marks!(
+    /// What TCP options have told: bits of [`option`]. The first of two words is of the end that
+    /// sent the flow's first packet.
+    pub Options,
+    [
+        (option::SCALES, "scales_0"),
+        (option::of(option::SCALES, 1), "scales_1"),
+        (option::SACKS, "sacks_0"),
+        (option::of(option::SACKS, 1), "sacks_1"),
+        (option::ACKED, "acked_0"),
+        (option::of(option::ACKED, 1), "acked_1"),
+        (option::LIBERAL, "liberal"),
+        (option::CLOSING, "closing"),
+    ]
+);
+
 /// Bits of [`Connection::last_offer`]: scale in the low four.
 pub(super) mod offer {
     /// The watched SYN's scale.
@@ -124,13 +156,15 @@ pub(super) mod offer {
     pub const SCALES: u8 = 0x10;
     /// It accepts selective acknowledgements.
     pub const SACKS: u8 = 0x20;
-    /// A SYN went through in `TcpLastAck`: an ACK now may be a challenge (RFC 5961 4), not the last FIN's.
+    /// A SYN went through in `TcpLastAck`: an ACK now may be a challenge (RFC 5961 4), not the last
+    /// FIN's.
     pub const CHALLENGE: u8 = 0x40;
     /// Both ends sent a SYN.
     pub const SIMULTANEOUS: u8 = 0x80;
 }
 
-/// One end's half of a TCP connection, as seen from in between. All sequence numbers are modulo 2³².
+/// One end's half of a TCP connection, as seen from in between. All sequence numbers are modulo
+/// 2³².
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Half {
@@ -152,11 +186,12 @@ pub struct Connection {
     /// The stage it is in.
     pub phase: Phase,
     /// Bits of [`mark`].
-    pub marks: u8,
-    /// Window scales (RFC 7323): `halves[0]`'s in the low four bits, `halves[1]`'s in the high four.
+    pub marks: Marks,
+    /// Window scales (RFC 7323): `halves[0]`'s in the low four bits, `halves[1]`'s in the high
+    /// four.
     pub scales: u8,
     /// What TCP options have told, and whether the windows can be trusted.
-    pub options: u8,
+    pub options: Options,
     /// TCP's windows by end.
     #[flow_state(lazy)]
     pub halves: [Half; 2],
@@ -207,8 +242,8 @@ impl Connection {
         self.scales = (self.scales & !(15 << at)) | (scale.min(14) << at);
     }
 
-    /// Forgets the windows, which a replica knows late or not at all: each end's next segment tells them, and till
-    /// they are sure they condemn nothing.
+    /// Forgets the windows, which a replica knows late or not at all: each end's next segment tells
+    /// them, and till they are sure they condemn nothing.
     pub(super) fn relearn(&mut self) {
         for half in &mut self.halves {
             half.window = 0;

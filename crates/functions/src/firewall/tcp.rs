@@ -1,10 +1,12 @@
 //! TCP seen from in between: which segments belong to a connection, and what they do to it.
 //!
-//! **Theory of operation.** Neither end tells us its state; we infer it. A segment has a *kind* (SYN, SYN+ACK, FIN, ACK, RST) and
-//! a *sender* (the connection's opener or its responder); [`next`] gives for phase, sender and kind what follows: a phase,
-//! *watch* (let it through, change nothing, but remember it: the ends may know better than we do) or *refuse*. Then
-//! `window` checks that sequence and acknowledgement numbers are what the two ends can have sent, in the manner of van
-//! Rooij's "Real stateful TCP packet filtering in IP Filter" (2000), which Linux's tracker follows, too.
+//! **Theory of operation.** Neither end tells us its state; we infer it. A segment has a *kind*
+//! (SYN, SYN+ACK, FIN, ACK, RST) and a *sender* (the connection's opener or its responder);
+//! [`next`] gives for phase, sender and kind what follows: a phase, *watch* (let it through, change
+//! nothing, but remember it: the ends may know better than we do) or *refuse*. Then `window` checks
+//! that sequence and acknowledgement numbers are what the two ends can have sent, in the manner of
+//! van Rooij's "Real stateful TCP packet filtering in IP Filter" (2000), which Linux's tracker
+//! follows, too.
 //!
 //! ```text
 //!              SYN                SYN+ACK                 ACK
@@ -21,25 +23,27 @@
 //!   RST, from any phase but New ─► Closed ── SYN from the opener ─► SynSent
 //! ```
 //!
-//! **Example.** A client sends SYN (seq 100, window 1000), the server SYN+ACK (seq 500, ack 101), the client ACK. Now `halves[0]` =
-//! {end 101, limit 101 + the server's window}. A segment of the client's with seq 5_000_000 lies behind that limit: it is
-//! refused as out of window, so an attacker cannot blindly inject a RST or data (RFC 5961's
-//! concern).
+//! **Example.** A client sends SYN (seq 100, window 1000), the server SYN+ACK (seq 500, ack 101),
+//! the client ACK. Now `halves[0]` = {end 101, limit 101 + the server's window}. A segment of the
+//! client's with seq 5_000_000 lies behind that limit: it is refused as out of window, so an
+//! attacker cannot blindly inject a RST or data (RFC 5961's concern).
 //!
-//! A few courtesies, each a case of its own in [`judge`]: a SYN to a live connection is watched, since the opener may have
-//! restarted; if the responder then answers it with SYN+ACK, that is believed. The ACK with which it may "challenge" the SYN
-//! (RFC 5961 4) is not mistaken for the acknowledgement of a FIN. A RST must be at the sequence number expected, or
-//! merely leaves the connection as it is for the challenge that follows (RFC 5961 3).
+//! A few courtesies, each a case of its own in [`judge`]: a SYN to a live connection is watched,
+//! since the opener may have restarted; if the responder then answers it with SYN+ACK, that is
+//! believed. The ACK with which it may "challenge" the SYN (RFC 5961 4) is not mistaken for the
+//! acknowledgement of a FIN. A RST must be at the sequence number expected, or merely leaves the
+//! connection as it is for the challenge that follows (RFC 5961 3).
 //!
-//! **Invariants** (checked in `tests`): without `loose`, `Established` is only reached through a SYN and a SYN+ACK; no
-//! sequence of segments panics; the established fast path (`quick`) does exactly what [`judge`] would.
+//! **Invariants** (checked in `tests`): without `loose`, `Established` is only reached through a
+//! SYN and a SYN+ACK; no sequence of segments panics; the established fast path (`quick`) does
+//! exactly what [`judge`] would.
 //!
 //! Not here: rules, timeouts (`mod`), the window arithmetic (`window`).
 //!
 //! Sources: RFC 9293 (states, 3.10.7.4 acceptance), RFC 7323 (scaling), RFC 2018 (SACK), RFC 5961.
 
 pub use super::segment::{Kind, Segment};
-use super::state::{Connection, Half, Phase, mark, offer, option};
+use super::state::{Connection, Half, Marks, Options, Phase, mark, offer, option};
 use super::window::{self, Fit, after, before};
 use wire::Packet;
 use wire::packet::flag;
@@ -92,7 +96,8 @@ static TRANSITIONS: [[[Step; 5]; 2]; PHASES.len()] = {
     table
 };
 
-/// What follows in a phase from what its opener, or its responder, sends: by kind, in the order of [`Kind`].
+/// What follows in a phase from what its opener, or its responder, sends: by kind, in the order of
+/// [`Kind`].
 const fn row(phase: Phase, responder: bool) -> [Step; 5] {
     use Phase::{
         TcpBothSynSent as Both, TcpCloseWait as CloseWait, TcpClosed as Closed, TcpEstablished as Open,
@@ -142,13 +147,15 @@ pub enum Judgement {
     Accept,
     /// It passes, and the flow is over: a connection refused before anything was answered.
     Finish,
-    /// A SYN that opens a new connection between the ends of an old one: judge it as a flow's first.
+    /// A SYN that opens a new connection between the ends of an old one: judge it as a flow's
+    /// first.
     Reopen,
     /// It does not belong to the connection.
     Refuse(Fault),
 }
 
-/// Begins a connection with a flow's first segment, sent by `half`'s end. `false`: no connection begins like this.
+/// Begins a connection with a flow's first segment, sent by `half`'s end. `false`: no connection
+/// begins like this.
 pub fn open(flow: &mut Connection, segment: &Segment<'_>, half: usize, loose: bool) -> bool {
     let step = next(Phase::New, false, segment.kind());
     let Step::To(phase) = step else { return false };
@@ -156,7 +163,7 @@ pub fn open(flow: &mut Connection, segment: &Segment<'_>, half: usize, loose: bo
         return false;
     }
     *flow = Connection {
-        marks: if half == 0 { 0 } else { mark::REVERSED },
+        marks: Marks::from(if half == 0 { 0 } else { mark::REVERSED }),
         last_seen: seen(Kind::None, half),
         ..Connection::default()
     };
@@ -184,8 +191,8 @@ const fn seen(kind: Kind, half: usize) -> u8 {
     (kind as u8) | ((half as u8) << 4)
 }
 
-/// Judges a segment sent by `half`'s end, and takes what it tells into `flow`. A flow's first segment goes through
-/// [`open`] before.
+/// Judges a segment sent by `half`'s end, and takes what it tells into `flow`. A flow's first
+/// segment goes through [`open`] before.
 pub fn judge(flow: &mut Connection, segment: &Segment<'_>, half: usize) -> Judgement {
     let kind = segment.kind();
     let responder = half != flow.reversed();
@@ -247,8 +254,9 @@ pub fn judge(flow: &mut Connection, segment: &Segment<'_>, half: usize) -> Judge
     Judgement::Accept
 }
 
-/// Takes note of a segment that passes unbelieved. If it is a SYN+ACK that answers a SYN which passed so before, then the
-/// two ends have agreed behind our back on a new connection: we follow them, and the answer is the phase to go to.
+/// Takes note of a segment that passes unbelieved. If it is a SYN+ACK that answers a SYN which
+/// passed so before, then the two ends have agreed behind our back on a new connection: we follow
+/// them, and the answer is the phase to go to.
 fn watch(
     flow: &mut Connection,
     segment: &Segment<'_>,
@@ -267,7 +275,7 @@ fn watch(
         flow.halves[half] = Half::default();
         flow.scales = 0;
         flow.set_scale(other, flow.last_offer & offer::SCALE);
-        flow.options = 0;
+        flow.options = Options::default();
         if flow.last_offer & offer::SCALES != 0 {
             flow.options |= option::of(option::SCALES, other);
         }
@@ -337,7 +345,8 @@ fn judge_reset(flow: &Connection, segment: &Segment<'_>, half: usize, responder:
         }
         return Reset::Challenged;
     }
-    // It answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the windows know nothing of those.
+    // It answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the windows
+    // know nothing of those.
     let answers_watched = (flow.is(mark::REPLIED) && last_kind == Kind::Syn as u8)
         || (!flow.is(mark::ASSURED) && last_kind == Kind::Ack as u8);
     if answers_watched && segment.ack == flow.last_end {
@@ -385,11 +394,16 @@ const SETTLED: u32 = u32::from_le_bytes([
     option::of(option::ACKED, 0) | option::of(option::ACKED, 1),
 ]);
 
-/// The fast path: a plain segment, in window, of an established connection. `false`, and nothing changed, for anything
-/// else; [`judge`] then decides.
+/// The fast path: a plain segment, in window, of an established connection. `false`, and nothing
+/// changed, for anything else; [`judge`] then decides.
 #[inline(always)]
 pub(super) fn quick(flow: &mut Connection, packet: &Packet, half: usize) -> bool {
-    let head = u32::from_le_bytes([flow.phase as u8, flow.marks, flow.scales, flow.options]);
+    let head = u32::from_le_bytes([
+        flow.phase as u8,
+        flow.marks.into(),
+        flow.scales,
+        flow.options.into(),
+    ]);
     if head & HEAD != SETTLED || packet.has(NOT_PLAIN) {
         return false;
     }
@@ -411,8 +425,8 @@ pub(super) fn quick(flow: &mut Connection, packet: &Packet, half: usize) -> bool
     // Which half sends is as good as random to the branch predictor: indices, no branches.
     let (from, to) = (half & 1, (half & 1) ^ 1);
     let (sender, receiver) = (flow.halves[from], flow.halves[to]);
-    // One sum of faults in place of four branches: in a healthy connection none of them is ever taken. Both halves'
-    // windows are known, since both have acknowledged something (`HEAD`).
+    // One sum of faults in place of four branches: in a healthy connection none of them is ever
+    // taken. Both halves' windows are known, since both have acknowledged something (`HEAD`).
     let fault = after(end, sender.limit)
         | after(ack, receiver.end)
         | !after(end, sender.end.wrapping_sub(receiver.window).wrapping_sub(1))
@@ -445,7 +459,8 @@ pub(super) fn quick(flow: &mut Connection, packet: &Packet, half: usize) -> bool
     true
 }
 
-/// Whether the twelve bytes of options are the usual ones: two fillers and a timestamp. Any others may be a SACK.
+/// Whether the twelve bytes of options are the usual ones: two fillers and a timestamp. Any others
+/// may be a SACK.
 #[inline(always)]
 fn has_only_timestamps(header: &[u8]) -> bool {
     matches!(header.get(20..24), Some([1, 1, 8, 10]))

@@ -1,22 +1,26 @@
-//! Tracking of everything but TCP: UDP, ICMP queries, ICMP errors, and protocols nothing is known of.
+//! Tracking of everything but TCP: UDP, ICMP queries, ICMP errors, and protocols nothing is known
+//! of.
 //!
-//! **Theory of operation.** None of them has a state of its own on the wire, so a flow is what was seen of it: one end has spoken, or both.
-//! A packet moves the flow at once; only a flow's first waits for the rules ([`Tracked::Ask`]).
+//! **Theory of operation.** None of them has a state of its own on the wire, so a flow is what was
+//! seen of it: one end has spoken, or both. A packet moves the flow at once; only a flow's first
+//! waits for the rules ([`Tracked::Ask`]).
 //!
-//! **Example.** An ICMP echo from inside with identifier 9 opens a flow. Its reply comes back: `IcmpAnswered`. If now the
-//! other end *asks*, with identifier 9, too, it uses the hole that the first question made: the rules are asked again, and only
-//! if they allow it is the flow marked `CROSSED` and may both ends ask and answer.
+//! **Example.** An ICMP echo from inside with identifier 9 opens a flow. Its reply comes back:
+//! `IcmpAnswered`. If now the other end *asks*, with identifier 9, too, it uses the hole that the
+//! first question made: the rules are asked again, and only if they allow it is the flow marked
+//! `CROSSED` and may both ends ask and answer.
 //!
-//! **Invariants.** An ICMP error changes no flow (its signature has no `&mut`). The fast path of UDP reads the state and eight
-//! bytes of the packet, and writes nothing.
+//! **Invariants.** An ICMP error changes no flow (its signature has no `&mut`). The fast path of
+//! UDP reads the state and eight bytes of the packet, and writes nothing.
 //!
 //! Not here: the rules, the timeouts (`mod`).
 //!
-//! Sources: RFC 768, 792, 950, 4443; RFC 4890 4.4.1 for what ICMPv6 needs; RFC 9260 5.1 for how SCTP begins.
+//! Sources: RFC 768, 792, 950, 4443; RFC 4890 4.4.1 for what ICMPv6 needs; RFC 9260 5.1 for how
+//! SCTP begins.
 
 use super::state::{Connection, Phase, mark};
-use super::{Class, Tracked};
-use nf::{Packet, Time};
+use super::{Class, Firewall, Tracked};
+use nf::{Packet, Time, reason};
 use wire::packet::flag;
 use wire::parse::{IcmpClass, icmp_class, quoted};
 use wire::protocol;
@@ -24,7 +28,8 @@ use wire::protocol;
 /// A UDP flow is a stream when it still lives so many milliseconds after its first packet.
 const UDP_STREAM: u32 = 2000;
 
-/// The class of a packet that goes the opening way (`way` 0) or back (1), by what the flow was before it.
+/// The class of a packet that goes the opening way (`way` 0) or back (1), by what the flow was
+/// before it.
 #[inline(always)]
 pub(super) fn class_of(flow: &Connection, way: usize) -> Class {
     if way == 1 || flow.is(mark::REPLIED) {
@@ -59,7 +64,8 @@ fn udp_age(flow: &Connection, now: Time) -> u32 {
     now.tick().milliseconds_since(flow.began)
 }
 
-/// Whether the length field covers at least its header and at most what the IP packet holds (RFC 768).
+/// Whether the length field covers at least its header and at most what the IP packet holds (RFC
+/// 768).
 #[inline(always)]
 fn udp_length_holds(packet: &Packet) -> bool {
     match packet.transport().first_chunk::<8>() {
@@ -74,7 +80,7 @@ fn udp_length_holds(packet: &Packet) -> bool {
 
 pub(super) fn track_udp(packet: &Packet, flow: &mut Connection, half: usize, now: Time) -> Tracked {
     if !udp_length_holds(packet) {
-        return Tracked::Invalid("malformed");
+        return Tracked::Invalid(reason!(Firewall, "malformed"));
     }
     if flow.phase == Phase::New {
         return Tracked::Ask(Class::New);
@@ -104,8 +110,8 @@ pub(super) fn track_other(flow: &mut Connection, half: usize) -> Tracked {
     Tracked::Pass(class)
 }
 
-/// Whether an SCTP association can begin with this packet: by INIT, or by a HEARTBEAT on another path of one that
-/// exists (RFC 9260 5.1 and 5.4). All else is tracked without states.
+/// Whether an SCTP association can begin with this packet: by INIT, or by a HEARTBEAT on another
+/// path of one that exists (RFC 9260 5.1 and 5.4). All else is tracked without states.
 pub(super) fn sctp_may_open(packet: &Packet) -> bool {
     const INIT: u8 = 1;
     const HEARTBEAT: u8 = 4;
@@ -115,11 +121,11 @@ pub(super) fn sctp_may_open(packet: &Packet) -> bool {
 /// An ICMP error is about the flow it quotes, and goes to the sender of the quoted packet.
 pub(super) fn track_error(packet: &Packet, flow: &Connection) -> Tracked {
     if flow.phase == Phase::New {
-        return Tracked::Never("icmp_error_unrelated");
+        return Tracked::Never(reason!(Firewall, "icmp_error_unrelated"));
     }
     match quoted(packet) {
         Some(quote) if quote.source.addr == packet.destination_addr() => Tracked::Pass(Class::Related),
-        _ => Tracked::Invalid("icmp_error_unrelated"),
+        _ => Tracked::Invalid(reason!(Firewall, "icmp_error_unrelated")),
     }
 }
 
@@ -136,19 +142,19 @@ fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
 pub(super) fn track_icmp(packet: &Packet, flow: &mut Connection, half: usize) -> Tracked {
     let protocol = packet.protocol();
     let Some(&[kind, ..]) = packet.transport().first_chunk::<8>() else {
-        return Tracked::Invalid("malformed");
+        return Tracked::Invalid(reason!(Firewall, "malformed"));
     };
     if icmp_class(protocol, kind) != IcmpClass::Query {
         return match (protocol, kind) {
             // Multicast listeners and neighbour discovery (RFC 4890 4.4.1): one-way by nature.
             (protocol::ICMPV6, 130..=137 | 141..=143) => Tracked::Ask(Class::Untracked),
-            _ => Tracked::Invalid("icmp_unsolicited"),
+            _ => Tracked::Invalid(reason!(Firewall, "icmp_unsolicited")),
         };
     }
     let asks = icmp_answer(protocol, kind).is_some();
     match (flow.phase, half, asks) {
         (Phase::New, _, true) => Tracked::Ask(Class::New),
-        (Phase::New, _, false) => Tracked::Invalid("icmp_unsolicited"),
+        (Phase::New, _, false) => Tracked::Invalid(reason!(Firewall, "icmp_unsolicited")),
         (_, 0, true) => {
             flow.last_seen = kind;
             Tracked::Pass(class_of(flow, 0))
@@ -160,7 +166,9 @@ pub(super) fn track_icmp(packet: &Packet, flow: &mut Connection, half: usize) ->
         }),
         // The same identifier by chance, or a sender that uses an open hole: the rules decide.
         (_, _, true) => Tracked::Ask(Class::New),
-        _ if icmp_answer(protocol, flow.last_seen) != Some(kind) => Tracked::Invalid("icmp_unsolicited"),
+        _ if icmp_answer(protocol, flow.last_seen) != Some(kind) => {
+            Tracked::Invalid(reason!(Firewall, "icmp_unsolicited"))
+        }
         (_, 1, false) => {
             flow.marks |= mark::REPLIED;
             flow.phase = Phase::IcmpAnswered;
@@ -170,6 +178,6 @@ pub(super) fn track_icmp(packet: &Packet, flow: &mut Connection, half: usize) ->
             flow.marks |= mark::CROSSED_REPLIED;
             Tracked::Pass(Class::Established)
         }
-        _ => Tracked::Invalid("icmp_unsolicited"),
+        _ => Tracked::Invalid(reason!(Firewall, "icmp_unsolicited")),
     }
 }

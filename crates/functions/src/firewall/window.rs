@@ -1,8 +1,8 @@
 //! TCP's windows seen from in between: what each end can have sent, by what the other has allowed.
 //!
-//! **Theory of operation.** For each half we keep `end` (behind its last byte seen), `limit` (how far the other end has allowed it to
-//! send), `window` (the largest it has itself offered). A segment from S to R, covering `seq..end` and acknowledging `ack`,
-//! fits if
+//! **Theory of operation.** For each half we keep `end` (behind its last byte seen), `limit` (how
+//! far the other end has allowed it to send), `window` (the largest it has itself offered). A
+//! segment from S to R, covering `seq..end` and acknowledging `ack`, fits if
 //!
 //! ```text
 //!   I    seq  ≤ S.limit                  not beyond what R has room for
@@ -11,10 +11,12 @@
 //!   IV   ack  ≥ R.end − max(S.window, 66000)   and not something long ago
 //! ```
 //!
-//! Then S.end, S.window grow, and R may send up to ack + window. With SACK, the highest block counts as acknowledged.
+//! Then S.end, S.window grow, and R may send up to ack + window. With SACK, the highest block
+//! counts as acknowledged.
 //!
-//! **Example.** R offers 1000 bytes from 501 on, so S.limit is 1501. S sends 501..1501: fits. S sends 2501..: beyond I.
-//! S sends 501..1501 again: II holds as long as S.end is at most R.window ahead.
+//! **Example.** R offers 1000 bytes from 501 on, so S.limit is 1501. S sends 501..1501: fits. S
+//! sends 2501..: beyond I. S sends 501..1501 again: II holds as long as S.end is at most R.window
+//! ahead.
 //!
 //! I broken by no more than a window, by a sender that otherwise fits, is *tolerated*: some stacks
 //! overshoot, and R will say what it makes of it. So is what is too old (II, IV): a late duplicate
@@ -23,15 +25,17 @@
 //!
 //! Invariant: arithmetic is modulo 2³² throughout; nothing here can overflow.
 //!
-//! Sources: Guido van Rooij, "Real stateful TCP packet filtering in IP Filter" (2000), for I–IV; RFC 7323 2.2 and 2.3 for
-//! scaling (the window of a SYN is never scaled; both ends must offer it); RFC 2018 for SACK.
+//! Sources: Guido van Rooij, "Real stateful TCP packet filtering in IP Filter" (2000), for I–IV;
+//! RFC 7323 2.2 and 2.3 for scaling (the window of a SYN is never scaled; both ends must offer it);
+//! RFC 2018 for SACK.
 
 use super::segment::{Kind, Segment};
 use super::state::{Connection, Half, Phase, offer, option};
 
 use wire::tcp::{TcpOptions, flags};
 
-/// How old an acknowledgement may be at least, in bytes: a little more than the largest window without scaling.
+/// How old an acknowledgement may be at least, in bytes: a little more than the largest window
+/// without scaling.
 const ACK_REACH_MIN: u32 = 66_000;
 
 /// Whether `a` comes before `b`, modulo 2³².
@@ -173,7 +177,8 @@ pub(super) fn check(flow: &mut Connection, segment: &Segment<'_>, half: usize, r
         }
     }
     let (sender, receiver) = (flow.halves[half], flow.halves[other]);
-    // Without ACK there is no acknowledgement to judge; some stacks set it on a RST and leave the number zero.
+    // Without ACK there is no acknowledgement to judge; some stacks set it on a RST and leave the
+    // number zero.
     if !segment.has(flags::ACK) || (segment.has(flags::RST) && ack == 0) {
         ack = receiver.end;
         sack = ack;

@@ -18,15 +18,17 @@ use serde::de::{Deserializer, Error, Visitor};
 #[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// How long a flow is without a packet when its record is written. `"none"`: records wait for the end of the run.
+    /// How long a flow is without a packet when its record is written. `"none"`: records wait for
+    /// the end of the run.
     ///
-    /// Default `"60s"`: Juniper's flow-inactive-timeout, Zeek's `udp_inactivity_timeout`. (Cisco's NetFlow has 15 seconds,
-    /// Zeek's `tcp_inactivity_timeout` 5 minutes.)
+    /// Default `"60s"`: Juniper's flow-inactive-timeout, Zeek's `udp_inactivity_timeout`. (Cisco's
+    /// NetFlow has 15 seconds, Zeek's `tcp_inactivity_timeout` 5 minutes.)
     pub idle_timeout: Timeout,
-    /// The same for a TCP connection that both ends have closed or one has reset, where it is shorter than `idle_timeout`.
+    /// The same for a TCP connection that both ends have closed or one has reset, where it is
+    /// shorter than `idle_timeout`.
     ///
-    /// Default `"5s"`, Zeek's `tcp_close_delay`: the last stragglers still belong to the record, and a later reuse of the
-    /// ports makes a record of its own.
+    /// Default `"5s"`, Zeek's `tcp_close_delay`: the last stragglers still belong to the record,
+    /// and a later reuse of the ports makes a record of its own.
     pub closed_timeout: Timeout,
 }
 

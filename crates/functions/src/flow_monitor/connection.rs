@@ -1,4 +1,5 @@
-//! The TCP side of a flow: each end's state as an observer between them can know it, and the letters its packets make.
+//! The TCP side of a flow: each end's state as an observer between them can know it, and the
+//! letters its packets make.
 //!
 //! ```text
 //!               SYN / SYN+ACK by the opener          SYN by the other end
@@ -20,16 +21,18 @@
 //!   opener's SYN  →  SYN+ACK → ACK, data, FIN, FIN     "ShADadFf"   SF
 //! ```
 //!
-//! Invariants: an end never goes back to Inactive; the tests hold the table of transitions and of states.
+//! Invariants: an end never goes back to Inactive; the tests hold the table of transitions and of
+//! states.
 //!
-//! Where Zeek knows more, because it reassembles and checks sums, this differs: no `c` (bad checksum: outbound packets
-//! of a host that leaves sums to its card would all be bad) and no `g` (gap). A SYN, FIN or RST repeats its letter if
-//! its sequence number is another than the last one's, as in Zeek. `t` and `w` stand at the first, tenth and hundredth
-//! time.
+//! Where Zeek knows more, because it reassembles and checks sums, this differs: no `c` (bad
+//! checksum: outbound packets of a host that leaves sums to its card would all be bad) and no `g`
+//! (gap). A SYN, FIN or RST repeats its letter if its sequence number is another than the last
+//! one's, as in Zeek. `t` and `w` stand at the first, tenth and hundredth time.
 //!
-//! The opener is the end that sent the first packet, with one exception, which is Zeek's and Arkime's too: the first segment
-//! is a SYN,ACK. That answers a SYN which was not seen, so the opener is the end that it is sent to. The connection is *turned*,
-//! and its history begins with `^`. Zeek also turns a connection whose first packet comes from a well-known port, which is a
+//! The opener is the end that sent the first packet, with one exception, which is Zeek's and
+//! Arkime's too: the first segment is a SYN,ACK. That answers a SYN which was not seen, so the
+//! opener is the end that it is sent to. The connection is *turned*, and its history begins with
+//! `^`. Zeek also turns a connection whose first packet comes from a well-known port, which is a
 //! guess; here it stays as it came.
 //!
 //! ```text
@@ -39,9 +42,11 @@
 //!
 //! Not here: counting (`state`), the record (`record`).
 //!
-//! Source: Zeek's `TCPSessionAdapter` and `scripts/base/protocols/conn/main.zeek`, fields `history` and `conn_state`.
+//! Source: Zeek's `TCPSessionAdapter` and `scripts/base/protocols/conn/main.zeek`, fields `history`
+//! and `conn_state`.
 
 use super::history::{History, Letter};
+use crate::marks::marks;
 use nf::{Direction, Plain};
 use wire::tcp::{Tcp, flags};
 
@@ -123,7 +128,8 @@ impl State {
             State::Rstrh => "RSTRH",
             // The opener sent SYN and FIN, the other end no SYN+ACK.
             State::Sh => "SH",
-            // The other end sent SYN+ACK and FIN, the opener no SYN. Of UDP: only the other end sent.
+            // The other end sent SYN+ACK and FIN, the opener no SYN. Of UDP: only the other end
+            // sent.
             State::Shr => "SHR",
             // No beginning seen, and no end either; or a protocol without connections.
             State::Oth => "OTH",
@@ -131,7 +137,8 @@ impl State {
     }
 }
 
-/// Bits of [`Connection::seen`]: letters that stand once, or again only with another sequence number.
+/// Bits of [`Connection::seen`]: letters that stand once, or again only with another sequence
+/// number.
 mod seen {
     pub const SYN: u8 = 1;
     pub const FIN: u8 = 2;
@@ -144,7 +151,38 @@ mod seen {
     pub const TURNED: u8 = 128;
 }
 
-/// A SYN or RST whose sequence number is farther off than this says nothing about the stream (as in Zeek).
+marks!(
+    /// Which letters of an end stand: bits of [`seen`].
+    pub Seen,
+    [
+        (seen::SYN, "syn"),
+        (seen::FIN, "fin"),
+        (seen::RST, "rst"),
+        (seen::PAYLOAD, "payload"),
+        (seen::ACK, "ack"),
+        (seen::QUESTIONABLE, "questionable"),
+        (seen::INCONSISTENT, "inconsistent"),
+        (seen::TURNED, "turned"),
+    ]
+);
+
+marks!(
+    /// TCP flags that were seen.
+    pub Flags,
+    [
+        (flags::FIN, "fin"),
+        (flags::SYN, "syn"),
+        (flags::RST, "rst"),
+        (flags::PSH, "psh"),
+        (flags::ACK, "ack"),
+        (flags::URG, "urg"),
+        (flags::ECE, "ece"),
+        (flags::CWR, "cwr"),
+    ]
+);
+
+/// A SYN or RST whose sequence number is farther off than this says nothing about the stream (as in
+/// Zeek).
 const JUMP_MAX: u32 = 1 << 20;
 
 /// What an observer remembers of a TCP connection; index 0 is the opener, turned or not.
@@ -156,11 +194,11 @@ pub struct Connection {
     /// The letters.
     pub history: History,
     /// All TCP flags that were seen.
-    pub flags: [u8; 2],
+    pub flags: [Flags; 2],
     /// Both ends.
     pub ends: [End; 2],
     /// Which letters stand.
-    pub seen: [u8; 2],
+    pub seen: [Seen; 2],
     /// Segments whose payload had been sent before, up to 255.
     pub repeats: [u8; 2],
     /// Segments that advertised a window of zero, up to 255.
@@ -177,7 +215,7 @@ impl Connection {
             sequence: tcp.sequence(),
             payload: tcp.payload_length(),
         };
-        if segment.is_handshake() && self.flags == [0; 2] {
+        if segment.is_handshake() && self.flags == [Flags::default(); 2] {
             self.turn(direction);
         }
         let direction = match self.is_turned() {
@@ -318,7 +356,7 @@ impl Connection {
     /// How a TCP connection went so far.
     pub fn tcp_state(&self) -> State {
         let [opener, other] = self.ends;
-        let no_payload = (self.seen[0] | self.seen[1]) & seen::PAYLOAD == 0;
+        let no_payload = (self.seen[0] | u8::from(self.seen[1])) & seen::PAYLOAD == 0;
         match (opener, other) {
             (End::SynSent | End::SynAckSent, End::Reset | End::ClosedReset) => State::Rej,
             (End::Reset | End::ClosedReset, End::Reset | End::ClosedReset) if no_payload => State::Rej,

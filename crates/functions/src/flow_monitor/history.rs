@@ -1,8 +1,9 @@
-//! A connection's history: which kinds of packets came in which order, as Zeek's letters in twelve bytes.
+//! A connection's history: which kinds of packets came in which order, as Zeek's letters in twelve
+//! bytes.
 //!
-//! A letter takes five bits: its kind in four, and in the fifth its direction (upper case: opening; lower case:
-//! reply). The first letter sits in the lowest bits. Nineteen fit; one bit more says that there were more than that,
-//! and prints as `+`.
+//! A letter takes five bits: its kind in four, and in the fifth its direction (upper case: opening;
+//! lower case: reply). The first letter sits in the lowest bits. Nineteen fit; one bit more says
+//! that there were more than that, and prints as `+`.
 //!
 //! ```text
 //!   client: SYN     server: SYN+ACK     client: ACK, request     server: ACK, answer, FIN
@@ -105,8 +106,8 @@ impl History {
             })
     }
 
-    /// Whether the opener sent a SYN first and a RST later, and before that RST nothing that shows it had an answer:
-    /// Zeek's `/S[^HAFGIQ]*R.*/`.
+    /// Whether the opener sent a SYN first and a RST later, and before that RST nothing that shows
+    /// it had an answer: Zeek's `/S[^HAFGIQ]*R.*/`.
     pub fn opener_gave_up(&self) -> bool {
         let mut letters = self.letters();
         letters.next() == Some(b'S')
@@ -130,6 +131,7 @@ impl fmt::Display for History {
 
 impl fmt::Debug for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        // In quotes: capitals are not those of a variant's name.
+        write!(f, "\"{self}\"")
     }
 }

@@ -1,7 +1,9 @@
-//! The flow monitor: counts each flow's packets and bytes, follows its connection, and writes a record when it is over.
+//! The flow monitor: counts each flow's packets and bytes, follows its connection, and writes a
+//! record when it is over.
 //!
-//! It forwards every packet as it is. A record is one line of JSON in the event log, written when the flow departs
-//! because it expired or the run ends; a flow that moves to another worker takes its counts along and is written there.
+//! It forwards every packet as it is. A record is one line of JSON in the event log, written when
+//! the flow departs because it expired or the run ends; a flow that moves to another worker takes
+//! its counts along and is written there.
 //!
 //! ```text
 //!   t = 0.000  10.0.0.1:1024 > 192.0.2.1:80   SYN         74 bytes on the wire
@@ -33,14 +35,15 @@
 //! | `state` | how the connection went: `SF`, `S0`, `S1`, `S2`, `S3`, `REJ`, `RSTO`, `RSTR`, `RSTOS0`, `RSTRH`, `SH`, `SHR`, `OTH` (`connection::State`) |
 //! | `icmp_errors` | ICMP errors that came with this flow because they quote it, up to 65535; they are in none of the counts above |
 //!
-//! What a frame counts for. The IP header behind Ethernet, VLAN tags and PPPoE makes the flow; what a tunnel (GRE, IP in
-//! IP, GTP, VXLAN) carries is its payload. Later fragments count for the flow of their first one
-//! (the runtime tells their ports). An ICMP error is a packet between its own addresses, with a record like any other, unless
-//! another function of the chains wants it with the flow that it quotes ([`NetworkFunction::ICMP_ERRORS`]): then that
-//! flow's record counts it in `icmp_errors`. What the parser refuses is no flow's.
+//! What a frame counts for. The IP header behind Ethernet, VLAN tags and PPPoE makes the flow; what
+//! a tunnel (GRE, IP in IP, GTP, VXLAN) carries is its payload. Later fragments count for the flow
+//! of their first one (the runtime tells their ports). An ICMP error is a packet between its own
+//! addresses, with a record like any other, unless another function of the chains wants it with the
+//! flow that it quotes ([`NetworkFunction::ICMP_ERRORS`]): then that flow's record counts it in
+//! `icmp_errors`. What the parser refuses is no flow's.
 //!
-//! Invariants: no packet is dropped or changed; the records' packets of one direction add up to what came in; one record
-//! per flow.
+//! Invariants: no packet is dropped or changed; the records' packets of one direction add up to
+//! what came in; one record per flow.
 //!
 //! Not here: sampling, export as IPFIX, and the payload (`http_parser`).
 //!
@@ -63,7 +66,8 @@ use nf::{ConfigError, Cx, Departure, Event, NetworkFunction, Packet, Verdict, Wo
 use record::Record;
 use wire::packet::flag;
 
-/// What `"none"` asks of the runtime: longer than any run, and still a number of nanoseconds with room to spare.
+/// What `"none"` asks of the runtime: longer than any run, and still a number of nanoseconds with
+/// room to spare.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The flow monitor of one runtime.
@@ -76,7 +80,12 @@ pub struct FlowMonitor {
 #[network_function]
 impl NetworkFunction for FlowMonitor {
     const NAME: &'static str = "flow_monitor";
-    const COUNTERS: &'static [&'static str] = &["records", "icmp_errors"];
+    const COUNTERS: &'static [&'static str] = &[
+        /// Records that were written, one per flow.
+        "records",
+        /// ICMP errors about flows.
+        "icmp_errors",
+    ];
     const ICMP_ERRORS: bool = false;
     const EVENTS: &'static [Event] = &[Event::new(
         "flow",

@@ -91,7 +91,7 @@ impl Display for Record<'_> {
                 flow.packets[from],
                 flow.bytes[from],
                 flow.ip_bytes[from],
-                Flags(connection.flags[me]),
+                Flags(connection.flags[me].into()),
             )?;
         }
         write!(

@@ -1,10 +1,11 @@
 //! What the monitor remembers of a flow: 96 bytes, all of them lazy.
 //!
-//! Index 0 is the direction that opened the flow, 1 the reply's. Nothing here decides what happens to a packet, so none of
-//! it has to be at the replica before a packet leaves.
+//! Index 0 is the direction that opened the flow, 1 the reply's. Nothing here decides what happens
+//! to a packet, so none of it has to be at the replica before a packet leaves.
 //!
-//! Invariants: the counts are of packets that the chain gave to the monitor, each once; `start` is the earliest one's own
-//! time and `end` the latest one's: in a capture they need not come in the order of their times.
+//! Invariants: the counts are of packets that the chain gave to the monitor, each once; `start` is
+//! the earliest one's own time and `end` the latest one's: in a capture they need not come in the
+//! order of their times.
 //!
 //! Not here: how it is written out (`record`).
 

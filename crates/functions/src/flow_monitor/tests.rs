@@ -1,7 +1,7 @@
 //! The state machine as a table, the record's text, the settings.
 
 use super::config::{Config, Timeout};
-use super::connection::End;
+use super::connection::{End, Flags};
 use super::history::{History, Letter};
 use super::record::Record;
 use super::state::Flow;
@@ -43,8 +43,9 @@ fn with_packet(bytes: &[u8], see: impl FnOnce(&mut Packet)) {
     pool.give(packet);
 }
 
-/// Segments are `>` or `<`, flags by letter, sequence number, payload and window where they are not 0 and not zero:
-/// `>PA 1 5` is five bytes from the opener at sequence number 1, `<A 1 0 w0` advertises no window.
+/// Segments are `>` or `<`, flags by letter, sequence number, payload and window where they are not
+/// 0 and not zero: `>PA 1 5` is five bytes from the opener at sequence number 1, `<A 1 0 w0`
+/// advertises no window.
 fn replay(script: &str) -> Flow {
     let mut flow = Flow::default();
     for segment in script.split(';').map(str::trim).filter(|s| !s.is_empty()) {
@@ -170,7 +171,7 @@ fn flags_and_counts_are_kept_by_direction() {
     let flow = replay(">S 0; <SA 0; >PA 1 100");
     assert_eq!(
         flow.connection.flags,
-        [flags::SYN | flags::PSH | flags::ACK, flags::SYN | flags::ACK]
+        [flags::SYN | flags::PSH | flags::ACK, flags::SYN | flags::ACK].map(Flags::from)
     );
     assert_eq!(flow.packets, [2, 1]);
     assert_eq!(flow.bytes, [180, 40]);

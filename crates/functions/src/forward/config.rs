@@ -22,22 +22,26 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The interface of this host that each port is, by the port's name: its routes, neighbours, addresses and MTU count. VLAN
-    /// sub-interfaces of it count as well. Without an entry, a port on an interface (`afpacket:`, `afxdp:`) is that one.
+    /// The interface of this host that each port is, by the port's name: its routes, neighbours,
+    /// addresses and MTU count. VLAN sub-interfaces of it count as well. Without an entry, a port
+    /// on an interface (`afpacket:`, `afxdp:`) is that one.
     pub interfaces: BTreeMap<String, String>,
-    /// How many ICMP errors each runtime sends per second at most. Default 1000, Linux' `icmp_msgs_per_sec`.
+    /// How many ICMP errors each runtime sends per second at most. Default 1000, Linux'
+    /// `icmp_msgs_per_sec`.
     pub errors_per_second: u32,
-    /// How long a flow's packets wait for a neighbour's link address. Then its sender is told that the host is unreachable.
-    /// Default `"3s"`, as Linux asks three times with a second between (`mcast_solicit`, `retrans_time_ms`).
+    /// How long a flow's packets wait for a neighbour's link address. Then its sender is told that
+    /// the host is unreachable. Default `"3s"`, as Linux asks three times with a second between
+    /// (`mcast_solicit`, `retrans_time_ms`).
     #[schemars(with = "String", example = &"3s")]
     #[serde(deserialize_with = "period")]
     pub resolve_timeout: Duration,
-    /// How long a neighbour that has not answered is remembered after the last packet for it. Its packets are answered at
-    /// once, and it is asked for again each second. Default `"30s"`.
+    /// How long a neighbour that has not answered is remembered after the last packet for it. Its
+    /// packets are answered at once, and it is asked for again each second. Default `"30s"`.
     #[schemars(with = "String", example = &"30s")]
     #[serde(deserialize_with = "period")]
     pub silent_for: Duration,
-    /// Whether the packet that opens a flow, and later ones that way, may come from where they come (RFC 3704).
+    /// Whether the packet that opens a flow, and later ones that way, may come from where they come
+    /// (RFC 3704).
     pub reverse_path: ReversePath,
     /// Where the tables come from.
     #[serde(skip)]
@@ -51,8 +55,8 @@ pub struct Config {
 pub struct ReversePath {
     /// Of packets from inside. Default `"strict"`.
     pub inside: Check,
-    /// Of packets from outside. Default `"loose"`: traffic of a host with several providers may come by another one than it
-    /// leaves by.
+    /// Of packets from outside. Default `"loose"`: traffic of a host with several providers may
+    /// come by another one than it leaves by.
     pub outside: Check,
 }
 

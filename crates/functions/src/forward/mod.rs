@@ -1,7 +1,8 @@
 //! The forwarding step: what a router owes a packet before it leaves.
 //!
-//! It is the last function of its chain, whichever way a packet runs ([`NetworkFunction::LAST`]), so it sees the destination
-//! that all others have made. A chain without it is a bridge: packets leave as they are, by the port of their side.
+//! It is the last function of its chain, whichever way a packet runs ([`NetworkFunction::LAST`]),
+//! so it sees the destination that all others have made. A chain without it is a bridge: packets
+//! leave as they are, by the port of their side.
 //!
 //! # Theory of operation
 //!
@@ -18,21 +19,25 @@
 //!
 //! Routes, neighbours and interfaces are the kernel's, or another publisher's: [`Feed`]. A flow
 //! keeps its way out, each way, with the generation of the tables in which it was found
-//! ([`state`]), so its usual packet is compared, not looked up.
+//! ([`state`]), so its usual packet is compared, not looked up. On another host it is looked up
+//! again: generations are told apart by host.
 //!
-//! *Waiting.* While a neighbour is resolved, the packets for it wait ([`NetworkFunction::process`] is asynchronous), within the runtime's
-//! bounds on waiting and on what waits for one thing; other flows go on. The kernel does the asking. When tables come, what
-//! waits looks at them ([`Cx::changed`]). After [`Config::resolve_timeout`] all that wait are answered at once, and the
+//! *Waiting.* While a neighbour is resolved, the packets for it wait ([`NetworkFunction::process`]
+//! is asynchronous), within the runtime's bounds on waiting and on what waits for one thing; other
+//! flows go on. The kernel does the asking. When tables come, what waits looks at them
+//! ([`Cx::changed`]). After [`Config::resolve_timeout`] all that wait are answered at once, and the
 //! neighbour is *silent* for a while: packets for it are answered without a wait ([`resolving`]).
 //!
-//! *Sources* (RFC 3704) are checked where a flow is opened, and with each of its packets that way: the one that the first function
-//! of the chain saw, against the interface by which the packet came ([`config::ReversePath`]). A flow whose first packet is
-//! refused is over, with what the functions before took for it. Not checked are replies (a function may have translated their source,
-//! and they begin nothing), ICMP errors (they come from routers on the way), and what a function made.
+//! *Sources* (RFC 3704) are checked where a flow is opened, and with each of its packets that way:
+//! the one that the first function of the chain saw, against the interface by which the packet came
+//! ([`config::ReversePath`]). A flow whose first packet is refused is over, with what the functions
+//! before took for it. Not checked are replies (a function may have translated their source, and
+//! they begin nothing), ICMP errors (they come from routers on the way), and what a function made.
 //!
-//! *Errors* are sent from the address of the interface by which the packet came in, within a budget per second, and never about an
-//! error, a later fragment, or what was sent to many ([`wire::answer`]). They go back through the functions that the
-//! packet had passed, so a NAT translates them with the packet they quote, and then through this step, which finds their way.
+//! *Errors* are sent from the address of the interface by which the packet came in, within a budget
+//! per second, and never about an error, a later fragment, or what was sent to many
+//! ([`wire::answer`]). They go back through the functions that the packet had passed, so a NAT
+//! translates them with the packet they quote, and then through this step, which finds their way.
 //! What cannot be answered is dropped, by the same name as what it would have been told.
 //!
 //! | counter | what |
@@ -43,14 +48,17 @@
 //! | `waited` | packets that waited for a neighbour's link address |
 //! | `looked_up` | packets for which the tables were looked at |
 //!
-//! Invariants: every packet that leaves has one hop less, a right IPv4 header checksum, and the link addresses of the way that
-//! the tables in force, or the ones just before, say; no packet longer than the MTU leaves; no packet waits for a neighbour
-//! longer than [`Config::resolve_timeout`].
+//! Invariants: every packet that leaves has one hop less, a right IPv4 header checksum, and the
+//! link addresses of the way that the tables in force, or the ones just before, say; no packet
+//! longer than the MTU leaves; no packet waits for a neighbour longer than
+//! [`Config::resolve_timeout`].
 //!
-//! Not here: the kernel's tables ([`Feed`] is filled by the tool), ARP and neighbour discovery (the kernel's business),
-//! multicast routing, redirects (RFC 1812 5.2.7.2 lets a router leave them out), router advertisements, policy routing.
+//! Not here: the kernel's tables ([`Feed`] is filled by the tool), ARP and neighbour discovery (the
+//! kernel's business), multicast routing, redirects (RFC 1812 5.2.7.2 lets a router leave them
+//! out), router advertisements, policy routing.
 //!
-//! Sources: RFC 1812 4.2.2.11, 4.3.2, 5.2, 5.3; RFC 8200 3, 5; RFC 4443 2.4, 3; RFC 1191; RFC 3927 7; RFC 2644; RFC 5095.
+//! Sources: RFC 1812 4.2.2.11, 4.3.2, 5.2, 5.3; RFC 8200 3, 5; RFC 4443 2.4, 3; RFC 1191; RFC 3927
+//! 7; RFC 2644; RFC 5095.
 
 pub mod config;
 pub mod feed;
@@ -75,12 +83,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::cell::RefCell;
-use nf::{ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function};
+use nf::{ConfigError, Cx, Keep, NetworkFunction, Packet, Verdict, WorkerInfo, network_function, reason};
 use resolving::{Resolving, Wanted};
 use reverse::Origin;
 use tables::{Found, Kind};
 use wire::answer::Unreachable;
 use wire::packet::flag;
+use wire::planted;
 
 /// What the publisher of the tables needs to know.
 #[derive(Clone, Debug)]
@@ -91,7 +100,8 @@ pub struct Supply {
     pub interfaces: BTreeMap<String, String>,
 }
 
-/// How long until the next look, in nanoseconds, where another worker was at the tables, or at the list of wishes, just then.
+/// How long until the next look, in nanoseconds, where another worker was at the tables, or at the
+/// list of wishes, just then.
 const LOOK: u64 = 2_000_000;
 
 /// The forwarding step of one runtime.
@@ -107,12 +117,19 @@ pub struct Forward {
 impl NetworkFunction for Forward {
     const NAME: &'static str = "forward";
     const COUNTERS: &'static [&'static str] = &[
+        /// ICMP errors that were sent since a TTL was over.
         "time_exceeded",
+        /// ICMP errors that were sent since a packet was longer than the next MTU.
         "too_big",
+        /// ICMP errors that were sent since no route or neighbour was there.
         "unreachable",
+        /// ICMP errors that were not sent: there had been too many.
         "errors_limited",
+        /// Packets that were cut into fragments.
         "fragmented",
+        /// Packets that waited for a neighbour's link address.
         "waited",
+        /// Packets whose route was looked up, since their flow had none that counts.
         "looked_up",
     ];
     const REASONS: &'static [&'static str] = &[
@@ -192,7 +209,8 @@ impl NetworkFunction for Forward {
 
     #[inline]
     fn process_now(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
-        if self.feed.generation() != self.tables.borrow().generation() {
+        let known = self.tables.borrow().generation();
+        if self.feed.generation() != known && !(known > 0 && planted::is("tables_kept")) {
             self.renew();
         }
         if packet.has(flag::TURN_AROUND) {
@@ -227,6 +245,7 @@ impl NetworkFunction for Forward {
     }
 }
 
+#[nf::network_function]
 impl Forward {
     /// Takes newer tables, if they are to be had just now.
     #[cold]
@@ -253,7 +272,7 @@ impl Forward {
     /// For a packet whose neighbour does not answer.
     #[cold]
     fn silent(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
-        self.unreachable(packet, cx, "unresolved", Unreachable::Host)
+        self.unreachable(packet, cx, reason!(Forward, "unresolved"), Unreachable::Host)
     }
 
     fn look_up(&self, packet: &Packet, cx: &Cx<Self>) -> Found {
@@ -262,7 +281,8 @@ impl Forward {
         self.tables.borrow().look_up(packet.destination_addr(), hash)
     }
 
-    /// Forwards, refuses or answers a packet; `None`, and nothing is changed, if its neighbour's link address is not known.
+    /// Forwards, refuses or answers a packet; `None`, and nothing is changed, if its neighbour's
+    /// link address is not known.
     #[inline]
     fn step(&self, packet: &mut Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Option<Verdict> {
         let destination = packet.destination_addr().low_u32();
@@ -376,8 +396,15 @@ impl Forward {
             Kind::Local => cx.drop("for_this_host"),
             Kind::Broadcast => cx.drop("broadcast"),
             Kind::Blackhole | Kind::Forward => cx.drop("blackhole"),
-            Kind::Prohibited => self.unreachable(packet, cx, "prohibited", Unreachable::Prohibited),
-            Kind::Unreachable => self.unreachable(packet, cx, "no_route", Unreachable::NoRoute),
+            Kind::Prohibited => self.unreachable(
+                packet,
+                cx,
+                reason!(Forward, "prohibited"),
+                Unreachable::Prohibited,
+            ),
+            Kind::Unreachable => {
+                self.unreachable(packet, cx, reason!(Forward, "no_route"), Unreachable::NoRoute)
+            }
         }
     }
 }
@@ -399,6 +426,7 @@ fn length_of(packet: &Packet) -> u32 {
 
 /// Takes a hop off and writes the way in front.
 #[inline]
+#[nf::network_function]
 fn send(packet: &mut Packet, cx: &mut Cx<Forward>, hop: &tables::Hop) -> Verdict {
     // More than one, so this works.
     packet.decrement_ttl();

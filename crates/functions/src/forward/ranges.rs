@@ -7,8 +7,9 @@
 //!   value  a         b          c          b          a
 //! ```
 //!
-//! A look-up is one search among the beginnings: five steps for a gateway's routes, twenty for those of the whole Internet. It
-//! is done for a flow's first packet and after a change only ([`super::state`]). The list is made once and never changed.
+//! A look-up is one search among the beginnings: five steps for a gateway's routes, twenty for
+//! those of the whole Internet. It is done for a flow's first packet and after a change only
+//! ([`super::state`]). The list is made once and never changed.
 //!
 //! Invariant: the same value as that of the longest of all prefixes that contain the address
 //! (`tests::agrees_with_a_look_at_every_prefix`).
@@ -48,9 +49,11 @@ pub struct Ranges<N> {
 }
 
 impl<N: Number> Ranges<N> {
-    /// Of prefixes as their first and last address, each with a value; of equal ones, the last has it.
+    /// Of prefixes as their first and last address, each with a value; of equal ones, the last has
+    /// it.
     pub fn new(mut prefixes: Vec<(N, N, u32)>) -> Self {
-        // An outer prefix before those inside it; stable, so that of equal ones the last comes last.
+        // An outer prefix before those inside it; stable, so that of equal ones the last comes
+        // last.
         prefixes.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         let mut ranges = Ranges {
             starts: Vec::new(),

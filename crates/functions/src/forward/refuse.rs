@@ -1,11 +1,12 @@
 //! What is not forwarded, and what its sender is told.
 //!
-//! Sources: RFC 1812 4.2.2.11 and 5.3.7 (martian addresses), 4.3.2 (errors), RFC 6890 (special addresses), RFC 3927 7 and RFC 4291
-//! 2.5.6 (link-local), RFC 7126 and RFC 5095 (source routes), RFC 8200 3, RFC 4443 3.
+//! Sources: RFC 1812 4.2.2.11 and 5.3.7 (martian addresses), 4.3.2 (errors), RFC 6890 (special
+//! addresses), RFC 3927 7 and RFC 4291 2.5.6 (link-local), RFC 7126 and RFC 5095 (source routes),
+//! RFC 8200 3, RFC 4443 3.
 
 use super::Forward;
 use super::tables::is_link_local;
-use nf::{Addr, Cx, Packet, Verdict};
+use nf::{Addr, Cx, Name, Packet, Verdict, counter, reason};
 use wire::answer::{Unreachable, icmp_error_from};
 use wire::packet::flag;
 
@@ -22,36 +23,38 @@ pub(super) fn is_martian(source: Addr) -> bool {
 }
 
 /// Why no router forwards a packet, whatever the routes say.
-pub(super) fn reason(packet: &Packet) -> Option<&'static str> {
+pub(super) fn reason(packet: &Packet) -> Option<Name> {
     let (source, destination) = (packet.source_addr(), packet.destination_addr());
     let is_multicast = match destination.as_v4() {
         Some(v4) => v4[0] & 0xf0 == 0xe0,
         None => destination.octets()[0] == 0xff,
     };
     if is_martian(source) {
-        Some("martian")
+        Some(reason!(Forward, "martian"))
     } else if is_multicast {
-        Some("multicast")
+        Some(reason!(Forward, "multicast"))
     } else if destination.as_v4() == Some([255; 4]) {
-        Some("broadcast")
+        Some(reason!(Forward, "broadcast"))
     } else if is_martian(destination) {
-        Some("martian")
+        Some(reason!(Forward, "martian"))
     } else if is_link_local(source) || is_link_local(destination) {
-        Some("link_local")
+        Some(reason!(Forward, "link_local"))
     } else if packet.has(flag::SOURCE_ROUTED) {
-        Some("source_routed")
+        Some(reason!(Forward, "source_routed"))
     } else {
         None
     }
 }
 
+#[nf::network_function]
 impl Forward {
-    /// Makes the packet an error about itself; if it must have none, or there have been too many, it is dropped for `reason`.
+    /// Makes the packet an error about itself; if it must have none, or there have been too many,
+    /// it is dropped for `reason`.
     fn answer(
         &self,
         packet: &mut Packet,
         cx: &mut Cx<Self>,
-        (reason, counter): (&'static str, &'static str),
+        (reason, counter): (Name, Name),
         (kind, code): (u8, u8),
         rest: u32,
     ) -> Verdict {
@@ -78,7 +81,16 @@ impl Forward {
 
     pub(super) fn time_exceeded(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Verdict {
         let kind = if packet.version() == 4 { 11 } else { 3 };
-        self.answer(packet, cx, ("ttl_exceeded", "time_exceeded"), (kind, 0), 0)
+        self.answer(
+            packet,
+            cx,
+            (
+                reason!(Forward, "ttl_exceeded"),
+                counter!(Forward, "time_exceeded"),
+            ),
+            (kind, 0),
+            0,
+        )
     }
 
     pub(super) fn too_big(&self, packet: &mut Packet, cx: &mut Cx<Self>, mtu: u32) -> Verdict {
@@ -89,18 +101,30 @@ impl Forward {
         } else {
             mtu
         };
-        self.answer(packet, cx, ("too_big", "too_big"), kind, told)
+        self.answer(
+            packet,
+            cx,
+            (reason!(Forward, "too_big"), counter!(Forward, "too_big")),
+            kind,
+            told,
+        )
     }
 
     pub(super) fn unreachable(
         &self,
         packet: &mut Packet,
         cx: &mut Cx<Self>,
-        reason: &'static str,
+        reason: Name,
         why: Unreachable,
     ) -> Verdict {
         let kind = if packet.version() == 4 { 3 } else { 1 };
         let code = why.code(packet.version());
-        self.answer(packet, cx, (reason, "unreachable"), (kind, code), 0)
+        self.answer(
+            packet,
+            cx,
+            (reason, counter!(Forward, "unreachable")),
+            (kind, code),
+            0,
+        )
     }
 }

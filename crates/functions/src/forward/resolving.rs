@@ -1,4 +1,5 @@
-//! Neighbours whose link address is asked for, and those that have not answered: a bounded table of one runtime.
+//! Neighbours whose link address is asked for, and those that have not answered: a bounded table of
+//! one runtime.
 //!
 //! ```text
 //!   nothing known ─packet─► asking ─patience is over─► silent ─packet─► silent, and asked for again
@@ -7,17 +8,20 @@
 //!        └── no packet for as long as it is remembered ───┘
 //! ```
 //!
-//! Only the packets of an unknown neighbour wait. A silent one is asked for again each second as long as packets for it come, so a
-//! host that comes up is found within a second, and no packet waits for one that does not.
+//! Only the packets of an unknown neighbour wait. A silent one is asked for again each second as
+//! long as packets for it come, so a host that comes up is found within a second, and no packet
+//! waits for one that does not.
 //!
-//! The table has a place for each address in one small set of places. Of a full set the silent neighbour goes that was wanted
-//! longest ago. Where all of a set are being asked for, there is no place ([`Wanted::NoRoom`]): the packet is dropped, but
-//! its neighbour is asked for, too, so a later packet passes. The kernel's table has a bound of its own (`gc_thresh3`).
+//! The table has a place for each address in one small set of places. Of a full set the silent
+//! neighbour goes that was wanted longest ago. Where all of a set are being asked for, there is no
+//! place ([`Wanted::NoRoom`]): the packet is dropped, but its neighbour is asked for, too, so a
+//! later packet passes. The kernel's table has a bound of its own (`gc_thresh3`).
 //!
-//! Invariants: the table never grows, and a look at it touches one set; a neighbour in the tables in force is not in here
-//! ([`Resolving::forget_found`]).
+//! Invariants: the table never grows, and a look at it touches one set; a neighbour in the tables
+//! in force is not in here ([`Resolving::forget_found`]).
 //!
-//! Sources: RFC 4861 7.2.2 and 7.3.3, RFC 1122 2.3.2.2, RFC 6583 (a scan must not lock other neighbours out).
+//! Sources: RFC 4861 7.2.2 and 7.3.3, RFC 1122 2.3.2.2, RFC 6583 (a scan must not lock other
+//! neighbours out).
 
 use alloc::vec::Vec;
 use nf::Addr;
@@ -26,7 +30,8 @@ use nf::Addr;
 pub const NEIGHBOURS_MAX: usize = 1024;
 /// Places of a set.
 const SET: usize = 8;
-/// How long after a neighbour was asked for it is asked for again, in nanoseconds (RFC 4861 10, `RETRANS_TIMER`).
+/// How long after a neighbour was asked for it is asked for again, in nanoseconds (RFC 4861 10,
+/// `RETRANS_TIMER`).
 pub(super) const AGAIN: u64 = 1_000_000_000;
 
 /// A neighbour, by the kernel's number of its interface and its address.
@@ -94,15 +99,16 @@ impl Resolving {
         first..first + SET
     }
 
-    /// A packet is for a neighbour whose link address is not in the tables. `ask` has the kernel hear that, and says
-    /// whether it has.
+    /// A packet is for a neighbour whose link address is not in the tables. `ask` has the kernel
+    /// hear that, and says whether it has.
     pub fn want(&mut self, neighbour: Neighbour, now: u64, ask: impl Fn() -> bool) -> Wanted {
         let range = self.set(neighbour);
         let (patience, remembered) = (self.patience, self.remembered);
         let Some(set) = self.places.get_mut(range) else {
             return Wanted::NoRoom;
         };
-        // Since when a place may be another's: a free one and one that is forgotten first, then silent ones by their age.
+        // Since when a place may be another's: a free one and one that is forgotten first, then
+        // silent ones by their age.
         let is_over = |place: &Place| {
             let last = place.used.max(if place.is_silent { 0 } else { place.until });
             now.saturating_sub(last) >= remembered
@@ -232,7 +238,8 @@ mod tests {
         assert_eq!(want(&mut table, again), Wanted::Wait(again + 3 * SECOND));
     }
 
-    /// It was asked for, and then nothing came for it: what is known of it is too old to refuse a packet by.
+    /// It was asked for, and then nothing came for it: what is known of it is too old to refuse a
+    /// packet by.
     #[test]
     fn what_was_asked_long_ago_is_asked_again() {
         let mut table = table();
@@ -254,8 +261,8 @@ mod tests {
         table.want(host(9), SECOND + 2, || panic!("it has heard"));
     }
 
-    /// A scan of more addresses than there is room for: the table stays as large as it is, silent ones make room, and a
-    /// neighbour without a place is asked for all the same.
+    /// A scan of more addresses than there is room for: the table stays as large as it is, silent
+    /// ones make room, and a neighbour without a place is asked for all the same.
     #[test]
     fn a_scan_is_bounded_and_locks_nothing_out() {
         let mut table = table();

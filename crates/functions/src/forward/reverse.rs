@@ -1,4 +1,5 @@
-//! The check of a packet's source by the route that leads back to it (RFC 3704): a spoofed source opens no flow.
+//! The check of a packet's source by the route that leads back to it (RFC 3704): a spoofed source
+//! opens no flow.
 //!
 //! ```text
 //!   10.0.0.0/24 dev lan, default by wan
@@ -8,10 +9,12 @@
 //!   at wan, from 10.0.0.5      strict: dropped       loose: passes
 //! ```
 //!
-//! The step is the last of its chain, so a NAT has made another source of the packet's. The check takes the source that the first
-//! function saw ([`Cx::opened_by`]), which is that of every packet in the opening direction.
+//! The step is the last of its chain, so a NAT has made another source of the packet's. The check
+//! takes the source that the first function saw ([`Cx::opened_by`]), which is that of every packet
+//! in the opening direction.
 //!
-//! A strict check is a look-up for the first packet; the flow then keeps the interface, and later packets are compared with it.
+//! A strict check is a look-up for the first packet; the flow then keeps the interface, and later
+//! packets are compared with it.
 
 use super::config::Check;
 use super::state::{Flow, Way};
@@ -22,7 +25,8 @@ use wire::packet::flag;
 /// What the check says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// The packet passes, and so do those behind it that come by this interface ([`Way::arrival`]; 0: by any).
+    /// The packet passes, and so do those behind it that come by this interface ([`Way::arrival`];
+    /// 0: by any).
     Right(u16),
     /// It is not checked, which says nothing of those behind it.
     Unchecked,
@@ -30,6 +34,7 @@ pub(super) enum Origin {
     Spoofed,
 }
 
+#[nf::network_function]
 impl Forward {
     pub(super) fn origin(&self, packet: &Packet, cx: &Cx<Self>) -> Origin {
         let check = match packet.side() {
@@ -60,7 +65,8 @@ impl Forward {
         }
     }
 
-    /// For a packet that passes its chain once more and leaves then: only its source is looked at here.
+    /// For a packet that passes its chain once more and leaves then: only its source is looked at
+    /// here.
     #[cold]
     pub(super) fn turn(&self, packet: &Packet, flow: &mut Flow, cx: &mut Cx<Self>) -> Verdict {
         let tables = self.tables.borrow();

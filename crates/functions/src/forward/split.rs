@@ -1,12 +1,13 @@
-//! IPv4 fragmentation (RFC 791 3.2, RFC 1812 5.2.6): a packet that is too long for the next link, in parts.
+//! IPv4 fragmentation (RFC 791 3.2, RFC 1812 5.2.6): a packet that is too long for the next link,
+//! in parts.
 //!
 //! ```text
 //!   header 20, data 3000, MTU 1500       first part: the packet itself, cut to 20 + 1480
 //!                                        20 + 1480, 20 + 40: packets beside it
 //! ```
 //!
-//! All parts but the last are as long as the MTU allows, in units of eight bytes. Of the options, later parts have those that
-//! say so. A fragment can be fragmented again.
+//! All parts but the last are as long as the MTU allows, in units of eight bytes. Of the options,
+//! later parts have those that say so. A fragment can be fragmented again.
 
 use arrayvec::ArrayVec;
 use nf::Packet;
@@ -26,14 +27,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For an IPv4 packet and an MTU; `None` if there would be more than [`PARTS_MAX`] parts, or no room for data.
+    /// For an IPv4 packet and an MTU; `None` if there would be more than [`PARTS_MAX`] parts, no room
+    /// for data, or no second part.
     pub fn of(packet: &Packet, mtu: u32) -> Option<Plan> {
-        let ip = packet.network();
-        let header = usize::from(ip.first()? & 0x0f) * 4;
-        let data = ip.len().checked_sub(header)?;
+        // As it was parsed: a function before this one may have written into the header.
+        let header = packet
+            .transport_offset()
+            .checked_sub(packet.network_offset())
+            .filter(|length| (20..=60).contains(length))?;
+        let data = packet.network().len().checked_sub(header)?;
         let each = (mtu as usize).checked_sub(header)? & !7;
         let plan = Plan { header, data, each };
-        (each > 0 && data.div_ceil(each) <= PARTS_MAX).then_some(plan)
+        (each > 0 && data > each && data.div_ceil(each) <= PARTS_MAX).then_some(plan)
     }
 
     /// How many parts follow the first.
@@ -41,7 +46,8 @@ impl Plan {
         self.data.div_ceil(self.each) - 1
     }
 
-    /// Writes the `n`th of the later parts, from 1, with the link header of `packet`, into `part`; `false` if it does not fit.
+    /// Writes the `n`th of the later parts, from 1, with the link header of `packet`, into `part`;
+    /// `false` if it does not fit.
     pub fn write(&self, packet: &Packet, n: usize, part: &mut Packet) -> bool {
         let ip = packet.network();
         let Some((header, data)) = ip.split_at_checked(self.header) else {

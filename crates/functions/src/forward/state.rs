@@ -1,8 +1,9 @@
 //! What is remembered of a flow: the way out, each way.
 //!
-//! A look-up in the tables is for a flow's first packet; the others compare three numbers: was the way found in the tables that
-//! are in force, in this very cluster's run, and for this destination? A packet whose source is checked strictly is compared with
-//! the interface by which such packets come, too.
+//! A look-up in the tables is for a flow's first packet; the others compare three numbers: was the
+//! way found in the tables that are in force, in this very cluster's run, and for this destination?
+//! A packet whose source is checked strictly is compared with the interface by which such packets
+//! come, too.
 
 use nf::FlowState;
 
@@ -23,12 +24,13 @@ pub struct Way {
     /// The longest IP packet there, in bytes.
     #[flow_state(lazy)]
     pub mtu: u16,
-    /// The interface by which packets must come in, as [`super::tables::Tables::arrival`] has it; 0 for any.
+    /// The interface by which packets must come in, as [`super::tables::Tables::arrival`] has it; 0
+    /// for any.
     #[flow_state(lazy)]
     pub arrival: u16,
 }
 
-/// The state of a flow, 32 bytes; nothing of it must outlive the worker.
+/// The state of a flow, 32 bytes. It goes along with a flow that moves, and counts on one host.
 #[derive(FlowState, Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[flow_state(version = 2)]
 #[repr(C)]

@@ -5,10 +5,11 @@
 //!   destination ─Ranges─► route ─choose by hash─► way: interface, gateway ─neighbours─► hop: port, addresses, tag, MTU
 //! ```
 //!
-//! A route that is *direct* has no gateway: the destination itself is the neighbour. A neighbour whose link address is not
-//! known is [`Found::Unresolved`]: the kernel must ask for it.
+//! A route that is *direct* has no gateway: the destination itself is the neighbour. A neighbour
+//! whose link address is not known is [`Found::Unresolved`]: the kernel must ask for it.
 //!
-//! Invariants: indices in here are valid ([`Tables::new`] leaves out what refers to nothing); bounded by what was given.
+//! Invariants: indices in here are valid ([`Tables::new`] leaves out what refers to nothing);
+//! bounded by what was given.
 //!
 //! Source: RFC 1812 5.2.4 (next hop), 5.2.4.3 (longest match).
 
@@ -24,7 +25,8 @@ pub struct Interface {
     pub index: u32,
     /// Number of the port that it is, among the cluster's.
     pub port: u8,
-    /// The 802.1Q tag of its frames; 0 for none. A sub-interface has the port of the interface it is on.
+    /// The 802.1Q tag of its frames; 0 for none. A sub-interface has the port of the interface it
+    /// is on.
     pub vlan: u16,
     /// Its link address.
     pub link: [u8; 6],
@@ -140,8 +142,8 @@ impl Tables {
         Tables::new(0, Vec::new(), Vec::new(), &[])
     }
 
-    /// Makes tables. Neighbours on interfaces that are not there are left out, and so are ways by them: destinations of a route
-    /// that loses all its ways are unreachable.
+    /// Makes tables. Neighbours on interfaces that are not there are left out, and so are ways by
+    /// them: destinations of a route that loses all its ways are unreachable.
     pub fn new(
         generation: u32,
         interfaces: Vec<Interface>,
@@ -198,7 +200,7 @@ impl Tables {
         }
     }
 
-    /// Their number; a later one is larger.
+    /// Their number: another one than that of the tables before ([`super::Feed::distinguish`]).
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -228,7 +230,8 @@ impl Tables {
         self.entries.get(value as usize)
     }
 
-    /// The interface by which frames come in at a port with a tag, counted from 1; `None` if there is none, or too many.
+    /// The interface by which frames come in at a port with a tag, counted from 1; `None` if there
+    /// is none, or too many.
     pub fn arrival(&self, port: u8, vlan: u16) -> Option<u16> {
         let here = |interface: &Interface| interface.port == port && interface.vlan == vlan;
         let at = self.interfaces.iter().position(here)?;
@@ -242,7 +245,8 @@ impl Tables {
         interface.is_some_and(|interface| interface.port == port && interface.vlan == vlan)
     }
 
-    /// Whether packets to an address are forwarded: out by this interface, as [`Tables::arrival`] has it, if there is one given.
+    /// Whether packets to an address are forwarded: out by this interface, as [`Tables::arrival`]
+    /// has it, if there is one given.
     pub fn leads_to(&self, address: Addr, arrival: Option<u16>) -> bool {
         let Some(entry) = self.entry(address).filter(|entry| entry.kind == Kind::Forward) else {
             return false;
@@ -281,9 +285,10 @@ impl Tables {
         }
     }
 
-    /// An address of this router on the interface that frames come in by at a port with a tag, for errors: of the version of
-    /// `to`, a global one unless there is only a link's own. RFC 1812 4.3.2.4 wants one of the interface over which the error
-    /// leaves; with routes that lead back the way packets come, this is it.
+    /// An address of this router on the interface that frames come in by at a port with a tag, for
+    /// errors: of the version of `to`, a global one unless there is only a link's own. RFC 1812
+    /// 4.3.2.4 wants one of the interface over which the error leaves; with routes that lead back
+    /// the way packets come, this is it.
     pub fn own_address(&self, port: u8, vlan: u16, to: Addr) -> Option<Addr> {
         let here = |interface: &&Interface| interface.port == port && interface.vlan == vlan;
         let of = |interface: &Interface| {

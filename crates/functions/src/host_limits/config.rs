@@ -23,7 +23,8 @@ use serde::de::{Deserializer, Error, Visitor};
 
 /// The most hosts that one instance keeps account of: its table is made at the start.
 pub const HOSTS_MAX: u32 = 1 << 22;
-/// The fastest rate and the largest burst: a flow still costs a microsecond, and a bucket's nanoseconds fit a number.
+/// The fastest rate and the largest burst: a flow still costs a microsecond, and a bucket's
+/// nanoseconds fit a number.
 const MOST: u32 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
@@ -35,11 +36,13 @@ pub struct Limit(pub Option<u32>);
 #[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Flows of one host at a time: as many that it has opened, and as many that were opened to it from outside; or `"none"`.
-    /// Default 4096, the ports of each protocol that NAT gives a host by default (RFC 6888 REQ-4 and REQ-5 ask for such limits).
+    /// Flows of one host at a time: as many that it has opened, and as many that were opened to it
+    /// from outside; or `"none"`. Default 4096, the ports of each protocol that NAT gives a host by
+    /// default (RFC 6888 REQ-4 and REQ-5 ask for such limits).
     pub flows_per_host: Limit,
-    /// New flows of one host per second, on average; or `"none"`. Flows from outside to it have the same rate of their own.
-    /// Default 200: a page of many parts opens some dozens at once, a scan thousands.
+    /// New flows of one host per second, on average; or `"none"`. Flows from outside to it have the
+    /// same rate of their own. Default 200: a page of many parts opens some dozens at once, a scan
+    /// thousands.
     pub new_flows_per_second: Limit,
     /// New flows that a host which was quiet may open at once. Default 1000.
     pub burst: u32,
@@ -47,10 +50,12 @@ pub struct Config {
     pub exempt: Vec<String>,
     /// How many leading bits of an IPv4 address make a host. Default 32: each address.
     pub prefix_v4: u8,
-    /// How many leading bits of an IPv6 address make a host. Default 64: a host may have any number of addresses of its network
-    /// (RFC 8981), so what is counted is the network. Where addresses of one prefix are on several runtimes, each counts its own.
+    /// How many leading bits of an IPv6 address make a host. Default 64: a host may have any number
+    /// of addresses of its network (RFC 8981), so what is counted is the network. Where addresses
+    /// of one prefix are on several runtimes, each counts its own.
     pub prefix_v6: u8,
-    /// Hosts that each runtime keeps account of, those included whose bucket is still filling. Default 65536 (8 MiB), at most
+    /// Hosts that each runtime keeps account of, those included whose bucket is still filling.
+    /// Default 65536 (8 MiB), at most
     /// 4194304. Beyond it, the one that has been without flows for the longest time makes room.
     pub hosts_max: u32,
 }
@@ -150,7 +155,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Whether accounts by the other one are accounts by this one: of the same hosts, in a table as large.
+    /// Whether accounts by the other one are accounts by this one: of the same hosts, in a table as
+    /// large.
     pub fn counts_like(&self, other: &Plan) -> bool {
         (self.masks, self.hosts) == (other.masks, other.hosts)
     }

@@ -1,16 +1,16 @@
 //! The hosts of one instance: how many flows each has, and what is left in its buckets.
 //!
-//! Theory of operation. A host has an entry from its first flow on. When its last flow has gone the entry stays, at the end of a
-//! list of *idle* ones: its bucket is still filling, and a host that closes what it opens would otherwise have a full one each
-//! time. A host that is new takes an unused entry, or the first of the idle list, which has been without flows for the longest
-//! time:
+//! Theory of operation. A host has an entry from its first flow on. When its last flow has gone the
+//! entry stays, at the end of a list of *idle* ones: its bucket is still filling, and a host that
+//! closes what it opens would otherwise have a full one each time. A host that is new takes an
+//! unused entry, or the first of the idle list, which has been without flows for the longest time:
 //!
 //! ```text
 //!   10.0.0.1 ─► 3 flows           10.0.0.9 ─► idle ─► 10.0.0.4 ─► idle ─► …        a new host takes 10.0.0.9's place
 //! ```
 //!
-//! Invariants (checked in `tests` against an oracle): a host's count is the number of flows that are counted for it here; an
-//! entry is idle exactly if it has none. Memory is taken at the start.
+//! Invariants (checked in `tests` against an oracle): a host's count is the number of flows that
+//! are counted for it here; an entry is idle exactly if it has none. Memory is taken at the start.
 //!
 //! Not here: what is allowed ([`super`]).
 

@@ -1,8 +1,10 @@
-//! Limits per inside host, so that one host cannot take everything: flows at a time, and new flows per second.
+//! Limits per inside host, so that one host cannot take everything: flows at a time, and new flows
+//! per second.
 //!
-//! Theory of operation. The first packet of a flow asks for the host's account: it may have so many flows at a time, and a new
-//! one costs a token of a bucket that fills steadily. What is refused is a counted drop and leaves no flow. What was let through
-//! is counted until the flow ends, for whatever reason; its later packets cost one compare.
+//! Theory of operation. The first packet of a flow asks for the host's account: it may have so many
+//! flows at a time, and a new one costs a token of a bucket that fills steadily. What is refused is
+//! a counted drop and leaves no flow. What was let through is counted until the flow ends, for
+//! whatever reason; its later packets cost one compare.
 //!
 //! ```text
 //!   flows_per_host = 3, new_flows_per_second = 1, burst = 2
@@ -21,17 +23,18 @@
 //! which therefore counts them alone. A flow from inside is its source's, as it came in. One from
 //! outside is the host's whose group it is in, known since the host has opened a flow itself;
 //! before that, its destination's. So it does not matter whether the function stands before NAT or
-//! behind it.
-//! In IPv6 a host has as many addresses as it likes, so a whole network counts as one (`prefix_v6`); its addresses may be on
-//! several runtimes, and each of those keeps an account of its own. The same is true of what two inside hosts say to each other:
-//! it is counted for the host that began it, where the flow is.
+//! behind it. In IPv6 a host has as many addresses as it likes, so a whole network counts as one
+//! (`prefix_v6`); its addresses may be on several runtimes, and each of those keeps an account of
+//! its own. The same is true of what two inside hosts say to each other: it is counted for the host
+//! that began it, where the flow is.
 //!
 //! *Elsewhere.* A flow's state says for which address it is counted, so the runtime can count again
 //! from the flows, when they arrive and when the configuration has changed. The group carries a
 //! copy of the buckets.
 //!
-//! Invariants, each with its test: a host's count is the number of its counted flows on this runtime; each is given back once; no
-//! host has more flows, of either way, than its limit, but for those that arrived from elsewhere or were there before the limit.
+//! Invariants, each with its test: a host's count is the number of its counted flows on this
+//! runtime; each is given back once; no host has more flows, of either way, than its limit, but for
+//! those that arrived from elsewhere or were there before the limit.
 //!
 //! Not here: ports of a host (NAT's `blocks_per_host`), bytes and packets per second.
 //!
@@ -83,11 +86,17 @@ impl NetworkFunction for HostLimits {
     const AFFINITY: Affinity = Affinity::InsideAddress;
     const ICMP_ERRORS: bool = false;
     const COUNTERS: &'static [&'static str] = &[
+        /// Flows that were counted against a host's limits.
         "flows_counted",
+        /// Counted flows that ended.
         "flows_given_back",
+        /// Flows of hosts that have no limit.
         "flows_exempt",
+        /// Flows that came from another runtime and found no room in the table of hosts.
         "flows_arrived_uncounted",
+        /// Hosts whose place another one took while their rate was still filling.
         "hosts_forgotten",
+        /// Events that were not written: there had been too many.
         "events_limited",
     ];
     const REASONS: &'static [&'static str] = &["too_many_flows", "too_many_new_flows", "too_many_hosts"];
@@ -167,7 +176,8 @@ impl NetworkFunction for HostLimits {
         }
     }
 
-    /// Flows are counted as they are asked; what was counted beforehand, to say what would be, is forgotten.
+    /// Flows are counted as they are asked; what was counted beforehand, to say what would be, is
+    /// forgotten.
     fn take_over(&self, before: &Self) {
         if self.plan.counts_like(&before.plan) {
             core::mem::swap(&mut *self.hosts.borrow_mut(), &mut *before.hosts.borrow_mut());
@@ -181,6 +191,14 @@ impl NetworkFunction for HostLimits {
     fn configured(&self, flow: &mut Counted, _: &mut Cx<Self>) -> Keep {
         self.recount(flow);
         Keep::Keep
+    }
+
+    /// It is counted once: as it arrives, or by what asks.
+    fn recovered_of_before(&self, flow: &mut Counted, cx: &mut Cx<Self>) -> Keep {
+        if self.carried.get() {
+            self.arrived(flow, Arrival::Recovered, cx);
+        }
+        self.configured(flow, cx)
     }
 
     /// The hosts with the most flows on this runtime.
@@ -199,6 +217,7 @@ impl NetworkFunction for HostLimits {
     }
 }
 
+#[nf::network_function]
 impl HostLimits {
     /// Counts a flow that was let in by other settings.
     fn recount(&self, flow: &mut Counted) {
@@ -297,7 +316,8 @@ impl HostLimits {
         }
     }
 
-    /// Whether the account that a flow is counted in is that of its group, which takes a copy along.
+    /// Whether the account that a flow is counted in is that of its group, which takes a copy
+    /// along.
     fn is_own(&self, address: Addr, cx: &mut Cx<Self>) -> bool {
         match cx.group().inside {
             Addr::UNSPECIFIED => cx.side() == Side::Outside,
@@ -325,7 +345,8 @@ impl HostLimits {
         if entered.new {
             entry.buckets = [Bucket::full(rate); 2];
         }
-        // One that was counted elsewhere meanwhile, or whose account made room for another's, brings what it had left.
+        // One that was counted elsewhere meanwhile, or whose account made room for another's,
+        // brings what it had left.
         let group = cx.group();
         if group.account == address {
             for (mine, brought) in entry.buckets.iter_mut().zip(group.buckets) {

@@ -121,7 +121,8 @@ pub struct Host {
     /// yet.
     #[flow_state(lazy)]
     pub(super) buckets: [Bucket; WAYS],
-    /// Flows refused, and when that was last told, if it was: so that it is not told again wherever the host goes.
+    /// Flows refused, and when that was last told, if it was: so that it is not told again wherever
+    /// the host goes.
     #[flow_state(lazy)]
     pub(super) refused: [u64; WAYS],
     /// See above.

@@ -1,5 +1,5 @@
-//! Tests of the limits: what passes and what does not on the runtime's worker, the settings' complaints, and in `oracle` random
-//! lives of flows against plain counts.
+//! Tests of the limits: what passes and what does not on the runtime's worker, the settings'
+//! complaints, and in `oracle` random lives of flows against plain counts.
 
 extern crate std;
 
@@ -318,7 +318,8 @@ fn settings_that_cannot_be_are_named_with_a_remedy() {
     }
 }
 
-/// A flow of a host as it is counted; the account's flows after a change to other settings that this flow has been asked about.
+/// A flow of a host as it is counted; the account's flows after a change to other settings that
+/// this flow has been asked about.
 fn counted_after(before: &str, after: &str) -> (Counted, Option<u16>, u32) {
     let host: nf::Addr = "10.0.0.1".parse().unwrap();
     let (old, new) = (by_hand(before).function, by_hand(after).function);

@@ -17,10 +17,11 @@ use serde::Deserialize;
 #[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Ports whose connections are read, at either end. Default: none named, and every TCP connection is read until it is
-    /// seen not to be HTTP, which its first line tells.
+    /// Ports whose connections are read, at either end. Default: none named, and every TCP
+    /// connection is read until it is seen not to be HTTP, which its first line tells.
     pub ports: Vec<u16>,
-    /// TCP segments of one direction of a flow of which copies wait for a gap, at most. Default 64. All flows of a runtime share `held_max`.
+    /// TCP segments of one direction of a flow of which copies wait for a gap, at most. Default 64.
+    /// All flows of a runtime share `held_max`.
     #[schemars(range(max = 4096))]
     pub early_max: u16,
 }

@@ -1,8 +1,9 @@
 //! The HTTP parser: a line of JSON for each request and its response.
 //!
-//! **Theory of operation.** Each direction of a TCP connection is read as a stream ([`crate::stream`]) by a reader that goes from
-//! byte to byte ([`reader`]) and holds nothing but what a record needs ([`state`]). Requests wait in a queue until they are
-//! answered, in their order (RFC 9112 9.3.2); so pipelined ones meet their responses. All of it is the flow's state: a
+//! **Theory of operation.** Each direction of a TCP connection is read as a stream
+//! ([`crate::stream`]) by a reader that goes from byte to byte ([`reader`]) and holds nothing but
+//! what a record needs ([`state`]). Requests wait in a queue until they are answered, in their
+//! order (RFC 9112 9.3.2); so pipelined ones meet their responses. All of it is the flow's state: a
 //! connection that moves to another worker in the middle of a header goes on there.
 //!
 //! ```text
@@ -20,21 +21,26 @@
 //!   "http_method":"GET","protocol":"HTTP/1.1","status":200,"request_length":0,"length":1256}
 //! ```
 //!
-//! (one line; broken here to be read). `timestamp` is when the request began; `request_length` and `length` are body bytes as they
-//! were sent (content-length or the chunks' sum). `hostname` is the host without its port, which is
-//! `http_port`, where the request names one. What is not known is left out: `hostname` without one, `protocol` without a
-//! version, `status` and `length` of a request that was never answered. `"truncated":true` says that method, URI or host were
-//! longer than what is kept ([`state::URI_MAX`] and its neighbours).
+//! (one line; broken here to be read). `timestamp` is when the request began; `request_length` and
+//! `length` are body bytes as they were sent (content-length or the chunks' sum). `hostname` is the
+//! host without its port, which is `http_port`, where the request names one. What is not known is
+//! left out: `hostname` without one, `protocol` without a version, `status` and `length` of a
+//! request that was never answered. `"truncated":true` says that method, URI or host were longer
+//! than what is kept ([`state::URI_MAX`] and its neighbours).
 //!
-//! An answer to a request that was not seen makes a record too, of its status and length alone: a server gave up waiting (408), or the capture
-//! began later. It is never taken for the answer to a request that came meanwhile.
+//! An answer to a request that was not seen makes a record too, of its status and length alone: a
+//! server gave up waiting (408), or the capture began later. It is never taken for the answer to a
+//! request that came meanwhile.
 //!
-//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a tunnel (`CONNECT`, 101; what
-//! a client sends behind `CONNECT` before the answer is the tunnel's); bytes are missing outside of a body; the lengths of a message contradict each other; more requests wait than the queue has
-//! room for. Requests that wait are then recorded without an answer when the flow ends.
+//! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a
+//! tunnel (`CONNECT`, 101; what a client sends behind `CONNECT` before the answer is the tunnel's);
+//! bytes are missing outside of a body; the lengths of a message contradict each other; more
+//! requests wait than the queue has room for. Requests that wait are then recorded without an
+//! answer when the flow ends.
 //!
-//! **Invariants.** Every packet is forwarded as it is. How packets divide the bytes makes no difference
-//! (`dividing_anywhere_changes_nothing`); each request makes one record; packets allocate nothing.
+//! **Invariants.** Every packet is forwarded as it is. How packets divide the bytes makes no
+//! difference (`dividing_anywhere_changes_nothing`); each request makes one record; packets
+//! allocate nothing.
 //!
 //! Not here: HTTP/2 and 3, what is inside bodies, decoding of URIs.
 //!
@@ -77,14 +83,23 @@ pub struct HttpParser {
 impl NetworkFunction for HttpParser {
     const NAME: &'static str = "http_parser";
     const COUNTERS: &'static [&'static str] = &[
+        /// Records that were written, one per request.
         "records",
+        /// Responses without a request.
         "answers_alone",
+        /// Connections on these ports that speak something else.
         "not_http",
+        /// Connections that went over to another protocol (101, CONNECT).
         "switched",
+        /// Connections with more requests under way than are remembered.
         "requests_too_many",
+        /// Gaps in streams: bytes that never came and were passed over.
         "gaps",
+        /// Early segments that were kept until those before them came.
         "segments_kept",
+        /// Early segments that were not read: too far ahead, or no room to keep them.
         "segments_beyond",
+        /// Segments for which there was no room.
         "stream_room_full",
     ];
     const ICMP_ERRORS: bool = false;
@@ -127,6 +142,7 @@ impl NetworkFunction for HttpParser {
     }
 }
 
+#[nf::network_function]
 impl HttpParser {
     fn is_read(&self, packet: &Packet) -> bool {
         self.ports.is_empty()
@@ -199,6 +215,7 @@ fn speaker(talk: &Talk, half: usize) -> usize {
     half ^ usize::from(talk.marks & whole::REVERSED != 0)
 }
 
+#[nf::network_function]
 fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
     match event {
         Event::Answered => report(talk, true, cx),
@@ -235,6 +252,7 @@ fn ends(talk: &Talk, cx: &Cx<HttpParser>) -> (Endpoint, Endpoint) {
 }
 
 /// Records the response that was read, whose request was not seen.
+#[nf::network_function]
 fn report_alone(talk: &Talk, cx: &mut Cx<HttpParser>) {
     let (client, server) = ends(talk, cx);
     let Reader { status, body, .. } = talk.readers[1];
@@ -252,6 +270,7 @@ fn report_alone(talk: &Talk, cx: &mut Cx<HttpParser>) {
 }
 
 /// Records the oldest request, with the response that was read or without one.
+#[nf::network_function]
 fn report(talk: &mut Talk, answered: bool, cx: &mut Cx<HttpParser>) {
     let (client, server) = ends(talk, cx);
     let response = &talk.readers[1];
@@ -269,7 +288,8 @@ fn report(talk: &mut Talk, answered: bool, cx: &mut Cx<HttpParser>) {
     talk.close();
 }
 
-/// Records what still waits when the connection is over: the oldest perhaps with what was read of its response.
+/// Records what still waits when the connection is over: the oldest perhaps with what was read of
+/// its response.
 fn report_rest(talk: &mut Talk, cx: &mut Cx<HttpParser>) {
     let reader = &talk.readers[1];
     let begun = matches!(

@@ -9,11 +9,12 @@
 //!                                                                                          └─► Rest, to the connection's end
 //! ```
 //!
-//! It takes what real clients send: lines that end in LF alone, blanks in URIs (the version is the last word), request lines
-//! without a version (HTTP/0.9, and broken ones). What cannot be HTTP is no longer read (`Over`).
+//! It takes what real clients send: lines that end in LF alone, blanks in URIs (the version is the
+//! last word), request lines without a version (HTTP/0.9, and broken ones). What cannot be HTTP is
+//! no longer read (`Over`).
 //!
-//! Invariant: of a message nothing is held but what `state` says; how the bytes are divided makes no difference
-//! (`dividing_anywhere_changes_nothing`).
+//! Invariant: of a message nothing is held but what `state` says; how the bytes are divided makes
+//! no difference (`dividing_anywhere_changes_nothing`).
 //!
 //! Not here: which request a response answers (the parent module).
 //!
@@ -230,7 +231,8 @@ impl Talk {
         };
     }
 
-    /// What CONNECT asks for is a host and a port, which have no blanks (RFC 9112 3.2.3). The bytes that are left, if there was one.
+    /// What CONNECT asks for is a host and a port, which have no blanks (RFC 9112 3.2.3). The bytes
+    /// that are left, if there was one.
     fn shorten_target(&mut self) -> Option<u64> {
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
         let blank = self.newest_uri().iter().position(is_blank);
@@ -301,7 +303,8 @@ impl Talk {
             At::Line => match byte {
                 b'\r' => {}
                 b'\n' => self.end_headers(speaker, on),
-                // A folded line belongs to the header before it, and no header that is asked for is folded.
+                // A folded line belongs to the header before it, and no header that is asked for is
+                // folded.
                 b' ' | b'\t' => (reader.at, reader.header) = (At::Value, Header::Other),
                 _ => {
                     (reader.at, reader.word_used) = (At::Name, 0);

@@ -1,18 +1,21 @@
-//! What is remembered of a connection: where each direction's reader stands, and the requests that have no answer yet.
+//! What is remembered of a connection: where each direction's reader stands, and the requests that
+//! have no answer yet.
 //!
 //! ```text
 //!   queue   [ request 1 | request 2 | … up to 16 ]           numbers: method, URI and host lengths, version, body length
 //!   texts   [ GET/index.htmlexample.org | POST/formexample.org | …      ]  1,024 bytes for all of them
 //! ```
 //!
-//! Texts of the requests that wait stand one behind another; when the oldest is answered, the others move up. Of a method
-//! [`METHOD_MAX`] bytes are kept, of a URI [`URI_MAX`], of a host [`HOST_MAX`], all of them as far as there is room; what was cut
-//! off is marked.
+//! Texts of the requests that wait stand one behind another; when the oldest is answered, the
+//! others move up. Of a method [`METHOD_MAX`] bytes are kept, of a URI [`URI_MAX`], of a host
+//! [`HOST_MAX`], all of them as far as there is room; what was cut off is marked.
 //!
-//! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); the first request's texts begin at 0.
+//! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); the first request's
+//! texts begin at 0.
 //!
 //! Not here: the grammar (`reader`).
 
+use crate::marks::marks;
 use crate::stream::Streams;
 use core::fmt;
 use nf::{FlowState, Plain, Time};
@@ -40,6 +43,16 @@ pub mod mark {
     pub const HOST_CUT: u8 = 4;
 }
 
+marks!(
+    /// What was cut off of a request: bits of [`mark`].
+    pub Marks,
+    [
+        (mark::URI_CUT, "uri_cut"),
+        (mark::METHOD_CUT, "method_cut"),
+        (mark::HOST_CUT, "host_cut"),
+    ]
+);
+
 /// A request.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
@@ -59,7 +72,7 @@ pub struct Request {
     /// Version: 9 for 0.9, 10, 11; 0 for none of them.
     pub version: u8,
     /// Bits of [`mark`].
-    pub marks: u8,
+    pub marks: Marks,
     reserved: [u8; 4],
 }
 
@@ -141,7 +154,8 @@ pub struct Reader {
     pub header: Header,
     /// The body comes in chunks.
     pub chunked: bool,
-    /// Something is wrong with the message's length; behind a CONNECT: bytes of the tunnel have come.
+    /// Something is wrong with the message's length; behind a CONNECT: bytes of the tunnel have
+    /// come.
     pub doubtful: bool,
     /// Bytes in `word`.
     pub word_used: u8,

@@ -6,8 +6,9 @@
 //!   "signature":"passwd","category":"Attempted Information Leak","severity":2}
 //! ```
 //!
-//! (one line; broken here to be read). Before it stand the event log's own fields: `time`, `runtime`, `function`, `event`. ICMP
-//! has `icmp_type` and `icmp_code` instead of ports. Times are the packet's, in UTC.
+//! (one line; broken here to be read). Before it stand the event log's own fields: `time`,
+//! `runtime`, `function`, `event`. ICMP has `icmp_type` and `icmp_code` instead of ports. Times are
+//! the packet's, in UTC.
 //!
 //! Not here: EVE's other events (flows are the flow monitor's, requests the HTTP parser's).
 

@@ -1,18 +1,20 @@
 //! All contents of a rule set in two automata, one of which does not tell upper from lower case.
 //!
-//! **Theory of operation.** Aho-Corasick: a state stands for the longest end of what was read that begins a pattern, so that one
-//! look per byte finds every pattern, wherever packets divide it. What is kept between two packets is a state's number.
+//! **Theory of operation.** Aho-Corasick: a state stands for the longest end of what was read that
+//! begins a pattern, so that one look per byte finds every pattern, wherever packets divide it.
+//! What is kept between two packets is a state's number.
 //!
 //! ```text
 //!   patterns "/etc/", "tc/p"      "GET /et" leaves state "/et";  "c/passwd" goes on:  "/etc/" ends at 1, "tc/p" at 3
 //! ```
 //!
-//! The library's own numbers depend on how it lays its tables out; ours are counted breadth first, byte by byte, from the
-//! start, so that two workers with the same patterns have the same numbers, whatever library built them. They are looked up
-//! once at the beginning and once at the end of a run of bytes.
+//! The library's own numbers depend on how it lays its tables out; ours are counted breadth first,
+//! byte by byte, from the start, so that two workers with the same patterns have the same numbers,
+//! whatever library built them. They are looked up once at the beginning and once at the end of a
+//! run of bytes.
 //!
-//! Invariants: a number that is none of ours is the start's (`any_number_is_a_state`); dividing a text anywhere changes nothing
-//! (`tests::split`).
+//! Invariants: a number that is none of ours is the start's (`any_number_is_a_state`); dividing a
+//! text anywhere changes nothing (`tests::split`).
 //!
 //! Not here: which rules a pattern belongs to (`ruleset`), where matches are remembered (`state`).
 //!
@@ -88,8 +90,8 @@ impl Patterns {
         self.states.len()
     }
 
-    /// Reads bytes from a state on; `on` is told each pattern that ends and how many bytes were read by then. Returns the
-    /// state behind them.
+    /// Reads bytes from a state on; `on` is told each pattern that ends and how many bytes were
+    /// read by then. Returns the state behind them.
     pub fn read(&self, state: u32, bytes: &[u8], on: &mut impl FnMut(u32, usize)) -> u32 {
         let start = self.states.get(state as usize).unwrap_or(&self.states[0]);
         let last = match &self.engine {

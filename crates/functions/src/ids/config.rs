@@ -9,8 +9,8 @@
 //! HOME_NET = "[192.0.2.0/24, 2001:db8::/32]"
 //! ```
 //!
-//! Invariant: rules are read and compiled once, when the settings are read; all instances share the result. What is wrong with
-//! them is kept, and [`Config::rules`] hands it out.
+//! Invariant: rules are read and compiled once, when the settings are read; all instances share the
+//! result. What is wrong with them is kept, and [`Config::rules`] hands it out.
 //!
 //! Not here: the language of the rules (`parse`, `options`).
 
@@ -52,13 +52,15 @@ pub enum Unsupported {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutOfOrder {
-    /// They go on at once, and copies wait to be read. One that finds no room passes, looked at by itself.
+    /// They go on at once, and copies wait to be read. One that finds no room passes, looked at by
+    /// itself.
     #[default]
     Pass,
-    /// They go on at once, and copies wait to be read. One that finds no room is dropped, so that it is sent again (`mode = "ips"`).
+    /// They go on at once, and copies wait to be read. One that finds no room is dropped, so that
+    /// it is sent again (`mode = "ips"`).
     Drop,
-    /// They wait themselves, and go on in order when the gap before them is filled and they have been read. One that
-    /// finds no room is dropped (`mode = "ips"`).
+    /// They wait themselves, and go on in order when the gap before them is filled and they have
+    /// been read. One that finds no room is dropped (`mode = "ips"`).
     Hold,
 }
 
@@ -66,31 +68,35 @@ pub enum OutOfOrder {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// File with rules in Suricata's language, of which a subset is known (docs/configuration.md says which).
+    /// File with rules in Suricata's language, of which a subset is known (docs/configuration.md
+    /// says which).
     #[schemars(with = "Option<String>", example = &"ids.rules")]
     pub rules_file: Option<TextFile>,
     /// Rules beside or instead of the file's, one a line.
     pub rules: String,
-    /// Addresses and ports that rules name by `$NAME`. Default: Suricata's, with `HOME_NET` the private addresses of
-    /// RFC 1918 and `EXTERNAL_NET` all others.
+    /// Addresses and ports that rules name by `$NAME`. Default: Suricata's, with `HOME_NET` the
+    /// private addresses of RFC 1918 and `EXTERNAL_NET` all others.
     pub variables: Variables,
     /// `"ips"` (default): `drop` and `reject` do what they say. `"ids"`: every packet passes.
     pub mode: Mode,
-    /// Rules with words that are not known: `"refuse"` (default) the configuration, or `"skip"` the rule.
+    /// Rules with words that are not known: `"refuse"` (default) the configuration, or `"skip"` the
+    /// rule.
     pub unsupported: Unsupported,
-    /// Follow TCP streams whose beginning was not seen. Default: false, as Suricata's `midstream`; their packets are looked
-    /// at one by one.
+    /// Follow TCP streams whose beginning was not seen. Default: false, as Suricata's `midstream`;
+    /// their packets are looked at one by one.
     pub pick_up: bool,
-    /// TCP segments that come before their turn. `"pass"` (default): they go on, and copies wait to be read in order; one that finds no room
-    /// passes, looked at by itself. `"drop"`: as before, but one that finds no room is dropped, so that it is sent again.
-    /// `"hold"`: they wait themselves, until all before them has been read; so nothing leaves that was not read in
+    /// TCP segments that come before their turn. `"pass"` (default): they go on, and copies wait to
+    /// be read in order; one that finds no room passes, looked at by itself. `"drop"`: as before,
+    /// but one that finds no room is dropped, so that it is sent again. `"hold"`: they wait
+    /// themselves, until all before them has been read; so nothing leaves that was not read in
     /// order, but the receiver does not hear of a loss by what follows it.
     pub out_of_order: OutOfOrder,
-    /// TCP segments of one direction of a flow that wait for a gap, at most. Default 64. All flows of a runtime share `held_max`.
+    /// TCP segments of one direction of a flow that wait for a gap, at most. Default 64. All flows
+    /// of a runtime share `held_max`.
     #[schemars(range(max = 4096))]
     pub early_max: u16,
-    /// Leave packets with wrong checksums unread. Default: false: captures taken at a sender whose card computes them
-    /// are full of those.
+    /// Leave packets with wrong checksums unread. Default: false: captures taken at a sender whose
+    /// card computes them are full of those.
     pub verify_checksums: bool,
     /// Resets and ICMP errors sent per second and runtime, at most, by `reject`. Default 1000.
     pub answers_per_second: u32,

@@ -1,7 +1,7 @@
 //! The bytes of a content: `"GET |20|/etc\;"`, `!"|0d 0a|"`.
 //!
-//! Between bars stand pairs of hexadecimal digits, with or without blanks; a backslash makes `"`, `;`, `:`, `\` and `|` a
-//! letter like any other.
+//! Between bars stand pairs of hexadecimal digits, with or without blanks; a backslash makes `"`,
+//! `;`, `:`, `\` and `|` a letter like any other.
 //!
 //! Not here: where in a payload they must be (`options`).
 

@@ -5,11 +5,11 @@
 //!   any   80           1024:   :1023   80:90   !22   [80, 8000:8100, !$ODD_PORTS]
 //! ```
 //!
-//! A list is what one of its items has, less what one of its negated items has; a list of negated items only is everything
-//! less those. Variables stand for text of the same kind.
+//! A list is what one of its items has, less what one of its negated items has; a list of negated
+//! items only is everything less those. Variables stand for text of the same kind.
 //!
-//! Invariants: no text takes more than [`ITEMS_MAX`] items or [`DEPTH_MAX`] lists and variables inside each other, so that none
-//! takes long.
+//! Invariants: no text takes more than [`ITEMS_MAX`] items or [`DEPTH_MAX`] lists and variables
+//! inside each other, so that none takes long.
 //!
 //! Not here: the words behind (`options`).
 

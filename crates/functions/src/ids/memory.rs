@@ -18,8 +18,9 @@
 //!   content:"AB"; content:"CD"; distance:2; within:6;   AB: those of the last 8 bytes; CD: none
 //! ```
 //!
-//! The last row holds for rules of a single chain: each complete match has been told already, so only
-//! hits that a later content can reach are of use. Of two chains each may wait for the other forever.
+//! The last row holds for rules of a single chain: each complete match has been told already, so
+//! only hits that a later content can reach are of use. Of two chains each may wait for the other
+//! forever.
 //!
 //! Invariant: a rule that matches a whole text matches its parts, or a hit is counted as forgotten
 //! (`what_is_found_in_the_whole_is_found_in_parts`).

@@ -1,9 +1,11 @@
 //! Intrusion detection and prevention: a subset of Suricata's rules over packets and TCP streams.
 //!
-//! **Theory of operation.** A packet's payload is read by automata that know every content of every rule ([`automaton`]). For TCP
-//! they read the stream ([`crate::stream`]): bytes once, in order, the automata's states and the hits so far being kept in the
-//! flow ([`state`]), so that it makes no difference how packets divide a content. Rules whose contents have all been hit,
-//! and rules without contents, are asked in order ([`ruleset`]); what they match is alerted, dropped, answered or passed.
+//! **Theory of operation.** A packet's payload is read by automata that know every content of every
+//! rule ([`automaton`]). For TCP they read the stream ([`crate::stream`]): bytes once, in order,
+//! the automata's states and the hits so far being kept in the flow ([`state`]), so that it makes
+//! no difference how packets divide a content. Rules whose contents have all been hit, and rules
+//! without contents, are asked in order ([`ruleset`]); what they match is alerted, dropped,
+//! answered or passed.
 //!
 //! ```text
 //!   packet ─► stream ─► automata ─► hits ─┬─► candidates ─► head, flow, flags … ─► flow bits ─► places of contents ─► match
@@ -11,31 +13,37 @@
 //!             └─ seen before: unread      └─ remembered in the flow                              pass  drop  reject  alert
 //! ```
 //!
-//! **Example.** `drop tcp any any -> any 80 (content:"/etc/"; content:"passwd"; distance:0; sid:1;)`. A segment `GET /et` leaves
-//! the automaton inside of `/etc/`; the next, `c/pass`, hits it at position 9, which the flow remembers. The third, `wd`,
-//! hits `passwd`; both contents have hits and one is new; `passwd` begins at or behind 9: the packet is dropped with an
-//! alert, and as this was found in the stream, the flow with it.
+//! **Example.**
+//! `drop tcp any any -> any 80 (content:"/etc/"; content:"passwd"; distance:0; sid:1;)`. A segment
+//! `GET /et` leaves the automaton inside of `/etc/`; the next, `c/pass`, hits it at position 9,
+//! which the flow remembers. The third, `wd`, hits `passwd`; both contents have hits and one is
+//! new; `passwd` begins at or behind 9: the packet is dropped with an alert, and as this was found
+//! in the stream, the flow with it.
 //!
 //! **How far a match reaches.** As in Suricata: a rule that only asks which ends talk is asked once
 //! for each direction of a flow, and what it says holds for the flow. So does what is found in a
 //! stream. Any other match is the packet's. (The runtime forgets a flow whose very first packet is
 //! dropped: its next packet is judged as a first one again.)
 //!
-//! **What is not found**, each of it counted: contents across the fragments of a datagram; contents of one rule between which
-//! more hits that matter lie than a flow remembers (`hits_forgotten`, [`memory`]);
-//! across early segments of which too many wait (`segments_beyond`; and `stream_room_full` where those of all flows are too many);
-//! across bytes that were not seen (`gaps`); across segments that are part of no stream, as behind
-//! a reset or without a beginning (`segments_outside`); behind more hits or tries than a packet may
-//! cost (`searches_given_up`).
+//! **What is not found**, each of it counted: contents across the fragments of a datagram; contents
+//! of one rule between which more hits that matter lie than a flow remembers (`hits_forgotten`,
+//! [`memory`]); across early segments of which too many wait (`segments_beyond`; and
+//! `stream_room_full` where those of all flows are too many); across bytes that were not seen
+//! (`gaps`); across segments that are part of no stream, as behind a reset or without a beginning
+//! (`segments_outside`); behind more hits or tries than a packet may cost (`searches_given_up`).
 //!
-//! **Invariants.** A content is found wherever packets divide it (`a_content_divided_anywhere_is_found`) and in whatever order
-//! they come (`early_segments_are_read_in_their_order`); a flow moved in the middle of a match goes on (`a_copied_state_goes_on`);
-//! a dropped packet leaves no trace in the stream, so that its bytes are read when they come again, perhaps other ones
-//! (`a_dropped_packet_is_read_again`); packets allocate nothing (`established_flows_allocate_nothing`).
+//! **Invariants.** A content is found wherever packets divide it
+//! (`a_content_divided_anywhere_is_found`) and in whatever order they come
+//! (`early_segments_are_read_in_their_order`); a flow moved in the middle of a match goes on
+//! (`a_copied_state_goes_on`); a dropped packet leaves no trace in the stream, so that its bytes
+//! are read when they come again, perhaps other ones (`a_dropped_packet_is_read_again`); packets
+//! allocate nothing (`established_flows_allocate_nothing`).
 //!
-//! Not here: what applications speak (`http.uri` and its kind are refused), reassembly of fragments, regular expressions.
+//! Not here: what applications speak (`http.uri` and its kind are refused), reassembly of
+//! fragments, regular expressions.
 //!
-//! Sources: Suricata 7's documentation of its rules; NFVactor's and NFActor's IDS, which keep the automaton's state per flow.
+//! Sources: Suricata 7's documentation of its rules; NFVactor's and NFActor's IDS, which keep the
+//! automaton's state per flow.
 
 mod alert;
 mod automaton;
@@ -113,7 +121,8 @@ struct Scopes {
     stream: Option<Scope>,
     /// In the packet alone.
     packet: Option<Scope>,
-    /// Only rules about packets and places in them: the rest will be asked when the bytes' turn has come.
+    /// Only rules about packets and places in them: the rest will be asked when the bytes' turn has
+    /// come.
     is_early: bool,
 }
 
@@ -156,18 +165,31 @@ impl NetworkFunction for Ids {
         },
     ];
     const COUNTERS: &'static [&'static str] = &[
+        /// Alerts that were written.
         "alerts",
+        /// Alerts that a threshold held back.
         "alerts_held_back",
+        /// TCP streams that were followed from their begin.
         "streams",
+        /// Gaps in streams: bytes that never came and were passed over.
         "gaps",
+        /// Early segments that were kept until those before them came.
         "segments_kept",
+        /// Early segments that were read alone: too far ahead, or no room to keep them.
         "segments_beyond",
+        /// Of those, segments for which there was no room.
         "stream_room_full",
+        /// Segments whose bytes had been read before.
         "segments_repeated",
+        /// Segments outside of the window of their stream.
         "segments_outside",
+        /// Matches of contents that had to be forgotten before their rule was decided.
         "hits_forgotten",
+        /// Searches that were given up at their bound.
         "searches_given_up",
+        /// Packets with a wrong checksum, which are not searched.
         "checksums_wrong",
+        /// Flows whose state was of other rules, and began from the start.
         "states_of_other_rules",
     ];
     const REASONS: &'static [&'static str] = &[
@@ -299,9 +321,10 @@ impl NetworkFunction for Ids {
     }
 }
 
+#[nf::network_function]
 impl Ids {
-    /// The verdict on a packet that may pass. An early one waits, or a copy of it; what waited and has been read goes on behind the
-    /// packet that filled the gap.
+    /// The verdict on a packet that may pass. An early one waits, or a copy of it; what waited and
+    /// has been read goes on behind the packet that filled the gap.
     fn go_on(
         &self,
         packet: &Packet,

@@ -466,8 +466,8 @@ fn modifier(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Faul
     }
 }
 
-/// `fast_pattern:2,5`: the part of a content by which Suricata finds the rule. Here the whole content
-/// finds it, so the part changes nothing, but must lie inside of the content.
+/// `fast_pattern:2,5`: the part of a content by which Suricata finds the rule. Here the whole
+/// content finds it, so the part changes nothing, but must lie inside of the content.
 fn fast_part(value: &str, content: &Content) -> Result<(), Fault> {
     let (offset, length) = value.split_once(',').unwrap_or((value, ""));
     let part = digits(offset.trim()).zip(digits(length.trim()));

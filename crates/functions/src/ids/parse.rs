@@ -6,11 +6,13 @@
 //!   action protocol source ports direction …      words, each ended by a semicolon (`options`)
 //! ```
 //!
-//! A line that ends in a backslash goes on in the next; lines that begin with `#` and empty ones are passed over. Whatever is
-//! wrong with a rule is a [`RuleError`] with its line; the other rules are read all the same.
+//! A line that ends in a backslash goes on in the next; lines that begin with `#` and empty ones
+//! are passed over. Whatever is wrong with a rule is a [`RuleError`] with its line; the other rules
+//! are read all the same.
 //!
-//! Invariants: no text makes this panic or take long (`any_text_is_read_or_refused`, and a fuzz target); a rule that is read
-//! means what is written, since a word that is not known is refused, never passed over.
+//! Invariants: no text makes this panic or take long (`any_text_is_read_or_refused`, and a fuzz
+//! target); a rule that is read means what is written, since a word that is not known is refused,
+//! never passed over.
 //!
 //! Not here: what words mean (`options`), addresses and ports (`header`).
 

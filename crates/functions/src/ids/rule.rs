@@ -351,7 +351,8 @@ impl Rule {
             && self.bits.iter().all(|bits| bits.word == BitWord::Set)
     }
 
-    /// Whether it asks something of the packet itself, so that its contents are looked for in each packet alone.
+    /// Whether it asks something of the packet itself, so that its contents are looked for in each
+    /// packet alone.
     pub fn is_about_packet(&self) -> bool {
         self.protocol == Protocol::TcpPacket
             || self.flags.is_some()
@@ -359,8 +360,8 @@ impl Rule {
             || self.contents.iter().any(|content| content.at_end)
     }
 
-    /// Its place among rules of one action, lowest first: those that only change flow bits, those that do both, those that
-    /// only ask, the others (Suricata's order).
+    /// Its place among rules of one action, lowest first: those that only change flow bits, those
+    /// that do both, those that only ask, the others (Suricata's order).
     pub(super) fn bit_order(&self) -> u8 {
         let asks = |bits: &Bits| matches!(bits.word, BitWord::IsSet | BitWord::IsNotSet);
         let (some_ask, some_do) = (

@@ -1,8 +1,9 @@
 //! A rule set, compiled: what is asked of which packet, in which order.
 //!
-//! **Theory of operation.** Rules are numbered in the order in which they are asked: by action (pass, drop, reject, alert), then
-//! those that set flow bits before those that ask for them, then by priority, then as they are written; Suricata's order. A
-//! packet's *candidates* are a set of these numbers, gone through from the lowest:
+//! **Theory of operation.** Rules are numbered in the order in which they are asked: by action
+//! (pass, drop, reject, alert), then those that set flow bits before those that ask for them, then
+//! by priority, then as they are written; Suricata's order. A packet's *candidates* are a set of
+//! these numbers, gone through from the lowest:
 //!
 //! ```text
 //!   about the flow    only addresses, ports, protocol       first packet of each direction
@@ -10,11 +11,12 @@
 //!   with contents     found by the *fast* one, the longest  where all of its contents have hits, one of them new
 //! ```
 //!
-//! Equal contents of several rules are one pattern. All patterns are in two automata ([`super::automaton`]); a pattern's number
-//! counts through both, those that tell upper from lower case first.
+//! Equal contents of several rules are one pattern. All patterns are in two automata
+//! ([`super::automaton`]); a pattern's number counts through both, those that tell upper from lower
+//! case first.
 //!
-//! Invariant: equal rules have equal hashes on every machine, whatever line they stand on, and different ones different
-//! hashes (`hashes_tell_rule_sets_apart`).
+//! Invariant: equal rules have equal hashes on every machine, whatever line they stand on, and
+//! different ones different hashes (`hashes_tell_rule_sets_apart`).
 //!
 //! Not here: the search for contents (`search`), reading rules (`parse`).
 
@@ -165,7 +167,8 @@ impl RuleSet {
         (self.patterns.len(), states)
     }
 
-    /// Adds the rules that every packet of a protocol is asked about, and those that the first of a direction is.
+    /// Adds the rules that every packet of a protocol is asked about, and those that the first of a
+    /// direction is.
     pub(super) fn add_candidates(&self, group: usize, first: bool, candidates: &mut [u64]) {
         let about_flow = if first { &self.about_flow[group][..] } else { &[] };
         for masks in [&self.without_contents[group][..], about_flow] {

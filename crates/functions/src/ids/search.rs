@@ -1,8 +1,9 @@
 //! From hits to matches: whether a rule's contents stand where they must.
 //!
-//! **Theory of operation.** A packet's hits, and those kept in the flow, are put into chains, one per pattern, the newest first.
-//! A rule's contents are gone through in order; for each, every hit in its window is tried until the rest fits as well.
-//! Contents need not stand in the order in which they are written: only `distance` and `within` tie one to the one before.
+//! **Theory of operation.** A packet's hits, and those kept in the flow, are put into chains, one
+//! per pattern, the newest first. A rule's contents are gone through in order; for each, every hit
+//! in its window is tried until the rest fits as well. Contents need not stand in the order in
+//! which they are written: only `distance` and `within` tie one to the one before.
 //!
 //! ```text
 //!   content:"user"; content:"root"; distance:1; within:8;        "user user  root"
@@ -10,10 +11,12 @@
 //!   user ends at 9: root must begin at 10 or later and end by 18: 11..15 does
 //! ```
 //!
-//! A match in a stream must have a hit that the packet at hand has brought, or it has been reported before.
+//! A match in a stream must have a hit that the packet at hand has brought, or it has been reported
+//! before.
 //!
-//! Invariants: a packet costs at most [`HITS_PER_PACKET`] hits and [`TRIES_PER_PACKET`] tries, whatever it is made of; what is
-//! beyond is counted, and not found. Nothing is allocated after the start.
+//! Invariants: a packet costs at most [`HITS_PER_PACKET`] hits and [`TRIES_PER_PACKET`] tries,
+//! whatever it is made of; what is beyond is counted, and not found. Nothing is allocated after the
+//! start.
 //!
 //! Not here: the automata (`automaton`), what else a rule asks (`facts`).
 
@@ -189,8 +192,8 @@ impl Search {
     }
 
     /// Puts the hits that matter to later packets ([`super::memory`]) into a flow whose stream
-    /// stands at `position`. First hits have room before newest hits, and newer before older. Returns
-    /// how many hits found no room.
+    /// stands at `position`. First hits have room before newest hits, and newer before older.
+    /// Returns how many hits found no room.
     pub fn remember(&self, rules: &RuleSet, way: &mut Way, position: u64) -> u64 {
         let (mut kept, mut forgotten) = (Kept::new(), 0);
         for &pattern in &self.patterns {

@@ -6,22 +6,23 @@
 //! ```
 //!
 //! A **hit** is a content's number and where in the stream it ended. [`HITS_MAX`] hits of each
-//! direction stand for the bytes that have gone by: a rule of several contents is decided from them,
-//! however far apart the contents are and however the stream is divided into packets. A flow keeps
-//! the hits that may still matter (`memory`): of most contents the first in its place, of the others
-//! the newest [`SAME_MAX`], so that a frequent content does not drive out the rest. A hit that might
-//! matter and finds no room is counted (`hits_forgotten`).
+//! direction stand for the bytes that have gone by: a rule of several contents is decided from
+//! them, however far apart the contents are and however the stream is divided into packets. A flow
+//! keeps the hits that may still matter (`memory`): of most contents the first in its place, of the
+//! others the newest [`SAME_MAX`], so that a frequent content does not drive out the rest. A hit
+//! that might matter and finds no room is counted (`hits_forgotten`).
 //!
-//! Automaton states, contents and flow bits are numbers that mean something in one rule set only. `rules` is that rule set's
-//! hash; a flow that comes to a worker with other rules begins again with them
-//! ([`Inspection::begin`]), but for the streams' sequence numbers. Segments that came early are
-//! held with the flow, not in its state ([`crate::stream`]).
+//! Automaton states, contents and flow bits are numbers that mean something in one rule set only.
+//! `rules` is that rule set's hash; a flow that comes to a worker with other rules begins again
+//! with them ([`Inspection::begin`]), but for the streams' sequence numbers. Segments that came
+//! early are held with the flow, not in its state ([`crate::stream`]).
 //!
-//! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte by byte goes on as the
-//! original (`a_copied_state_goes_on`).
+//! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); a state copied byte
+//! by byte goes on as the original (`a_copied_state_goes_on`).
 //!
 //! Not here: how hits become matches (`search`), which of them matter (`memory`).
 
+use crate::marks::marks;
 use crate::stream::Streams;
 use nf::{FlowState, Plain};
 
@@ -92,6 +93,19 @@ pub mod mark {
     }
 }
 
+marks!(
+    /// What rules have said of a flow, and what was seen of it: bits of [`mark`].
+    pub Marks,
+    [
+        (mark::PASSED, "passed"),
+        (mark::DROPPED, "dropped"),
+        (mark::ASKED, "asked_0"),
+        (mark::of(mark::ASKED, 1), "asked_1"),
+        (mark::SEEN, "seen_0"),
+        (mark::of(mark::SEEN, 1), "seen_1"),
+    ]
+);
+
 /// The state of a flow. Index 0 is the direction that opened the flow.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[flow_state(version = 3)]
@@ -102,7 +116,7 @@ pub struct Inspection {
     /// Flow bits.
     pub bits: [u64; 2],
     /// Bits of [`mark`].
-    pub marks: u8,
+    pub marks: Marks,
     reserved: [u8; 7],
     /// Each direction's matches so far.
     pub ways: [Way; 2],

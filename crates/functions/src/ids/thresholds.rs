@@ -7,13 +7,14 @@
 //!   detection_filter, count 2, seconds 60  matches at 0 s, 1 s, 2 s, 61 s      alerts at 2 s
 //! ```
 //!
-//! A period includes its end: with 60 s, the match at 60 s is still in the period that began at 0 s.
-//! A match below the count does nothing. Past the count of `limit` and `both` the rule's action is
-//! taken without an alert.
+//! A period includes its end: with 60 s, the match at 60 s is still in the period that began at 0
+//! s. A match below the count does nothing. Past the count of `limit` and `both` the rule's action
+//! is taken without an alert.
 //!
-//! The counts are of all flows of one worker: they are no flow's state, and with several workers each counts for itself, so
-//! that there are at most as many alerts as workers times what the rule says. The table has [`SETS`] × [`WAYS`] entries
-//! and never grows: the entry whose period began longest ago makes room, which at worst makes alerts too many.
+//! The counts are of all flows of one worker: they are no flow's state, and with several workers
+//! each counts for itself, so that there are at most as many alerts as workers times what the rule
+//! says. The table has [`SETS`] × [`WAYS`] entries and never grows: the entry whose period began
+//! longest ago makes room, which at worst makes alerts too many.
 //!
 //! Invariant: nothing is allocated after the start.
 //!

@@ -14,8 +14,8 @@
 //! weight = 2
 //! ```
 //!
-//! Reading happens in two steps: serde sees to the shape, `Service::compile` to the meaning, and each complaint of the
-//! second step names the setting and what to write instead.
+//! Reading happens in two steps: serde sees to the shape, `Service::compile` to the meaning, and
+//! each complaint of the second step names the setting and what to write instead.
 //!
 //! Not here: what the settings do ([`super`], [`super::policy`]).
 
@@ -35,8 +35,8 @@ pub struct LoadBalancerConfig {
     /// The services. Packets for none of them pass untouched.
     #[serde(default)]
     pub services: Vec<ServiceConfig>,
-    /// Seed of the hashes that Maglev uses. All runtimes and all nodes that serve the same addresses must have the same
-    /// (they then choose alike); the default is 0.
+    /// Seed of the hashes that Maglev uses. All runtimes and all nodes that serve the same
+    /// addresses must have the same (they then choose alike); the default is 0.
     #[serde(default)]
     pub seed: u64,
 }
@@ -47,8 +47,8 @@ pub struct LoadBalancerConfig {
 pub struct ServiceConfig {
     /// Its name, in tables and commands.
     pub name: String,
-    /// Virtual addresses, all IPv4 or all IPv6 (servers must be of the same version: nothing here translates between
-    /// them).
+    /// Virtual addresses, all IPv4 or all IPv6 (servers must be of the same version: nothing here
+    /// translates between them).
     pub addresses: Vec<String>,
     /// A port, `443`, or a range, `"8000-8099"`.
     pub ports: PortsConfig,
@@ -57,33 +57,38 @@ pub struct ServiceConfig {
     /// How a new connection's server is chosen. Default: `least_connections` (NFVactor VI-B).
     #[serde(default)]
     pub policy: PolicyConfig,
-    /// Entries of Maglev's table: a prime, at least a hundred times the number of servers for an even spread. Default:
-    /// 65537 (Eisenbud et al., Maglev, NSDI 2016, 5.3).
+    /// Entries of Maglev's table: a prime, at least a hundred times the number of servers for an
+    /// even spread. Default: 65537 (Eisenbud et al., Maglev, NSDI 2016, 5.3).
     #[serde(default = "table_size_default")]
     pub table_size: u32,
     /// What becomes of connections whose server goes down. Default: `keep`.
     #[serde(default)]
     pub when_down: WhenDownConfig,
-    /// Seconds without a packet until a connection is forgotten, whatever its phase; 0 asks for nothing and leaves it to
-    /// the other functions of the chain. Without this setting: by phase, see [`super::state::Phase`].
+    /// Seconds without a packet until a connection is forgotten, whatever its phase; 0 asks for
+    /// nothing and leaves it to the other functions of the chain. Without this setting: by phase,
+    /// see [`super::state::Phase`].
     #[serde(default)]
     pub idle_timeout: Option<u32>,
-    /// How the process checks each server: `tcp`, a connection is taken; or `http:/path`, a GET is answered with a status of
-    /// 200 to 399. Default: no check.
+    /// How the process checks each server: `tcp`, a connection is taken; or `http:/path`, a GET is
+    /// answered with a status of 200 to 399. Default: no check.
     #[serde(default)]
     pub check: Option<String>,
-    /// From the beginning of one check to that of the next: 100ms to 1h. Default: 2s (HAProxy's `inter`).
+    /// From the beginning of one check to that of the next: 100ms to 1h. Default: 2s (HAProxy's
+    /// `inter`).
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub interval: Option<Period>,
-    /// How long a check may take: 10ms up to the interval. Default: 1s, or the interval if that is shorter.
+    /// How long a check may take: 10ms up to the interval. Default: 1s, or the interval if that is
+    /// shorter.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub timeout: Option<Period>,
-    /// Checks in a row that pass before a server that was down is up: 1 to 100. Default: 2 (HAProxy's `rise`).
+    /// Checks in a row that pass before a server that was down is up: 1 to 100. Default: 2
+    /// (HAProxy's `rise`).
     #[serde(default)]
     pub rise: Option<u16>,
-    /// Checks in a row that fail before a server that was up is down: 1 to 100. Default: 3 (HAProxy's `fall`).
+    /// Checks in a row that fail before a server that was up is down: 1 to 100. Default: 3
+    /// (HAProxy's `fall`).
     #[serde(default)]
     pub fall: Option<u16>,
     /// The servers.
@@ -94,10 +99,11 @@ pub struct ServiceConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackendConfig {
-    /// Its name, unique within the service. Maglev's table depends on it, so keep it when the address changes.
+    /// Its name, unique within the service. Maglev's table depends on it, so keep it when the
+    /// address changes.
     pub name: String,
-    /// Address and port, `10.1.0.11:8443` or `[2001:db8::b]:8443`; or an address alone, which leaves the port as the
-    /// client chose it.
+    /// Address and port, `10.1.0.11:8443` or `[2001:db8::b]:8443`; or an address alone, which
+    /// leaves the port as the client chose it.
     pub endpoint: String,
     /// Its share, relative to the other servers' of the service: 1 to 65535. Default: 1.
     #[serde(default = "weight_default")]
@@ -117,7 +123,8 @@ pub enum PortsConfig {
     Range(String),
 }
 
-/// Transport protocols that can be balanced: those whose checksums can be mended after a change of port.
+/// Transport protocols that can be balanced: those whose checksums can be mended after a change of
+/// port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtocolConfig {
@@ -136,8 +143,8 @@ pub enum PolicyConfig {
     LeastConnections,
     /// In turn, by weight.
     RoundRobin,
-    /// By a hash of the client's address and port: equal on every runtime and node, and nearly unmoved when a server
-    /// comes or goes.
+    /// By a hash of the client's address and port: equal on every runtime and node, and nearly
+    /// unmoved when a server comes or goes.
     Maglev,
 }
 
@@ -148,7 +155,8 @@ pub enum WhenDownConfig {
     /// They go on being sent there: right where health checks err more often than servers die.
     #[default]
     Keep,
-    /// Their next packet is dropped and the flow ends; what the client sends then is a new flow with another server.
+    /// Their next packet is dropped and the flow ends; what the client sends then is a new flow
+    /// with another server.
     Drop,
 }
 

@@ -1,8 +1,13 @@
-//! The load balancer off the packets' path: making an instance from its configuration, and the operator's commands.
+//! The load balancer off the packets' path: making an instance from its configuration, and the
+//! operator's commands.
 //!
 //! Not here: the shape of the configuration and its checks, service by service ([`super::config`]).
 
 use super::*;
+
+/// The most pairs of a service's address and a backend of it: the identities by which flows find
+/// both after a change take some 20 bytes each, in each runtime.
+const PAIRS_MAX: usize = 1 << 20;
 
 impl LoadBalancer {
     /// Makes an instance.
@@ -17,6 +22,7 @@ impl LoadBalancer {
         let (mut targets, mut loads, mut names) = (Vec::new(), Vec::new(), Vec::new());
         let mut words = Vec::new();
         let (mut frontends, mut services) = (Vec::new(), Vec::new());
+        let mut pairs = 0;
         for (index, settings) in config.services.iter().enumerate() {
             let compiled = config::Service::compile(index, settings)?;
             let first = loads.len();
@@ -43,6 +49,17 @@ impl LoadBalancer {
             };
             service.policy.on_health(&loads[first..]);
             services.push(service);
+            pairs += compiled.addresses.len() * settings.backends.len();
+            if frontends.len() + compiled.addresses.len() > usize::from(u16::MAX) || pairs > PAIRS_MAX {
+                return Err(ConfigError::new(
+                    format!("services[{index}].addresses"),
+                    format!(
+                        "more than {} addresses in all, or more than {PAIRS_MAX} pairs of an address and a backend",
+                        u16::MAX
+                    ),
+                    "spread the services over several load balancers",
+                ));
+            }
             frontends.extend(compiled.addresses.iter().map(|addr| Frontend {
                 addr: *addr,
                 protocol: compiled.protocol,
@@ -84,7 +101,8 @@ impl LoadBalancer {
                 }
             }
         }
-        // Two pairs with one hash: flows of either end when the configuration changes, rather than change servers.
+        // Two pairs with one hash: flows of either end when the configuration changes, rather than
+        // change servers.
         for identity in twice {
             self.by_identity.remove(&identity);
         }
@@ -101,8 +119,8 @@ impl LoadBalancer {
         }
     }
 
-    /// `backend NAME up|down|drain`. The name may be `SERVICE/NAME`; without a service it means the backends of that
-    /// name in all services, as one machine often serves in several.
+    /// `backend NAME up|down|drain`. The name may be `SERVICE/NAME`; without a service it means the
+    /// backends of that name in all services, as one machine often serves in several.
     pub(super) fn set_health(&self, name: &str, state: &str) -> Result<String, String> {
         let health = match state {
             "up" => Health::Up,

@@ -1,8 +1,10 @@
-//! Maglev's lookup table (Eisenbud et al., NSDI 2016, 3.4): a hash picks an entry, the entry a server.
+//! Maglev's lookup table (Eisenbud et al., NSDI 2016, 3.4): a hash picks an entry, the entry a
+//! server.
 //!
-//! Each server has its own order of preference over the entries, `(offset + j · skip) mod size`; with a prime size each
-//! such walk meets every entry once. In turns, each server takes the first entry of its walk that is still free, until
-//! none is. So shares are even to within a turn, and when a server goes, little but its own entries changes hands.
+//! Each server has its own order of preference over the entries, `(offset + j · skip) mod size`;
+//! with a prime size each such walk meets every entry once. In turns, each server takes the first
+//! entry of its walk that is still free, until none is. So shares are even to within a turn, and
+//! when a server goes, little but its own entries changes hands.
 //!
 //! ```text
 //!   size 7           turns: A 3, B 0, C 3 taken so 4, A 0 and 4 taken so 1, B 0 so 2, C 5, A 5 and 2 so 6
@@ -11,11 +13,11 @@
 //!   C  3 4 5 6 0 1 2             B A B A C C A        (the paper's Table 1)
 //! ```
 //!
-//! Weights: a server saves up its weight in every round and pays the heaviest server's weight for a turn; so turns are
-//! in proportion and no server has two in one round.
+//! Weights: a server saves up its weight in every round and pays the heaviest server's weight for a
+//! turn; so turns are in proportion and no server has two in one round.
 //!
-//! Invariants: every entry is a server that is up, or "none" in all of them if no one is. The table depends on names,
-//! weights, states and the seed only: all runtimes have the same one.
+//! Invariants: every entry is a server that is up, or "none" in all of them if no one is. The table
+//! depends on names, weights, states and the seed only: all runtimes have the same one.
 //!
 //! Not here: connection tracking. The paper's second half of consistency is the flow's own state.
 
@@ -128,8 +130,8 @@ impl Table {
     }
 }
 
-/// A hash that is the same on every machine and in every version: FNV-1a over the bytes, then the finishing step of
-/// splitmix64, which spreads FNV's weak high bits.
+/// A hash that is the same on every machine and in every version: FNV-1a over the bytes, then the
+/// finishing step of splitmix64, which spreads FNV's weak high bits.
 pub fn hash(bytes: &[u8], seed: u64) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ mix(seed);
     mix(bytes.iter().fold(start, |h, b| {

@@ -2,41 +2,46 @@
 //!
 //! # Theory of operation
 //!
-//! A flow's first packet is looked up by destination address, protocol and port. If a service is there, its policy
-//! chooses a server ([`policy`]), the choice is kept in the flow ([`state`]), and from then on each packet costs one look
-//! into a small array of servers and one rewrite. If no service is there the flow is marked as passed, and its later
-//! packets cost one comparison.
+//! A flow's first packet is looked up by destination address, protocol and port. If a service is
+//! there, its policy chooses a server ([`policy`]), the choice is kept in the flow ([`state`]), and
+//! from then on each packet costs one look into a small array of servers and one rewrite. If no
+//! service is there the flow is marked as passed, and its later packets cost one comparison.
 //!
 //! ```text
 //!   client 198.51.100.7:4000 ──▶ 203.0.113.10:443   is rewritten to   198.51.100.7:4000 ──▶ 10.1.0.11:8443
 //!   10.1.0.11:8443 ──▶ 198.51.100.7:4000            is rewritten to   203.0.113.10:443 ──▶ 198.51.100.7:4000
 //! ```
 //!
-//! The reply needs no look-up by the server's address: it belongs to the same flow, whose state names the frontend
-//! and the port.
+//! The reply needs no look-up by the server's address: it belongs to the same flow, whose state
+//! names the frontend and the port.
 //!
-//! - *ICMP errors* come back with the packet they quote translated, so that a client's or a server's path MTU discovery
-//!   works through the load balancer (RFC 5508 4). An error that is sent by the server itself shows the service's
-//!   address as its source; one that a router on the way sends keeps the router's.
-//! - *Fragments* follow their first one (the runtime gives them its ports). One whose first was never seen and that is
-//!   meant for a service's address is dropped: its server is not known.
-//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect with the next packet.
-//! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when a flow departs for
-//!   whatever reason (NFVactor IV-B). A server's connections are therefore counted at one runtime at any time.
-//! - *Other workers, other configurations*: indices in a flow's state are checked against a hash of what they mean, and
-//!   looked up by it where they differ; a flow whose server, or service, is no longer configured ends. A server that is drained keeps its
-//!   flows.
-//! - *Timeouts*: alone in a chain the load balancer must say how long flows live, so it does, by phase
-//!   ([`state::Phase`]); they are those that RFC 5382 and RFC 4787 ask of a NAT, so it prolongs no flow that a NAT in the
-//!   chain serves. A service's `idle_timeout` replaces them.
+//! - *ICMP errors* come back with the packet they quote translated, so that a client's or a
+//!   server's path MTU discovery works through the load balancer (RFC 5508 4). An error that is
+//!   sent by the server itself shows the service's address as its source; one that a router on the
+//!   way sends keeps the router's.
+//! - *Fragments* follow their first one (the runtime gives them its ports). One whose first was
+//!   never seen and that is meant for a service's address is dropped: its server is not known.
+//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect
+//!   with the next packet.
+//! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when
+//!   a flow departs for whatever reason (NFVactor IV-B). A server's connections are therefore
+//!   counted at one runtime at any time.
+//! - *Other workers, other configurations*: indices in a flow's state are checked against a hash of
+//!   what they mean, and looked up by it where they differ; a flow whose server, or service, is no
+//!   longer configured ends. A server that is drained keeps its flows.
+//! - *Timeouts*: alone in a chain the load balancer must say how long flows live, so it does, by
+//!   phase ([`state::Phase`]); they are those that RFC 5382 and RFC 4787 ask of a NAT, so it
+//!   prolongs no flow that a NAT in the chain serves. A service's `idle_timeout` replaces them.
 //!
-//! Invariants: the sum of the counts is the number of served flows (`tests::oracle::counts_follow_the_flows`); a served packet
-//! leaves with correct checksums (`tests`, against etherparse); equal configurations choose equally under Maglev.
+//! Invariants: the sum of the counts is the number of served flows
+//! (`tests::oracle::counts_follow_the_flows`); a served packet leaves with correct checksums
+//! (`tests`, against etherparse); equal configurations choose equally under Maglev.
 //!
-//! Not here: checking servers (`flowkeep`: health), source NAT towards the servers (replies must come back through this chain by routing),
-//! stickiness of a client beyond its flows.
+//! Not here: checking servers (`flowkeep`: health), source NAT towards the servers (replies must
+//! come back through this chain by routing), stickiness of a client beyond its flows.
 //!
-//! Sources: NFVactor VI-B (smallest workload) and IV-B (counts); Maglev, NSDI 2016, 3.4; RFC 5508, 5382, 4787.
+//! Sources: NFVactor VI-B (smallest workload) and IV-B (counts); Maglev, NSDI 2016, 3.4; RFC 5508,
+//! 5382, 4787.
 
 mod check;
 pub mod config;
@@ -131,7 +136,12 @@ impl Service {
 #[network_function]
 impl NetworkFunction for LoadBalancer {
     const NAME: &'static str = "load_balancer";
-    const COUNTERS: &'static [&'static str] = &["connections", "passed"];
+    const COUNTERS: &'static [&'static str] = &[
+        /// Connections that were given a server.
+        "connections",
+        /// Flows to no service, which pass as they are.
+        "passed",
+    ];
     const REASONS: &'static [&'static str] = &[
         "no_backend",
         "backend_down",
@@ -231,8 +241,9 @@ impl NetworkFunction for LoadBalancer {
         flow.phase.timeout()
     }
 
-    /// What an operator has said of servers since the start goes on to hold, unless the settings of that server say something else
-    /// than before. Connections are counted as their flows are asked.
+    /// What an operator has said of servers since the start goes on to hold, unless the settings of
+    /// that server say something else than before. Connections are counted as their flows are
+    /// asked.
     fn take_over(&self, before: &Self) {
         for service in &self.services {
             let old = before.services.iter().find(|old| old.name == service.name);
@@ -273,6 +284,11 @@ impl NetworkFunction for LoadBalancer {
         Keep::Keep
     }
 
+    /// What asks counts it: once.
+    fn recovered_of_before(&self, flow: &mut Balanced, cx: &mut Cx<Self>) -> Keep {
+        self.configured(flow, cx)
+    }
+
     /// A row for each backend of each service.
     fn rows(&self, _: &str, most: usize) -> Vec<Row> {
         let each = self.services.iter().flat_map(|service| {
@@ -295,6 +311,7 @@ impl NetworkFunction for LoadBalancer {
     }
 }
 
+#[nf::network_function]
 impl LoadBalancer {
     /// A packet of a flow that has a server.
     #[inline]
@@ -353,7 +370,8 @@ impl LoadBalancer {
         let before = flow.phase;
         flow.on_tcp(cx.direction(), flags);
         if before == Phase::Closing && flow.phase == Phase::Opening && !self.takes(flow) {
-            // The client uses its port again, but the server takes no more: let the SYN's repetition find another.
+            // The client uses its port again, but the server takes no more: let the SYN's
+            // repetition find another.
             cx.end_flow();
             return cx.drop("backend_down");
         }
@@ -485,8 +503,8 @@ impl LoadBalancer {
         maglev::mix(self.frontends[frontend].hash ^ u64::from(self.targets[backend].identity)) as u32
     }
 
-    /// Makes a flow's indices this instance's and counts it; `false`, and the flow has no server, if its server or
-    /// service is not configured here.
+    /// Makes a flow's indices this instance's and counts it; `false`, and the flow has no server,
+    /// if its server or service is not configured here.
     fn adopt(&self, flow: &mut Balanced) -> bool {
         let (frontend, backend) = (usize::from(flow.frontend), usize::from(flow.backend));
         let fits = frontend < self.frontends.len()
@@ -520,6 +538,7 @@ impl Target {
     }
 }
 
+#[nf::network_function]
 fn pass(flow: &mut Balanced, cx: &mut Cx<LoadBalancer>) -> Verdict {
     flow.phase = Phase::Passed;
     cx.count("passed");

@@ -2,11 +2,12 @@
 //!
 //! Each looks only at servers that are up, and each gives servers their share by weight:
 //!
-//! - *Least connections* takes the smallest (connections + 1) / weight, compared by cross-multiplication; among equals
-//!   the next behind the one chosen last, so that an idle service does not lean on its first server. The counts are this
-//!   runtime's own: with flows spread evenly over runtimes the sums are even too.
-//! - *Round robin* is the smooth one (as nginx has it): each server gains its weight, the richest is chosen and pays the
-//!   sum. Weights 5, 1, 1 give A A B A C A A and not A A A A A B C.
+//! - *Least connections* takes the smallest (connections + 1) / weight, compared by
+//!   cross-multiplication; among equals the next behind the one chosen last, so that an idle
+//!   service does not lean on its first server. The counts are this runtime's own: with flows
+//!   spread evenly over runtimes the sums are even too.
+//! - *Round robin* is the smooth one (as nginx has it): each server gains its weight, the richest
+//!   is chosen and pays the sum. Weights 5, 1, 1 give A A B A C A A and not A A A A A B C.
 //! - *Maglev*: [`super::maglev`].
 //!
 //! A choice costs a pass over the service's servers (16 bytes each), Maglev's one look-up.
@@ -61,7 +62,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Index of the chosen server in `loads`, `None` if none is up. `hash` is of the client's endpoint.
+    /// Index of the chosen server in `loads`, `None` if none is up. `hash` is of the client's
+    /// endpoint.
     pub fn choose(&self, loads: &[Load], hash: u64) -> Option<usize> {
         match self {
             Policy::LeastConnections(start) => least_connections(loads, start),

@@ -10,11 +10,11 @@
 //!                                              RST in any phase
 //! ```
 //!
-//! The phase is there for the timeout alone: a load balancer needs no opinion about windows, and a forged RST here only
-//! shortens how long an idle flow is remembered.
+//! The phase is there for the timeout alone: a load balancer needs no opinion about windows, and a
+//! forged RST here only shortens how long an idle flow is remembered.
 //!
-//! Invariant: in the phases from `Datagram` on, the flow is counted at exactly one runtime under `backend`
-//! (`tests::oracle::counts_follow_the_flows`).
+//! Invariant: in the phases from `Datagram` on, the flow is counted at exactly one runtime under
+//! `backend` (`tests::oracle::counts_follow_the_flows`).
 //!
 //! Not here: checks of a TCP packet's sequence numbers (the firewall's).
 
@@ -48,8 +48,8 @@ pub enum Phase {
 #[flow_state(version = 1)]
 #[repr(C)]
 pub struct Balanced {
-    /// Which frontend and backend the indices mean, as a hash of both: an index from another worker or another
-    /// configuration is looked up again when this does not fit it.
+    /// Which frontend and backend the indices mean, as a hash of both: an index from another worker
+    /// or another configuration is looked up again when this does not fit it.
     pub identity: u32,
     /// Index into the backends.
     pub backend: u16,

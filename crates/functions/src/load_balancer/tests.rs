@@ -1,5 +1,5 @@
-//! Tests of the load balancer: translation against etherparse's checksums, counts against an oracle, shares of each
-//! policy, Maglev's steadiness, the configuration's complaints.
+//! Tests of the load balancer: translation against etherparse's checksums, counts against an
+//! oracle, shares of each policy, Maglev's steadiness, the configuration's complaints.
 
 mod checks;
 mod oracle;
@@ -85,6 +85,9 @@ impl Bench {
             now: 0,
             wake_at: RawCx::NO_WAKE,
             waits_for: 0,
+            token: 0,
+            tokens: None,
+            place: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             flow: 0,
@@ -105,7 +108,8 @@ impl Bench {
             discard: nf::Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: the key is here, the group is zero-sized; counters (one more than declared) and log outlive the view.
+        // SAFETY: the key is here, the group is zero-sized; counters (one more than declared) and
+        // log outlive the view.
         let cx = unsafe { Cx::of(&mut raw) };
         let result = call(&self.balancer, cx);
         self.ended = raw.effects & effect::END != 0;

@@ -1,4 +1,5 @@
-//! The alarm of a pool that is being used up: how many blocks are left, and how long they last at the present rate.
+//! The alarm of a pool that is being used up: how many blocks are left, and how long they last at
+//! the present rate.
 //!
 //! ```text
 //!   free blocks  1000 ──► 125 ──► 60 ──► 0          an eighth is left: said, and again every ten seconds while it lasts
@@ -101,7 +102,8 @@ mod unit {
         let later = alarm.note(20 * SAMPLE, 0, 100);
         assert_eq!(later.and_then(|report| report.lasts), Some(0));
         assert_eq!(alarm.note(21 * SAMPLE, 0, 100), None);
-        // When a quarter is free again it is armed again; while more come back than go, nothing is known.
+        // When a quarter is free again it is armed again; while more come back than go, nothing is
+        // known.
         assert_eq!(alarm.note(22 * SAMPLE, 40, 100), None);
         assert_eq!(
             alarm.note(23 * SAMPLE, 12, 100).map(|r| r.lasts.is_some()),

@@ -12,8 +12,8 @@
 //! ]
 //! ```
 //!
-//! Every default is a requirement's or the field's practice, named at the field. What cannot work is refused with its place
-//! and what to write instead; unknown names are refused.
+//! Every default is a requirement's or the field's practice, named at the field. What cannot work
+//! is refused with its place and what to write instead; unknown names are refused.
 //!
 //! Sources: RFC 4787 (UDP), 5382 (TCP), 5508 (ICMP), 6888 (logging, limits), 7857 (updates).
 
@@ -47,7 +47,8 @@ pub enum MappingBehavior {
     /// Always, for every remote end (RFC 4787 REQ-1, RFC 5382 REQ-1).
     #[default]
     EndpointIndependent,
-    /// Only if they are for the same remote address and port. Breaks applications that meet through a third party.
+    /// Only if they are for the same remote address and port. Breaks applications that meet through
+    /// a third party.
     AddressAndPortDependent,
 }
 
@@ -57,8 +58,8 @@ pub enum MappingBehavior {
 pub enum Filtering {
     /// All: most transparent to applications (RFC 4787 REQ-8).
     EndpointIndependent,
-    /// Remote addresses that a flow of the mapping talks with: what RFC 4787 REQ-8 recommends where stringency counts
-    /// more, and so what fails closed here.
+    /// Remote addresses that a flow of the mapping talks with: what RFC 4787 REQ-8 recommends where
+    /// stringency counts more, and so what fails closed here.
     #[default]
     AddressDependent,
     /// The very remote endpoints that a flow of the mapping talks with.
@@ -83,7 +84,8 @@ pub enum Refusals {
     /// Nothing.
     #[default]
     Drop,
-    /// ICMP Destination Unreachable, administratively prohibited (RFC 5508 REQ-8), a thousand per second and runtime at most.
+    /// ICMP Destination Unreachable, administratively prohibited (RFC 5508 REQ-8), a thousand per
+    /// second and runtime at most.
     Answer,
 }
 
@@ -139,8 +141,8 @@ impl StaticProtocol {
     }
 }
 
-/// An external endpoint that always stands for an inside endpoint; or an external address for an inside address, with ports and
-/// identifiers as they are. All outside may open flows to it.
+/// An external endpoint that always stands for an inside endpoint; or an external address for an
+/// inside address, with ports and identifiers as they are. All outside may open flows to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StaticMapping {
@@ -148,8 +150,9 @@ pub struct StaticMapping {
     #[serde(deserialize_with = "static_end")]
     #[schemars(with = "String")]
     pub inside: Endpoint,
-    /// The external endpoint, `203.0.113.1:80`, or address. Its port block is never given to a host, nor is any of a whole address,
-    /// unless `protocol` is one whose ports hosts are not given.
+    /// The external endpoint, `203.0.113.1:80`, or address. Its port block is never given to a
+    /// host, nor is any of a whole address, unless `protocol` is one whose ports hosts are not
+    /// given.
     #[serde(deserialize_with = "static_end")]
     #[schemars(with = "String")]
     pub outside: Endpoint,
@@ -164,7 +167,8 @@ pub struct StaticMapping {
 #[schemars(with = "Vec<StaticMapping>")]
 pub struct StaticMappings {
     listed: Vec<StaticMapping>,
-    /// Sorted: the switch looks here for each packet to an address of ours that no block's owner has.
+    /// Sorted: the switch looks here for each packet to an address of ours that no block's owner
+    /// has.
     by_outside: Vec<(u8, Endpoint, Endpoint)>,
 }
 
@@ -206,8 +210,8 @@ pub struct Timeouts {
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
     pub tcp_established: Duration,
-    /// TCP opening, or begun in the middle. Default: 4 min (RFC 5382 REQ-5). It may be less, where half-open connections are a
-    /// concern (RFC 7857 2.1).
+    /// TCP opening, or begun in the middle. Default: 4 min (RFC 5382 REQ-5). It may be less, where
+    /// half-open connections are a concern (RFC 7857 2.1).
     #[serde(deserialize_with = "duration")]
     #[schemars(with = "String")]
     pub tcp_opening: Duration,
@@ -258,28 +262,31 @@ pub struct Config {
     #[serde(deserialize_with = "list")]
     #[schemars(with = "Vec<String>")]
     pub pool: Vec<Prefix>,
-    /// First and last external port, `"1024-65535"`. Default: just that (RFC 4787 REQ-3 a: ports above 1023 stay above).
-    /// Only whole blocks of it are used.
+    /// First and last external port, `"1024-65535"`. Default: just that (RFC 4787 REQ-3 a: ports
+    /// above 1023 stay above). Only whole blocks of it are used.
     #[serde(deserialize_with = "range")]
     #[schemars(with = "String")]
     pub ports: (u16, u16),
-    /// Ports per block, a power of two from 1 to 32768. Default: 256: above the ports that nearly every subscriber uses at
-    /// a time, and 252 hosts to an external address.
+    /// Ports per block, a power of two from 1 to 32768. Default: 256: above the ports that nearly
+    /// every subscriber uses at a time, and 252 hosts to an external address.
     pub block_size: u32,
-    /// The most blocks of one host, 1 to 24. Default: 16 (4096 ports per protocol; RFC 6888 REQ-4 asks for a limit).
+    /// The most blocks of one host, 1 to 24. Default: 16 (4096 ports per protocol; RFC 6888 REQ-4
+    /// asks for a limit).
     pub blocks_per_host: u32,
     /// Default: `endpoint-independent`.
     pub mapping: MappingBehavior,
     /// Default: `address-dependent`.
     pub filtering: Filtering,
-    /// Uses the inside port outside, too, where it lies in a block the host has, or in the next one that it needs: its first
-    /// block is chosen by it, but no further one is taken for it while those it has have room. Default: true: hosts choose their ports
-    /// at random (RFC 6056), and that is kept.
+    /// Uses the inside port outside, too, where it lies in a block the host has, or in the next one
+    /// that it needs: its first block is chosen by it, but no further one is taken for it while
+    /// those it has have room. Default: true: hosts choose their ports at random (RFC 6056), and
+    /// that is kept.
     pub preserve_ports: bool,
-    /// Gives even UDP ports even external ports and odd ones odd (RFC 4787 REQ-4) as long as there are such. Default: true.
+    /// Gives even UDP ports even external ports and odd ones odd (RFC 4787 REQ-4) as long as there
+    /// are such. Default: true.
     pub preserve_parity: bool,
-    /// Lets inside hosts reach each other by external endpoints (RFC 4787 REQ-9, with external source address and port).
-    /// Default: true.
+    /// Lets inside hosts reach each other by external endpoints (RFC 4787 REQ-9, with external
+    /// source address and port). Default: true.
     pub hairpinning: bool,
     /// Static mappings. Default: none.
     #[serde(rename = "static")]
@@ -288,11 +295,13 @@ pub struct Config {
     pub other_protocols: OtherProtocols,
     /// Default: `drop`.
     pub refusals: Refusals,
-    /// Whether an echo request for an external address itself is answered, from outside and inside, a thousand per second and
-    /// runtime at most (RFC 1812 4.3.3.6). Those for a host with a mapping go there. Default: false: outside is answered nothing.
+    /// Whether an echo request for an external address itself is answered, from outside and inside,
+    /// a thousand per second and runtime at most (RFC 1812 4.3.3.6). Those for a host with a
+    /// mapping go there. Default: false: outside is answered nothing.
     pub answer_pings: bool,
-    /// The largest TCP segment in bytes that a translated SYN may offer, in either direction; a larger offer is lowered. For paths whose MTU
-    /// is smaller than their ends know: MTU less 40. From 536 (RFC 9293 3.7.1). Default: offers stay as they are.
+    /// The largest TCP segment in bytes that a translated SYN may offer, in either direction; a
+    /// larger offer is lowered. For paths whose MTU is smaller than their ends know: MTU less 40.
+    /// From 536 (RFC 9293 3.7.1). Default: offers stay as they are.
     pub mss_clamp: Option<u16>,
     /// Default: `mappings`.
     pub log: Log,
@@ -503,7 +512,8 @@ impl Plan {
     /// The external endpoint of a static mapping.
     pub fn static_outside(&self, inside: V4Endpoint, protocol: u8) -> Option<V4Endpoint> {
         let outside = find(&self.by_inside, protocol, inside)?;
-        // An endpoint's own mapping goes before its address's; what that one leaves is another host's.
+        // An endpoint's own mapping goes before its address's; what that one leaves is another
+        // host's.
         (self.static_inside(outside, protocol) == Some(inside)).then_some(outside)
     }
 

@@ -1,7 +1,7 @@
 //! ICMP errors through NAT (RFC 5508 4 and 7.2, RFC 4787 REQ-12).
 //!
-//! An error is about a packet that it quotes, and arrives with that packet's flow. It is translated as the quoted packet was,
-//! backward; neither the flow nor its timer takes notice (REQ-6).
+//! An error is about a packet that it quotes, and arrives with that packet's flow. It is translated
+//! as the quoted packet was, backward; neither the flow nor its timer takes notice (REQ-6).
 //!
 //! ```text
 //!   from outside, router R:  R → 203.0.113.1   quoting 203.0.113.1:1733 → 198.51.100.7:53
@@ -10,10 +10,11 @@
 //!                    becomes 203.0.113.1 → 198.51.100.7   quoting 198.51.100.7:53 → 203.0.113.1:1733   (REQ-5)
 //! ```
 //!
-//! An error from a router inside leaves with the flow's external address: its own is private and has no mapping (REQ-5 c).
+//! An error from a router inside leaves with the flow's external address: its own is private and
+//! has no mapping (REQ-5 c).
 //!
-//! Invariant: the checksums of the error, of the quoted IP header and of the quoted transport header are right
-//! afterwards if they were before (checked in `tests` by recomputing them).
+//! Invariant: the checksums of the error, of the quoted IP header and of the quoted transport
+//! header are right afterwards if they were before (checked in `tests` by recomputing them).
 //!
 //! Not here: ICMP queries, which are translated like UDP with the identifier for a port.
 
@@ -27,6 +28,7 @@ use wire::rewrite::End;
 
 /// Translates an error about a packet of a translated flow.
 #[cold]
+#[nf::network_function]
 pub(super) fn translate(packet: &mut Packet, flow: &Translation, cx: &mut Cx<Nat>) -> Verdict {
     let Some(quote) = quoted(packet) else {
         return cx.drop("icmp_malformed");
@@ -55,8 +57,8 @@ pub(super) fn translate(packet: &mut Packet, flow: &Translation, cx: &mut Cx<Nat
     Verdict::Forward
 }
 
-/// RFC 5508 REQ-3: the error's checksum and the quoted IP header's must be right. What a capture or a fragment does not
-/// hold cannot be judged.
+/// RFC 5508 REQ-3: the error's checksum and the quoted IP header's must be right. What a capture or
+/// a fragment does not hold cannot be judged.
 fn checksums_hold(packet: &Packet, quote: &Quoted) -> bool {
     let header = packet
         .frame()

@@ -7,9 +7,9 @@
 //!                 └ lends none ──┴ lends half of what is above twice low ──┴───────────────────►
 //! ```
 //!
-//! *Low* is a sixteenth of a part, as in `Ports::is_low`. So a runtime lends nothing that it
-//! would ask for itself, and where all are low, none has more than that left. A host keeps its external address, so a
-//! host without a port on it has blocks of that address wanted.
+//! *Low* is a sixteenth of a part, as in `Ports::is_low`. So a runtime lends nothing that it would
+//! ask for itself, and where all are low, none has more than that left. A host keeps its external
+//! address, so a host without a port on it has blocks of that address wanted.
 //!
 //! Not here: how blocks change hands (`protocols::lending`).
 

@@ -1,4 +1,5 @@
-//! What NAT writes to the event log: mappings or blocks, as they come and go (RFC 6888 REQ-12 to 14).
+//! What NAT writes to the event log: mappings or blocks, as they come and go (RFC 6888 REQ-12 to
+//! 14).
 //!
 //! ```text
 //!   "event":"mapping_created","inside":"10.0.0.1:5000","outside":"203.0.113.1:1733","protocol":"udp"
@@ -6,8 +7,8 @@
 //!   "event":"pool_low","free_blocks":126,"blocks":1008,"lasts_seconds":42
 //! ```
 //!
-//! A mapping is logged for nearly every new flow of many clients, so its line is put together by hand: the formatting
-//! machinery would take several times as long as making the mapping.
+//! A mapping is logged for nearly every new flow of many clients, so its line is put together by
+//! hand: the formatting machinery would take several times as long as making the mapping.
 //!
 //! Invariant: a line's fields fit into [`LINE`] bytes; the longest has 102.
 //!
@@ -18,7 +19,7 @@ use super::alarm::Report;
 use super::config::Log;
 use super::mappings::Mapping;
 use super::state::V4Endpoint;
-use nf::{Block, Cx, Event, Field};
+use nf::{Block, Cx, Event, Field, Name};
 use wire::protocol;
 
 const LINE: usize = 128;
@@ -131,6 +132,7 @@ impl Line {
 }
 
 /// Says how far the pool is used up.
+#[nf::network_function]
 pub(super) fn log_pool(Report { free, blocks, lasts }: Report, cx: &mut Cx<Nat>) {
     match lasts {
         Some(seconds) => cx.event(
@@ -144,8 +146,9 @@ pub(super) fn log_pool(Report { free, blocks, lasts }: Report, cx: &mut Cx<Nat>)
     }
 }
 
+#[nf::network_function]
 impl Nat {
-    pub(super) fn log_mapping(&self, m: &Mapping, event: &str, cx: &mut Cx<Self>) {
+    pub(super) fn log_mapping(&self, m: &Mapping, event: Name, cx: &mut Cx<Self>) {
         if self.config.log != Log::Mappings {
             return;
         }
@@ -164,7 +167,7 @@ impl Nat {
         cx.event(event, format_args!("{}", line.as_str()));
     }
 
-    pub(super) fn log_block(&self, block: Block, inside: [u8; 4], event: &str, cx: &mut Cx<Self>) {
+    pub(super) fn log_block(&self, block: Block, inside: [u8; 4], event: Name, cx: &mut Cx<Self>) {
         if self.config.log != Log::Blocks {
             return;
         }

@@ -1,12 +1,15 @@
-//! The mappings of one instance: which external endpoint stands for which inside endpoint, and for how many flows.
+//! The mappings of one instance: which external endpoint stands for which inside endpoint, and for
+//! how many flows.
 //!
-//! Theory of operation. A mapping is made by the first flow that needs it and goes with the last. It is found two
-//! ways: by its inside endpoint, protocol and VLAN (and the remote end, for address-and-port-dependent mapping) when
-//! a flow opens from inside, and by its external endpoint and protocol when one opens from outside. Both are chains
-//! through the entries from an array of heads, so that removing leaves no tombstones and nothing is ever rehashed.
+//! Theory of operation. A mapping is made by the first flow that needs it and goes with the last.
+//! It is found two ways: by its inside endpoint, protocol and VLAN (and the remote end, for
+//! address-and-port-dependent mapping) when a flow opens from inside, and by its external endpoint
+//! and protocol when one opens from outside. Both are chains through the entries from an array of
+//! heads, so that removing leaves no tombstones and nothing is ever rehashed.
 //!
-//! For address-dependent filtering a mapping also knows the remote addresses of its flows. The first is kept in the entry
-//! (most mappings have one flow), the others in a second table with use counts:
+//! For address-dependent filtering a mapping also knows the remote addresses of its flows. The
+//! first is kept in the entry (most mappings have one flow), the others in a second table with use
+//! counts:
 //!
 //! ```text
 //!   10.0.0.1:5000 udp ──► mapping 9: 203.0.113.1:1733, 3 flows, peer 198.51.100.7 × 2
@@ -17,14 +20,15 @@
 //! meets a mapping. With address-and-port-dependent filtering an allowed sender *is* the remote end
 //! of an existing flow, so a packet that opens a flow from outside is never allowed.
 //!
-//! New flows come in bursts, and every line of these tables that one touches is a cache miss. So the worker announces
-//! opening packets ahead ([`Mappings::prefetch`]), entries to be used next are fetched when one is taken, and a new mapping
-//! is put into its outside chain a little later, when the chain's head has arrived: until then it
-//! is *pending*. A look-up by an outside endpoint, or a removal, sees to the pending ones first.
+//! New flows come in bursts, and every line of these tables that one touches is a cache miss. So
+//! the worker announces opening packets ahead ([`Mappings::prefetch`]), entries to be used next are
+//! fetched when one is taken, and a new mapping is put into its outside chain a little later, when
+//! the chain's head has arrived: until then it is *pending*. A look-up by an outside endpoint, or a
+//! removal, sees to the pending ones first.
 //!
-//! Invariants (checked in `tests` against an oracle): the number of uses is the number of translated flows with that
-//! external endpoint; the peers' counts add up to it; entries are in exactly the chains of their keys. Everything here
-//! can be made again from the flow states.
+//! Invariants (checked in `tests` against an oracle): the number of uses is the number of
+//! translated flows with that external endpoint; the peers' counts add up to it; entries are in
+//! exactly the chains of their keys. Everything here can be made again from the flow states.
 //!
 //! Memory is bounded and taken at the start. Source: RFC 4787 4 and 5, RFC 5382 4.
 //!
@@ -92,7 +96,8 @@ struct Heads {
 
 impl Heads {
     fn new(capacity: usize) -> Self {
-        // Twice as many heads as entries: a new mapping is looked for in vain first, and each entry on that way is a cache miss.
+        // Twice as many heads as entries: a new mapping is looked for in vain first, and each entry
+        // on that way is a cache miss.
         let count = (2 * capacity).next_power_of_two();
         Heads {
             heads: vec![0; count],
@@ -118,7 +123,8 @@ const PENDING_MAX: usize = 32;
 /// How many entries ahead of the one taken are fetched.
 const AHEAD: usize = 4;
 
-/// How many moving flows later the entries that a flow's chains begin with are fetched: their heads have come by then.
+/// How many moving flows later the entries that a flow's chains begin with are fetched: their heads
+/// have come by then.
 const BEHIND: usize = 4;
 
 /// The tables. See the module's page.
@@ -133,7 +139,8 @@ pub(super) struct Mappings {
     pending: Vec<(u32, u64)>,
     peers: Option<Peers>,
     seed: HashSeed,
-    /// Hashes of outside and inside of the last flows that [`Mappings::prefetch_moving`] was asked for, and where the next goes.
+    /// Hashes of outside and inside of the last flows that [`Mappings::prefetch_moving`] was asked
+    /// for, and where the next goes.
     moving: ([[u64; 2]; BEHIND], usize),
 }
 
@@ -163,7 +170,8 @@ impl Mappings {
         self.count
     }
 
-    /// Whether there is room for one more flow: for its mapping, if that is new, and for its remote address.
+    /// Whether there is room for one more flow: for its mapping, if that is new, and for its remote
+    /// address.
     pub fn has_room(&self, new: bool) -> bool {
         (!new || self.count < self.capacity) && self.peers.as_ref().is_none_or(|p| p.count < p.capacity)
     }
@@ -193,8 +201,9 @@ impl Mappings {
             .prefetch(self.inside_hash(inside, remote, protocol, vlan));
     }
 
-    /// Fetches what a flow that arrives or leaves will look at: the heads of its mapping's chains, and, a few flows later, the entries that
-    /// those name. With as many mappings as there is room for, a third of the chains begins with another's.
+    /// Fetches what a flow that arrives or leaves will look at: the heads of its mapping's chains,
+    /// and, a few flows later, the entries that those name. With as many mappings as there is room
+    /// for, a third of the chains begins with another's.
     pub fn prefetch_moving(
         &mut self,
         inside: V4Endpoint,
@@ -223,8 +232,8 @@ impl Mappings {
         }
     }
 
-    /// The mapping of an inside endpoint; `remote` is zero but for address-and-port-dependent mapping.
-    /// Without one, the answer is where it would be findable ([`Mappings::index`]).
+    /// The mapping of an inside endpoint; `remote` is zero but for address-and-port-dependent
+    /// mapping. Without one, the answer is where it would be findable ([`Mappings::index`]).
     pub fn by_inside(
         &self,
         inside: V4Endpoint,
@@ -245,7 +254,8 @@ impl Mappings {
         Err(InsideHash(hash))
     }
 
-    /// The mapping of an external endpoint. Without one, the answer is where it would be findable ([`Mappings::insert_at`]).
+    /// The mapping of an external endpoint. Without one, the answer is where it would be findable
+    /// ([`Mappings::insert_at`]).
     pub fn by_outside(&mut self, outside: V4Endpoint, protocol: u8) -> Result<u32, OutsideHash> {
         self.link_pending();
         let hash = self.outside_hash(outside, protocol);
@@ -260,7 +270,8 @@ impl Mappings {
         Err(OutsideHash(hash))
     }
 
-    /// Takes a mapping in, without uses; `None` if the table is full. [`Mappings::index`] makes it findable by its inside.
+    /// Takes a mapping in, without uses; `None` if the table is full. [`Mappings::index`] makes it
+    /// findable by its inside.
     pub fn insert(&mut self, mapping: Mapping) -> Option<u32> {
         let hash = self.outside_hash(mapping.outside, mapping.protocol);
         self.insert_at(mapping, OutsideHash(hash))
@@ -321,7 +332,8 @@ impl Mappings {
         *first = handle;
     }
 
-    /// Has a mapping not found by its inside endpoint any more; its flows keep it. Answers where another one would be findable.
+    /// Has a mapping not found by its inside endpoint any more; its flows keep it. Answers where
+    /// another one would be findable.
     pub fn hide(&mut self, handle: u32) -> InsideHash {
         let m = *self.at(handle);
         if m.indexed {
@@ -358,7 +370,8 @@ impl Mappings {
         m.uses -= 1;
         let uses = m.uses;
         if let Some(peers) = &mut self.peers {
-            // An address may be in both places, if the first one went before; the sum of both is what counts.
+            // An address may be in both places, if the first one went before; the sum of both is
+            // what counts.
             if m.peer_uses > 0 && m.peer == remote.addr {
                 m.peer_uses -= 1;
             } else {

@@ -1,9 +1,9 @@
 //! NAT44: many inside hosts share few external IPv4 addresses, by address and port (NAPT).
 //!
-//! Theory of operation. The first packet that an inside endpoint sends makes a *mapping* to an external endpoint;
-//! later flows of the endpoint use the same one, for every remote end (RFC 4787 REQ-1), and the
-//! last one's end releases it. Each flow keeps its translation in its own 24 bytes, so a packet of
-//! an established flow is one compare, one rewrite and no table:
+//! Theory of operation. The first packet that an inside endpoint sends makes a *mapping* to an
+//! external endpoint; later flows of the endpoint use the same one, for every remote end (RFC 4787
+//! REQ-1), and the last one's end releases it. Each flow keeps its translation in its own 24 bytes,
+//! so a packet of an established flow is one compare, one rewrite and no table:
 //!
 //! ```text
 //!   10.0.0.1:5000 → 198.51.100.7:53   becomes   203.0.113.1:1733 → 198.51.100.7:53     out, source rewritten
@@ -16,9 +16,9 @@
 //! the packet turns around and comes in again as if from outside, where it is a flow of the host it
 //! is for.
 //!
-//! All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]). The host's group state has its
-//! external address and its port blocks; a block is told to the switches before a packet from it leaves, so that what
-//! comes from outside finds the host's runtime.
+//! All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]). The host's
+//! group state has its external address and its port blocks; a block is told to the switches before
+//! a packet from it leaves, so that what comes from outside finds the host's runtime.
 //!
 //! ```text
 //!   flow:   Fresh ──opening packet allowed──► translated ──expired──► mapping used once less
@@ -26,20 +26,22 @@
 //!             └─IPv6, between inside hosts, or not an inside source──► Untouched
 //! ```
 //!
-//! Invariants, each with its test: no two inside endpoints have one external endpoint and protocol at a time; a mapping exists
-//! exactly while a flow uses it; every block and port taken is given back once; a packet of a translated flow that is not
-//! from where the flow's packets come from is dropped.
+//! Invariants, each with its test: no two inside endpoints have one external endpoint and protocol
+//! at a time; a mapping exists exactly while a flow uses it; every block and port taken is given
+//! back once; a packet of a translated flow that is not from where the flow's packets come from is
+//! dropped.
 //!
 //! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6
 //! allows it); what no inside host asked for is dropped without an answer (RFC 5382 REQ-4 a); the
 //! outside VLAN is the inside one's, and VLANs have mappings of their own.
 //!
-//! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them in, REQ-14); Fragmentation
-//! Needed (REQ-13, the forwarder's); NAT64.
+//! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them
+//! in, REQ-14); Fragmentation Needed (REQ-13, the forwarder's); NAT64.
 //!
 //! Every requirement with its verdict: `docs/nat-behaviour.md`.
 //!
-//! Sources: RFC 4787, 5382, 5508, 6888, 7857; RFC 3022 for the translation itself; RFC 6146 3.5.2.2 for the TCP phases.
+//! Sources: RFC 4787, 5382, 5508, 6888, 7857; RFC 3022 for the translation itself; RFC 6146 3.5.2.2
+//! for the TCP phases.
 
 extern crate alloc;
 
@@ -136,21 +138,38 @@ impl NetworkFunction for Nat {
         metrics: &[],
     }];
     const COUNTERS: &'static [&'static str] = &[
+        /// Flows that an inside host opened and that were translated.
         "flows_from_inside",
+        /// Flows that were opened from outside, by a mapping.
         "flows_from_outside",
+        /// Flows between two inside hosts by way of an external address.
         "flows_hairpinned",
+        /// Flows that pass as they are: no address of theirs is to be translated.
         "flows_untouched",
+        /// IPv6 flows, which pass as they are.
         "flows_untouched_ipv6",
+        /// Mappings of an inside to an outside endpoint that were made.
         "mappings_created",
+        /// Mappings that ended.
         "mappings_released",
+        /// Blocks of ports that hosts were given.
         "blocks_claimed",
+        /// Blocks of ports that hosts gave back.
         "blocks_released",
+        /// ICMP errors whose quoted packet was translated with them.
         "icmp_errors_translated",
+        /// Flows that came from another runtime and had no place in the pool here: their next
+        /// packet opens them again.
         "arrivals_refused",
+        /// Refused flows whose sender was told so by ICMP.
         "refusals_answered",
+        /// Echo requests for external addresses that were answered here.
         "pings_answered",
+        /// Idle flows that ended early, since their ports were wanted.
         "flows_reclaimed",
+        /// Flows that an operator ended (`function nat clear`).
         "flows_cleared",
+        /// Warnings that few blocks of ports are left.
         "pool_alarms",
     ];
     const REASONS: &'static [&'static str] = &[
@@ -294,8 +313,9 @@ impl NetworkFunction for Nat {
     }
 
     fn group_ended(&self, group: &mut Host, cx: &mut Cx<Self>) {
-        // A host without mappings has one block at most (see `Ports::give`), but for what another runtime says of one that comes
-        // from there. What has no room is given back in the next call.
+        // A host without mappings has one block at most (see `Ports::give`), but for what another
+        // runtime says of one that comes from there. What has no room is given back in the next
+        // call.
         let ports = &mut self.tables.borrow_mut().ports;
         while cx.blocks_room() > 0
             && let Some(block) = ports.shed_strange(group).or_else(|| ports.end(group))
@@ -413,6 +433,7 @@ impl NetworkFunction for Nat {
     }
 }
 
+#[nf::network_function]
 impl Nat {
     /// Everything but a plain packet of a translated flow.
     #[inline(never)]
@@ -441,7 +462,8 @@ impl Nat {
         }
     }
 
-    /// A packet of a translated flow, whatever it looks like: with IP options, a fragment, an ICMP query.
+    /// A packet of a translated flow, whatever it looks like: with IP options, a fragment, an ICMP
+    /// query.
     fn translate(&self, packet: &mut Packet, flow: &mut Translation, cx: &mut Cx<Self>) -> Verdict {
         if let Some(tcp_flags) = swap(packet, flow, cx) {
             self.look_closer(packet, tcp_flags, flow, cx);
@@ -453,7 +475,8 @@ impl Nat {
         } else {
             (End::Destination, packet.destination(), flow.outside, flow.inside)
         };
-        // From inside, with the source it always had; from outside, for the external endpoint: else it is forged.
+        // From inside, with the source it always had; from outside, for the external endpoint: else
+        // it is forged.
         if V4Endpoint::of(found) != Some(expected) || !packet.rewrite(end, replacement.wide()) {
             return cx.drop("wrong_endpoint");
         }
@@ -473,8 +496,8 @@ impl Nat {
 }
 
 impl Nat {
-    /// A translated packet that may change more than the flow's phase: one that bargains for a segment size, or one that shows that its
-    /// opener hears answers.
+    /// A translated packet that may change more than the flow's phase: one that bargains for a
+    /// segment size, or one that shows that its opener hears answers.
     #[cold]
     #[inline(never)]
     fn look_closer(&self, packet: &mut Packet, tcp_flags: u8, flow: &mut Translation, cx: &mut Cx<Self>) {
@@ -500,7 +523,8 @@ impl Nat {
     }
 }
 
-/// Translates a packet of a translated flow, if it is as plain as nearly all are, and answers its TCP flags; else nothing changes.
+/// Translates a packet of a translated flow, if it is as plain as nearly all are, and answers its
+/// TCP flags; else nothing changes.
 #[inline(always)]
 fn swap(packet: &mut Packet, flow: &mut Translation, cx: &Cx<Nat>) -> Option<u8> {
     let outward = cx.side() == Side::Inside;

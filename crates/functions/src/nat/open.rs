@@ -1,21 +1,24 @@
 //! How flows open and mappings come and go: everything but a packet of an established flow.
 //!
-//! Theory of operation. From inside, a packet is allowed if its source is an inside one and its protocol has ports; it
-//! gets the mapping of its source, a static one, an existing one or a new one:
+//! Theory of operation. From inside, a packet is allowed if its source is an inside one and its
+//! protocol has ports; it gets the mapping of its source, a static one, an existing one or a new
+//! one:
 //!
 //! ```text
 //!   source 10.0.0.1:5000 udp ─► static? ─► in `Mappings`? ─► a port from `Ports` (its block claimed if new) ─► used once more
 //! ```
 //!
-//! From outside it is allowed if its destination has a mapping and the filtering knows its source. What is refused leaves
-//! nothing behind: room is looked for before anything is taken.
+//! From outside it is allowed if its destination has a mapping and the filtering knows its source.
+//! What is refused leaves nothing behind: room is looked for before anything is taken.
 //!
-//! Invariants: a `Translation` with a mapping stands for exactly one use of it; every `Err` here leaves tables and host as
-//! they were.
+//! Invariants: a `Translation` with a mapping stands for exactly one use of it; every `Err` here
+//! leaves tables and host as they were.
 //!
-//! An echo request for an external address itself is answered here if that is set, and opens nothing.
+//! An echo request for an external address itself is answered here if that is set, and opens
+//! nothing.
 //!
-//! Not here: the tables themselves (`mappings`, `ports`, `sessions`); ICMP errors, which open nothing (`icmp`).
+//! Not here: the tables themselves (`mappings`, `ports`, `sessions`); ICMP errors, which open
+//! nothing (`icmp`).
 
 use super::config::{Filtering, MappingBehavior, OtherProtocols, Refusals};
 use super::log::log_pool;
@@ -23,7 +26,7 @@ use super::mappings::{InsideHash, Mapping, OutsideHash};
 use super::ports::{Refused, Wish, space_of};
 use super::state::{Host, Phase, STATIC, Translation, V4Endpoint, how};
 use super::{Nat, Tables};
-use nf::{Block, Cx, Packet, Side, Verdict};
+use nf::{Block, Cx, Name, Packet, Side, Verdict, event, reason};
 use wire::answer::{Unreachable, echo_reply, icmp_unreachable};
 use wire::packet::flag;
 use wire::protocol;
@@ -43,6 +46,7 @@ struct Opening {
     tcp_flags: u8,
 }
 
+#[nf::network_function]
 impl Nat {
     pub(super) fn open_from_inside(
         &self,
@@ -54,7 +58,8 @@ impl Nat {
             return untouched(flow, cx);
         };
         if packet.has(flag::LATERAL) {
-            // It does not leave; and its flow is in one group with what the other end sends, which may be another host's.
+            // It does not leave; and its flow is in one group with what the other end sends, which
+            // may be another host's.
             return if self.is_ours(source) || self.is_ours(destination) {
                 cx.drop("no_mapping")
             } else {
@@ -72,7 +77,10 @@ impl Nat {
         }
         let opening = match self.opening(packet, source, destination) {
             Ok(opening) => opening,
-            Err("protocol_not_translated") if self.config.other_protocols == OtherProtocols::Pass => {
+            Err(reason)
+                if reason == reason!(Nat, "protocol_not_translated")
+                    && self.config.other_protocols == OtherProtocols::Pass =>
+            {
                 return untouched(flow, cx);
             }
             Err(reason) => return cx.drop(reason),
@@ -115,7 +123,8 @@ impl Nat {
         );
     }
 
-    /// Says how few blocks are left, if that is to be said; and has idle blocks come back where there are too few.
+    /// Says how few blocks are left, if that is to be said; and has idle blocks come back where
+    /// there are too few.
     #[cold]
     fn see_to_room(&self, tables: &mut Tables, cx: &mut Cx<Self>) {
         if tables.ports.is_low() && tables.sessions.want(cx.clock()) {
@@ -133,7 +142,8 @@ impl Nat {
     /// Makes an echo request that no host is asked by the answer to it. Whether it did.
     fn answers_ping(&self, packet: &mut Packet, opening: &Opening, cx: &mut Cx<Self>) -> bool {
         let is_asked = self.config.answer_pings && opening.protocol == protocol::ICMP;
-        // A host with an address of its own answers for it; from outside, so does a host with a mapping that lets the request in.
+        // A host with an address of its own answers for it; from outside, so does a host with a
+        // mapping that lets the request in.
         let is_hosts = self
             .plan
             .static_inside(opening.destination, protocol::ICMP)
@@ -146,10 +156,16 @@ impl Nat {
         is_answered
     }
 
-    /// A flow from inside that cannot be: its sender hears of it if that is wanted and the reason is one that passes.
+    /// A flow from inside that cannot be: its sender hears of it if that is wanted and the reason
+    /// is one that passes.
     #[cold]
-    fn refuse(&self, packet: &mut Packet, reason: &'static str, cx: &mut Cx<Self>) -> Verdict {
-        let exhausted = matches!(reason, "ports_exhausted" | "host_ports_exhausted" | "table_full");
+    fn refuse(&self, packet: &mut Packet, reason: Name, cx: &mut Cx<Self>) -> Verdict {
+        let exhausted = [
+            reason!(Nat, "ports_exhausted"),
+            reason!(Nat, "host_ports_exhausted"),
+            reason!(Nat, "table_full"),
+        ];
+        let exhausted = exhausted.contains(&reason);
         let is_answered = exhausted
             && self.config.refusals == Refusals::Answer
             && self.answers.take(cx.now())
@@ -202,12 +218,7 @@ impl Nat {
     }
 
     /// What a packet that may open a flow is, or why it may not.
-    fn opening(
-        &self,
-        packet: &Packet,
-        source: [u8; 4],
-        destination: [u8; 4],
-    ) -> Result<Opening, &'static str> {
+    fn opening(&self, packet: &Packet, source: [u8; 4], destination: [u8; 4]) -> Result<Opening, Name> {
         let protocol = packet.protocol();
         let space = space_of(protocol);
         let (from, to) = (V4Endpoint::new(source, 0), V4Endpoint::new(destination, 0));
@@ -216,16 +227,16 @@ impl Nat {
             Side::Outside => self.plan.static_inside(to, protocol).is_some(),
         };
         if space.is_none() && (protocol == DCCP || !is_static()) {
-            return Err("protocol_not_translated");
+            return Err(reason!(Nat, "protocol_not_translated"));
         }
         if packet.has(flag::LATER_FRAGMENT) {
-            return Err("fragment_without_flow");
+            return Err(reason!(Nat, "fragment_without_flow"));
         }
         if protocol == protocol::ICMP {
             // Echo, timestamp, information and address mask requests; an answer opens nothing.
             let asks = matches!(packet.transport().first(), Some(8 | 13 | 15 | 17));
             if !(packet.has(flag::ICMP_QUERY) && asks) {
-                return Err("icmp_unrelated");
+                return Err(reason!(Nat, "icmp_unrelated"));
             }
         }
         Ok(Opening {
@@ -239,12 +250,7 @@ impl Nat {
     }
 
     /// The mapping for a flow that opens from inside, used once more; made if there is none.
-    fn map(
-        &self,
-        opening: &Opening,
-        hairpin: bool,
-        cx: &mut Cx<Self>,
-    ) -> Result<(u32, V4Endpoint), &'static str> {
+    fn map(&self, opening: &Opening, hairpin: bool, cx: &mut Cx<Self>) -> Result<(u32, V4Endpoint), Name> {
         let Opening {
             source,
             destination,
@@ -268,7 +274,7 @@ impl Nat {
             found = Err(tables.mappings.hide(handle));
         }
         if !tables.mappings.has_room(found.is_err()) {
-            return Err("table_full");
+            return Err(reason!(Nat, "table_full"));
         }
         let handle = match found {
             Ok(handle) => handle,
@@ -296,7 +302,7 @@ impl Nat {
         let host = cx.group();
         host.mappings = host.mappings.saturating_sub(1);
         let released = tables.ports.give(host, mapping.outside, space);
-        self.log_mapping(&mapping, "mapping_released", cx);
+        self.log_mapping(&mapping, event!(Nat, "mapping_released"), cx);
         cx.count("mappings_released");
         if let Some(block) = released {
             let elsewhere = tables.ports.elsewhere(block);
@@ -318,9 +324,9 @@ impl Nat {
         opening: &Opening,
         (remote, hash): (V4Endpoint, InsideHash),
         cx: &mut Cx<Self>,
-    ) -> Result<u32, &'static str> {
+    ) -> Result<u32, Name> {
         let inside = opening.source;
-        let space = opening.space.ok_or("protocol_not_translated")?;
+        let space = opening.space.ok_or(reason!(Nat, "protocol_not_translated"))?;
         let parity = self.config.preserve_parity && opening.protocol == protocol::UDP;
         let wish = Wish {
             port: self.config.preserve_ports.then_some(inside.port),
@@ -342,31 +348,35 @@ impl Nat {
             Ok(taken) => taken,
             Err(Refused::Pool) => {
                 self.see_to_room(tables, cx);
-                return Err("ports_exhausted");
+                return Err(reason!(Nat, "ports_exhausted"));
             }
-            Err(Refused::Host) => return Err("host_ports_exhausted"),
+            Err(Refused::Host) => return Err(reason!(Nat, "host_ports_exhausted")),
         };
         host.mappings += 1;
         host.inside = inside.addr;
         let mapping = Mapping::new(inside, outside, opening.protocol, opening.vlan);
         // Cannot fail: the caller has seen that there is room.
-        let handle = tables.mappings.insert(mapping).ok_or("table_full")?;
+        let handle = tables
+            .mappings
+            .insert(mapping)
+            .ok_or(reason!(Nat, "table_full"))?;
         tables.mappings.index(handle, remote, hash);
         if let Some(block) = claimed {
             // One block is released and one claimed in a call, at most: there is room.
             let fits = cx.claim_block(block);
             debug_assert!(fits);
             cx.count("blocks_claimed");
-            self.log_block(block, inside.addr, "block_claimed", cx);
+            self.log_block(block, inside.addr, event!(Nat, "block_claimed"), cx);
             self.see_to_room(tables, cx);
         }
         cx.count("mappings_created");
-        self.log_mapping(&mapping, "mapping_created", cx);
+        self.log_mapping(&mapping, event!(Nat, "mapping_created"), cx);
         Ok(handle)
     }
 
-    /// The mapping that a flow opening from outside is for, used once more, if filtering lets it in.
-    fn admit(&self, opening: &Opening) -> Result<(u32, V4Endpoint), &'static str> {
+    /// The mapping that a flow opening from outside is for, used once more, if filtering lets it
+    /// in.
+    fn admit(&self, opening: &Opening) -> Result<(u32, V4Endpoint), Name> {
         let Opening {
             source,
             destination,
@@ -382,7 +392,7 @@ impl Nat {
             .ok()
             .filter(|h| mappings.at(*h).vlan == opening.vlan)
             .filter(|_| !ports.has_gone() || self.plan.may_give(destination))
-            .ok_or("no_mapping")?;
+            .ok_or(reason!(Nat, "no_mapping"))?;
         let allowed = match self.config.filtering {
             Filtering::EndpointIndependent => true,
             Filtering::AddressDependent => mappings.knows(handle, source.addr),
@@ -390,17 +400,18 @@ impl Nat {
             Filtering::AddressAndPortDependent => false,
         };
         if !allowed && !wire::planted::is("filter_forgotten") {
-            return Err("filtered");
+            return Err(reason!(Nat, "filtered"));
         }
         opens(opening)?;
         if !mappings.has_room(false) {
-            return Err("table_full");
+            return Err(reason!(Nat, "table_full"));
         }
         mappings.acquire(handle, source);
         Ok((handle, mappings.at(handle).inside))
     }
 
-    /// Takes in a flow that was somewhere else: its use of its mapping, made if it is the first of the mapping's flows.
+    /// Takes in a flow that was somewhere else: its use of its mapping, made if it is the first of
+    /// the mapping's flows.
     pub(super) fn adopt(&self, flow: &mut Translation, cx: &mut Cx<Self>) {
         if flow.mapping == STATIC {
             return self.note(flow, cx);
@@ -438,16 +449,17 @@ impl Nat {
         );
     }
 
-    /// A socket that sends to its own external endpoint would be both ends of one key. So would an ICMP query to a mapping: it has one
-    /// identifier, which becomes its own mapping's. A host with an external address of its own has all identifiers there.
-    fn not_itself(&self, outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), &'static str> {
+    /// A socket that sends to its own external endpoint would be both ends of one key. So would an
+    /// ICMP query to a mapping: it has one identifier, which becomes its own mapping's. A host with
+    /// an external address of its own has all identifiers there.
+    fn not_itself(&self, outside: V4Endpoint, opening: &Opening, hairpin: bool) -> Result<(), Name> {
         let is_query = opening.protocol == protocol::ICMP
             && self
                 .plan
                 .static_inside(opening.destination, protocol::ICMP)
                 .is_none();
         if hairpin && (outside == opening.destination || is_query) {
-            return Err("hairpin_to_itself");
+            return Err(reason!(Nat, "hairpin_to_itself"));
         }
         Ok(())
     }
@@ -472,7 +484,7 @@ impl Nat {
         };
         debug_assert!(fits);
         cx.count("blocks_released");
-        self.log_block(block, inside, "block_released", cx);
+        self.log_block(block, inside, event!(Nat, "block_released"), cx);
     }
 }
 
@@ -493,16 +505,16 @@ impl Opening {
             outside,
             remote,
             phase,
-            how,
+            how: how.into(),
         }
     }
 }
 
 /// From outside only a SYN opens a TCP flow.
-fn opens(opening: &Opening) -> Result<(), &'static str> {
+fn opens(opening: &Opening) -> Result<(), Name> {
     const SEEN: u8 = flags::SYN | flags::ACK | flags::RST | flags::FIN;
     if opening.protocol == protocol::TCP && opening.tcp_flags & SEEN != flags::SYN {
-        return Err("tcp_not_opening");
+        return Err(reason!(Nat, "tcp_not_opening"));
     }
     Ok(())
 }
@@ -518,6 +530,7 @@ fn is_echo(packet: &Packet) -> bool {
     packet.transport().first() == Some(&8)
 }
 
+#[nf::network_function]
 fn untouched(flow: &mut Translation, cx: &mut Cx<Nat>) -> Verdict {
     flow.phase = Phase::Untouched;
     cx.count("flows_untouched");

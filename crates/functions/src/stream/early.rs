@@ -1,4 +1,5 @@
-//! Segments that came before their turn: packets that a function holds of one direction of a flow, or copies.
+//! Segments that came before their turn: packets that a function holds of one direction of a flow,
+//! or copies.
 //!
 //! ```text
 //!   next = 1000      held, in the order in which they came
@@ -7,10 +8,12 @@
 //!   2000..2500       └ of which 2460..2500 are the first one's
 //! ```
 //!
-//! Nothing is noted of them: a segment's place is its sequence number, and of several that have one byte the oldest has it. So a state
-//! and what is held can never contradict each other, whatever becomes of either: copies that are gone leave a gap.
+//! Nothing is noted of them: a segment's place is its sequence number, and of several that have one
+//! byte the oldest has it. So a state and what is held can never contradict each other, whatever
+//! becomes of either: copies that are gone leave a gap.
 //!
-//! Each question reads the headers of all that wait; there are [`Follow::early_max`] at most, and segments in order ask nothing.
+//! Each question reads the headers of all that wait; there are [`Follow::early_max`] at most, and
+//! segments in order ask nothing.
 //!
 //! Not here: when a gap is filled or given up (the parent module).
 
@@ -19,9 +22,11 @@ use nf::{Cx, NetworkFunction};
 use wire::Packet;
 use wire::tcp::flags;
 
-/// How far behind the next byte, in bytes, an early segment may end: more than most receivers' windows.
+/// How far behind the next byte, in bytes, an early segment may end: more than most receivers'
+/// windows.
 pub const AHEAD_MAX: u32 = 1 << 20;
-/// [`Follow::early_max`] where nothing else is asked for: what one loss on a path of 100 Mbit/s and 10 ms makes early, about.
+/// [`Follow::early_max`] where nothing else is asked for: what one loss on a path of 100 Mbit/s and
+/// 10 ms makes early, about.
 pub const EARLY_MAX: usize = 64;
 
 /// What is held of one direction of a flow.
@@ -98,7 +103,8 @@ pub trait Early {
     }
 }
 
-/// Sequence number and bytes of a packet that may wait; what another runtime has sent may be anything.
+/// Sequence number and bytes of a packet that may wait; what another runtime has sent may be
+/// anything.
 pub fn segment(packet: &Packet) -> Option<(u32, &[u8])> {
     let tcp = packet.tcp()?;
     let bytes = packet.payload();

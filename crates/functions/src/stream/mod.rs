@@ -1,8 +1,10 @@
-//! TCP streams as an observer in between sees them: every byte once, in order, from a small, plain state.
+//! TCP streams as an observer in between sees them: every byte once, in order, from a small, plain
+//! state.
 //!
-//! **Theory of operation.** Each direction has the sequence number that comes next. A segment that begins there is handed on at
-//! once, straight from the packet; what of it has been handed on before (a retransmission) is cut off. A segment that comes
-//! too early waits as a held packet of its flow ([`Early`]), or as a held copy where the segment itself goes on, and is handed on when
+//! **Theory of operation.** Each direction has the sequence number that comes next. A segment that
+//! begins there is handed on at once, straight from the packet; what of it has been handed on
+//! before (a retransmission) is cut off. A segment that comes too early waits as a held packet of
+//! its flow ([`Early`]), or as a held copy where the segment itself goes on, and is handed on when
 //! the gap before it is filled.
 //!
 //! ```text
@@ -13,42 +15,51 @@
 //!   1000 "GET /et"   seen before                   nothing                              1017
 //! ```
 //!
-//! The state has numbers only. Early bytes stand in packet buffers, of which all flows of a runtime share a bounded number; they move with the
-//! flow as held packets do (docs/decisions/0015). A caller asks [`Streams::accept`] what a segment is, judges it, and then does what its
-//! verdict and [`Taken`] say: holds it, or a copy, and lets go of what [`Streams::has_read`]. A segment that the caller drops leaves no trace:
-//! the caller puts the state back as it was.
+//! The state has numbers only. Early bytes stand in packet buffers, of which all flows of a runtime
+//! share a bounded number; they move with the flow as held packets do (docs/decisions/0015). A
+//! caller asks [`Streams::accept`] what a segment is, judges it, and then does what its verdict and
+//! [`Taken`] say: holds it, or a copy, and lets go of what [`Streams::has_read`]. A segment that
+//! the caller drops leaves no trace: the caller puts the state back as it was.
 //!
 //! **Where segments overlap the first wins.** A byte that was handed on or waits is never replaced
 //! by what a later segment says of its place (Suricata's default, BSD, prefers the old as well
 //! where the new segment does not begin before it). The two are not compared: what was handed on is
 //! not here any more.
 //!
-//! **What is bounded.** Of one direction of a flow [`Follow::early_max`] segments wait, none of which ends further than [`AHEAD_MAX`] behind
-//! the next byte; of all flows together as many as the runtime holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not
-//! part of the stream. A caller that must look at every byte looks at it by itself, or drops it, so that it is sent again in order.
+//! **What is bounded.** Of one direction of a flow [`Follow::early_max`] segments wait, none of
+//! which ends further than [`AHEAD_MAX`] behind the next byte; of all flows together as many as the
+//! runtime holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not part
+//! of the stream. A caller that must look at every byte looks at it by itself, or drops it, so that
+//! it is sent again in order.
 //!
-//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later segment comes, what is missing before
-//! it, as far as it was acknowledged, is reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an acknowledgement of
-//! what has not been sent would make us blind for it.
+//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later
+//! segment comes, what is missing before it, as far as it was acknowledged, is reported
+//! ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an
+//! acknowledgement of what has not been sent would make us blind for it.
 //!
-//! **Openings.** A stream begins with SYN; a segment that begins before the first byte is not part of
-//! it. Data on a SYN are handed on at once. The first acknowledgement of the other end shows whether it
-//! has taken them (RFC 7413); if not, the stream is at its beginning again ([`Accepted::refused`]).
-//! Only where the old stream is closed, by RST or two FINs, does a SYN begin a new stream; any other
-//! SYN is not believed. A stream whose beginning was not seen is picked up where that is asked for.
+//! **Openings.** A stream begins with SYN; a segment that begins before the first byte is not part
+//! of it. Data on a SYN are handed on at once. The first acknowledgement of the other end shows
+//! whether it has taken them (RFC 7413); if not, the stream is at its beginning again
+//! ([`Accepted::refused`]). Only where the old stream is closed, by RST or two FINs, does a SYN
+//! begin a new stream; any other SYN is not believed. A stream whose beginning was not seen is
+//! picked up where that is asked for.
 //!
-//! **Resets.** A reset counts if its number is the next (RFC 9293 3.10.7.4, RFC 5961 3.2); windows are
-//! not known here. Later data of its receiver are part of no stream. Later data of its sender show that
-//! the reset was none. A FIN counts if its number is the next, or the other end has acknowledged it: else a SYN behind two forged ones
-//! would begin a stream in the middle of another.
+//! **Resets.** A reset counts if its number is the next (RFC 9293 3.10.7.4, RFC 5961 3.2); windows
+//! are not known here. Later data of its receiver are part of no stream. Later data of its sender
+//! show that the reset was none. A FIN counts if its number is the next, or the other end has
+//! acknowledged it: else a SYN behind two forged ones would begin a stream in the middle of
+//! another.
 //!
-//! **Invariants.** Bytes handed on are, in order and once each, those at their positions in the first segment that had them
-//! (`every_byte_is_handed_on_once`); [`Half::position`] counts bytes handed on and passed over; whatever bytes the state is made of,
-//! and whatever packets are held, nothing here panics (`any_state_is_served`).
+//! **Invariants.** Bytes handed on are, in order and once each, those at their positions in the
+//! first segment that had them (`every_byte_is_handed_on_once`); [`Half::position`] counts bytes
+//! handed on and passed over; whatever bytes the state is made of, and whatever packets are held,
+//! nothing here panics (`any_state_is_served`).
 //!
-//! Not here: windows and the validity of resets (`firewall`), what is in the stream (`ids`, `http_parser`), checksums.
+//! Not here: windows and the validity of resets (`firewall`), what is in the stream (`ids`,
+//! `http_parser`), checksums.
 //!
-//! Sources: RFC 9293 3.4 and 3.10, RFC 7413, RFC 5722 and Ptacek and Newsham 1998 for what overlaps do to observers.
+//! Sources: RFC 9293 3.4 and 3.10, RFC 7413, RFC 5722 and Ptacek and Newsham 1998 for what overlaps
+//! do to observers.
 
 mod early;
 #[cfg(test)]
@@ -56,6 +67,7 @@ mod tests;
 
 pub use early::{AHEAD_MAX, EARLY_MAX, Early};
 
+use crate::marks::marks;
 use nf::Plain;
 use wire::Packet;
 use wire::tcp::{Tcp, flags};
@@ -85,6 +97,18 @@ mod mark {
     pub const SYN_DATA: u8 = 16;
 }
 
+marks!(
+    /// What was seen of a direction: bits of [`mark`].
+    Marks,
+    [
+        (mark::KNOWN, "known"),
+        (mark::SYN, "syn"),
+        (mark::FIN, "fin"),
+        (mark::ACKED, "acked"),
+        (mark::SYN_DATA, "syn_data"),
+    ]
+);
+
 /// One direction.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
@@ -98,7 +122,7 @@ pub struct Half {
     /// Sequence number of its FIN, if that was seen.
     fin: u32,
     /// Bits of [`mark`].
-    marks: u8,
+    marks: Marks,
     reserved: [u8; 3],
 }
 
@@ -107,7 +131,8 @@ impl Half {
         self.marks & marks == marks
     }
 
-    /// Whether its FIN is behind all that it has sent: it is the next, or the other end has taken it.
+    /// Whether its FIN is behind all that it has sent: it is the next, or the other end has taken
+    /// it.
     pub fn has_ended(&self) -> bool {
         let ahead = distance(self.fin, self.next);
         let is_acknowledged = self.has(mark::ACKED) && distance(self.acked, self.fin) > 0;
@@ -140,12 +165,23 @@ mod whole {
     }
 }
 
+marks!(
+    /// What was seen of a connection: bits of [`whole`].
+    Whole,
+    [
+        (whole::ESTABLISHED, "established"),
+        (whole::REVERSED, "reversed"),
+        (whole::reset(0), "reset_0"),
+        (whole::reset(1), "reset_1"),
+    ]
+);
+
 /// Both directions of a connection. Index 0 is the direction of the flow's first packet.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Streams {
     halves: [Half; 2],
-    marks: u8,
+    marks: Whole,
     reserved: [u8; 7],
 }
 
@@ -175,13 +211,15 @@ pub enum Taken {
     New,
     /// All of it had been handed on or waits.
     Old,
-    /// It came early: if it is held, or a copy, it is handed on when the gap before it is filled. There is room.
+    /// It came early: if it is held, or a copy, it is handed on when the gap before it is filled.
+    /// There is room.
     Kept,
     /// It came early, and too far ahead, or too many of its direction wait: not part of the stream.
     Beyond,
     /// It came early, and the room that all flows share is full: not part of the stream.
     Full,
-    /// It belongs to no stream known here: before the first byte, behind a reset, or the beginning was not seen.
+    /// It belongs to no stream known here: before the first byte, behind a reset, or the beginning
+    /// was not seen.
     Outside,
 }
 
@@ -211,8 +249,8 @@ impl Streams {
         &self.halves[half & 1]
     }
 
-    /// Whether the connection was seen to be established: SYN both ways and an acknowledgement; or, where it was picked up,
-    /// data both ways.
+    /// Whether the connection was seen to be established: SYN both ways and an acknowledgement; or,
+    /// where it was picked up, data both ways.
     pub fn is_established(&self) -> bool {
         let picked_up = |half: &Half| half.has(mark::KNOWN) && !half.has(mark::SYN);
         self.marks & whole::ESTABLISHED != 0 || self.halves.iter().all(picked_up)
@@ -237,8 +275,8 @@ impl Streams {
         })
     }
 
-    /// Takes in a TCP packet of direction `half` and hands on what of the stream it makes known, with `early`, where early segments of that
-    /// direction wait.
+    /// Takes in a TCP packet of direction `half` and hands on what of the stream it makes known,
+    /// with `early`, where early segments of that direction wait.
     pub fn accept<E: Early>(
         &mut self,
         packet: &Packet,
@@ -302,7 +340,8 @@ impl Streams {
         accepted
     }
 
-    /// Whether a packet begins a connection, so that all that was read of an old connection is void.
+    /// Whether a packet begins a connection, so that all that was read of an old connection is
+    /// void.
     pub fn begins(&self, packet: &Packet) -> bool {
         let flags = packet.tcp().map_or(0, |tcp| tcp.flags());
         let answers = flags & flags::ACK != 0;
@@ -310,7 +349,7 @@ impl Streams {
     }
 
     fn is_fresh(&self) -> bool {
-        self.halves.iter().all(|half| half.marks == 0)
+        self.halves.iter().all(|half| half.marks == Marks::default())
     }
 
     /// Whether a new connection begins, and whether the direction's numbers do.
@@ -320,7 +359,7 @@ impl Streams {
         let again = !fresh && self.is_closed() && !answers;
         if again {
             *self = Streams::default();
-            self.marks = if half == 1 { whole::REVERSED } else { 0 };
+            self.marks = Whole::from(if half == 1 { whole::REVERSED } else { 0 });
         } else if fresh && answers {
             // The client is the other one.
             self.marks |= if half == 0 { whole::REVERSED } else { 0 };
@@ -374,13 +413,14 @@ struct Run<'r, E, F> {
     half: usize,
     state: &'r mut Half,
     /// Of both directions.
-    marks: &'r mut u8,
+    marks: &'r mut Whole,
     early: &'r mut E,
     on: &'r mut F,
 }
 
 impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
-    /// How many bytes of a segment's data were handed on before; or what becomes of it if none is to be handed on now.
+    /// How many bytes of a segment's data were handed on before; or what becomes of it if none is
+    /// to be handed on now.
     fn place(&mut self, segment: &Segment<'_>, packet: &Packet, follow: Follow) -> Result<u32, Taken> {
         let state = &mut *self.state;
         if segment.has(flags::SYN) && (state.position, state.next) == (0, segment.sequence) {
@@ -433,8 +473,8 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
         }
     }
 
-    /// Hands on what is new of a segment, and what was waiting for it. Waiting bytes were the first, so they go before the
-    /// segment's.
+    /// Hands on what is new of a segment, and what was waiting for it. Waiting bytes were the
+    /// first, so they go before the segment's.
     fn on_new(&mut self, segment: &Segment<'_>, known: u32) -> (Taken, u64) {
         let start = self.state.position - u64::from(known);
         let held = segment.held();
@@ -493,7 +533,8 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
         if !self.early.waits() {
             return;
         }
-        // The function whose packet it is may be what `on` needs, too: so the bytes go through a buffer.
+        // The function whose packet it is may be what `on` needs, too: so the bytes go through a
+        // buffer.
         let mut bytes = [0; 2048];
         loop {
             let length = self.early.copy_at(self.state.next, &mut bytes);

@@ -133,8 +133,8 @@ impl Observer {
 }
 
 proptest! {
-    /// Segments that repeat, overlap and overtake each other within the buffer: every byte once, in order, and where segments
-    /// contradict each other the first one's.
+    /// Segments that repeat, overlap and overtake each other within the buffer: every byte once, in
+    /// order, and where segments contradict each other the first one's.
     #[test]
     fn every_byte_is_handed_on_once(
         first in prop_oneof![any::<u32>(), Just(u32::MAX - 500), Just(u32::MAX)],
@@ -342,7 +342,8 @@ fn a_fin_counts_behind_all_that_was_sent() {
         observer.take(1, 500, 1000, fin, b"");
         observer
     };
-    // One that comes before data that were lost on their way here counts when those have come, or the other end has them.
+    // One that comes before data that were lost on their way here counts when those have come, or
+    // the other end has them.
     let mut observer = begun();
     observer.take(0, 1004, 501, fin, b"");
     assert!(!closed(&observer));

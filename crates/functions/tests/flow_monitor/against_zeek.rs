@@ -5,8 +5,8 @@ use crate::tables::{records, zeek};
 use crate::{capture, data, files, replay};
 use flowkeep_functions::flow_monitor::{Config, Timeout};
 
-/// Where Zeek begins a new connection within `closed_timeout`, because a SYN comes after a refusal. A record stays one: the
-/// sums are compared, and of the connections their number is one here.
+/// Where Zeek begins a new connection within `closed_timeout`, because a SYN comes after a refusal.
+/// A record stays one: the sums are compared, and of the connections their number is one here.
 const REOPENED: &[(&str, &str)] = &[
     ("pop3_pop3.pcap", "192.168.0.4:26242"),
     ("pop3_pop3.pcap", "192.168.0.4:26245"),

@@ -1,8 +1,9 @@
 //! Runs captures through the flow monitor alone: a map in the place of the runtime.
 //!
-//! As in the runtime, a flow departs when its timeout has passed by the clock of the capture, and all that are left depart
-//! at the end. An ICMP error is a packet of its own flow, between the addresses it has, as the independent tables see it;
-//! [`Replay::deliver_errors_to_flows`] gives it to the flow it quotes instead.
+//! As in the runtime, a flow departs when its timeout has passed by the clock of the capture, and
+//! all that are left depart at the end. An ICMP error is a packet of its own flow, between the
+//! addresses it has, as the independent tables see it; [`Replay::deliver_errors_to_flows`] gives it
+//! to the flow it quotes instead.
 
 use super::capture::Frame;
 use core::ptr::NonNull;
@@ -177,6 +178,9 @@ impl Replay {
             now,
             wake_at: RawCx::NO_WAKE,
             waits_for: 0,
+            token: 0,
+            tokens: None,
+            place: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             flow: 0,
@@ -197,7 +201,8 @@ impl Replay {
             discard: Reason::UNDECLARED,
             pinned: core::marker::PhantomPinned,
         };
-        // SAFETY: the group has no size, and log and counters (one more than there are names) are this replay's own.
+        // SAFETY: the group has no size, and log and counters (one more than there are names) are
+        // this replay's own.
         let cx = unsafe { Cx::of(&mut raw) };
         run(&self.monitor, cx)
     }

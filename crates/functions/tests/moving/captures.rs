@@ -47,8 +47,9 @@ pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Reads a capture. Of two ends a private address is inside, and if both are or neither is, the smaller one: so a flow's replies come from the
-/// other side. Frames of unknown links are left out, as a port refuses them.
+/// Reads a capture. Of two ends a private address is inside, and if both are or neither is, the
+/// smaller one: so a flow's replies come from the other side. Frames of unknown links are left out,
+/// as a port refuses them.
 pub fn script(path: &Path) -> Script {
     let frames = capture::frames(path).expect("a capture");
     let longest = frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
@@ -106,7 +107,8 @@ const FRAMES: usize = 400;
 /// Of so many captures one, as a rule.
 const OF: usize = 12;
 
-/// Sees a function through a sample of nDPI's and Zeek's captures, flows moving at every packet of their beginnings.
+/// Sees a function through a sample of nDPI's and Zeek's captures, flows moving at every packet of
+/// their beginnings.
 pub fn over_captures(first: usize, migration: impl Fn(&Script) -> Migration) {
     let Some(folder) = data("flow") else { return };
     let mut paths = files(&folder.join("ndpi/pcap"), "pcap");

@@ -49,6 +49,8 @@ impl<'de, F: NetworkFunction> Deserialize<'de> for Settings<F> {
 /// The function `F`, with a flow state that is committed whole.
 pub struct Committed<F>(F);
 
+impl<F: NetworkFunction> nf::function::Attributed for Committed<F> {}
+
 impl<F: NetworkFunction> NetworkFunction for Committed<F> {
     const NAME: &'static str = F::NAME;
     const AFFINITY: Affinity = F::AFFINITY;

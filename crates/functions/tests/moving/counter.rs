@@ -1,4 +1,5 @@
-//! The counter: it keeps nothing of a flow, so whatever moves, the runtimes' counts add up to the same.
+//! The counter: it keeps nothing of a flow, so whatever moves, the runtimes' counts add up to the
+//! same.
 
 use crate::captures::over_captures;
 use crate::traffic::conversations;

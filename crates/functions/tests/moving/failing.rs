@@ -20,8 +20,36 @@ use testkit::{Migration, Step, Survived, Way, migration};
 
 /// The firewall learns windows again behind a failure, and notes that in its options: a segment
 /// out of the window may pass then.
-fn guarded() -> Migration {
+pub fn guarded() -> Migration {
     firewall(RULES).local::<Firewall>("options")
+}
+
+/// Signatures over one segment, over several, and over both directions.
+pub const SIGNATURES: &str = "alert tcp any any -> any 80 (msg:\"one\"; content:\"attack-at-dawn\"; sid:1;)\n\
+     alert tcp any any -> any 80 (msg:\"two\"; content:\"GET\"; content:\"dawn\"; distance:0; content:\"evil\"; distance:0; sid:2;)\n\
+     alert tcp any any -> any 80 (msg:\"bit\"; content:\"GET\"; flowbits:set,seen; flowbits:noalert; sid:3;)\n\
+     alert tcp any 80 -> any any (msg:\"after\"; content:\"200\"; flowbits:isset,seen; sid:4;)\n";
+
+/// Hosts that answer when they are asked for.
+pub const HOSTS: [(u32, &str); 5] = [
+    (2, "10.0.0.1"),
+    (2, "10.0.0.2"),
+    (2, "10.0.0.3"),
+    (2, "10.0.0.4"),
+    (3, "203.0.113.254"),
+];
+
+/// Four functions in a row.
+pub fn chain() -> Migration {
+    let config = testkit::config::<HostLimits>("flows_per_host = 100\nnew_flows_per_second = \"none\"");
+    migration()
+        .function::<HostLimits>(config)
+        .function::<Firewall>(testkit::config::<Firewall>(RULES))
+        .function::<Nat>(testkit::config::<Nat>(POOL))
+        .function::<FlowMonitor>(flow_monitor::Config::default())
+        .choosing(&["203.0.113.0/29"])
+        .local::<Nat>("mapping")
+        .local::<Firewall>("options")
 }
 
 #[track_caller]
@@ -48,16 +76,7 @@ fn nat_goes_on_through_two_switches() {
 
 #[test]
 fn a_chain_goes_on() {
-    let config = testkit::config::<HostLimits>("flows_per_host = 100\nnew_flows_per_second = \"none\"");
-    let chain = migration()
-        .function::<HostLimits>(config)
-        .function::<Firewall>(testkit::config::<Firewall>(RULES))
-        .function::<Nat>(testkit::config::<Nat>(POOL))
-        .function::<FlowMonitor>(flow_monitor::Config::default())
-        .choosing(&["203.0.113.0/29"])
-        .local::<Nat>("mapping")
-        .local::<Firewall>("options");
-    survives(chain, conversations_in_window());
+    survives(chain(), conversations_in_window());
 }
 
 #[test]
@@ -83,13 +102,9 @@ fn the_flow_monitor_goes_on() {
 
 #[test]
 fn the_ids_goes_on() {
-    let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"attack-at-dawn\"; sid:1;)\n\
-                 alert tcp any any -> any 80 (msg:\"two\"; content:\"GET\"; content:\"dawn\"; distance:0; content:\"evil\"; distance:0; sid:2;)\n\
-                 alert tcp any any -> any 80 (msg:\"bit\"; content:\"GET\"; flowbits:set,seen; flowbits:noalert; sid:3;)\n\
-                 alert tcp any 80 -> any any (msg:\"after\"; content:\"200\"; flowbits:isset,seen; sid:4;)\n";
     for mode in [Mode::Ids, Mode::Ips] {
         let script = dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 2);
-        let survived = survives(ids(rules, mode), script);
+        let survived = survives(ids(SIGNATURES, mode), script);
         assert_eq!(survived.events().matches("\"event\":\"alert\"").count(), 3);
     }
     let rules = "alert tcp any any -> any 80 (msg:\"host\"; content:\"Host: www.example\"; sid:1;)\n\
@@ -106,14 +121,7 @@ fn the_http_parser_goes_on() {
 
 #[test]
 fn forwarding_goes_on() {
-    let hosts = [
-        (2, "10.0.0.1"),
-        (2, "10.0.0.2"),
-        (2, "10.0.0.3"),
-        (2, "10.0.0.4"),
-        (3, "203.0.113.254"),
-    ];
-    survives(forward(&hosts), conversations());
+    survives(forward(&HOSTS), conversations());
     survives(forward(&[(3, "203.0.113.254")]), waits());
 }
 
@@ -123,8 +131,38 @@ fn the_counter_goes_on() {
     survives(counter(By::InsideHost, true), conversations());
 }
 
-/// Verdicts on the packets of a sample of the captures, a runtime failing at every 7th. In others
-/// there are segments out of their windows, which pass while windows are learned again.
+/// All flows are over before some packets, and then a runtime fails: what is over is in no copy.
+#[test]
+fn what_is_over_does_not_come_back() {
+    let all = |every: usize| {
+        [
+            (guarded(), conversations()),
+            (balancer("maglev"), clients()),
+            (limits("flows_per_host = 2"), conversations()),
+            (monitor(60), conversations()),
+            (http(), conversations()),
+            (counter(By::InsideHost, true), conversations()),
+        ]
+        .map(|(migration, script)| (migration.ways([Way::Expire]).every(every).may_stay(), script))
+    };
+    for (migration, script) in [7, 30].into_iter().flat_map(all) {
+        migration.check(script);
+    }
+    // Which port a conversation has that begins again is chosen at random.
+    for migration in [nat(POOL), chain()] {
+        let survived = migration.ways([Way::Expire]).every(7).replay(conversations());
+        for (taken, given_back) in [
+            ("mappings_created", "mappings_released"),
+            ("blocks_claimed", "blocks_released"),
+        ] {
+            assert_eq!(survived.counter(taken), survived.counter(given_back));
+        }
+    }
+}
+
+/// Verdicts on the packets of a sample of the captures, a runtime failing at every second, seventh
+/// and 31st. In others there are segments out of their windows, which pass while windows are
+/// learned again.
 #[test]
 fn captures_are_judged_alike() {
     if every_capture() {
@@ -132,8 +170,10 @@ fn captures_are_judged_alike() {
         return;
     }
     let rules = "[[rules]]\nname = \"out\"\nfrom = \"inside\"\naction = \"allow\"\n";
-    over_captures(3, |_| {
-        let guarded = firewall(rules).local::<Firewall>("options").flows_max(512);
-        guarded.ways(Way::FAILURES).every(7)
-    });
+    for every in [2, 7, 31] {
+        over_captures(3, |_| {
+            let guarded = firewall(rules).local::<Firewall>("options").flows_max(512);
+            guarded.ways(Way::FAILURES).every(every)
+        });
+    }
 }

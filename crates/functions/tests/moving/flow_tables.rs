@@ -1,7 +1,8 @@
-//! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th packet, or while runtimes are killed there, against
-//! nDPI's, Arkime's and Zeek's.
+//! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th
+//! packet, or while runtimes are killed there, against nDPI's, Arkime's and Zeek's.
 //!
-//! A runtime is killed in each of the ways that the kit has, in turn over the values of k; what the monitor counts is committed, which it is not by itself.
+//! A runtime is killed in each of the ways that the kit has, in turn over the values of k; what the
+//! monitor counts is committed, which it is not by itself.
 
 use crate::captures::{Script, data, every_capture, files, script};
 use crate::committed::{Committed, Settings};
@@ -16,14 +17,16 @@ use testkit::{Migration, Survived, Way, migration};
 const EVERY: [usize; 5] = [1, 2, 3, 7, 50];
 /// A runtime is made for each kill.
 const KILLS: usize = 300;
-/// Moving all flows of a capture at each packet takes packets times flows: longer captures are for larger k.
+/// Moving all flows of a capture at each packet takes packets times flows: longer captures are for
+/// larger k.
 const FRAMES: usize = 60_000;
 
 fn monitor(config: Config) -> Migration {
     migration().function::<FlowMonitor>(config).flows_max(4096)
 }
 
-/// That a table would be another one: nDPI's of a capture, if records ended with the move, or forgot what was before it.
+/// That a table would be another one: nDPI's of a capture, if records ended with the move, or
+/// forgot what was before it.
 #[test]
 fn records_that_do_not_come_through_are_noticed() {
     let Some(folder) = data("flow/ndpi") else { return };
@@ -49,7 +52,8 @@ fn records_that_do_not_come_through_are_noticed() {
     );
 }
 
-/// Replays a capture while flows move: before the packet or with it, through one switch or two, in turn over the values of k.
+/// Replays a capture while flows move: before the packet or with it, through one switch or two, in
+/// turn over the values of k.
 fn replay_moving(script: &Script, config: Config, every: usize) -> Survived {
     let way = Way::MOVES[every % 3];
     monitor(config)

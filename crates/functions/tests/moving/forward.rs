@@ -1,4 +1,5 @@
-//! The forwarding step: what a flow knows of its way, and packets that wait for a neighbour, go along.
+//! The forwarding step: what a flow knows of its way, and packets that wait for a neighbour, go
+//! along.
 
 use crate::traffic::conversations;
 use flowkeep_functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};

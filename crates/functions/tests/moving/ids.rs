@@ -1,4 +1,5 @@
-//! The readers of streams, IDS and HTTP parser: what was read so far goes along, in the middle of a word.
+//! The readers of streams, IDS and HTTP parser: what was read so far goes along, in the middle of a
+//! word.
 
 use crate::captures::{data, every_capture, files, over_captures, script};
 use crate::traffic::conversations;
@@ -39,7 +40,8 @@ fn alerts(survived: &Survived) -> usize {
     survived.events().matches("\"event\":\"alert\"").count()
 }
 
-/// Flows move between the bytes of a signature: the automaton's state goes along, and what of several contents was found.
+/// Flows move between the bytes of a signature: the automaton's state goes along, and what of
+/// several contents was found.
 #[test]
 fn a_signature_goes_on_between_its_bytes() {
     let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"attack-at-dawn\"; sid:1;)\n\
@@ -53,8 +55,8 @@ fn a_signature_goes_on_between_its_bytes() {
     }
 }
 
-/// Segments of both directions that come kilobytes early, in reverse, with gaps between them, held or as copies: none is lost or read twice wherever the
-/// flow goes meanwhile.
+/// Segments of both directions that come kilobytes early, in reverse, with gaps between them, held
+/// or as copies: none is lost or read twice wherever the flow goes meanwhile.
 #[test]
 fn many_early_segments_go_along() {
     let web = tcp("10.0.0.1:1000", "192.0.2.1:80");

@@ -1,15 +1,19 @@
-//! Each function while its flows move between two runtimes at every packet, and while these fail there (`failing`): what comes of it is what comes of it
-//! while they stay.
+//! Each function while its flows move between two runtimes at every packet, and while these fail
+//! there (`failing`): what comes of it is what comes of it while they stay.
 //!
-//! Each is tried on generated traffic (`traffic`) in which what is particular to it happens: timers run out, blocks of ports are exhausted, signatures lie
-//! across segments; and on a sample of the shared captures, or all of them (`FLOWKEEP_EVERY_CAPTURE`). `flow_tables` compares with
-//! what others have read in the captures.
+//! And while their settings are taken again, alone and with a failure (`changing`).
+//!
+//! Each is tried on generated traffic (`traffic`) in which what is particular to it happens: timers
+//! run out, blocks of ports are exhausted, signatures lie across segments; and on a sample of the
+//! shared captures, or all of them (`FLOWKEEP_EVERY_CAPTURE`). `flow_tables` compares with what
+//! others have read in the captures.
 //!
 //! That these tests can fail: `planted_bugs` leaves a part of each function's state behind.
 
 #[path = "../flow_monitor/capture.rs"]
 mod capture;
 mod captures;
+mod changing;
 mod committed;
 mod counter;
 mod failing;

@@ -34,7 +34,8 @@ fn conversations_go_on() {
     assert_eq!(survived.events().matches("mapping_released").count() as u64, made);
 }
 
-/// Through two switches: replies come in at the other one, and half of the groups have the other one's route.
+/// Through two switches: replies come in at the other one, and half of the groups have the other
+/// one's route.
 #[test]
 fn conversations_go_on_through_two_switches() {
     let survived = nat(POOL).switches(2).check(conversations());
@@ -82,15 +83,16 @@ fn a_chain_goes_on() {
     );
 }
 
-/// A pool that is just large enough, used up again and again: a port or block that was not returned would be missing, one that
-/// was returned twice would be two hosts'.
+/// A pool that is just large enough, used up again and again: a port or block that was not returned
+/// would be missing, one that was returned twice would be two hosts'.
 #[test]
 fn ports_and_blocks_are_returned_once() {
     let config = "pool = [\"203.0.113.1/32\"]\nblock_size = 64\nblocks_per_host = 1\nports = \"1024-1535\"\n\
                   preserve_ports = false\npreserve_parity = false\n";
     let mut script: Vec<Step> = Vec::new();
     for round in 0..3u16 {
-        // Of the eight blocks some are runtime 0's: all are used up, and a port more is wanted of the first.
+        // Of the eight blocks some are runtime 0's: all are used up, and a port more is wanted of
+        // the first.
         for host in 1..=9 {
             for port in 0..if host == 1 { 65 } else { 2 } {
                 let query = udp(

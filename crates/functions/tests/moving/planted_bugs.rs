@@ -1,8 +1,9 @@
 //! That the tests of this folder can fail: each function with a bug in how its flows move.
 //!
-//! [`Forgetful`] is a function that finds some bytes of its state, or of its group's, zero when a flow arrives from elsewhere, as if their field were
-//! kept in the instance; or that treats a move as the flow's end; or that is not told of arrivals. Every four bytes that the script
-//! puts to use are left behind once, and must be missed but for those that are named here, with the reason.
+//! [`Forgetful`] is a function that finds some bytes of its state, or of its group's, zero when a
+//! flow arrives from elsewhere, as if their field were kept in the instance; or that treats a move
+//! as the flow's end; or that is not told of arrivals. Every four bytes that the script puts to use
+//! are left behind once, and must be missed but for those that are named here, with the reason.
 
 use crate::host_limits;
 use crate::traffic::conversations;
@@ -83,6 +84,8 @@ fn lose<T: Plain>(state: &mut T, lost: &Range<usize>) -> bool {
     }
     mattered
 }
+
+impl<F: NetworkFunction> nf::function::Attributed for Forgetful<F> {}
 
 impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
     const NAME: &'static str = F::NAME;

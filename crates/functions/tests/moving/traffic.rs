@@ -1,5 +1,5 @@
-//! Conversations of several hosts, interleaved: TCP from its handshake to its end, questions and answers over UDP, pings, errors about
-//! them, and strangers.
+//! Conversations of several hosts, interleaved: TCP from its handshake to its end, questions and
+//! answers over UDP, pings, errors about them, and strangers.
 
 use std::time::Duration;
 use testkit::{Step, answer, ping, tcp, udp, wait};

@@ -1,5 +1,5 @@
-//! The HTTP parser against Suricata's and Zeek's logs of the same captures: client port, method, URI and status of every
-//! request.
+//! The HTTP parser against Suricata's and Zeek's logs of the same captures: client port, method,
+//! URI and status of every request.
 
 use crate::{data, script};
 use flowkeep_functions::http_parser::state::URI_MAX;

@@ -1,8 +1,8 @@
 //! A rule set as it is published: how much of it is in the subset known here.
 //!
-//! The rules are Snort's community rules without those that ask HTTP's parts, regular expressions or
-//! computed numbers (`community-core.rules`). The test lists each rule that does not load by the word
-//! that keeps it out.
+//! The rules are Snort's community rules without those that ask HTTP's parts, regular expressions
+//! or computed numbers (`community-core.rules`). The test lists each rule that does not load by the
+//! word that keeps it out.
 
 use crate::data;
 use flowkeep_functions::ids::Config;

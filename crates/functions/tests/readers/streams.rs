@@ -1,4 +1,5 @@
-//! Streams against PcapPlusPlus's reassembly of the same capture: every byte of both directions, in order.
+//! Streams against PcapPlusPlus's reassembly of the same capture: every byte of both directions, in
+//! order.
 
 use crate::{capture, data};
 use flowkeep_functions::stream::{EARLY_MAX, Early, Follow, Piece, Streams, Taken};
@@ -183,9 +184,11 @@ impl Extent {
     }
 }
 
-/// Of all real captures: how many bytes that are there are read in their order. With 2 KiB of room for each flow that was 96.5 % of viber.pcap
-/// and 98.7 % to 99.7 % of four more of the longer ones. Directions of which a capture has no acknowledgement are counted by themselves: what is
-/// missing there is missing for ever. What is sent to an end that has reset is part of no stream, and not counted.
+/// Of all real captures: how many bytes that are there are read in their order. With 2 KiB of room
+/// for each flow that was 96.5 % of viber.pcap and 98.7 % to 99.7 % of four more of the longer
+/// ones. Directions of which a capture has no acknowledgement are counted by themselves: what is
+/// missing there is missing for ever. What is sent to an end that has reset is part of no stream,
+/// and not counted.
 #[test]
 fn bytes_of_real_captures_are_read_in_order() {
     let folders = [
@@ -215,12 +218,14 @@ fn bytes_of_real_captures_are_read_in_order() {
     println!("{sum} in all; {one_sided} without acknowledgements");
     let dlms = each.iter().find(|(_, path)| path.ends_with("dlms.pcap"));
     let (dlms, _) = dlms.expect("the data have it");
-    // The client goes on behind the server's reset: 2,189 bytes more, which Wireshark shows as sent in vain.
+    // The client goes on behind the server's reset: 2,189 bytes more, which Wireshark shows as sent
+    // in vain.
     assert_eq!((dlms.there, dlms.read), (113, 113));
     assert!(sum.share() > 0.999, "{sum}");
     for (own, path) in &each {
         let least = if path.ends_with("quickplay.pcap") {
-            // Most packets are missing, so its flows end with a segment that waits. With 2 KiB of room it was 77.7 %.
+            // Most packets are missing, so its flows end with a segment that waits. With 2 KiB of
+            // room it was 77.7 %.
             0.9
         } else {
             0.995
@@ -287,7 +292,8 @@ struct Direction {
     has_reset: bool,
 }
 
-/// Distinct bytes of all TCP streams of a capture, and how many of them were handed on; then those whose other direction is not there.
+/// Distinct bytes of all TCP streams of a capture, and how many of them were handed on; then those
+/// whose other direction is not there.
 fn coverage(path: &std::path::Path) -> [Coverage; 2] {
     let mut pool = Pool::new(Region::heap(Pool::region_length(1, 65_535)), 1, 65_535, 0);
     let mut packet = pool.take().expect("a buffer");

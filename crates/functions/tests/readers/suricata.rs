@@ -1,9 +1,10 @@
 //! The IDS against Suricata: the rules, captures and expectations of suricata-verify.
 //!
-//! Each directory has rules, a capture, what Suricata 7.0.10 said of it (`events-*.tsv`) and what the test's authors ask for
-//! (`test.yaml`). A directory is run if all of its rules are in the subset known here; which word keeps another one out, the
-//! rules' own reader says. Alerts are compared one by one: sid, addresses and ports; and so is the number of dropped packets,
-//! where the authors tell it.
+//! Each directory has rules, a capture, what Suricata 7.0.10 said of it (`events-*.tsv`) and what
+//! the test's authors ask for (`test.yaml`). A directory is run if all of its rules are in the
+//! subset known here; which word keeps another one out, the rules' own reader says. Alerts are
+//! compared one by one: sid, addresses and ports; and so is the number of dropped packets, where
+//! the authors tell it.
 
 use crate::{data, manifest, script};
 use flowkeep_functions::ids::config::{Mode, Settings, variables};
@@ -41,7 +42,8 @@ fn expected(directory: &Path) -> Vec<Alert> {
     alerts
 }
 
-/// How many packets the test's authors expect to be dropped, where they say so: a filter of which `event_type: drop` is all.
+/// How many packets the test's authors expect to be dropped, where they say so: a filter of which
+/// `event_type: drop` is all.
 fn drops_expected(yaml: &str) -> Option<usize> {
     let filters = yaml.split("filter:").skip(1);
     let drops = |filter: &&str| filter.contains("event_type: drop") && filter.matches(": ").count() == 2;

@@ -1,4 +1,5 @@
-//! What the derives write out, run; under miri too: `cargo +nightly miri test -p flowkeep-nf plain`.
+//! What the derives write out, run; under miri too:
+//! `cargo +nightly miri test -p flowkeep-nf plain`.
 
 use super::*;
 use alloc::format;
@@ -55,7 +56,8 @@ struct Lazy(#[flow_state(lazy)] u32);
 #[repr(C)]
 struct Nothing {}
 
-/// Where the fields of a `Connection` are, counted by hand: 18 + 16 + 2 × 4 + 2 committed, 1 + 3 + 16 lazy.
+/// Where the fields of a `Connection` are, counted by hand: 18 + 16 + 2 × 4 + 2 committed, 1 + 3 +
+/// 16 lazy.
 const PORTS: usize = 34;
 const WIDE: usize = 42;
 const SEEN_REPLY: usize = 44;

@@ -1,4 +1,5 @@
-//! The channel between two workers: messages in order and exactly once, beside data packets on the same path.
+//! The channel between two workers: messages in order and exactly once, beside data packets on the
+//! same path.
 //!
 //! # Theory of operation
 //!
@@ -18,25 +19,30 @@
 //!      messages 2 [c]    ──────────────────────────►  "c" "d"
 //! ```
 //!
-//! Messages are collected in a frame until it is full, or the driver flushes at the end of its burst, or a packet follows them.
-//! A frame of messages is numbered, kept until it is acknowledged and sent again as it is. A message longer than a frame
-//! goes over several. A data packet is not kept: it takes its place among the frames, so what is said after it is behind it as long
-//! as the network keeps order; where it does not, or a frame is sent again, messages keep their order among themselves.
+//! Messages are collected in a frame until it is full, or the driver flushes at the end of its
+//! burst, or a packet follows them. A frame of messages is numbered, kept until it is acknowledged
+//! and sent again as it is. A message longer than a frame goes over several. A data packet is not
+//! kept: it takes its place among the frames, so what is said after it is behind it as long as the
+//! network keeps order; where it does not, or a frame is sent again, messages keep their order
+//! among themselves.
 //!
-//! *Acknowledgement.* Every frame of messages says what has arrived in the other direction: all before a sequence, which of the
-//! later ones, the highest frame number seen, and how many frames have a place. Without a frame to ride on, it goes alone: at once where
-//! a frame is missing or repeated or several are unacknowledged, otherwise within `acknowledge_ns_max`.
+//! *Acknowledgement.* Every frame of messages says what has arrived in the other direction: all
+//! before a sequence, which of the later ones, the highest frame number seen, and how many frames
+//! have a place. Without a frame to ride on, it goes alone: at once where a frame is missing or
+//! repeated or several are unacknowledged, otherwise within `acknowledge_ns_max`.
 //!
-//! *Loss* is found by numbers (`sending.rs`): each transmission has one, so what was sent before others that arrived and
-//! has not arrived itself is lost, however often it was sent. What nothing follows is sent again by a timeout (`timeout.rs`).
+//! *Loss* is found by numbers (`sending.rs`): each transmission has one, so what was sent before
+//! others that arrived and has not arrived itself is lost, however often it was sent. What nothing
+//! follows is sent again by a timeout (`timeout.rs`).
 //!
 //! *Sessions.* A worker has a new, greater incarnation each time it starts. A session is a pair of
 //! incarnations; a frame names both and is dropped unless they are this session's. An end that does
 //! not know the other says hello; it counts as met when a frame names the present incarnation of
 //! this end, which no frame names that was recorded before it began.
 //!
-//! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from the cluster's key, both incarnations and a
-//! random salt of each end. A hello has its sender's salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
+//! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from
+//! the cluster's key, both incarnations and a random salt of each end. A hello has its sender's
+//! salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
 //! earlier life of the same incarnation makes no session.
 //!
 //! ```text
@@ -56,17 +62,20 @@
 //! peer that says other words is not met, and it is known in which of them the two differ
 //! ([`Channel::differs`]). Both ends come to know it, as both say hello.
 //!
-//! An end that hears nothing for longer than its worker waits may give the session up: it takes a greater incarnation itself ([`Channel::renew`]), and for
-//! the other end, dead or alive, it has restarted.
+//! An end that hears nothing for longer than its worker waits may give the session up: it takes a
+//! greater incarnation itself ([`Channel::renew`]), and for the other end, dead or alive, it has
+//! restarted.
 //!
-//! *Back-pressure.* A message is refused when all `send_frames` are in use ([`Refusal::Full`], counted); [`Output::Room`] says when
-//! a quarter is free again. The other end never has to hold more than it offered.
+//! *Back-pressure.* A message is refused when all `send_frames` are in use ([`Refusal::Full`],
+//! counted); [`Output::Room`] says when a quarter is free again. The other end never has to hold
+//! more than it offered.
 //!
 //! # What the other end may do
 //!
-//! Anything. Every frame is checked before it changes anything: form, pair, incarnations, tag, number, then what it
-//! acknowledges, then its place and its records. What fails is a drop with a reason ([`DropReason`]). No frame makes a channel take more memory
-//! than it was made with, or do more than a few steps per byte of it and per frame it acknowledges.
+//! Anything. Every frame is checked before it changes anything: form, pair, incarnations, tag,
+//! number, then what it acknowledges, then its place and its records. What fails is a drop with a
+//! reason ([`DropReason`]). No frame makes a channel take more memory than it was made with, or do
+//! more than a few steps per byte of it and per frame it acknowledges.
 //!
 //! # Invariants
 //!
@@ -82,10 +91,12 @@
 //!
 //! Each checker fires on a bug planted in this code: `each_checker_fires`.
 //!
-//! Source: NFVactor VI-B, which sends one message per frame, retransmits after ten round trips, and never recognises a restarted
-//! peer. Acknowledgement and loss after RFC 9002, the timeout RFC 6298, the window of numbers RFC 6479.
+//! Source: NFVactor VI-B, which sends one message per frame, retransmits after ten round trips, and
+//! never recognises a restarted peer. Acknowledgement and loss after RFC 9002, the timeout RFC
+//! 6298, the window of numbers RFC 6479.
 //!
-//! Not here: which worker is where, what messages mean, heartbeats, congestion control (windows are fixed).
+//! Not here: which worker is where, what messages mean, heartbeats, congestion control (windows are
+//! fixed).
 
 pub mod auth;
 pub mod counters;
@@ -118,12 +129,13 @@ use wire::{HEAD, Head, Kind, flag};
 pub enum Input<'a> {
     /// A message for the other end.
     Message(&'a [u8]),
-    /// A data packet takes its place among the frames; its bytes stay with the driver, under this name.
+    /// A data packet takes its place among the frames; its bytes stay with the driver, under this
+    /// name.
     Packet(u64),
     /// The end of a burst: messages wait no longer for others to fill their frame.
     Flush,
-    /// The link received these bytes; what is encrypted is decrypted where it is. If they are a packet, the driver keeps them, under
-    /// this name. Otherwise they are of no further use.
+    /// The link received these bytes; what is encrypted is decrypted where it is. If they are a
+    /// packet, the driver keeps them, under this name. Otherwise they are of no further use.
     Frame(&'a mut [u8], u64),
     /// It may be [`Channel::next_timeout`].
     Timeout,
@@ -144,7 +156,8 @@ pub enum Handled {
 /// Why a message or packet is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// All frames are in use, or all places for packets: once outputs are polled and acknowledgements come, there is room.
+    /// All frames are in use, or all places for packets: once outputs are polled and
+    /// acknowledgements come, there is room.
     Full,
     /// Longer than `message_max`.
     TooLong,
@@ -477,7 +490,8 @@ impl Channel {
             salt,
         };
         if self.heard != Some(heard) {
-            // Two that have one incarnation: neither is known to be the later one. A session goes on as it is.
+            // Two that have one incarnation: neither is known to be the later one. A session goes
+            // on as it is.
             if self.met
                 && self
                     .heard
@@ -526,7 +540,8 @@ impl Channel {
         Err(DropReason::Disagreement)
     }
 
-    /// In which bits of what both ends must have alike the other end, which is not met for that, differs.
+    /// In which bits of what both ends must have alike the other end, which is not met for that,
+    /// differs.
     pub fn differs(&self) -> [u64; AGREED] {
         self.differs
     }
@@ -565,7 +580,8 @@ impl Channel {
         self.seals.begin(here, there);
     }
 
-    /// The session is over: what was to be sent is not. Answers how many frames of messages that were.
+    /// The session is over: what was to be sent is not. Answers how many frames of messages that
+    /// were.
     fn give_up(&mut self) -> u64 {
         self.frames.retain(|pending| !matches!(pending, Pending::Send(_)));
         let given_up = self.sending.restart(&self.settings);
@@ -647,7 +663,8 @@ impl Channel {
         Some(since.saturating_add(self.settings.flush_ns_max))
     }
 
-    /// When [`Input::Timeout`] is due, or a poll where a hello is: nothing happens by itself before, unless something comes in.
+    /// When [`Input::Timeout`] is due, or a poll where a hello is: nothing happens by itself
+    /// before, unless something comes in.
     pub fn next_timeout(&self) -> Option<u64> {
         let hello = (!self.met).then_some(self.hello_at);
         let retransmit = self.sending.retransmit_at.filter(|_| self.met);
@@ -716,8 +733,9 @@ impl Channel {
         self.settings.protection.tag_length()
     }
 
-    /// Makes a frame of a packet, for [`Output::SendPacket`]: `frame` is [`Channel::FRONT`] bytes, the packet, and
-    /// [`Channel::back`] bytes. `false` if the packet cannot be sent: it is longer than the link's frames, or the session it was for is over.
+    /// Makes a frame of a packet, for [`Output::SendPacket`]: `frame` is [`Channel::FRONT`] bytes,
+    /// the packet, and [`Channel::back`] bytes. `false` if the packet cannot be sent: it is longer
+    /// than the link's frames, or the session it was for is over.
     pub fn wrap(&mut self, frame: &mut [u8]) -> bool {
         let around = Self::FRONT + self.back();
         let fits = frame.len() > around && frame.len() <= self.settings.frame_max;
@@ -734,7 +752,8 @@ impl Channel {
         sealed
     }
 
-    /// Other keys from now on: what is sent next is sealed with the new ones, what comes in is judged by them.
+    /// Other keys from now on: what is sent next is sealed with the new ones, what comes in is
+    /// judged by them.
     pub fn protect(&mut self, protection: Protection) {
         assert!(
             protection.tag_length() == self.settings.protection.tag_length(),
@@ -744,7 +763,8 @@ impl Channel {
         self.seals.forget();
     }
 
-    /// Other words on what both ends must have alike, for hellos from now on. A session that there is goes on.
+    /// Other words on what both ends must have alike, for hellos from now on. A session that there
+    /// is goes on.
     pub fn agree(&mut self, agreed: [u64; AGREED]) {
         self.settings.agreed = agreed;
         self.differs = [0; AGREED];

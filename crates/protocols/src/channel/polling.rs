@@ -1,6 +1,8 @@
-//! What comes out of a channel: two queues, one for the worker and one for the link, which need not wait for each other.
+//! What comes out of a channel: two queues, one for the worker and one for the link, which need not
+//! wait for each other.
 //!
-//! Invariant: what is in a queue comes out once, in order; a frame is sealed when it comes out, with what has arrived by then.
+//! Invariant: what is in a queue comes out once, in order; a frame is sealed when it comes out,
+//! with what has arrived by then.
 
 use super::receiving;
 use super::seal::SALT;
@@ -112,7 +114,8 @@ impl Channel {
         }
     }
 
-    /// The next output that is for the link, or `Room`. Acknowledges what has come, delivered or not.
+    /// The next output that is for the link, or `Room`. Acknowledges what has come, delivered or
+    /// not.
     #[inline]
     pub fn poll_link(&mut self) -> Option<Output<'_>> {
         let next = loop {

@@ -7,12 +7,13 @@
 //!    or gone
 //! ```
 //!
-//! A frame in order goes into the queue of outputs, an early one waits in its slot. `window` is what is left of
-//! `receive_frames` buffers when those queued are taken off, so every frame of the window has a buffer, and what was offered
-//! is never taken back: delivering moves the window's end, arriving does not.
+//! A frame in order goes into the queue of outputs, an early one waits in its slot. `window` is
+//! what is left of `receive_frames` buffers when those queued are taken off, so every frame of the
+//! window has a buffer, and what was offered is never taken back: delivering moves the window's
+//! end, arriving does not.
 //!
-//! A message of several records is put together in one buffer of `message_max` bytes. Records are in order by then, so there
-//! is one such message at a time.
+//! A message of several records is put together in one buffer of `message_max` bytes. Records are
+//! in order by then, so there is one such message at a time.
 
 use super::Settings;
 use super::counters::DropReason;
@@ -153,7 +154,8 @@ impl Receiving {
         said < half && u64::from(self.window()) >= half
     }
 
-    /// Takes a frame of messages in: `Ok(true)` if it was the one expected and no other waited for it. `queue` gets what is in order.
+    /// Takes a frame of messages in: `Ok(true)` if it was the one expected and no other waited for
+    /// it. `queue` gets what is in order.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -226,7 +228,8 @@ impl Receiving {
         });
     }
 
-    /// Whether no message of the frame that is being delivered, if there is one, is still to come; then it is done with.
+    /// Whether no message of the frame that is being delivered, if there is one, is still to come;
+    /// then it is done with.
     pub(super) fn is_between_messages(&mut self) -> bool {
         let Some((arrived, at)) = self.current else {
             return true;
@@ -251,7 +254,8 @@ impl Receiving {
         self.current = Some((arrived, 0));
     }
 
-    /// The next message of the frame that is being delivered; `None` when it is done with. `Err`: a message that was not one.
+    /// The next message of the frame that is being delivered; `None` when it is done with. `Err`: a
+    /// message that was not one.
     #[inline]
     pub(super) fn next_message(&mut self) -> Option<Result<Message, DropReason>> {
         let (arrived, at) = self.current.as_mut()?;
@@ -269,8 +273,8 @@ impl Receiving {
             let session = arrived.session;
             let goes_on = matches!(self.assembling, Some((of, _)) if of == session);
             if record.first == goes_on {
-                // A message that was begun does not end, or one goes on that was not begun: this record is looked at again as
-                // if nothing had been begun.
+                // A message that was begun does not end, or one goes on that was not begun: this
+                // record is looked at again as if nothing had been begun.
                 self.assembling = None;
                 if record.first {
                     *at = record.start - super::wire::RECORD_HEAD;
@@ -315,7 +319,8 @@ impl Receiving {
         self.assembly.capacity()
     }
 
-    /// Another session begins: what came early in this one is given up; what was in order is still delivered.
+    /// Another session begins: what came early in this one is given up; what was in order is still
+    /// delivered.
     pub(super) fn restart(&mut self, settings: &Settings) {
         while self.early_count > 0 {
             let last = self.early_end.wrapping_sub(1);

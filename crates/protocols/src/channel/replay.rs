@@ -1,7 +1,7 @@
 //! Which frame numbers of a session have been received: a number is good once.
 //!
-//! A window of 1024 bits below the highest number (after RFC 6479, words in a circle). What is older than the window is
-//! refused, seen or not: a sender repeats under a new number.
+//! A window of 1024 bits below the highest number (after RFC 6479, words in a circle). What is
+//! older than the window is refused, seen or not: a sender repeats under a new number.
 
 const WORDS: usize = 16;
 /// How far behind the highest a number may be.

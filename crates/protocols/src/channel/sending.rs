@@ -7,13 +7,14 @@
 //!        │ (some arrived)  │ has no place yet   │
 //! ```
 //!
-//! *Loss.* Each transmission has a number. The other end says the highest it saw; what was sent three numbers or more before
-//! that and has not arrived is lost: the path keeps order or nearly. `flight` has the transmissions in the order of their numbers, so
-//! finding what is lost costs a step per transmission, whatever an acknowledgement says. A frame is in the queue of
-//! outputs at most once.
+//! *Loss.* Each transmission has a number. The other end says the highest it saw; what was sent
+//! three numbers or more before that and has not arrived is lost: the path keeps order or nearly.
+//! `flight` has the transmissions in the order of their numbers, so finding what is lost costs a
+//! step per transmission, whatever an acknowledgement says. A frame is in the queue of outputs at
+//! most once.
 //!
-//! Invariants: `oldest ≤ next ≤ tail`, `tail - oldest` (and one for the open frame) buffers are in use, never more than
-//! `send_frames`; a buffer is free only before `oldest`.
+//! Invariants: `oldest ≤ next ≤ tail`, `tail - oldest` (and one for the open frame) buffers are in
+//! use, never more than `send_frames`; a buffer is free only before `oldest`.
 
 use super::Pending;
 use super::timeout::Timeout;
@@ -23,7 +24,8 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What was sent so many numbers before the highest seen, and has not arrived, is lost (RFC 9002 6.1.1).
+/// What was sent so many numbers before the highest seen, and has not arrived, is lost (RFC 9002
+/// 6.1.1).
 const REORDERING: u64 = 3;
 /// Frames sent again when a timeout runs out: enough to learn what else is lost.
 const PROBES: usize = 2;
@@ -175,7 +177,8 @@ impl Sending {
         number
     }
 
-    /// The buffer of a frame, from where a head of `words` words begins, as long as head and payload and tag.
+    /// The buffer of a frame, from where a head of `words` words begins, as long as head and
+    /// payload and tag.
     #[inline]
     pub(super) fn frame_mut(&mut self, buffer: usize, words: usize, length: usize, tag: usize) -> &mut [u8] {
         let start = buffer * self.stride + self.payload_at - HEAD - 8 * words;
@@ -342,7 +345,8 @@ impl Sending {
         Some(transmission)
     }
 
-    /// Removes transmissions that are not the last of a frame outstanding; at most one for each frame stays.
+    /// Removes transmissions that are not the last of a frame outstanding; at most one for each
+    /// frame stays.
     #[cold]
     fn forget_stale(&mut self) {
         let mut flight = core::mem::take(&mut self.flight);
@@ -450,8 +454,9 @@ impl Sending {
         }
     }
 
-    /// The timeout ran out: the oldest frames that have not arrived are sent again. Answers how many; none if all that is here
-    /// waits for a place at the other end, which then has to be asked for.
+    /// The timeout ran out: the oldest frames that have not arrived are sent again. Answers how
+    /// many; none if all that is here waits for a place at the other end, which then has to be
+    /// asked for.
     pub(super) fn on_timeout(&mut self, now: u64, queue: &mut VecDeque<Pending>) -> usize {
         self.timeout.on_expiry();
         let mut probes = 0;
@@ -471,8 +476,8 @@ impl Sending {
         probes
     }
 
-    /// Has the timeout run where frames wait for a place at the other end while nothing is in flight: the place may have been
-    /// offered and the offer lost.
+    /// Has the timeout run where frames wait for a place at the other end while nothing is in
+    /// flight: the place may have been offered and the offer lost.
     #[inline]
     pub(super) fn watch(&mut self, now: u64) {
         if self.oldest == self.next && self.next != self.tail && self.retransmit_at.is_none() {

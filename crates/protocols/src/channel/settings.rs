@@ -14,13 +14,15 @@ pub struct Settings {
     pub worker: u16,
     /// The worker at the other end.
     pub peer: u16,
-    /// Which life of this worker this is: not 0, and greater than in any life before. Nanoseconds since 1970 at the start will do.
+    /// Which life of this worker this is: not 0, and greater than in any life before. Nanoseconds
+    /// since 1970 at the start will do.
     pub incarnation: u64,
     /// The longest frame the link carries, head and tag included; at both ends the same.
     pub frame_max: usize,
     /// Frames of messages that may be here unacknowledged or unsent: a power of two, 64 to 1024.
     pub send_frames: u16,
-    /// Frames of messages that have a place here before they are delivered: a power of two, 64 to 1024.
+    /// Frames of messages that have a place here before they are delivered: a power of two, 64
+    /// to 1024.
     pub receive_frames: u16,
     /// The longest message; at both ends the same.
     pub message_max: usize,
@@ -46,20 +48,23 @@ pub struct Settings {
     pub first_number: u64,
     /// How frames are protected; at both ends the same.
     pub protection: Protection,
-    /// Random bytes of this channel's own: with keys, no other channel may ever have the same ones. Without keys they may be zeros.
+    /// Random bytes of this channel's own: with keys, no other channel may ever have the same ones.
+    /// Without keys they may be zeros.
     pub salt: [u8; SALT],
     /// Words on what both ends must have alike, each on a part of it. Hellos say them, and a peer
     /// that says others is not met.
     pub agreed: [u64; AGREED],
 }
 
-/// So many words a hello says of what both ends must have alike: three in its head, and as many behind it as acknowledgements have at most.
+/// So many words a hello says of what both ends must have alike: three in its head, and as many
+/// behind it as acknowledgements have at most.
 pub const AGREED: usize = IN_HEAD + WORDS_MAX;
 /// So many of them are in the head.
 pub const IN_HEAD: usize = 3;
 
 impl Settings {
-    /// Settings for a pair of workers on a link of Ethernet's usual MTU. With keys, the salt is still to be drawn.
+    /// Settings for a pair of workers on a link of Ethernet's usual MTU. With keys, the salt is
+    /// still to be drawn.
     pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
         Settings {
             worker,

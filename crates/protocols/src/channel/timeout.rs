@@ -6,9 +6,10 @@
 //!   timeout = smoothed + 4 * variation, within its bounds, twice as long after each that ran out
 //! ```
 //!
-//! Each transmission has a number of its own, and an acknowledgement says which it saw, so no round trip is measured from the
-//! wrong one of two (Karn's problem). Where RFC 6298 asks for a second at least, the floor here is a setting in microseconds:
-//! it is for paths whose delayed acknowledgements are bounded in microseconds too.
+//! Each transmission has a number of its own, and an acknowledgement says which it saw, so no round
+//! trip is measured from the wrong one of two (Karn's problem). Where RFC 6298 asks for a second at
+//! least, the floor here is a setting in microseconds: it is for paths whose delayed
+//! acknowledgements are bounded in microseconds too.
 
 /// The estimate and the timeout that follows.
 #[derive(Clone, Debug)]
@@ -35,7 +36,8 @@ impl Timeout {
 
     /// A round trip was measured.
     pub(super) fn measure(&mut self, round_trip: u64) {
-        // No estimate grows past what is ever waited: sums stay far from overflow, whatever is measured.
+        // No estimate grows past what is ever waited: sums stay far from overflow, whatever is
+        // measured.
         let round_trip = round_trip.min(self.max);
         match self.smoothed {
             None => {

@@ -24,17 +24,19 @@
 //! | … | length | payload | hello: two salts; messages: records; packet: the packet; otherwise none |
 //! | … | 0 or 16 | tag | if tagged |
 //!
-//! With a secret key, the payload of all frames but hellos is encrypted, and the tag is GCM's over all of the frame (`seal.rs`).
-//! Of hellos, and without a secret key, it is the first 16 bytes of keyed BLAKE3 over all before it (`auth.rs`).
+//! With a secret key, the payload of all frames but hellos is encrypted, and the tag is GCM's over
+//! all of the frame (`seal.rs`). Of hellos, and without a secret key, it is the first 16 bytes of
+//! keyed BLAKE3 over all before it (`auth.rs`).
 //!
-//! A *record* is a head of two bytes, `first` (bit 15), `last` (bit 14) and the length (14 bits), and as many bytes: a
-//! message is one record that is first and last, or several, none of them empty, that follow each other. Frames are as long
-//! as they say, to the byte.
+//! A *record* is a head of two bytes, `first` (bit 15), `last` (bit 14) and the length (14 bits),
+//! and as many bytes: a message is one record that is first and last, or several, none of them
+//! empty, that follow each other. Frames are as long as they say, to the byte.
 //!
-//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` is 0 and not read. A hello has the words on what both ends
-//! must have alike in `sequence`, `acknowledged` and `seen`, and 16 more behind its head ([`Head::agreed`]); words that it does not have count as 0. A
-//! packet has 0 there, and no words. The payload of a hello is the salt of its sender and the receiver's, 16 bytes each, as
-//! far as its sender knows it; else zeros.
+//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` is 0 and not
+//! read. A hello has the words on what both ends must have alike in `sequence`, `acknowledged` and
+//! `seen`, and 16 more behind its head ([`Head::agreed`]); words that it does not have count as 0.
+//! A packet has 0 there, and no words. The payload of a hello is the salt of its sender and the
+//! receiver's, 16 bytes each, as far as its sender knows it; else zeros.
 //!
 //! Not here: what may be sent when (the module above).
 

@@ -36,8 +36,8 @@
 //!
 //! *Quarantine.* What a runtime that has gone had borrowed goes home [`QUARANTINE`] after its flows
 //! were let go or went on elsewhere, and so does what its groups had of it, unless they go on
-//! elsewhere: their claims are heard before. A borrower that stood still sees by then that its session has
-//! ended, before it processes another packet.
+//! elsewhere: their claims are heard before. A borrower that stood still sees by then that its
+//! session has ended, before it processes another packet.
 //!
 //! Invariants (explored in `tests`, whole at small size): a
 //! block is free at one runtime at most, and at none while a group has it; when all is quiet, each
@@ -202,7 +202,8 @@ impl<B: Ord> Default for Borrower<B> {
 }
 
 impl<B: Copy + Ord> Borrower<B> {
-    /// How many blocks are lent to this runtime, those included of which not all switches have said so.
+    /// How many blocks are lent to this runtime, those included of which not all switches have said
+    /// so.
     pub fn len(&self) -> usize {
         self.held.len()
     }

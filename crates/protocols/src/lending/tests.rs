@@ -61,7 +61,8 @@ struct World {
     sees: [Switches; 2],
     lends: u8,
     misfortunes: u8,
-    /// A loan was under way when a switch, a session or its borrower ended: no runtime may have the block then.
+    /// A loan was under way when a switch, a session or its borrower ended: no runtime may have the
+    /// block then.
     is_lossy: bool,
 }
 
@@ -314,7 +315,8 @@ impl World {
             if self.lends > 0 {
                 add(&|w| {
                     (w.is_free, w.lends) = (false, w.lends - 1);
-                    // To two lives of the borrower, if a switch has not seen yet that one has ended.
+                    // To two lives of the borrower, if a switch has not seen yet that one has
+                    // ended.
                     w.is_lossy |= w.links[1].iter().any(|link| link[0].contains(&Word::Begins));
                     w.say(0, Word::Lent);
                 });

@@ -1,6 +1,7 @@
 //! Channel frames on Ethernet: destination 6, source 6, EtherType [`ETHERTYPE`] 2, frame.
 //!
-//! No frame is shorter than Ethernet's shortest, so nothing is padded and a frame's length is its own.
+//! No frame is shorter than Ethernet's shortest, so nothing is padded and a frame's length is its
+//! own.
 
 use super::{ETHERTYPE, NotOurs};
 

@@ -14,10 +14,11 @@
 //! in the option so that a process that receives for several can hand a frame on without reading
 //! into it; the channel holds them against its own head, which the tag covers.
 //!
-//! Options of others are passed over if they are not critical. The network identifier is the cluster's: two clusters on one network have
-//! two.
+//! Options of others are passed over if they are not critical. The network identifier is the
+//! cluster's: two clusters on one network have two.
 //!
-//! The UDP source port follows from the pair ([`source_port`]): networks that spread by it keep the order within a pair.
+//! The UDP source port follows from the pair ([`source_port`]): networks that spread by it keep the
+//! order within a pair.
 
 use super::{ETHERTYPE, NotOurs};
 
@@ -97,7 +98,8 @@ impl Front {
     }
 }
 
-/// The source port for a pair of workers: the same for all its frames, and for no other pair of the first 128 workers.
+/// The source port for a pair of workers: the same for all its frames, and for no other pair of the
+/// first 128 workers.
 pub fn source_port(from: u16, to: u16) -> u16 {
     // The range for private use (RFC 6335 6).
     49152 | (from & 127) << 7 | (to & 127)

@@ -5,15 +5,17 @@
 //! | [`ether`] | 14 bytes: an Ethernet header with an EtherType of our own | one network segment, no overhead |
 //! | [`geneve`] | 16 bytes in UDP: Geneve with one option | routed networks and clouds |
 //!
-//! Both carry the same bytes ([`crate::channel::wire`]), and say no more than whom they are for: frames are judged by the
-//! channel, which knows keys and sessions. A link between workers of one process needs nothing in front.
+//! Both carry the same bytes ([`crate::channel::wire`]), and say no more than whom they are for:
+//! frames are judged by the channel, which knows keys and sessions. A link between workers of one
+//! process needs nothing in front.
 //!
 //! Not here: sockets, addresses of peers, the IP and UDP headers that the kernel or a port writes.
 
 pub mod ether;
 pub mod geneve;
 
-/// IEEE 802's first EtherType for local experiments: channel frames, on Ethernet and as what Geneve carries.
+/// IEEE 802's first EtherType for local experiments: channel frames, on Ethernet and as what Geneve
+/// carries.
 pub const ETHERTYPE: u16 = 0x88b5;
 
 /// Why bytes are no frame of a link's.

@@ -17,7 +17,8 @@ pub struct Timing {
     /// After a start no member is suspected for so long; nor is a newcomer, after the view that
     /// brings it in, until it is heard.
     pub settling: u64,
-    /// Of a switch and a runtime that have not heard each other for so long, one is suspected.
+    /// Of a switch and a runtime that have not heard each other for so long, one is suspected. So
+    /// is a member that is heard, and has not taken the newest view for so long.
     pub unheard: u64,
 }
 
@@ -37,8 +38,8 @@ pub enum Entry {
 pub enum Word {
     /// Adopt this view.
     View(View),
-    /// Withdraw the leases of these lives, say when they are over, and grant those of all others. With the number of the
-    /// last entry that changed the list: an older list says nothing.
+    /// Withdraw the leases of these lives, say when they are over, and grant those of all others.
+    /// With the number of the last entry that changed the list: an older list says nothing.
     Suspects(u64, Vec<(WorkerId, Incarnation)>),
 }
 
@@ -58,13 +59,16 @@ pub enum Input {
         /// The number of the list of suspects that the member has.
         list: u64,
     },
-    /// A member, of this life, does not hear these lives of others. Lives that it named before and does not name now it hears again.
+    /// A member, of this life, does not hear these lives of others. Lives that it named before and
+    /// does not name now it hears again.
     Unheard(WorkerId, Incarnation, Vec<(WorkerId, Incarnation)>),
     /// The agent of its host has seen a worker's process end.
     Stopped(WorkerId, Incarnation),
-    /// A process asks for all its workers to be members: one view has them all, if no earlier life is in the way.
+    /// A process asks for all its workers to be members: one view has them all, if no earlier life
+    /// is in the way.
     Join(Vec<(WorkerId, Incarnation)>),
-    /// A member's life changes its standing. `None`: it has no flow left and acts no more, so it is no member any more.
+    /// A member's life changes its standing. `None`: it has no flow left and acts no more, so it is
+    /// no member any more.
     Stand(WorkerId, Incarnation, Option<Standing>),
     /// The log has this entry, by its number.
     Logged(u64),
@@ -99,11 +103,18 @@ struct Heard {
     at: u64,
     view: u32,
     list: u64,
+    /// Since when it has lacked a newer view than its own. Says nothing where it has the newest.
+    behind: u64,
 }
 
 impl Heard {
     fn nothing(at: u64) -> Self {
-        Heard { at, view: 0, list: 0 }
+        Heard {
+            at,
+            view: 0,
+            list: 0,
+            behind: at,
+        }
     }
 
     /// Whether nothing has been heard. Views count from 1.
@@ -112,7 +123,8 @@ impl Heard {
     }
 }
 
-/// Views before the newest that are remembered for members that may still have them. No view is made beyond that.
+/// Views before the newest that are remembered for members that may still have them. No view is
+/// made beyond that.
 const OLDER_MAX: usize = 64;
 
 /// The coordinator. See the module's page.
@@ -127,7 +139,8 @@ pub struct Coordinator {
     suspects: BTreeMap<WorkerId, Suspect>,
     /// The last entry that changed them.
     list: u64,
-    /// When lives that are members of older views alone were fenced, and the entry by which they were suspected.
+    /// When lives that are members of older views alone were fenced, and the entry by which they
+    /// were suspected.
     gone: BTreeMap<(WorkerId, Incarnation), (u64, u64)>,
     heard: BTreeMap<WorkerId, Heard>,
     unheard: Unheard,
@@ -155,8 +168,8 @@ pub enum Unreadable {
 }
 
 impl Coordinator {
-    /// A coordinator that begins, or restarts, at `now` with what its log has: each entry with its number. Entries that
-    /// [`Coordinator::needed`] did not name may be missing.
+    /// A coordinator that begins, or restarts, at `now` with what its log has: each entry with its
+    /// number. Entries that [`Coordinator::needed`] did not name may be missing.
     pub fn replay(
         now: u64,
         timing: Timing,
@@ -195,7 +208,8 @@ impl Coordinator {
             }
             coordinator.next_entry = number.saturating_add(1);
             if number == view_entry {
-                // An entry before it may be there for its number alone, and suspect a life that this view has no more.
+                // An entry before it may be there for its number alone, and suspect a life that
+                // this view has no more.
                 let Coordinator { suspects, view, .. } = &mut coordinator;
                 suspects.retain(|id, suspect| view.has(*id, suspect.incarnation));
                 continue;
@@ -210,8 +224,9 @@ impl Coordinator {
         Ok(coordinator)
     }
 
-    /// The numbers of the entries without which a log does not lead to what this coordinator has decided. All others may go.
-    /// They are no more than [`OLDER_MAX`], two, and one for each member that is suspected or was.
+    /// The numbers of the entries without which a log does not lead to what this coordinator has
+    /// decided. All others may go. They are no more than [`OLDER_MAX`], two, and one for each
+    /// member that is suspected or was.
     pub fn needed(&self) -> BTreeSet<u64> {
         let mut all: BTreeSet<u64> = self.older.iter().map(|(entry, _)| *entry).collect();
         all.extend(self.suspects.values().map(|suspect| suspect.entry));
@@ -274,7 +289,12 @@ impl Coordinator {
                 }
             }
             Input::Join(lives) => {
-                for (id, incarnation) in lives {
+                let most = if has(Bug::FirstWorkerJoins) {
+                    1
+                } else {
+                    lives.len()
+                };
+                for (id, incarnation) in lives.into_iter().take(most) {
                     let known = self.view.member(id).map(|member| member.incarnation);
                     if known.is_none_or(|known| known < incarnation) {
                         self.joining.insert(id, incarnation);
@@ -357,7 +377,8 @@ impl Coordinator {
                 }
                 self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
                 for (id, suspect) in &mut self.suspects {
-                    // It was fenced while this view was on its way to the log: members that begin with this view may grant it a lease.
+                    // It was fenced while this view was on its way to the log: members that begin
+                    // with this view may grant it a lease.
                     let has_ended = self.stopped.contains(&(*id, suspect.incarnation));
                     if !has_ended && !has(Bug::FencedForGood) {
                         suspect.fenced_at = None;
@@ -367,6 +388,10 @@ impl Coordinator {
                 self.stopped.retain(|(id, incarnation)| is_in(id, *incarnation));
                 self.heard.retain(|id, _| view.member(*id).is_some());
                 self.unheard.adopt(&view);
+                let newest = self.view.number;
+                for heard in self.heard.values_mut().filter(|heard| heard.view == newest) {
+                    heard.behind = now;
+                }
                 for member in view.members() {
                     if !self.view.has(member.id, member.incarnation) {
                         self.heard.insert(member.id, Heard::nothing(now));
@@ -414,12 +439,20 @@ impl Coordinator {
             // A life that is over by the newest view may not know it.
             return out(Output::Say(id, Word::View(self.view.clone())));
         }
-        let known = self
-            .heard
-            .get(&id)
-            .map_or((0, 0), |heard| (heard.view, heard.list));
-        let (view, list) = (view.max(known.0).min(self.view.number), list.max(known.1));
-        self.heard.insert(id, Heard { at: now, view, list });
+        let known = self.heard.get(&id).copied().unwrap_or(Heard::nothing(now));
+        let view = view.max(known.view).min(self.view.number);
+        let heard = Heard {
+            at: now,
+            view,
+            list: list.max(known.list),
+            // One that goes on is slow, and no more.
+            behind: match view {
+                newest if newest == self.view.number => 0,
+                later if later > known.view => now,
+                _ => known.behind,
+            },
+        };
+        self.heard.insert(id, heard);
         self.forget_older();
         let is_back = self
             .suspects
@@ -459,7 +492,7 @@ impl Coordinator {
                 true => suspicion.max(settling),
                 false => suspicion,
             };
-            now.saturating_sub(heard) >= longest
+            now.saturating_sub(heard) >= longest || self.is_stuck(now, member.id)
         };
         let silent: Vec<_> = self.view.members().iter().filter(silent).copied().collect();
         for member in silent {
@@ -470,13 +503,26 @@ impl Coordinator {
         }
     }
 
-    /// Whether a member may not have got its first view yet: its process waits for that, and is not heard meanwhile.
+    /// Whether a member may not have got its first view yet: its process waits for that, and is not
+    /// heard meanwhile.
     fn is_newcomer(&self, member: &Member) -> bool {
         let heard = self.heard.get(&member.id);
         member.standing == Standing::Joining && heard.is_none_or(Heard::is_nothing)
     }
 
+    /// Whether a member is heard, and does not take the newest view. No other view follows before
+    /// it has, so it is as one that is silent.
+    fn is_stuck(&self, now: u64, id: WorkerId) -> bool {
+        let heard = self.heard.get(&id).filter(|heard| !heard.is_nothing());
+        heard.is_some_and(|heard| {
+            heard.view < self.view.number && now.saturating_sub(heard.behind) >= self.timing.unheard
+        })
+    }
+
     fn is_to_go(&self, now: u64, life: (WorkerId, Incarnation)) -> bool {
+        if self.is_stuck(now, life.0) {
+            return true;
+        }
         self.are_to_go(now).contains(&life) && !has(Bug::RestoredUnheard)
     }
 

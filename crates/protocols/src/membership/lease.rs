@@ -13,7 +13,8 @@ impl Term {
     /// The part of a term by which clocks may differ meanwhile.
     const DRIFT: u64 = 16;
 
-    /// How long a promise lasts at its grantor, in nanoseconds: longer than the lease by what their clocks' rates may differ.
+    /// How long a promise lasts at its grantor, in nanoseconds: longer than the lease by what their
+    /// clocks' rates may differ.
     pub const fn promise(self) -> u64 {
         self.lease.saturating_add(self.lease.div_ceil(Self::DRIFT))
     }
@@ -27,7 +28,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A grant has come: `asked` is the holder's own reading from when it asked, as the grantor said it back.
+    /// A grant has come: `asked` is the holder's own reading from when it asked, as the grantor
+    /// said it back.
     pub fn renew(&mut self, now: u64, asked: u64, term: Term) {
         // A reading that is yet to come is none of the holder's.
         if asked <= now {

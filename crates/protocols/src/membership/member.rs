@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 pub enum Notice {
     /// A view with this number is in force here.
     Adopted(u32),
-    /// To the coordinator: this life of a worker has no lease from here, and gets none. With the number of the list of suspects.
+    /// To the coordinator: this life of a worker has no lease from here, and gets none. With the
+    /// number of the list of suspects.
     Withdrawn(WorkerId, Incarnation, u64),
     /// This worker's life is over by the view: it stops, and may begin another.
     Fenced,
@@ -104,7 +105,8 @@ impl Membership {
         out(Notice::Adopted(self.view.number));
     }
 
-    /// A frame of a peer asks for its lease: the peer's reading to say back, if the lease is granted.
+    /// A frame of a peer asks for its lease: the peer's reading to say back, if the lease is
+    /// granted.
     pub fn grant(&mut self, now: u64, peer: WorkerId, incarnation: Incarnation, asked: u64) -> Option<u64> {
         let is_suspect = self.suspects.contains(&(peer, incarnation));
         let may = !self.is_fenced
@@ -132,7 +134,8 @@ impl Membership {
         }
     }
 
-    /// Whether this worker, a switch, may act; or whether a runtime may on what any of its switches sent.
+    /// Whether this worker, a switch, may act; or whether a runtime may on what any of its switches
+    /// sent.
     pub fn may_act(&self, now: u64) -> bool {
         if self.is_fenced {
             return false;
@@ -147,8 +150,8 @@ impl Membership {
         }
     }
 
-    /// Until when this worker may act ([`Membership::may_act`]) with the leases that it has, in nanoseconds of its clock: the largest number where it needs
-    /// none.
+    /// Until when this worker may act ([`Membership::may_act`]) with the leases that it has, in
+    /// nanoseconds of its clock: the largest number where it needs none.
     pub fn may_act_until(&self) -> u64 {
         if self.is_fenced {
             return 0;
@@ -174,7 +177,8 @@ impl Membership {
         until
     }
 
-    /// Until when this worker, a runtime, may act on what a switch sent, in nanoseconds of its clock.
+    /// Until when this worker, a runtime, may act on what a switch sent, in nanoseconds of its
+    /// clock.
     pub fn may_act_for_until(&self, switch: WorkerId) -> u64 {
         match self.leases.get(&switch) {
             Some(lease) if !self.is_fenced => lease.until(),
@@ -182,7 +186,8 @@ impl Membership {
         }
     }
 
-    /// The coordinator lists the members whose leases are withdrawn; those of all others are granted. `list` is the list's number.
+    /// The coordinator lists the members whose leases are withdrawn; those of all others are
+    /// granted. `list` is the list's number.
     pub fn suspect(&mut self, list: u64, suspects: &[(WorkerId, Incarnation)]) {
         if list <= self.list {
             return;
@@ -196,7 +201,8 @@ impl Membership {
         self.list
     }
 
-    /// Says which withdrawn leases are over. It is said again as long as the member is in the view: the word may be lost.
+    /// Says which withdrawn leases are over. It is said again as long as the member is in the view:
+    /// the word may be lost.
     pub fn poll(&mut self, now: u64, mut out: impl FnMut(Notice)) {
         for (id, incarnation) in &self.suspects {
             let is_over = self.grants.get(id).is_none_or(|grant| grant.is_over(now));
@@ -212,8 +218,9 @@ impl Membership {
         first.filter(|(id, incarnation)| self.view.has(*id, *incarnation))
     }
 
-    /// To the coordinator, of a switch: lives of runtimes from which it has no lease, so that one of the two does not hear the other. One
-    /// that joins tells of those alone that were there before it.
+    /// To the coordinator, of a switch: lives of runtimes from which it has no lease, so that one
+    /// of the two does not hear the other. One that joins tells of those alone that were there
+    /// before it.
     pub fn unheard(&self, now: u64, mut out: impl FnMut(WorkerId, Incarnation)) {
         if self.me.role != Role::Switch || self.is_fenced {
             return;

@@ -1,12 +1,14 @@
-//! Which workers are members, and which of them may act: numbered views, leases, and the coordinator that gives both a number
-//! (NFVactor III-D, NFActor 3.2 "view service").
+//! Which workers are members, and which of them may act: numbered views, leases, and the
+//! coordinator that gives both a number (NFVactor III-D, NFActor 3.2 "view service").
 //!
 //! # Theory of operation
 //!
-//! A [`View`] lists the members: worker, incarnation, standing. Views are numbered, and only the [`Coordinator`] makes them. A worker
-//! adopts a view with a higher number than its own and no other. A link that is down removes no member.
+//! A [`View`] lists the members: worker, incarnation, standing. Views are numbered, and only the
+//! [`Coordinator`] makes them. A worker adopts a view with a higher number than its own and no
+//! other. A link that is down removes no member.
 //!
-//! A worker that is cut off must stop before its groups are given to another. So a worker acts on *leases* alone:
+//! A worker that is cut off must stop before its groups are given to another. So a worker acts on
+//! *leases* alone:
 //!
 //! ```text
 //!   holder ── ask: its own clock's reading t, in a frame ──► grantor: promises until its now + D + D/16
@@ -14,18 +16,19 @@
 //!   holder: has the lease until t + D, by its own clock
 //! ```
 //!
-//! The holder counts from before the grantor read the question, so the holder's lease is over when the grantor's promise is, as long as
-//! their clocks' *rates* differ by less than a sixteenth. Neither reads the other's clock: `t` is the holder's, and the grantor only
-//! says it back. A late or lost grant shortens a lease and never lengthens it.
+//! The holder counts from before the grantor read the question, so the holder's lease is over when
+//! the grantor's promise is, as long as their clocks' *rates* differ by less than a sixteenth.
+//! Neither reads the other's clock: `t` is the holder's, and the grantor only says it back. A late
+//! or lost grant shortens a lease and never lengthens it.
 //!
 //! | worker | acts while | grantors |
 //! |---|---|---|
 //! | runtime, on what a switch sent it | it has that switch's lease | the switch, while the switch may act itself |
 //! | switch | members of more than half of the view's weight, itself among them, grant it | all members |
 //!
-//! Each member weighs one, the view's first switch two: so a cluster of one switch outlives any of its runtimes without a
-//! coordinator, and of two halves that are cut off from each other at most one acts. A cluster without a coordinator goes on for
-//! ever: leases come from members alone.
+//! Each member weighs one, the view's first switch two: so a cluster of one switch outlives any of
+//! its runtimes without a coordinator, and of two halves that are cut off from each other at most
+//! one acts. A cluster without a coordinator goes on for ever: leases come from members alone.
 //!
 //! # Removal
 //!
@@ -35,8 +38,10 @@
 //!                      └──┘                                          fenced ─Log─► view n + 1, without it ◄────┘
 //! ```
 //!
-//! A worker that is heard is suspected all the same where it and another have not heard each other for long (`unheard`): a lease that a
-//! runtime has not granted a switch is how that switch knows. It is suspected until the report of it is taken back.
+//! A worker that is heard is suspected all the same where it and another have not heard each other
+//! for long (`unheard`): a lease that a runtime has not granted a switch is how that switch knows.
+//! It is suspected until the report of it is taken back. So is a member that is heard and does not
+//! take the newest view for as long: no other view follows meanwhile.
 //!
 //! | suspect | is fenced when |
 //! |---|---|
@@ -44,23 +49,28 @@
 //! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
 //!
-//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by each view that it may have; one that a
-//! view still has is to be fenced by that one too, since its new members may grant it leases. A word that leases are withdrawn is one life's. No view
-//! follows another before each member of that one has it or is suspected, newcomers aside.
+//! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by
+//! each view that it may have; one that a view still has is to be fenced by that one too, since its
+//! new members may grant it leases. A word that leases are withdrawn is one life's. No view follows
+//! another before each member of that one has it or is suspected, newcomers aside.
 //!
-//! A *newcomer* is joining and has not been heard: its process waits for a view that has it, and speaks then. No view waits for it. It is
-//! suspected when it is not heard within a settling time. It may have any view since the one that brought it in, so all of those count where a
-//! member is to be fenced. A process brings all its workers in at once ([`Input::Join`]).
+//! A *newcomer* is joining and has not been heard: its process waits for a view that has it, and
+//! speaks then. No view waits for it. It is suspected when it is not heard within a settling time.
+//! It may have any view since the one that brought it in, so all of those count where a member is
+//! to be fenced. A process brings all its workers in at once ([`Input::Join`]).
 //!
-//! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it on [`Input::Logged`]. A coordinator
-//! that restarts replays its log, suspects no member for a settling time, and says again what its log ends with. Entries are numbered,
-//! and those that [`Coordinator::needed`] no longer names may go from the log.
+//! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it
+//! on [`Input::Logged`]. A coordinator that restarts replays its log, suspects no member for a
+//! settling time, and says again what its log ends with. Entries are numbered, and those that
+//! [`Coordinator::needed`] no longer names may go from the log.
 //!
-//! Invariants: a worker that a published view has removed does not act; two views of one number are the same; views' numbers grow at
-//! each member. `tests::explore` checks the first two in every state of one switch, one runtime and the coordinator within four ticks, within
-//! three with a restart and a log without what is not needed; of two switches and a runtime within two ticks; and in the first 300,000
-//! states of a switch and two runtimes. From states of the smallest cluster, one in 32, all faults stop: then each member has the
-//! newest view in the end, and no member is suspected. Larger clusters have stories step by step.
+//! Invariants: a worker that a published view has removed does not act; two views of one number are
+//! the same; views' numbers grow at each member. `tests::explore` checks the first two in every
+//! state of one switch, one runtime and the coordinator within four ticks, within three with a
+//! restart and a log without what is not needed; of two switches and a runtime within two ticks;
+//! and in the first 300,000 states of a switch and two runtimes. From states of the smallest
+//! cluster, one in 32, all faults stop: then each member has the newest view in the end, and no
+//! member is suspected. Larger clusters have stories step by step.
 //!
 //! Not here: what becomes of a removed member's groups (recovery), which runtime is chosen for new
 //! ones, the transport of these messages, the log itself; rates of clocks are assumed, not
@@ -79,8 +89,8 @@ pub use lease::{Grant, Lease, Term};
 pub use member::{Membership, Notice};
 pub use view::{Incarnation, Member, Role, Standing, View, WorkerId};
 
-/// Rules of this module, each of which a test breaks to see a checker fire: a test of this module, or one of the simulator, which
-/// chooses it by name (`wire::planted`).
+/// Rules of this module, each of which a test breaks to see a checker fire: a test of this module,
+/// or one of the simulator, which chooses it by name (`wire::planted`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     /// A holder counts its lease from the grant's arrival.
@@ -111,6 +121,8 @@ enum Bug {
     RemovedUnaware,
     /// A suspect that is heard is restored, though another does not hear it.
     RestoredUnheard,
+    /// Of the workers of a process that joins, the first alone is a member.
+    FirstWorkerJoins,
 }
 
 #[cfg(test)]
@@ -141,6 +153,7 @@ fn has(bug: Bug) -> bool {
         Bug::FencedForGood => "fenced_for_good",
         Bug::RemovedUnaware => "removed_unaware",
         Bug::RestoredUnheard => "restored_unheard",
+        Bug::FirstWorkerJoins => "first_worker_joins",
     };
     wire::planted::is(name)
 }

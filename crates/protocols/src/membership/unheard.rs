@@ -8,8 +8,9 @@
 //!                        suspected, as one that is silent ◄── which of the two ◄┘
 //! ```
 //!
-//! A link that is cut harms more than its two ends. A switch that begins again waits for what each runtime has to tell, and what a runtime
-//! translates waits until each switch has heard of it. So one of the two goes.
+//! A link that is cut harms more than its two ends. A switch that begins again waits for what each
+//! runtime has to tell, and what a runtime translates waits until each switch has heard of it. So
+//! one of the two goes.
 //!
 //! | the switch hears | which goes | why |
 //! |---|---|---|
@@ -17,9 +18,11 @@
 //! | fewer, and another switch half or more | the switch, if it runs | it is the one that is cut off |
 //! | fewer, and no other does | neither | there is nowhere to go to |
 //!
-//! Runtimes that are joining count for nothing: they have no groups. A switch that is joining is not suspected: it reads no port.
+//! Runtimes that are joining count for nothing: they have no groups. A switch that is joining is
+//! not suspected: it reads no port.
 //!
-//! Invariant: a report of a life that the view has not got counts for nothing. To suspect is always safe; this says only whom.
+//! Invariant: a report of a life that the view has not got counts for nothing. To suspect is always
+//! safe; this says only whom.
 //!
 //! Not here: what follows a suspicion (`coordinator`); what a switch does not hear (`member`).
 

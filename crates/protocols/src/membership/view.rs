@@ -109,7 +109,8 @@ impl View {
             .filter(|member| member.id.role == Role::Switch)
     }
 
-    /// What a worker's grant weighs: one for a member, two for the first switch, nothing for any other worker.
+    /// What a worker's grant weighs: one for a member, two for the first switch, nothing for any
+    /// other worker.
     pub fn weight(&self, id: WorkerId) -> u32 {
         match self.members.first() {
             Some(first) if first.id == id && id.role == Role::Switch => 2,

@@ -10,14 +10,14 @@
 //! ```
 //!
 //! Its driver tells what [`Conductor::told`] says, again and again if need be, and notes what has
-//! been reached. Runtimes that join hear of *Prepared* when all members have: a member that a failure
-//! view had told to discard their predecessor's frames takes theirs then.
+//! been reached. Runtimes that join hear of *Prepared* when all members have: a member that a
+//! failure view had told to discard their predecessor's frames takes theirs then.
 //!
 //! A change that a failure interrupts is abandoned: runtimes that were to leave are members still,
 //! and are to be left out again; those that were to join, and had not been told, are none.
 //!
-//! Its [`Course`] is all of that, but for the runtimes that have reached the stage. A coordinator logs each before it is
-//! told ([`super::Sharing`]); within one process it is not logged.
+//! Its [`Course`] is all of that, but for the runtimes that have reached the stage. A coordinator
+//! logs each before it is told ([`super::Sharing`]); within one process it is not logged.
 //!
 //! Not here: where runtimes are, and how they are told.
 

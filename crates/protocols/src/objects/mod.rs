@@ -43,9 +43,10 @@
 //! until the flush is due, from the first one on; *merged* calls are added to one that is here. A
 //! read's answer is good for its bound from when the read was sent, by the reader's clock alone.
 //!
-//! *End by time.* A holder whose object was not used for its kind's time serves it no more, and asks
-//! the key owner for its end (`idle`). The owner ends it as for a removal, if that holder has the
-//! latest lease still. What comes for the object meanwhile waits, and finds none, or the next one.
+//! *End by time.* A holder whose object was not used for its kind's time serves it no more, and
+//! asks the key owner for its end (`idle`). The owner ends it as for a removal, if that holder has
+//! the latest lease still. What comes for the object meanwhile waits, and finds none, or the next
+//! one.
 //!
 //! *Copies.* A holder sends each new version to the first runtimes of the key's order, one at a
 //! time to each, and answers what depends on a version once they all have it. A copy that no

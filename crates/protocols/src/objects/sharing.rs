@@ -9,9 +9,9 @@
 //!                                                    └────────── reached ◄───────────────────┘
 //! ```
 //!
-//! A [`Conductor`] says what comes next; this one says which runtimes are meant, by their lives. Each
-//! [`Decision`] is in the log before a runtime hears of it, and what runtimes have reached is in
-//! none: they say it again and again. So another coordinator goes on with the newest decision.
+//! A [`Conductor`] says what comes next; this one says which runtimes are meant, by their lives.
+//! Each [`Decision`] is in the log before a runtime hears of it, and what runtimes have reached is
+//! in none: they say it again and again. So another coordinator goes on with the newest decision.
 //!
 //! | cause | decided |
 //! |---|---|
@@ -24,19 +24,19 @@
 //! *Life.* A number is one runtime's at a time, and a life's for the machine. A life that follows
 //! another joins when a failure view has removed that one.
 //!
-//! *Removed.* The members' view removes a runtime when none of its leases lasts. So it lets no packet
-//! leave any more when the failure view is decided.
+//! *Removed.* The members' view removes a runtime when none of its leases lasts. So it lets no
+//! packet leave any more when the failure view is decided.
 //!
 //! *Met.* A message to a runtime that is not there would be lost. So a runtime joins when the links
 //! between it and all others are up, at both ends.
 //!
-//! A message is for the life that the newest decision of its sender names: where another one is at the
-//! link's end already, it is dropped.
+//! A message is for the life that the newest decision of its sender names: where another one is at
+//! the link's end already, it is dropped.
 //!
 //! The first view has one runtime: it needs no other. All others join it.
 //!
-//! Invariants: one decision is under way at a time; a life is told of none that is not in the log; a
-//! decision names a life for each number.
+//! Invariants: one decision is under way at a time; a life is told of none that is not in the log;
+//! a decision names a life for each number.
 //!
 //! Not here: the log and heartbeats (the coordinator), what a runtime does with a decision
 //! (`runtime::objects`).
@@ -135,7 +135,8 @@ impl Sharing {
         &self.decided
     }
 
-    /// A runtime of the view says how it is. `false`: it has reached what this log knows nothing of.
+    /// A runtime of the view says how it is. `false`: it has reached what this log knows nothing
+    /// of.
     pub fn hear(&mut self, life: Life, report: Report) -> bool {
         let is_known = report
             .reached

@@ -74,7 +74,8 @@ impl Home {
         epoch: Epoch,
         out: &mut impl FnMut(HomeOutput),
     ) {
-        // The source of the move that made the route follows it no further: where that led is where it says that it comes from.
+        // The source of the move that made the route follows it no further: where that led is where
+        // it says that it comes from.
         let is_its = self.source == Some(by) && (self.route == Some(from) || self.route == Some(to));
         let may = self.route.is_none() || self.route == Some(by) || is_its;
         let is_again = epoch == self.epoch && self.source == Some(by);

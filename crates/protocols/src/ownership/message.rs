@@ -1,6 +1,7 @@
 //! What runtimes and switches say to each other about a group. Which group is the driver's to add.
 
-/// Grows each time a group changes hands: membership view, then count within it. Compared in this order.
+/// Grows each time a group changes hands: membership view, then count within it. Compared in this
+/// order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch {
     /// Number of the membership view in which a grant was made; 0 before any.
@@ -13,7 +14,8 @@ impl Epoch {
     /// The next one within the view.
     #[must_use]
     pub const fn next(self) -> Epoch {
-        // Four thousand million moves within one view: what cannot be counted on is the next view's.
+        // Four thousand million moves within one view: what cannot be counted on is the next
+        // view's.
         match self.count.checked_add(1) {
             Some(count) => Epoch {
                 view: self.view,
@@ -98,7 +100,8 @@ pub enum Refusal {
     Full = 1,
     /// It is leaving, or being drained.
     Leaving = 2,
-    /// It still has to do with an earlier move of the group, or has as many moves under way as it may.
+    /// It still has to do with an earlier move of the group, or has as many moves under way as it
+    /// may.
     Busy = 3,
 }
 
@@ -125,7 +128,8 @@ pub enum Says {
     End(Epoch, u8),
     /// The group is called back, and this home is gone, which would have said so.
     Back(Epoch, u8),
-    /// There is a higher epoch: to a source that asks, or sends; and from a source that has stopped for that.
+    /// There is a higher epoch: to a source that asks, or sends; and from a source that has stopped
+    /// for that.
     Fenced(Epoch),
 }
 
@@ -140,6 +144,9 @@ pub enum TellSwitch {
         to: RuntimeId,
         /// The change's epoch.
         epoch: Epoch,
+        /// The group is taken back from a target that is gone, and that may have installed it:
+        /// [`super::recovery::TakenBack`].
+        is_taken_back: bool,
     },
     /// To an exit: tell this one that all that was sent before has been read.
     Behind {
@@ -157,7 +164,8 @@ pub enum SwitchSays {
     Rerouted(Epoch),
     /// The target is no more.
     Refused(Epoch),
-    /// The group was re-routed away from you, and what was sent to you is before this: pass it on to that one.
+    /// The group was re-routed away from you, and what was sent to you is before this: pass it on
+    /// to that one.
     Moved(RuntimeId, Epoch),
     /// All that the source sent here has been read.
     Clear(Epoch),

@@ -3,9 +3,10 @@
 //!
 //! # Theory of operation
 //!
-//! One [`Ownership`] per group and runtime says what that runtime is to the group; one [`Home`] per group and home switch has the
-//! route. Both only decide: they answer each input with outputs, in order, which the driver carries out. Bytes of state and packets are
-//! the driver's; so are buffers, which it keeps as the machine says.
+//! One [`Ownership`] per group and runtime says what that runtime is to the group; one [`Home`] per
+//! group and home switch has the route. Both only decide: they answer each input with outputs, in
+//! order, which the driver carries out. Bytes of state and packets are the driver's; so are
+//! buffers, which it keeps as the machine says.
 //!
 //! ```text
 //!    source S                    switches (homes: the routes; exits: where S's packets leave)            target T
@@ -13,7 +14,7 @@
 //!    Opening ◄────── Accept ─────────────────────────────────────────────────────────────────────────┤
 //!    Rerouting ───── Reroute{S→T, e+1} ──► each home: packets go to T from now on ─── packets ──────►│ kept
 //!      goes on ◄──── Rerouted, behind the last packet to S ──┘                                       │
-//!    Settling        no call waits, everything received is processed [later: and replicated]         │
+//!    Settling        no call waits, everything received is processed; copies are withdrawn           │
 //!    Forwarding ──── Behind{T} ──► each exit, behind the last packet from S ───────── Clear ────────►│
 //!      keeps copy ── State ─────────────────────────────────────────────────────────────────────────►│ installs when it has
 //!                                                                                                    │ State and every Clear
@@ -21,15 +22,17 @@
 //!      drops copy ── Gone ──────────────────────────────────────────────────────────────────────────► Active, may move on
 //! ```
 //!
-//! *Behind* and *Clear*: a switch reads its links in turn, so what T sends could leave before what S sent earlier. T therefore says
-//! nothing until each switch by which packets leave has read all that S had sent. (With one link that both packets and messages
-//! share, that is one record each way.)
+//! *Behind* and *Clear*: a switch reads its links in turn, so what T sends could leave before what
+//! S sent earlier. T therefore says nothing until each switch by which packets leave has read all
+//! that S had sent. (With one link that both packets and messages share, that is one record each
+//! way.)
 //!
-//! *Abort*, until State is sent (a deadline, a removed target, a switch that refuses). Nothing sent to a home: `Cancel`, until
-//! `Canceled`. Otherwise every home is told `Reroute{T→S, e+2}`: it answers S in-band and tells T `Moved`, in-band behind what it
-//! sent there. T passes on what it kept from that home and says `End`. S, which has been active all the time, processes by home:
-//! what came before the home's answer (to either re-route, so that one of the two may be late); what T handed over; after `End`, what
-//! came behind the answer.
+//! *Abort*, until State is sent (a deadline, a removed target, a switch that refuses). Nothing sent
+//! to a home: `Cancel`, until `Canceled`. Otherwise every home is told `Reroute{T→S, e+2}`: it
+//! answers S in-band and tells T `Moved`, in-band behind what it sent there. T passes on what it
+//! kept from that home and says `End`. S, which has been active all the time, processes by home:
+//! what came before the home's answer (to either re-route, so that one of the two may be late);
+//! what T handed over; after `End`, what came behind the answer.
 //!
 //! ```text
 //!   Active ─Move─► Opening ─Accept─► Rerouting ─all answered─► Settling ─Settled─► Forwarding ─Done─► Tombstone ─Forget─► Absent
@@ -49,26 +52,35 @@
 //! lower is answered `Fenced`, and a runtime that is fenced stops. An epoch announced is not yet
 //! one held: a copy keeps the epoch of its installation until the move is over.
 //!
-//! *Lost and late messages.* Links keep order. What is lost is said again on [`Timer::Retry`], by the source throughout and by the target for
-//! `Done`; everything may come twice. Between `State` and `Done` the source waits however long it takes: it never resumes by
-//! itself. If T is removed then, the copy is *orphaned*, and recovery decides ([`Input::Grant`]).
+//! *Lost and late messages.* Links keep order. What is lost is said again on [`Timer::Retry`], by
+//! the source throughout and by the target for `Done`; everything may come twice. Between `State`
+//! and `Done` the source waits however long it takes: it never resumes by itself. If T is removed
+//! then, the copy is *orphaned*: S takes the group back ([`Input::Grant`]), and each home answers
+//! when it knows that no heir of T has it ([`recovery::TakenBack`]).
 //!
 //! *A switch that is gone* has nothing under way to any runtime: so it has answered, whatever it
 //! was asked ([`Input::SwitchGone`]). The one thing that another runtime would have heard of it is
 //! that the group was called back. S says that itself (`Back`), and T, once it knows, too, that
 //! nothing comes from that home any more, does as with `Moved`.
 //!
-//! Invariants, each a checker of `tests::model`, which explores this code to the last state at small bounds: at most one runtime is active;
-//! each packet is processed once, in order, on the latest state, or is a counted drop; packets leave in order; while a runtime lives
-//! that has the state, some live one has it; from every state the end can be reached. `Bug` lists rules that were broken to see
-//! the checkers fire.
+//! *Copies* at another runtime are the driver's, and what follows when a runtime goes that had some
+//! is [`recovery`]'s to say. A source withdraws its copies between [`Output::SendState`] and
+//! `State`. A target does not wait for its replica before `Done`: a target that fails in that moment
+//! takes the group with it.
 //!
-//! Not here: replicas ([`Output::Settle`] is where the source will wait for its replica's word,
-//! `Done` where the target will have sent its base: until then every move ends unprotected); a
-//! switch that begins again (the driver tells it where groups go); packets' bytes.
+//! Invariants, each a checker of `tests::model`, which explores this code to the last state at
+//! small bounds: at most one runtime is active; each packet is processed once, in order, on the
+//! latest state, or is a counted drop; packets leave in order; while a runtime lives that has the
+//! state, some live one has it; from every state the end can be reached. `tests::replicas` has a
+//! third runtime, copies, and two runtimes that crash: no packet leaves whose state is not at the
+//! replica, and no runtime acts on an older state than has left. `Bug` lists rules that were broken
+//! to see the checkers fire.
+//!
+//! Not here: a switch that begins again (the driver tells it where groups go); packets' bytes.
 
 mod home;
 mod message;
+pub mod recovery;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -108,6 +120,22 @@ enum Bug {
     SilentOfGone,
     /// The target waits for an exit that is gone.
     WaitsForGone,
+    /// An heir is chosen before all runtimes have reported.
+    HeirBeforeReports,
+    /// An heir begins before the switches have let the other runtime go.
+    HeirWithoutWord,
+    /// State is sent before the replica has acknowledged that its copies count no more.
+    StateBeforeWithdrawn,
+    /// A packet leaves before the replica has its state.
+    LeavesBeforeKept,
+    /// A route to a target whose source is gone waits for no heir.
+    TargetIsAsked,
+    /// A route to a target that is gone waits for no heir.
+    SourceIsAsked,
+    /// A group that is taken back is its source's at once.
+    TakenBackAtOnce,
+    /// A source takes a group back though it has the target's copies of it.
+    TakenBackFromCopies,
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub struct Ownership {
     exits: Switches,
     /// Returning: homes that are gone, of which the target was told so.
     backed: Switches,
+    /// Returning: from a target that is gone, and that may have installed the group.
+    is_taken_back: bool,
 }
 
 impl Ownership {
@@ -32,6 +34,7 @@ impl Ownership {
             homes: Switches::NONE,
             exits,
             backed: Switches::NONE,
+            is_taken_back: false,
         }
     }
 
@@ -45,6 +48,7 @@ impl Ownership {
             homes,
             exits,
             backed: Switches::NONE,
+            is_taken_back: false,
         }
     }
 
@@ -75,6 +79,11 @@ impl Ownership {
     /// Whether a move may begin.
     pub const fn may_move(&self) -> bool {
         matches!(self.phase, Phase::Active)
+    }
+
+    /// Whether the group is taken back from a target that is gone, and that may have installed it.
+    pub const fn is_taken_back(&self) -> bool {
+        self.is_taken_back
     }
 
     /// Whether nothing is left to be done or waited for.
@@ -206,7 +215,8 @@ impl Ownership {
                 }
                 out(Output::Tell(from, Says::Canceled(epoch)));
             }
-            // The source has stopped, and nothing comes of it any more: not all homes will say that it is called back.
+            // The source has stopped, and nothing comes of it any more: not all homes will say that
+            // it is called back.
             (Says::Fenced(_), phase) if phase.is_slot_of(from) || phase.is_yielding_to(from) => {
                 self.close(out);
             }
@@ -303,7 +313,8 @@ impl Ownership {
             Phase::Buffering { from: source, .. } if source == from && epoch == self.announced => {
                 Says::Accept(epoch)
             }
-            // Asked again: the first answer stands, or the source would hear of a slot that it does not want any more.
+            // Asked again: the first answer stands, or the source would hear of a slot that it does
+            // not want any more.
             Phase::Absent if epoch == self.announced => Says::Refuse(epoch, Refusal::Busy),
             _ if epoch <= self.announced => Says::Fenced(self.announced),
             Phase::Absent | Phase::Tombstone { .. } => match room {
@@ -421,7 +432,8 @@ impl Ownership {
         }
     }
 
-    /// Hands over what was kept from a home that sends elsewhere now. Every word is answered, even empty-handed.
+    /// Hands over what was kept from a home that sends elsewhere now. Every word is answered, even
+    /// empty-handed.
     fn on_moved(&mut self, switch: u8, to: RuntimeId, epoch: Epoch, out: &mut impl FnMut(Output)) {
         match self.phase {
             Phase::Buffering { is_staged: false, .. } if epoch > self.announced => {
@@ -508,7 +520,8 @@ impl Ownership {
         out(Output::Tell(from, Says::Done(self.epoch)));
     }
 
-    /// A group that ends before any home was told needs no slot. Later, the target gets an empty state.
+    /// A group that ends before any home was told needs no slot. Later, the target gets an empty
+    /// state.
     fn on_ended(&mut self, out: &mut impl FnMut(Output)) {
         match self.phase {
             Phase::Opening { to } => {
@@ -627,7 +640,7 @@ impl Ownership {
         if epoch <= self.announced {
             return;
         }
-        self.announced = epoch;
+        (self.announced, self.is_taken_back) = (epoch, true);
         self.phase = Phase::Returning {
             peer: to,
             unanswered: self.homes,
@@ -676,9 +689,9 @@ impl Ownership {
         }
     }
 
-    /// Of a higher epoch than any known here: another runtime was given the group. The target, which
-    /// may have a slot, hears of it from this runtime alone; if it has the whole state already, that
-    /// decides.
+    /// Of a higher epoch than any known here: another runtime was given the group. The target,
+    /// which may have a slot, hears of it from this runtime alone; if it has the whole state
+    /// already, that decides.
     fn on_fenced(&mut self, epoch: Epoch, out: &mut impl FnMut(Output)) {
         if epoch > self.announced && (self.is_active() || matches!(self.phase, Phase::Forwarding { .. })) {
             if let Some(target) = self.phase.target() {
@@ -692,15 +705,17 @@ impl Ownership {
 
     fn finish(&mut self, how: Finished, out: &mut impl FnMut(Output)) {
         self.phase = Phase::Active;
-        self.epoch = self.announced;
+        (self.epoch, self.is_taken_back) = (self.announced, false);
         out(Output::Finished(how));
     }
 
     fn reroute(&self, homes: Switches, from: RuntimeId, to: RuntimeId, out: &mut impl FnMut(Output)) {
-        let epoch = self.announced;
-        out(Output::TellSwitches(
-            homes,
-            TellSwitch::Reroute { from, to, epoch },
-        ));
+        let reroute = TellSwitch::Reroute {
+            from,
+            to,
+            epoch: self.announced,
+            is_taken_back: self.is_taken_back,
+        };
+        out(Output::TellSwitches(homes, reroute));
     }
 }

@@ -44,8 +44,9 @@ pub enum Phase {
         peer: RuntimeId,
         /// The switches that have not answered.
         unanswered: Switches,
-        /// Homes that are known to have sent the packets elsewhere: what comes from there now is from after their return. (Of the
-        /// two answers of a home, the one to the first re-route says so, too, should the other come late.)
+        /// Homes that are known to have sent the packets elsewhere: what comes from there now is
+        /// from after their return. (Of the two answers of a home, the one to the first re-route
+        /// says so, too, should the other come late.)
         away: Switches,
         /// Of which homes the target has not yet handed over what it kept.
         unended: Switches,
@@ -122,14 +123,17 @@ pub enum Timer {
 pub enum Input {
     /// Move it there; only while [`super::Ownership::may_move`].
     Move(RuntimeId),
-    /// A runtime speaks. For [`Says::Open`], whether there is room; for [`Says::State`] the bytes are here, whole.
+    /// A runtime speaks. For [`Says::Open`], whether there is room; for [`Says::State`] the bytes
+    /// are here, whole.
     Hear(RuntimeId, Says, Result<(), Refusal>),
     /// A switch speaks.
     HearSwitch(u8, SwitchSays),
-    /// A switch is gone, and nothing of it is on the way any more: what it still had to say is known. To be said once it is so, and again as long as
-    /// the machine [awaits](super::Ownership::awaits) something of it.
+    /// A switch is gone, and nothing of it is on the way any more: what it still had to say is
+    /// known. To be said once it is so, and again as long as the machine
+    /// [awaits](super::Ownership::awaits) something of it.
     SwitchGone(u8),
-    /// After [`Output::Settle`]: no call waits, all that was received is processed and on its way out.
+    /// After [`Output::Settle`]: no call waits, all that was received is processed and on its way
+    /// out.
     Settled,
     /// Its last flow has ended here.
     Ended,
@@ -171,7 +175,8 @@ pub enum Output {
     Release(u8),
     /// Pass on what was kept from this home, in order.
     HandOver(RuntimeId, u8),
-    /// The slot is over; what is still kept, and the state if it is staged, is dropped: a counted drop.
+    /// The slot is over; what is still kept, and the state if it is staged, is dropped: a counted
+    /// drop.
     CloseSlot,
     /// Fenced: drop the copy; what comes goes back to its home.
     Stop,

@@ -40,7 +40,8 @@ impl Step {
     /// As for [`crate::stage::Stage::entry`].
     #[inline(always)]
     pub unsafe fn run(&self, packet: &mut Packet, flow: NonNull<u8>, frame: NonNull<Frame>) -> Answer {
-        // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the caller's promise.
+        // SAFETY: `instance` is the entry's own, alive as long as the stages; the rest is the
+        // caller's promise.
         unsafe { (self.entry)(self.instance, packet, flow, frame) }
     }
 

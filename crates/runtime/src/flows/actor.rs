@@ -8,9 +8,10 @@
 //!  └ line 0 ─────────────────────┴ line 1 … ──────────────────────────────────────┘
 //! ```
 //!
-//! The header has what every packet needs. The functions' states follow in chain order, so that fetching is a matter of
-//! neighbouring lines and moving a flow is one copy. The second key, which translated flows have for their replies, comes
-//! last: packets that match the first key never touch it.
+//! The header has what every packet needs. The functions' states follow in chain order, so that
+//! fetching is a matter of neighbouring lines and moving a flow is one copy. The second key, which
+//! translated flows have for their replies, comes last: packets that match the first key never
+//! touch it.
 //!
 //! Launching an actor is taking an index off the free list (NFVactor III-B: pre-allocated actors).
 //!
@@ -28,8 +29,8 @@
 //! *Arriving* and *leaving* are a move's (`mobility`): an arriving flow is not in the table yet, a
 //! leaving one is a copy that no function touches; both may end.
 //!
-//! Invariants: an index is on the free list or active; a free actor's header has phase `Free`, which the timer wheel
-//! relies on; an actor's address does not change while the slab lives.
+//! Invariants: an index is on the free list or active; a free actor's header has phase `Free`,
+//! which the timer wheel relies on; an actor's address does not change while the slab lives.
 
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -107,7 +108,8 @@ pub mod flag {
     pub const HOLDS: u8 = 32;
     /// The opening packet came from outside.
     pub const FROM_OUTSIDE: u8 = 64;
-    /// The packet that will settle the flow has passed its chain and waits for the end of its burst.
+    /// The packet that will settle the flow has passed its chain and waits for the end of its
+    /// burst.
     pub const SETTLING: u8 = 128;
 }
 
@@ -123,16 +125,18 @@ pub struct Header {
     pub group: u32,
     /// What it is doing.
     pub phase: Phase,
-    /// The configuration under which it was judged last: the low bits of its number. Beside the phase, so that both are one
-    /// comparison ([`Header::is_active_under`]).
+    /// The configuration under which it was judged last: the low bits of its number. Beside the
+    /// phase, so that both are one comparison ([`Header::is_active_under`]).
     pub generation: u8,
     /// Which chain of that configuration it runs.
     pub chain: u8,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// A function has answered in its name, or asked to keep it: it is kept, though nothing may have left yet.
+    /// A function has answered in its name, or asked to keep it: it is kept, though nothing may
+    /// have left yet.
     pub answered: bool,
-    /// Under which base another runtime keeps a copy of it; 0 for none, and with [`STALE`] if the copy is not up to date.
+    /// Under which base another runtime keeps a copy of it; 0 for none, and with [`STALE`] if the
+    /// copy is not up to date.
     pub copied: u8,
     /// What a store knows of it: bits of [`stored`].
     pub stored: u8,
@@ -181,13 +185,15 @@ impl Header {
         [self.phase as u8, self.generation] == [Phase::Active as u8, generation]
     }
 
-    /// Whether nothing of it has left, was answered or is held: it is no flow yet, and without the packet at hand it is over.
+    /// Whether nothing of it has left, was answered or is held: it is no flow yet, and without the
+    /// packet at hand it is over.
     #[inline]
     pub fn has_nothing_to_its_name(&self) -> bool {
         !self.answered && self.flags & (flag::SETTLED | flag::SETTLING | flag::HOLDS) == 0
     }
 
-    /// The copy of the flow, if another runtime keeps one, is not up to date: all of it is sent with its next packet.
+    /// The copy of the flow, if another runtime keeps one, is not up to date: all of it is sent
+    /// with its next packet.
     #[inline]
     pub fn outdate_copy(&mut self) {
         self.copied |= if self.copied == 0 { 0 } else { STALE };
@@ -213,8 +219,8 @@ impl Header {
         }
     }
 
-    /// Makes a change that the transition table allows, or none. `false` is a programmer's error, which a worker survives: an
-    /// actor that cannot end stays as it is.
+    /// Makes a change that the transition table allows, or none. `false` is a programmer's error,
+    /// which a worker survives: an actor that cannot end stays as it is.
     #[inline]
     pub fn change(&mut self, change: Change) -> bool {
         let after = self.phase.after(change);
@@ -261,7 +267,8 @@ impl Slab {
             "the region is too small for {capacity} actors"
         );
         let second_key = size_of::<Header>() + state.next_multiple_of(8);
-        // Lowest first, so that a lightly loaded worker stays in few pages. Zeroed memory reads as phase `Free`.
+        // Lowest first, so that a lightly loaded worker stays in few pages. Zeroed memory reads as
+        // phase `Free`.
         let free = (0..capacity as u32).rev().collect();
         Slab {
             free,
@@ -380,7 +387,8 @@ impl Slab {
     /// An actor's header.
     #[inline(always)]
     pub fn header(&self, index: u32) -> &Header {
-        // SAFETY: in bounds (asserted), aligned to 64; the bytes are a header, zeroed or written by `launch`.
+        // SAFETY: in bounds (asserted), aligned to 64; the bytes are a header, zeroed or written by
+        // `launch`.
         unsafe { self.address(index).cast::<Header>().as_ref() }
     }
 
@@ -394,7 +402,8 @@ impl Slab {
     /// An actor's header, to be changed.
     #[inline(always)]
     pub fn header_mut(&mut self, index: u32) -> &mut Header {
-        // SAFETY: as above; `&mut self` makes it the only reference to a header. State pointers are disjoint from it.
+        // SAFETY: as above; `&mut self` makes it the only reference to a header. State pointers are
+        // disjoint from it.
         unsafe { self.address(index).cast::<Header>().as_mut() }
     }
 
@@ -405,7 +414,8 @@ impl Slab {
         unsafe { self.address(index).add(size_of::<Header>()) }
     }
 
-    /// What lies `offset` bytes behind where an actor's states begin, within the states that the slab was made for.
+    /// What lies `offset` bytes behind where an actor's states begin, within the states that the
+    /// slab was made for.
     #[inline(always)]
     pub fn behind(&self, state: NonNull<u8>, offset: usize) -> NonNull<u8> {
         debug_assert!(size_of::<Header>() + offset <= self.second_key);
@@ -413,7 +423,8 @@ impl Slab {
         unsafe { state.add(offset) }
     }
 
-    /// An actor's first (0) or second (1) key. What an actor has not, or not any more, may still be there.
+    /// An actor's first (0) or second (1) key. What an actor has not, or not any more, may still be
+    /// there.
     #[inline(always)]
     pub fn nth_key(&self, index: u32, which: u32) -> &FlowKey {
         // SAFETY: both are inside the stride, aligned to 8; any bytes are a key.

@@ -1,21 +1,26 @@
 //! Affinity groups: flows that are together because they share state.
 //!
-//! A group is known by a [`GroupKey`]: of an inside host, of an outside one, or, where flows are by themselves, the flow's
-//! own key. The switch routes groups, a runtime keeps their state, and both compute the key by [`Affinity`] and the
-//! packet alone, with one exception: a packet from outside to a translated address says nothing of the inside host, so
-//! [`BlockOwners`](crate::owners::BlockOwners) remembers which group owns which block of external ports.
+//! A group is known by a [`GroupKey`]: of an inside host, of an outside one, or, where flows are by
+//! themselves, the flow's own key. The switch routes groups, a runtime keeps their state, and both
+//! compute the key by [`Affinity`] and the packet alone, with one exception: a packet from outside
+//! to a translated address says nothing of the inside host, so
+//! [`BlockOwners`](crate::owners::BlockOwners) remembers which group owns which block of external
+//! ports.
 //!
-//! A group begins with its first flow. It ends with its last, or rests behind that for as long as its functions say ([`super::resting`]); its
-//! state is then handed to each function's `group_ended`, which releases the blocks. Its record names its latest flow, and each flow the one before and the one behind it:
+//! A group begins with its first flow. It ends with its last, or rests behind that for as long as
+//! its functions say ([`super::resting`]); its state is then handed to each function's
+//! `group_ended`, which releases the blocks. Its record names its latest flow, and each flow the
+//! one before and the one behind it:
 //!
 //! ```text
 //!   record: key, count, latest ──► actor 7 ◄──► actor 3 ◄──► actor 12
 //! ```
 //!
-//! The links lie in an array of their own, eight bytes a flow: a list that passed through the actors' own lines would
-//! cost two cache misses for each flow that begins or ends.
+//! The links lie in an array of their own, eight bytes a flow: a list that passed through the
+//! actors' own lines would cost two cache misses for each flow that begins or ends.
 //!
-//! Invariants: a group's flow count is the length of its list, which has each actor that names the group, once.
+//! Invariants: a group's flow count is the length of its list, which has each actor that names the
+//! group, once.
 
 use crate::flows::resting::Resting;
 use crate::flows::table::Table;
@@ -79,7 +84,8 @@ impl GroupKey {
         [ADDRESS, ENDPOINT].contains(&(kind & 0xff)) && prefix.contains(addr)
     }
 
-    /// Whether this is a flow's second key announced as a group of its own, where groups are coarser than flows.
+    /// Whether this is a flow's second key announced as a group of its own, where groups are
+    /// coarser than flows.
     pub fn is_second_key(&self, affinity: Affinity) -> bool {
         affinity != Affinity::Flow
             && self.0.words()[0] as u8 != ADDRESS as u8
@@ -129,8 +135,9 @@ impl GroupKey {
         if packet.has(flag::LATERAL) {
             return GroupKey::between(affinity, key);
         }
-        // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's ends are swapped. Its
-        // protocol is the quoted one's, too: an endpoint of a static mapping has an owner for one protocol only.
+        // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's
+        // ends are swapped. Its protocol is the quoted one's, too: an endpoint of a static mapping
+        // has an owner for one protocol only.
         let quoted = wire::parse::quoted(packet).filter(|_| !planted::is("error_goes_by_its_own_ends"));
         let (near, far, protocol) = match quoted {
             Some(quoted) => (quoted.destination, quoted.source, quoted.protocol),
@@ -164,8 +171,9 @@ fn halves(addr: Addr) -> [u64; 2] {
     [(whole >> 64) as u64, whole as u64]
 }
 
-/// A hash table of so much capacity never grows while it has at most `entries`, whatever comes and goes: it clears away
-/// what removed ones left behind in place, as long as it is no more than half full.
+/// A hash table of so much capacity never grows while it has at most `entries`, whatever comes and
+/// goes: it clears away what removed ones left behind in place, as long as it is no more than half
+/// full.
 pub(crate) fn room_for(entries: usize) -> usize {
     2 * entries
 }
@@ -201,8 +209,9 @@ const NO_FLOW: u32 = u32::MAX;
 
 /// The groups of one runtime, with their functions' state.
 ///
-/// A group's place is one or more cache lines: its entry, then the state of all functions. The index is the same kind of
-/// table as the flows', so that both can be fetched ahead for a burst of new flows.
+/// A group's place is one or more cache lines: its entry, then the state of all functions. The
+/// index is the same kind of table as the flows', so that both can be fetched ahead for a burst of
+/// new flows.
 pub struct Groups {
     index: Table,
     free: Vec<u32>,
@@ -227,8 +236,9 @@ impl Groups {
         capacity * Self::stride(state)
     }
 
-    /// Room for `capacity` groups of `state` bytes, which may rest in `resting`, and of actors below `actors`, in a region for the groups and one of
-    /// [`Table::region_length`] for the index.
+    /// Room for `capacity` groups of `state` bytes, which may rest in `resting`, and of actors
+    /// below `actors`, in a region for the groups and one of [`Table::region_length`] for the
+    /// index.
     pub fn new(
         region: Region,
         index: Region,
@@ -287,7 +297,8 @@ impl Groups {
         self.index.prefetch(hash);
     }
 
-    /// Asks the processor for the group that has, by all likelihood, a key of this hash; or for the place it would get.
+    /// Asks the processor for the group that has, by all likelihood, a key of this hash; or for the
+    /// place it would get.
     #[inline]
     pub fn prefetch_candidate(&self, hash: u64) {
         let index = match self.index.candidate(hash) {
@@ -318,8 +329,8 @@ impl Groups {
         self.index.find(hash, |index| self.entry(index).key == key)
     }
 
-    /// The group of this key, made if need be; whether it is new; `None` if there is no room. A new group has a flow
-    /// [joined](Groups::join) next, or is [abandoned](Groups::abandon).
+    /// The group of this key, made if need be; whether it is new; `None` if there is no room. A new
+    /// group has a flow [joined](Groups::join) next, or is [abandoned](Groups::abandon).
     pub fn enter(&mut self, key: GroupKey) -> Option<(u32, bool)> {
         let hash = key.hash(&self.seed);
         if let Some(index) = self.find(hash, key) {
@@ -365,7 +376,8 @@ impl Groups {
     /// A group's state as bytes: it is plain data.
     pub fn state_bytes(&self, index: u32) -> &[u8] {
         let length = self.stride - size_of::<Entry>();
-        // SAFETY: a place has room for an entry and the state; the region began zeroed, and states are plain data.
+        // SAFETY: a place has room for an entry and the state; the region began zeroed, and states
+        // are plain data.
         unsafe { core::slice::from_raw_parts(self.state(index).as_ptr(), length) }
     }
 

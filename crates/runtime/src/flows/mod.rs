@@ -9,8 +9,9 @@
 //!                          └────► groups: record ◄─list─► flows         owners: block of ports ─► group
 //! ```
 //!
-//! A flow is in the table by its first key and, once its chain has translated it, by its reply key. A value of the table is the
-//! actor's number and, lowest, which of its keys that is. A group's record has the flows that name it in a list.
+//! A flow is in the table by its first key and, once its chain has translated it, by its reply key.
+//! A value of the table is the actor's number and, lowest, which of its keys that is. A group's
+//! record has the flows that name it in a list.
 //!
 //! | file | what |
 //! |---|---|
@@ -21,14 +22,15 @@
 //! | `resting` | groups that live on without flows |
 //! | `owners` | which group has which block of external ports |
 //!
-//! Invariants: an active, waiting or leaving actor's first key is in the table, its reply key if it has the flag; an actor that names a
-//! group is in that group's list.
+//! Invariants: an active, waiting or leaving actor's first key is in the table, its reply key if it
+//! has the flag; an actor that names a group is in that group's list.
 //!
 //! Not here: packets, functions, links, messages. This part calls none of the worker's others.
 
 pub mod actor;
 pub mod group;
 pub mod owners;
+pub mod parting;
 pub mod resting;
 pub mod table;
 pub mod timer;
@@ -39,6 +41,7 @@ use core::ptr::NonNull;
 use group::{GroupKey, Groups};
 use nf::Affinity;
 use owners::BlockOwners;
+use parting::Parting;
 use protocols::lending::Borrower;
 use resting::Resting;
 use table::{Full, Table};
@@ -68,6 +71,8 @@ pub(crate) struct FlowStore {
     groups: Groups,
     /// Blocks of external ports, by their groups.
     pub owners: BlockOwners,
+    /// Blocks that leave this runtime.
+    pub parting: Parting,
     /// Blocks that are free here and that other runtimes have lent.
     pub borrowed: Borrower<nf::Block>,
     affinity: Affinity,
@@ -104,7 +109,8 @@ impl FlowStore {
     ) -> Self {
         let Room { flows, groups, .. } = *room;
         let group_offset = room.flow_state.next_multiple_of(16);
-        // Flows that are by themselves keep their group state, if a function has any, behind their flow state.
+        // Flows that are by themselves keep their group state, if a function has any, behind their
+        // flow state.
         let state = match affinity {
             Affinity::Flow => group_offset + room.group_state,
             _ => room.flow_state,
@@ -124,6 +130,7 @@ impl FlowStore {
                 Resting::new(resting, now),
                 seed,
             ),
+            parting: Parting::default(),
             borrowed: Borrower::default(),
             // A group with a block has a flow in it, rests, or is about to give the block back.
             owners: BlockOwners::listed(
@@ -243,7 +250,8 @@ impl FlowStore {
         self.table.insert(hash, value)
     }
 
-    /// Takes a new actor whose first key has this hash; `None` if there is no room but what is spared.
+    /// Takes a new actor whose first key has this hash; `None` if there is no room but what is
+    /// spared.
     #[inline]
     pub fn launch(&mut self, hash: u64, spared: usize) -> Option<u32> {
         if self.slab.free() <= spared {
@@ -263,8 +271,9 @@ impl FlowStore {
         self.slab.end(actor);
     }
 
-    /// A flow that came from another runtime is found by its keys from now on. Whether that was possible: a flow that has one of its
-    /// keys already keeps it, and the table has room for every actor's.
+    /// A flow that came from another runtime is found by its keys from now on. Whether that was
+    /// possible: a flow that has one of its keys already keeps it, and the table has room for every
+    /// actor's.
     pub fn insert_keys(&mut self, actor: u32) -> bool {
         let keys = [0, 1].map(|which| self.hash(self.slab.nth_key(actor, which)));
         self.insert_hashed(actor, keys)
@@ -460,8 +469,8 @@ impl FlowStore {
         self.wheel.file_by(actor, self.slab.header(actor).deadline);
     }
 
-    /// Looks at up to `budget` actors whose time may have come. One that is over, and how many were looked at; fewer than `budget`
-    /// and none over: done for now.
+    /// Looks at up to `budget` actors whose time may have come. One that is over, and how many were
+    /// looked at; fewer than `budget` and none over: done for now.
     pub fn due(&mut self, now: u64, budget: usize) -> (Option<u32>, usize) {
         let (mut due, mut looked) = (None, 0);
         let slab = &self.slab;
@@ -494,7 +503,8 @@ impl FlowStore {
         &self.groups
     }
 
-    /// The group of this key, made if need be, and whether it is new; `None` if there is no room. A new one is joined next, or abandoned.
+    /// The group of this key, made if need be, and whether it is new; `None` if there is no room. A
+    /// new one is joined next, or abandoned.
     pub fn enter_group(&mut self, group: GroupKey) -> Option<(u32, bool)> {
         self.groups.enter(group)
     }

@@ -16,7 +16,8 @@
 //! the lines that will be looked at: tables of tens of thousands of blocks are in no cache, and a
 //! group that moves looks at six of these lines.
 //!
-//! Invariants: a block has at most one owner; a record is in use and in `places`, or free; a group's list has its blocks, each once.
+//! Invariants: a block has at most one owner; a record is in use and in `places`, or free; a
+//! group's list has its blocks, each once.
 //!
 //! Not here: which ports of a block are in use, and which groups may have blocks at all
 //! (functions).
@@ -30,7 +31,8 @@ use wire::{FlowKey, HashSeed};
 
 /// Blocks that there is room for from the start, at most: sixteen million ports in blocks of 256.
 const BLOCKS: usize = 1 << 16;
-/// Block sizes that there is room for from the start: one for each function that hands out blocks, of which a chain has one.
+/// Block sizes that there is room for from the start: one for each function that hands out blocks,
+/// of which a chain has one.
 const SIZES: usize = 8;
 /// In [`Record::before`]: nothing.
 const NONE: u32 = FREE - 1;
@@ -109,9 +111,9 @@ fn table(room: usize) -> Table {
 }
 
 impl BlockOwners {
-    /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are noted, too, at the cost of an
-    /// allocation whenever their number has doubled. Of what others say ([`BlockOwners::may_have`]), so many are noted at most, or
-    /// [`BLOCKS`] if that is more.
+    /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are
+    /// noted, too, at the cost of an allocation whenever their number has doubled. Of what others
+    /// say ([`BlockOwners::may_have`]), so many are noted at most, or [`BLOCKS`] if that is more.
     pub fn new(blocks: usize, seed: HashSeed) -> Self {
         let room = blocks_at_start(blocks).max(1);
         BlockOwners {
@@ -218,7 +220,8 @@ impl BlockOwners {
         }
     }
 
-    /// Asks the processor for the block that a group got last, by all likelihood. The line by which it is found should have come.
+    /// Asks the processor for the block that a group got last, by all likelihood. The line by which
+    /// it is found should have come.
     pub fn prefetch_latest(&self, group: &GroupKey) {
         let latest = self.latest.as_ref();
         let at = latest.and_then(|latest| latest.candidate(group.hash(&self.seed)));
@@ -401,8 +404,10 @@ impl BlockOwners {
         self.at(block.addr, block.first).is_none() && self.may_note(block)
     }
 
-    /// Whether what another worker says of a block, by which one is noted or gets another owner, may be heard: it is one, within an address and
-    /// where blocks of its size begin; of no more sizes than chains have, since each is looked for with each packet; and there are not too many.
+    /// Whether what another worker says of a block, by which one is noted or gets another owner,
+    /// may be heard: it is one, within an address and where blocks of its size begin; of no more
+    /// sizes than chains have, since each is looked for with each packet; and there are not too
+    /// many.
     pub fn may_note(&self, block: &Block) -> bool {
         let ports = block.ports.max(1);
         let is_whole =

@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! A scan counter counts flows of which each has one packet, and that one is dropped. Its group must outlive them. So the end of
-//! a group's last flow asks each function how long the group lives without one ([`nf::NetworkFunction::group_timeout`]). The
-//! longest time counts. None is what most functions say: then the group ends at once, and nothing here is used.
+//! A scan counter counts flows of which each has one packet, and that one is dropped. Its group
+//! must outlive them. So the end of a group's last flow asks each function how long the group lives
+//! without one ([`nf::NetworkFunction::group_timeout`]). The longest time counts. None is what most
+//! functions say: then the group ends at once, and nothing here is used.
 //!
 //! ```text
 //!   begins ─► has flows ──last one ends, a time is said──► rests until then ──time is over, or evicted──► ends
@@ -13,24 +14,28 @@
 //!                └────────last one ends, no time──────────────────────────────────────────────────────► ends
 //! ```
 //!
-//! *Ends* is one thing for all three ways: `group_ended` gives back what the group took, the place is free, the switch hears *Idle*.
+//! *Ends* is one thing for all three ways: `group_ended` gives back what the group took, the place
+//! is free, the switch hears *Idle*.
 //!
 //! *The switch* needs no word of it. A route ends by its runtime's *Idle* alone
 //! (`switch::directory`), and a runtime says that of no group that it has. So the route of a group
 //! that rests stays, and its next packet comes to its runtime. A route that is probed (`Doubted`)
 //! stays for the same reason, and a switch that begins again is told of the group as of any other.
 //!
-//! *A move* takes a group that rests as one with no flows: its state, its blocks, and the time that it has left. It neither
-//! expires nor is evicted while it moves, since its source would not know whether the target had it. An order that names all groups
-//! names it too, so a drain takes it along; where no target has room, the runtime has it until its time is over. An order for so many
+//! *A move* takes a group that rests as one with no flows: its state, its blocks, and the time that
+//! it has left. It neither expires nor is evicted while it moves, since its source would not know
+//! whether the target had it. An order that names all groups names it too, so a drain takes it
+//! along; where no target has room, the runtime has it until its time is over. An order for so many
 //! flows leaves it where it is.
 //!
-//! *A copy* of the group is sent when it begins to rest, with the time left, which runs at the replica. A heir installs copies of
-//! groups that have no copied flow, as resting ones, behind all flows.
+//! *A copy* of the group is sent when it begins to rest, with the time left, which runs at the
+//! replica. A heir installs copies of groups that have no copied flow, as resting ones, behind all
+//! flows.
 //!
-//! *The bound* is the one of all groups: a place is a place, with flows or without. Where none is free, a group that begins
-//! takes the place of the one that has rested longest (`groups_evicted`); where none rests, its packet is refused (`groups_full`). The
-//! same is true of a group with flows that moves here. One that rests, and moves, takes no other's place.
+//! *The bound* is the one of all groups: a place is a place, with flows or without. Where none is
+//! free, a group that begins takes the place of the one that has rested longest (`groups_evicted`);
+//! where none rests, its packet is refused (`groups_full`). The same is true of a group with flows
+//! that moves here. One that rests, and moves, takes no other's place.
 //!
 //! They are filed in a wheel of their own, and listed by when they began to rest:
 //!
@@ -38,8 +43,8 @@
 //!   oldest ──► place 7 ◄──► place 3 ◄──► place 12 ◄── latest         each: until when, older, newer
 //! ```
 //!
-//! Invariants: a place is listed exactly as long as its group has no flow and lives (`Groups::at_place`); the wheel offers it at or
-//! after its time.
+//! Invariants: a place is listed exactly as long as its group has no flow and lives
+//! (`Groups::at_place`); the wheel offers it at or after its time.
 //!
 //! Not here: what ends with a group, and when there is room to say so (`parts::life`).
 
@@ -125,7 +130,8 @@ impl Resting {
         self.wheel.file_by(index, until);
     }
 
-    /// A group rests no more: a flow has joined it, or it ends. Of one that does not, nothing changes.
+    /// A group rests no more: a flow has joined it, or it ends. Of one that does not, nothing
+    /// changes.
     pub fn end(&mut self, index: u32) {
         let Some(place) = self
             .places
@@ -153,8 +159,8 @@ impl Resting {
         core::iter::successors(at(self.oldest), move |(_, newer)| at(*newer)).map(|(index, _)| index)
     }
 
-    /// Looks at up to `budget` groups whose time may be over. One whose time is, and how many were looked at; fewer than `budget` and
-    /// none: done for now.
+    /// Looks at up to `budget` groups whose time may be over. One whose time is, and how many were
+    /// looked at; fewer than `budget` and none: done for now.
     pub fn due(&mut self, now: u64, budget: usize) -> (Option<u32>, usize) {
         let (mut due, mut looked) = (None, 0);
         let places = &self.places;

@@ -2,10 +2,11 @@
 //!
 //! # Theory of operation
 //!
-//! A bucket is one cache line with eight entries: a 16-bit tag each, compared all at once, and a 32-bit value (the actor's
-//! index and which of its keys). The key itself is in the actor, whose line is needed anyway. So a look-up costs one line
-//! of table, which the worker prefetches for a whole burst, and hardly ever fetches an actor in vain (a false tag match has
-//! odds of 8 in 32,768).
+//! A bucket is one cache line with eight entries: a 16-bit tag each, compared all at once, and a
+//! 32-bit value (the actor's index and which of its keys). The key itself is in the actor, whose
+//! line is needed anyway. So a look-up costs one line of table, which the worker prefetches for a
+//! whole burst, and hardly ever fetches an actor in vain (a false tag match has odds of 8 in
+//! 32,768).
 //!
 //! An entry lives in its *home* bucket; if that is full, *displaced* in the one other bucket that
 //! its tag names. A home bucket counts its displaced entries: while the count is zero, which is
@@ -18,8 +19,8 @@
 //!        └─ top 15 bits ► tag
 //! ```
 //!
-//! Invariants: an entry is in exactly one bucket; a home's `displaced` equals the number of its entries elsewhere; the
-//! number of entries never exceeds what [`Table::new`] was made for.
+//! Invariants: an entry is in exactly one bucket; a home's `displaced` equals the number of its
+//! entries elsewhere; the number of entries never exceeds what [`Table::new`] was made for.
 //!
 //! Not here: keys, and what an entry's value means.
 
@@ -90,7 +91,8 @@ impl Table {
 
     #[inline(always)]
     fn bucket(&self, index: u64) -> &Bucket {
-        // SAFETY: in bounds (see `bucket_ptr`); zeroed memory is a bucket; `&self` keeps writers away.
+        // SAFETY: in bounds (see `bucket_ptr`); zeroed memory is a bucket; `&self` keeps writers
+        // away.
         unsafe { &*self.bucket_ptr(index & self.mask) }
     }
 
@@ -125,8 +127,8 @@ impl Table {
         prefetch(self.bucket_ptr(self.home(hash)));
     }
 
-    /// The first value whose tag agrees, to prefetch what it names. It may be another key's, and the right one may be
-    /// elsewhere: [`Table::find`] decides.
+    /// The first value whose tag agrees, to prefetch what it names. It may be another key's, and
+    /// the right one may be elsewhere: [`Table::find`] decides.
     #[inline(always)]
     pub fn candidate(&self, hash: u64) -> Option<u32> {
         let bucket = self.bucket(self.home(hash));
@@ -204,7 +206,8 @@ impl Table {
                 continue;
             }
             self.bucket_mut(full).tags[slot] = 0;
-            // An entry that was at home here is displaced now; one that was displaced here is home again.
+            // An entry that was at home here is displaced now; one that was displaced here is home
+            // again.
             if tag & 1 == 0 {
                 self.bucket_mut(full).displaced += 1;
             } else {

@@ -2,13 +2,14 @@
 //!
 //! # Theory of operation
 //!
-//! An actor's deadline is kept in the actor, where a packet moves it with one store. The wheel only remembers when to
-//! *look*: an index is filed under the tick of the deadline it had, and when that tick comes the owner compares the
-//! deadline and files the index again if it has moved (a lazy wheel). So a flow of a thousand packets costs the wheel a
-//! look every time-out, not every packet.
+//! An actor's deadline is kept in the actor, where a packet moves it with one store. The wheel only
+//! remembers when to *look*: an index is filed under the tick of the deadline it had, and when that
+//! tick comes the owner compares the deadline and files the index again if it has moved (a lazy
+//! wheel). So a flow of a thousand packets costs the wheel a look every time-out, not every packet.
 //!
-//! Three levels of 256 slots, each slot a list linked through one array. With ticks of 2^24 ns (16.8 ms) a level spans
-//! 4.3 s, 18 min and 78 h; what lies further away is filed at the end and looked at early.
+//! Three levels of 256 slots, each slot a list linked through one array. With ticks of 2^24 ns
+//! (16.8 ms) a level spans 4.3 s, 18 min and 78 h; what lies further away is filed at the end and
+//! looked at early.
 //!
 //! ```text
 //! level 0  ▏▏▏▏ 256 × 16.8 ms      an index moves down a level when its slot's
@@ -20,8 +21,9 @@
 //! for a flow with a later deadline, the old entry serves as the look that files it again. Only a
 //! deadline that moves *before* the filed tick unlinks ([`Wheel::file_by`]).
 //!
-//! Invariants (checked against an oracle below): an index filed by deadline `d` is offered at or after `d`, and at most
-//! two ticks later if [`Wheel::poll`] is called every tick; no index is offered that is not filed.
+//! Invariants (checked against an oracle below): an index filed by deadline `d` is offered at or
+//! after `d`, and at most two ticks later if [`Wheel::poll`] is called every tick; no index is
+//! offered that is not filed.
 //!
 //! Not here: deadlines themselves, and what expiry means.
 
@@ -75,8 +77,8 @@ impl Wheel {
         }
     }
 
-    /// Sees to it that `index` is offered soon after `deadline` (nanoseconds) at the latest. If it is filed for an earlier
-    /// look already, that look will do.
+    /// Sees to it that `index` is offered soon after `deadline` (nanoseconds) at the latest. If it
+    /// is filed for an earlier look already, that look will do.
     #[inline]
     pub fn file_by(&mut self, index: u32, deadline: u64) {
         let tick = Self::tick_after(deadline);
@@ -194,7 +196,8 @@ impl Wheel {
         }
     }
 
-    /// Brings what is in the slots of the higher levels whose turn has come down to where it belongs.
+    /// Brings what is in the slots of the higher levels whose turn has come down to where it
+    /// belongs.
     fn cascade(&mut self) {
         let span = SLOTS as u64;
         if self.current.is_multiple_of(span * span) {
@@ -244,8 +247,8 @@ mod tests {
     use std::vec::Vec;
 
     const TICK: u64 = 1 << TICK_SHIFT;
-    /// Moves of deadlines in a case, and the most ticks between two: each tick looks at all deadlines, a hundred times slower
-    /// under miri.
+    /// Moves of deadlines in a case, and the most ticks between two: each tick looks at all
+    /// deadlines, a hundred times slower under miri.
     const MOVES: (usize, u64) = if cfg!(miri) { (12, 40) } else { (300, 400) };
 
     proptest! {

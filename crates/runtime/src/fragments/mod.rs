@@ -14,10 +14,11 @@
 //!
 //! # Theory of operation
 //!
-//! A table of sets of eight places, one for each datagram that is followed; the hash is seeded. A datagram takes, in the set
-//! that its key hashes to, a place that is free or out of date, or else that of one which is whole, or else that of one which
-//! waits for its first fragment, or else the oldest. So a flood of fragments costs others their place only in the sets it hits, and later ones never cost a
-//! datagram its place whose first one is known, as long as one waits.
+//! A table of sets of eight places, one for each datagram that is followed; the hash is seeded. A
+//! datagram takes, in the set that its key hashes to, a place that is free or out of date, or else
+//! that of one which is whole, or else that of one which waits for its first fragment, or else the
+//! oldest. So a flood of fragments costs others their place only in the sets it hits, and later
+//! ones never cost a datagram its place whose first one is known, as long as one waits.
 //!
 //! ```text
 //!            first                 all there           another datagram, one second, place taken
@@ -29,32 +30,39 @@
 //!                         └──────────────────────────────────────────────────────────────► free
 //! ```
 //!
-//! *Bounds.* Held fragments: a quarter of the datagrams that fit, in all; [`PIECES_MAX`] of one datagram and as many copies;
-//! [`HOLD`] long. One
-//! too many, and the datagram that has waited longest is given up: the usual disorder is a matter of milliseconds, so
-//! it is a flood's own fragments that go.
+//! *Bounds.* Held fragments: a quarter of the datagrams that fit, in all; [`PIECES_MAX`] of one
+//! datagram and as many copies; [`HOLD`] long. One too many, and the datagram that has waited
+//! longest is given up: the usual disorder is a matter of milliseconds, so it is a flood's own
+//! fragments that go.
 //!
-//! *Overlaps.* A host that reassembles behind us must not read what no function judged. What overlaps another fragment, or lies
-//! behind the end, makes its datagram refused: nothing more of it passes (RFC 5722 for IPv6, and the same for IPv4, as in
-//! Linux). What has passed by then is without overlap and incomplete. A fragment in the place of another with other data is
-//! dropped alone: else a forged one would end the datagram.
+//! *Overlaps.* A host that reassembles behind us must not read what no function judged. What
+//! overlaps another fragment, or lies behind the end, makes its datagram refused: nothing more of
+//! it passes (RFC 5722 for IPv6, and the same for IPv4, as in Linux). What has passed by then is
+//! without overlap and incomplete. A fragment in the place of another with other data is dropped
+//! alone: else a forged one would end the datagram.
 //!
-//! *Copies.* Networks duplicate packets, and captures of both sides of a bridge have each twice. A fragment with the place and
-//! the data of another is no attack: a host reads the same whichever it takes (RFC 8200 4.5). It goes where its datagram goes,
-//! and waits as that does. So a datagram that is whole is known for [`COPIES`]: what is no copy begins the next one of its
-//! number. A next one whose later fragment comes first, and is equal to that of the one before, gets the ports of that one.
+//! *Copies.* Networks duplicate packets, and captures of both sides of a bridge have each twice. A
+//! fragment with the place and the data of another is no attack: a host reads the same whichever it
+//! takes (RFC 8200 4.5). It goes where its datagram goes, and waits as that does. So a datagram
+//! that is whole is known for [`COPIES`]: what is no copy begins the next one of its number. A next
+//! one whose later fragment comes first, and is equal to that of the one before, gets the ports of
+//! that one.
 //!
-//! *Several switches.* A datagram's fragments may come in at different ones, and then its *home* ([`Tracker::home`], by the
-//! hash of what its fragments have in common; ports are not among that) is where they are followed: a switch hands every
-//! fragment there first, and then, with its ports, to the home of its group.
+//! *Several switches.* A datagram's fragments may come in at different ones, and then its *home*
+//! ([`Tracker::home`], by the hash of what its fragments have in common; ports are not among that)
+//! is where they are followed: a switch hands every fragment there first, and then, with its ports,
+//! to the home of its group.
 //!
-//! Invariants: memory is taken at the start only; no two parts of a datagram pass that overlap, but copies; what is held is
-//! within the bounds; what a datagram held is released behind its first one in the order in which it came, or refused.
+//! Invariants: memory is taken at the start only; no two parts of a datagram pass that overlap, but
+//! copies; what is held is within the bounds; what a datagram held is released behind its first one
+//! in the order in which it came, or refused.
 //!
-//! Not here: putting fragments together. An ICMP error's own later fragments: they say nothing of whose packet it quoted.
+//! Not here: putting fragments together. An ICMP error's own later fragments: they say nothing of
+//! whose packet it quoted.
 //!
-//! Source: RFC 791 (2.3, identification by source, destination, protocol and id), RFC 8200 4.5 (by source, destination and
-//! id; the protocol is the first fragment's), 60 seconds there; 30 seconds for IPv4 as in Linux (`ipfrag_time`).
+//! Source: RFC 791 (2.3, identification by source, destination, protocol and id), RFC 8200 4.5 (by
+//! source, destination and id; the protocol is the first fragment's), 60 seconds there; 30 seconds
+//! for IPv4 as in Linux (`ipfrag_time`).
 
 mod pieces;
 
@@ -73,16 +81,17 @@ use wire::{Addr, HashSeed, Packet, PacketBox, PacketList, planted};
 pub const V4_TIMEOUT: u64 = 30_000_000_000;
 /// How long a datagram of IPv6 is followed, in nanoseconds.
 pub const V6_TIMEOUT: u64 = 60_000_000_000;
-/// How long a later fragment waits for its first one, in nanoseconds. Disorder takes milliseconds, retransmission has new
-/// fragments.
+/// How long a later fragment waits for its first one, in nanoseconds. Disorder takes milliseconds,
+/// retransmission has new fragments.
 pub const HOLD: u64 = 5_000_000_000;
-/// How long copies of a datagram's fragments are known once all is there, in nanoseconds: as long as a sender of 65,536
-/// datagrams a second takes to use a number of IPv4 again.
+/// How long copies of a datagram's fragments are known once all is there, in nanoseconds: as long
+/// as a sender of 65,536 datagrams a second takes to use a number of IPv4 again.
 pub const COPIES: u64 = 1_000_000_000;
 
 const PLACES: usize = 8;
 const NO_PLACE: u32 = u32::MAX;
-/// What a first fragment tells of the others, besides ports: that they are an identifier, and that both ends are inside.
+/// What a first fragment tells of the others, besides ports: that they are an identifier, and that
+/// both ends are inside.
 const INHERITED: u16 = flag::ICMP_QUERY | flag::LATERAL;
 
 /// What fragments of one packet have in common.
@@ -139,7 +148,8 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// A table for at least `capacity` datagrams, rounded up to sets of eight whose number is a power of two.
+    /// A table for at least `capacity` datagrams, rounded up to sets of eight whose number is a
+    /// power of two.
     pub fn new(capacity: usize, seed: HashSeed) -> Self {
         let places = capacity.div_ceil(PLACES).next_power_of_two() * PLACES;
         let free = || Place {
@@ -191,8 +201,9 @@ impl Tracker {
         }
     }
 
-    /// Looks at a parsed packet; `now` is the worker's clock in nanoseconds. The answer is the packet if it goes on now, with its
-    /// ports; behind it go what [`Tracker::released`] answers. What is dropped is in [`Tracker::refused`].
+    /// Looks at a parsed packet; `now` is the worker's clock in nanoseconds. The answer is the
+    /// packet if it goes on now, with its ports; behind it go what [`Tracker::released`] answers.
+    /// What is dropped is in [`Tracker::refused`].
     #[cold]
     pub fn take(&mut self, mut packet: PacketBox, now: u64) -> Option<PacketBox> {
         self.expire(now);
@@ -211,7 +222,8 @@ impl Tracker {
         };
         let place = &mut self.places[at];
         if let State::Refused(reason) = place.state {
-            // An ICMP error's first fragment is in the flow that it quotes, and so are copies of it.
+            // An ICMP error's first fragment is in the flow that it quotes, and so are copies of
+            // it.
             if packet.has(flag::ICMP_ERROR) && place.pieces.has(&part, digest) {
                 return Some(error_goes_on(packet));
             }
@@ -457,7 +469,9 @@ fn error_goes_on(mut packet: PacketBox) -> PacketBox {
     packet
 }
 
-/// What a fragment's data are, to be compared with others'. Headers are no part of it: on its way a copy loses hops.
+/// What a fragment's data are, to be compared with others'. Headers are no part of it: on its way a
+/// copy loses hops. But the protocol of a first one is: it is a part of the flow, and no checksum
+/// of IPv6 covers it.
 fn digest(packet: &Packet, part: &Fragment, seed: &HashSeed) -> u32 {
     let begins = match part.header {
         0 => packet.transport_offset() - packet.network_offset(),
@@ -468,7 +482,12 @@ fn digest(packet: &Packet, part: &Fragment, seed: &HashSeed) -> u32 {
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
-    let hash = words.fold(seed.0[0], |hash, word| mix(hash, word, seed));
+    let protocol = match part.offset {
+        0 => packet.protocol(),
+        _ => 0,
+    };
+    let begun = seed.0[0] ^ u64::from(protocol);
+    let hash = words.fold(begun, |hash, word| mix(hash, word, seed));
     (hash ^ hash >> 32) as u32
 }
 

@@ -9,13 +9,15 @@
 //!              [3000, 4000)   overlap              behind the end
 //! ```
 //!
-//! The bytes are compared by a digest with a secret key, of 32 bits: of four thousand million altered parts one passes.
+//! The bytes are compared by a digest with a secret key, of 32 bits: of four thousand million
+//! altered parts one passes.
 //!
 //! Source: RFC 8200 4.5 (exact duplicates apart from overlaps), RFC 5722.
 
 use wire::fragment::Fragment;
 
-/// The most parts of a datagram that is followed: with that many of 1024 bytes each, the longest there can be.
+/// The most parts of a datagram that is followed: with that many of 1024 bytes each, the longest
+/// there can be.
 pub const PIECES_MAX: usize = 64;
 
 /// What a part is to those before it.

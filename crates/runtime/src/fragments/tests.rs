@@ -9,7 +9,8 @@ use wire::{LinkType, Pool, protocol};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What became of a fragment: its offset in bytes, with protocol and ports if it went on, else why it was dropped.
+/// What became of a fragment: its offset in bytes, with protocol and ports if it went on, else why
+/// it was dropped.
 type Seen = (u16, Result<(u8, u16, u16), DropReason>);
 
 struct Bench {
@@ -87,7 +88,8 @@ fn v4(host: u8, id: u16, offset: u16, more: bool) -> Vec<u8> {
     bytes
 }
 
-/// The same of IPv6, with destination options between fragment header and UDP, which only the first fragment has.
+/// The same of IPv6, with destination options between fragment header and UDP, which only the first
+/// fragment has.
 fn v6(id: u32, offset: u16, more: bool) -> Vec<u8> {
     let mut bytes = Vec::from([0x60, 0, 0, 0, 0, 0, 44, 64]);
     bytes.extend_from_slice(&[0xfd; 16]);
@@ -281,6 +283,20 @@ fn a_copy_that_says_something_else_is_dropped_alone() {
     assert_eq!(bench.see(&v4(1, 7, 32, false), 0), [on(32)]);
 }
 
+/// No checksum covers the protocol of an IPv6 fragment. A copy with another one has another flow.
+#[test]
+fn a_copy_of_the_first_that_names_another_protocol_is_dropped_alone() {
+    let mut bench = Bench::new(8);
+    let mut damaged = v6(1, 0, true);
+    damaged[40] = 49;
+    assert_eq!(bench.see(&damaged, 0), [(0, Ok((49, 0, 0)))]);
+    assert_eq!(
+        bench.see(&v6(1, 0, true), 0),
+        [gone(0, DropReason::FragmentRepeated)]
+    );
+    assert_eq!(bench.see(&damaged, 0), [(0, Ok((49, 0, 0)))], "a copy");
+}
+
 #[test]
 fn the_next_datagram_of_a_number_is_no_copy() {
     let mut bench = Bench::new(64);
@@ -466,8 +482,8 @@ fn homes_are_spread_and_the_same_for_all_fragments() {
 const PARTS: u16 = 5;
 
 proptest! {
-    /// In whatever order, with copies: each goes on as often as it came, none before its first one, and with room all of every
-    /// datagram whose first one came.
+    /// In whatever order, with copies: each goes on as often as it came, none before its first one,
+    /// and with room all of every datagram whose first one came.
     #[test]
     fn every_datagram_goes_on_behind_its_first(
         order in prop::collection::vec((0u16..6, 0..PARTS), 0..120),

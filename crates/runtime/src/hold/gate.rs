@@ -1,4 +1,5 @@
-//! Packets that wait until another runtime has acknowledged the copies of what they depend on (output commit; NFVactor V-C).
+//! Packets that wait until another runtime has acknowledged the copies of what they depend on
+//! (output commit; NFVactor V-C).
 //!
 //! # Theory of operation
 //!
@@ -7,18 +8,21 @@
 //!   packet changes nothing ─► ticket of the latest record of its flow, or group ─► acknowledged: out, else behind
 //! ```
 //!
-//! Records to the replica are numbered; acknowledgements are cumulative. A flow, or its group where flows are grouped, has a *mark*: the
-//! number of its latest record. Marks share places by the low bits of their index: a shared place makes a packet wait longer, never shorter.
+//! Records to the replica are numbered; acknowledgements are cumulative. A flow, or its group where
+//! flows are grouped, has a *mark*: the number of its latest record. Marks share places by the low
+//! bits of their index: a shared place makes a packet wait longer, never shorter.
 //!
-//! A switch that ends its session may have let this runtime go, and its flows may be at their heir by the next one. So what waits here
-//! for its link is lost with the session: it would overtake, or repeat, what the heir does.
+//! A switch that ends its session may have let this runtime go, and its flows may be at their heir
+//! by the next one. So what waits here for its link is lost with the session: it would overtake, or
+//! repeat, what the heir does.
 //!
-//! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of one flow leave in order, since the queue is one,
-//! tickets in it never fall, and a flow's mark is at least the ticket of its packet in it; no more wait than a quarter of the pool's buffers, nor any while half of them are out: beyond is a counted drop
-//! (`replica_full`).
+//! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of
+//! one flow leave in order, since the queue is one, tickets in it never fall, and a flow's mark is
+//! at least the ticket of its packet in it; no more wait than a quarter of the pool's buffers, nor
+//! any while half of them are out: beyond is a counted drop (`replica_full`).
 //!
-//! Where packets wait for a data store ([`crate::replica::ledger::through`]) it is a gate of its own,
-//! which numbers the changes of the runtime's variable there; its reason is `store_full`.
+//! Where packets wait for a data store ([`crate::replica::ledger::through`]) it is a gate of its
+//! own, which numbers the changes of the runtime's variable there; its reason is `store_full`.
 //!
 //! Not here: records (`replica`); barriers of routes ([`super::OutputHold`]), which come first.
 
@@ -28,6 +32,7 @@ use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use protocols::ownership::recovery::may_leave;
 use wire::{PacketBox, PacketList, planted};
 
 const _: () = assert!(crate::chain::CHAINS_MAX <= 64, "a chain is a bit");
@@ -53,6 +58,9 @@ pub(crate) struct Gate {
     latest: u64,
     /// Which chains' packets wait, a bit each.
     waiting: u64,
+    /// The same of flows that are yet to be asked whether they go on: their generation, by which
+    /// chains have other numbers.
+    waiting_before: Option<(u8, u64)>,
     /// Packets of other chains wait for this record: an earlier packet of theirs may.
     loose: u64,
     /// Why a packet is dropped that finds no room.
@@ -68,6 +76,7 @@ impl Gate {
             acknowledged: 0,
             latest: 0,
             waiting: u64::MAX,
+            waiting_before: None,
             loose: 0,
             full,
             queue: VecDeque::new(),
@@ -79,7 +88,8 @@ impl Gate {
         self.queue.len()
     }
 
-    /// Records are numbered from 1 again, of another base or for another replica; what waits is handed out, to be passed again.
+    /// Records are numbered from 1 again, of another base or for another replica; what waits is
+    /// handed out, to be passed again.
     pub fn begin(&mut self) -> VecDeque<Waiting> {
         self.marks = Some(Box::new([0; MARKS]));
         (self.acknowledged, self.latest, self.loose) = (0, 0, 0);
@@ -111,18 +121,34 @@ impl Gate {
         }
     }
 
-    /// The packets of these chains, a bit each, wait for copies. Later packets of flows that did, and do so no longer, do not
-    /// overtake what waits.
+    /// The packets of these chains, a bit each, wait for copies. Later packets of flows that did,
+    /// and do so no longer, do not overtake what waits.
     #[cold]
     pub fn set_waiting(&mut self, chains: u64) {
         self.waiting = chains;
         self.loose = self.latest;
     }
 
-    /// Whether packets of this chain wait here.
+    /// Another configuration is in force: flows of this generation go by the chains before as long
+    /// as they are not asked.
+    #[cold]
+    pub fn follow(&mut self, before: u8) {
+        self.waiting_before = Some((before, self.waiting));
+    }
+
+    /// Whether packets of this chain, of flows of this generation, wait here.
     #[inline]
-    pub fn is_for(&self, chain: u8) -> bool {
-        self.marks.is_some() && self.waiting >> (chain % 64) & 1 == 1
+    pub fn is_for(&self, generation: u8, chain: u8) -> bool {
+        self.marks.is_some() && self.waits(generation, chain)
+    }
+
+    #[inline]
+    fn waits(&self, generation: u8, chain: u8) -> bool {
+        let waiting = match self.waiting_before {
+            Some((before, waiting)) if before == generation => waiting,
+            _ => self.waiting,
+        };
+        waiting >> (chain % 64) & 1 == 1
     }
 
     /// Whether records are numbered.
@@ -150,9 +176,9 @@ impl Gate {
     fn pass_behind_mark(&mut self, actor: u32, header: &Header, packet: PacketBox, out: &mut Outbox) {
         let index = mark_of(header, actor);
         let mark = self.mark_at(index);
-        let ticket = match self.waiting >> (header.chain % 64) & 1 {
-            0 => mark.min(self.loose),
-            _ => mark,
+        let ticket = match self.waits(header.generation, header.chain) {
+            false => mark.min(self.loose),
+            true => mark,
         };
         if let Some(ticket) = self.pass_with(ticket, actor, packet, out) {
             self.mark(index, ticket);
@@ -166,11 +192,12 @@ impl Gate {
     fn pass_with(&mut self, ticket: u64, actor: u32, packet: PacketBox, out: &mut Outbox) -> Option<u64> {
         let is_broken =
             crate::replica::is_broken("copies are waited for") || planted::is("copy_not_waited_for");
-        if ticket <= self.acknowledged || is_broken {
+        if may_leave(ticket, self.acknowledged) || is_broken {
             out.pass(packet);
             None
         } else if has_room(self.queue.len(), out.pool()) {
-            // The queue is let go from its front: a packet waits for what those before it wait for, and so do later ones of its flow.
+            // The queue is let go from its front: a packet waits for what those before it wait for,
+            // and so do later ones of its flow.
             let ticket = self.queue.back().map_or(ticket, |last| last.ticket.max(ticket));
             self.queue.push_back(Waiting {
                 ticket,
@@ -201,7 +228,8 @@ impl Gate {
             .map_or(0, |marks| marks[index as usize % MARKS])
     }
 
-    /// A switch is gone, or has let this runtime go: packets that would leave by its link are dropped.
+    /// A switch is gone, or has let this runtime go: packets that would leave by its link are
+    /// dropped.
     #[cold]
     pub fn switch_gone(&mut self, link: usize, out: &mut Outbox) {
         for waiting in core::mem::take(&mut self.queue) {
@@ -217,7 +245,10 @@ impl Gate {
         self.acknowledged = self.acknowledged.max(number);
         let acknowledged = self.acknowledged;
         let mut count = 0;
-        while let Some(waiting) = self.queue.pop_front_if(|waiting| waiting.ticket <= acknowledged) {
+        while let Some(waiting) = self
+            .queue
+            .pop_front_if(|waiting| may_leave(waiting.ticket, acknowledged))
+        {
             out.pass(waiting.packet);
             count += 1;
         }

@@ -1,4 +1,5 @@
-//! Output hold: packets that may not leave before switches have acknowledged what their replies are routed by.
+//! Output hold: packets that may not leave before switches have acknowledged what their replies are
+//! routed by.
 //!
 //! # Theory of operation
 //!
@@ -17,23 +18,28 @@
 //! | installed | no | the route leads there since the re-route |
 //! | what a switch that restarts is sent | all of it | it is sent before *all told*, and is asked behind that |
 //!
-//! Only a flow's first packet is looked at, and only if its chain translates it: replies to others have the key of the packet that made the
-//! route. It waits for all that was sent so far: of a block claimed a moment ago another flow may be the next user. While it waits, its
-//! flow is *settling* with a reply key, so that later packets, in both directions, take the rare way through `settle`; a packet of any
-//! other flow sees nothing of it.
+//! Only a flow's first packet is looked at, and only if its chain translates it: replies to others
+//! have the key of the packet that made the route. It waits for all that was sent so far: of a
+//! block claimed a moment ago another flow may be the next user. While it waits, its flow is
+//! *settling* with a reply key, so that later packets, in both directions, take the rare way
+//! through `settle`; a packet of any other flow sees nothing of it.
 //!
-//! *The flow ends* while packets wait: they leave in their turn all the same, as they would have before the end. If a switch *refuses* its
-//! reply key they are dropped (`reply_key_taken`), and nothing of it has left. *Its group moves*: not before nothing of it waits, as with a
-//! call. *The configuration changes*: they have passed their chain. *The runtime ends*: they leave with it, since no flow is left that
-//! could be anywhere twice.
+//! *The flow ends* while packets wait: they leave in their turn all the same, as they would have
+//! before the end. If a switch *refuses* its reply key they are dropped (`reply_key_taken`), and
+//! nothing of it has left. *Its group moves*: not before nothing of it waits, as with a call. *The
+//! configuration changes*: they have passed their chain. *The runtime ends*: they leave with it,
+//! since no flow is left that could be anywhere twice.
 //!
-//! Invariants: packets of a flow leave in order; no more wait than a quarter of the pool's buffers, and none while half of them are out:
-//! the acknowledgements need some to come in. Beyond is a counted drop (`unheard_full`). Where no barrier is needed, nothing waits.
+//! Invariants: packets of a flow leave in order; no more wait than a quarter of the pool's buffers,
+//! and none while half of them are out: the acknowledgements need some to come in. Beyond is a
+//! counted drop (`unheard_full`). Where no barrier is needed, nothing waits.
 //!
-//! Not here: which barriers are acknowledged ([`crate::outbox::barrier`]); a group whose target is gone, and whose source says *routed*
-//! again: a switch that has forgotten the route with the target may read it late.
+//! Not here: which barriers are acknowledged ([`crate::outbox::barrier`]); a group whose target is
+//! gone, and whose source says *routed* again: a switch that has forgotten the route with the
+//! target may read it late.
 
 pub(crate) mod gate;
+pub(crate) mod lines;
 
 use crate::flows::FlowStore;
 use crate::flows::actor::{Header, NO_GROUP, flag};
@@ -64,8 +70,8 @@ pub(crate) struct OutputHold {
 /// Packets of one flow.
 struct Held {
     actor: u32,
-    /// Which is known behind the flow's end, too.
-    chain: u8,
+    /// Its generation and chain, which are known behind the flow's end, too.
+    chain: (u8, u8),
     barrier: u64,
     packets: PacketList,
 }
@@ -126,22 +132,23 @@ impl OutputHold {
         }
         let header = flows.header_mut(actor);
         header.flags = header.flags & !flag::SETTLED | flag::SETTLING;
-        let chain = header.chain;
+        let chain = (header.generation, header.chain);
         self.add(actor, chain, packet, out.barrier().number());
         None
     }
 
     /// Holds a later packet behind those of its flow.
     #[cold]
-    pub fn hold_behind(&mut self, actor: u32, chain: u8, packet: PacketBox, out: &mut Outbox) {
+    pub fn hold_behind(&mut self, actor: u32, header: &Header, packet: PacketBox, out: &mut Outbox) {
         if has_room(self.packets, out.pool()) {
+            let chain = (header.generation, header.chain);
             self.add(actor, chain, packet, out.barrier().number());
         } else {
             out.drop_packet(packet, DropReason::UnheardFull);
         }
     }
 
-    fn add(&mut self, actor: u32, chain: u8, packet: PacketBox, barrier: u64) {
+    fn add(&mut self, actor: u32, chain: (u8, u8), packet: PacketBox, barrier: u64) {
         self.packets += 1;
         let place = self.places.get(&actor).map(|place| (place - self.gone) as usize);
         if let Some(held) = place.and_then(|place| self.queue.get_mut(place)) {
@@ -185,7 +192,8 @@ impl OutputHold {
         }
     }
 
-    /// A switch is gone, or has let this runtime go: packets that would leave by its link are dropped ([`gate`]).
+    /// A switch is gone, or has let this runtime go: packets that would leave by its link are
+    /// dropped ([`gate`]).
     #[cold]
     pub fn switch_gone(&mut self, link: usize, out: &mut Outbox) {
         for held in &mut self.queue {
@@ -202,7 +210,8 @@ impl OutputHold {
         }
     }
 
-    /// Passes on the packets whose barriers are acknowledged, by the gate for copies or for a store; answers how many.
+    /// Passes on the packets whose barriers are acknowledged, by the gate for copies or for a
+    /// store; answers how many.
     #[inline]
     pub fn release(
         &mut self,
@@ -245,7 +254,7 @@ impl OutputHold {
         let mut count = 0;
         while let Some(Held {
             actor,
-            chain,
+            chain: (generation, chain),
             mut packets,
             ..
         }) = self.queue.pop_front_if(|held| may(out, held.barrier))
@@ -265,7 +274,7 @@ impl OutputHold {
                     header.stored = 0;
                 }
             }
-            let gate = match store.is_for(chain) {
+            let gate = match store.is_for(generation, chain) {
                 true => &mut *store,
                 false => &mut *copies,
             };
@@ -274,7 +283,8 @@ impl OutputHold {
                 count += 1;
                 match header {
                     Some(header) => gate.pass(actor, &header, packet, out),
-                    // What its flow was, and that it is over, is at the replica behind all records so far.
+                    // What its flow was, and that it is over, is at the replica behind all records
+                    // so far.
                     None => gate.pass_behind_all(packet, out),
                 }
             }

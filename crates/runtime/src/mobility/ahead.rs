@@ -1,10 +1,12 @@
-//! What of groups is fetched before it is looked at: with very many flows, none of it is in a cache.
+//! What of groups is fetched before it is looked at: with very many flows, none of it is in a
+//! cache.
 //!
 //! ```text
 //!   groups that begin next ─► their places and blocks of ports      words in a frame ─► the groups that they are of
 //! ```
 //!
-//! Nothing depends on it but time. What comes by a link is looked at here before it is checked: by no more than a line's fetching.
+//! Nothing depends on it but time. What comes by a link is looked at here before it is checked: by
+//! no more than a line's fetching.
 //!
 //! Not here: flows' lines, which `order`, `source` and `target` fetch as they go through lists of
 //! flows, and where blocks will be found (`source`, `target`).

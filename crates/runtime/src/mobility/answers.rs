@@ -1,4 +1,5 @@
-//! What switches are answered about keys and blocks that they ask about, as far as there are buffers; the rest later.
+//! What switches are answered about keys and blocks that they ask about, as far as there are
+//! buffers; the rest later.
 //!
 //! ```text
 //!   question ─► told at once, as a rule
@@ -39,14 +40,16 @@ pub(crate) enum Answer {
 pub(crate) type Answers = VecDeque<(u8, Answer)>;
 
 impl Moves {
-    /// Of answers that wait: for each switch, what may have routes to here, and second keys and blocks, at most one for each flow.
+    /// Of answers that wait: for each switch, what may have routes to here, and second keys and
+    /// blocks, at most one for each flow.
     fn answers_max(&self, flows: usize, switches: u8) -> usize {
         3 * flows * usize::from(switches)
     }
 }
 
 impl Moves {
-    /// Answers a switch, behind whatever is still to be answered. `false`: it asks more than there is.
+    /// Answers a switch, behind whatever is still to be answered. `false`: it asks more than there
+    /// is.
     pub(crate) fn answer_switch(&mut self, core: &mut Core, link: usize, answer: Answer) -> bool {
         let most = self.answers_max(core.flows.capacity(), core.settings.switches);
         if self.answers.len() >= most {
@@ -65,7 +68,8 @@ impl Moves {
     /// Goes on with answers; says how many were given.
     pub(crate) fn go_on_answering(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
-        // One that is short by no more than a frame of these goes on: at rest a small pool may have no more than that.
+        // One that is short by no more than a frame of these goes on: at rest a small pool may have
+        // no more than that.
         while core.out.has_room()
             && let Some((link, answer)) = self.answers.pop_front()
         {
@@ -96,7 +100,8 @@ impl Moves {
         count
     }
 
-    /// Whether it is yet to be seen if a group has a block: it is on its way. It is told when that is over.
+    /// Whether it is yet to be seen if a group has a block: it is on its way. It is told when that
+    /// is over.
     pub(crate) fn is_block_deferred(
         &mut self,
         core: &mut Core,
@@ -226,8 +231,8 @@ impl Moves {
         }
     }
 
-    /// The runtime has been told which blocks are in use: what was on its way home meanwhile is free
-    /// already, but for those.
+    /// The runtime has been told which blocks are in use: what was on its way home meanwhile is
+    /// free already, but for those.
     #[cold]
     pub(crate) fn forget_returned(&mut self, core: &Core) {
         self.returned

@@ -3,7 +3,7 @@
 //! Not here: what orders select (`order`).
 
 use super::order::{Tried, tried};
-use super::{Moves, Moving};
+use super::{AGAIN, Moves, Moving};
 use crate::flows::actor::{NO_GROUP, Phase};
 use crate::flows::group::GroupKey;
 use crate::hold::{is_held, mark_of};
@@ -14,7 +14,8 @@ use protocols::ownership::{Input, Ownership, Phase as Part, RuntimeId, Timer};
 use wire::planted;
 
 impl Moves {
-    /// Sends the next groups on their way, if half of those that may be have arrived; answers how many.
+    /// Sends the next groups on their way, if half of those that may be have arrived; answers how
+    /// many.
     pub(crate) fn begin_moves(&mut self, core: &mut Core) -> usize {
         if core.runner.is_changing()
             || core.sessions.is_telling()
@@ -89,7 +90,8 @@ impl Moves {
         count
     }
 
-    /// Whether there are buffers for whatever is said of a group of so many flows; for more than half of them there always are.
+    /// Whether there are buffers for whatever is said of a group of so many flows; for more than
+    /// half of them there always are.
     pub(super) fn has_room_to_begin(&self, core: &Core, flows: usize) -> bool {
         let words = 2 + flows * (1 + usize::from(core.settings.switches)) / 10;
         core.out.pool().free() > core.out.reserve() + words.min(core.out.pool().total() / 2)
@@ -150,7 +152,8 @@ impl Moves {
         self.drive(core, id, Input::Move(RuntimeId(to)));
     }
 
-    /// Groups that nothing comes for any more, and of which no call waits: to be settled behind all that they have sent.
+    /// Groups that nothing comes for any more, and of which no call waits: to be settled behind all
+    /// that they have sent.
     pub(crate) fn settle_moves(&mut self, core: &mut Core) -> Vec<u32> {
         if self.settling.is_empty() {
             return Vec::new();
@@ -187,7 +190,8 @@ impl Moves {
                 .iter()
                 .any(|actor| core.flows.header(*actor).phase == Phase::Waiting);
             is_waiting &= !planted::is("call_not_waited_for");
-            // What switches have yet to hear of, and what waits for its copy, leaves before *behind* is said.
+            // What switches have yet to hear of, and what waits for its copy, leaves before
+            // *behind* is said.
             let has_unheard = core.hold.has_over()
                 || actors
                     .iter()
@@ -196,7 +200,8 @@ impl Moves {
                     let mark = mark_of(core.flows.header(*actor), *actor);
                     core.gate.may_hold(mark) || core.store_gate.may_hold(mark)
                 });
-            // A flow that was not settled when the move began may have got a second key that no home was told about.
+            // A flow that was not settled when the move began may have got a second key that no
+            // home was told about.
             let announced: HashSet<_> = known.iter().collect();
             let is_known = core
                 .flows
@@ -262,17 +267,23 @@ impl Moves {
         }
     }
 
-    /// Tells the homes of a group that is called back so once more, if all have answered, and the target has not.
+    /// Tells the homes of a group that is called back so once more, if all have answered, and the
+    /// target has not; those of one that is taken back, if some have yet to answer.
     #[cold]
     pub(super) fn call_back_again(&mut self, core: &mut Core, id: u32, now: u64) {
         let Some(moving) = self.moving(id) else {
             return;
         };
         moving.deadline = now.saturating_add(moving.again);
+        let is_taken_back = moving.machine.is_taken_back();
         if let Part::Returning { unanswered, .. } = moving.machine.phase()
-            && unanswered.is_empty()
+            && (unanswered.is_empty() || is_taken_back)
         {
             moving.again = moving.again.saturating_mul(2);
+            if is_taken_back {
+                // Its packets wait for the answer.
+                moving.again = moving.again.min(AGAIN);
+            }
             self.drive(core, id, Input::Fired(Timer::Retry));
         }
     }

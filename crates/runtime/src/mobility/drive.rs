@@ -6,7 +6,7 @@
 //!
 //! Not here: what other workers say (`hearing`), which groups begin to move (`begin`).
 
-use super::Moves;
+use super::{Moves, TAKEN_AGAIN};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
@@ -55,7 +55,7 @@ impl Moves {
                 }
                 _ => self.tell_runtime(core, to.0, group, says),
             },
-            Output::TellSwitches(switches, TellSwitch::Reroute { from, to, epoch }) => {
+            Output::TellSwitches(switches, TellSwitch::Reroute { from, to, epoch, .. }) => {
                 self.clock = self.clock.max(epoch);
                 let now = self.moving_time(core);
                 if let Some(moving) = self.moving(id) {
@@ -111,7 +111,8 @@ impl Moves {
         core.end_coming(&moving.group);
         self.unpin(core, &moving.actors, moving.group);
         match moving.machine.phase() {
-            // Here, at whichever end: what was kept goes on, and whether the group is idle is to be seen now.
+            // Here, at whichever end: what was kept goes on, and whether the group is idle is to be
+            // seen now.
             Part::Active => {
                 if moving.is_to_be_routed {
                     self.claim_again(core, moving.group);
@@ -120,7 +121,8 @@ impl Moves {
                 self.begin_again(moving.actors);
                 self.process(moving.kept, moving.group, moving.aliases);
             }
-            // There: nothing is kept. Or a slot that is closed: by its source, before anything came, or since that is gone.
+            // There: nothing is kept. Or a slot that is closed: by its source, before anything
+            // came, or since that is gone.
             _ => {
                 self.kept -= moving.kept.len();
                 for kept in moving.kept {
@@ -130,9 +132,12 @@ impl Moves {
         }
     }
 
-    /// The target is gone, and the copy here may be the only one: it is in force again.
+    /// The target is gone, and the copy here may be the only one: it is in force again, when each
+    /// home has said so.
     pub(crate) fn take_back(&mut self, core: &mut Core, id: u32) {
+        let now = self.moving_time(core);
         if let Some(moving) = self.moving(id) {
+            (moving.again, moving.taken_at) = (TAKEN_AGAIN, now);
             let epoch = moving.machine.latest().next();
             self.clock = self.clock.max(epoch);
             self.drive(core, id, Input::Grant(epoch));

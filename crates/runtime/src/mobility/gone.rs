@@ -19,7 +19,8 @@
 //!                                                                                       └─► has not: Idle, BlockDoubted ─► forgotten
 //! ```
 //!
-//! What is on its way is told first, and only so: what is told of everything else is what is here and stays here as far as is known.
+//! What is on its way is told first, and only so: what is told of everything else is what is here
+//! and stays here as far as is known.
 //!
 //! A group may be called back because its home is gone, or its home may go when it is called back:
 //! then no home tells the target, so the source does (`Back`). The target acts on that when it has
@@ -78,7 +79,8 @@ impl Moves {
             }
             Part::Returning { peer, .. } => Some((peer, me)),
             Part::Buffering { .. } => {
-                // Its source may be kept from this switch until the move is over, and then has nothing to tell it.
+                // Its source may be kept from this switch until the move is over, and then has
+                // nothing to tell it.
                 moving.figures.is_unclear = true;
                 return;
             }

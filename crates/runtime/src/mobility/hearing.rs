@@ -49,8 +49,9 @@ impl Moves {
                 flows,
                 figures,
             } => {
-                // Behind what is said of the group whose state comes, nothing more of it does. What is said of others may stand in between: a
-                // sender that waits for buffers does so in the middle of a state.
+                // Behind what is said of the group whose state comes, nothing more of it does. What
+                // is said of others may stand in between: a sender that waits for buffers does so
+                // in the middle of a state.
                 let coming = self.incoming[peer].group;
                 let coming = coming.and_then(|id| self.moving(id));
                 if coming.is_some_and(|moving| moving.group == group) {
@@ -180,7 +181,8 @@ impl Moves {
         switch >= core.settings.switches || !core.out.is_present(usize::from(switch))
     }
 
-    /// The source calls a group back, and has seen the end of a switch that is still there as far as is known here, or is again: in that case it says so itself.
+    /// The source calls a group back, and has seen the end of a switch that is still there as far
+    /// as is known here, or is again: in that case it says so itself.
     pub(crate) fn hear_back_later(&mut self, id: u32, home: u8, says: Says) {
         if let Some(moving) = self.moving(id)
             && moving.backs.len() < usize::from(Switches::MAX)
@@ -216,7 +218,8 @@ impl Moves {
         self.drive(core, id, Input::HearSwitch(switch, SwitchSays::Fenced(epoch)));
     }
 
-    /// The source of a slot has stopped, so that it is about to be closed: some of its homes may still send here, and say later that it is called back.
+    /// The source of a slot has stopped, so that it is about to be closed: some of its homes may
+    /// still send here, and say later that it is called back.
     pub(crate) fn note_stopped(&mut self, id: u32, from: RuntimeId) {
         let Some(moving) = self.moving(id) else {
             return;

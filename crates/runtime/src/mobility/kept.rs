@@ -1,4 +1,5 @@
-//! Packets of groups that move: which are kept, which are handed over, and when what was kept is processed.
+//! Packets of groups that move: which are kept, which are handed over, and when what was kept is
+//! processed.
 //!
 //! ```text
 //!   of no flow here ─► its group moves? ─► kept, handed over, or as ever
@@ -6,7 +7,8 @@
 //!   the group is here ─► what was kept, in the order of [`Class`], then what has become idle by it is said
 //! ```
 //!
-//! Invariants: no more are kept than [`Settings::kept_max`](crate::Settings::kept_max); beyond is a counted drop (`moving_full`).
+//! Invariants: no more are kept than [`Settings::kept_max`](crate::Settings::kept_max); beyond is a
+//! counted drop (`moving_full`).
 //!
 //! Not here: whose packets they are (`protocols::ownership` says what to do with each).
 
@@ -22,7 +24,8 @@ use protocols::ownership::{Phase as Part, Take};
 use wire::{FlowKey, PacketBox, PacketList, planted};
 
 impl Moves {
-    /// What becomes of a packet that is of no flow here, while groups move; `None` if it was seen to.
+    /// What becomes of a packet that is of no flow here, while groups move; `None` if it was seen
+    /// to.
     #[cold]
     pub(crate) fn divert(
         &mut self,
@@ -71,7 +74,8 @@ impl Moves {
         None
     }
 
-    /// What becomes of a packet of a flow that waits, or is pinned; the packet, if it is to queue behind a call.
+    /// What becomes of a packet of a flow that waits, or is pinned; the packet, if it is to queue
+    /// behind a call.
     #[cold]
     pub(crate) fn divert_known(
         &mut self,
@@ -134,7 +138,8 @@ impl Moves {
         }
     }
 
-    /// Pins the flows of a group that is called back: all its packets are kept until it is here again.
+    /// Pins the flows of a group that is called back: all its packets are kept until it is here
+    /// again.
     pub(crate) fn pin(&mut self, core: &mut Core, id: u32) {
         let now = self.moving_time(core);
         let Some(moving) = self.moving(id) else {

@@ -8,9 +8,15 @@
 //!
 //! ```text
 //!   source: asked or re-routed ─► the group is called back; what the target kept is lost
-//!   source: the state is sent  ─► its copy is the only one that is known of: it grants itself the group (no recovery decides yet)
+//!   source: the state is sent  ─► its copy may be the only one: it takes the group back, when each home has said so
 //!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
 //! ```
+//!
+//! *Taken back.* The target may have installed the group, let packets out, and its last words be
+//! lost. Then its heir goes on with the group. A home says nothing to the source while the target
+//! is suspended there, or not yet seen to be gone, and the source asks again
+//! ([`protocols::ownership::recovery::TakenBack`]). A source that has copies of that target with
+//! the group is, or will hear of, the heir: it drops its own state, which is older.
 //!
 //! The routes and blocks of a group that came back are said again: a switch may have forgotten
 //! those that led to the runtime that is gone. So are the blocks of a group that was installed
@@ -21,11 +27,13 @@
 //! word of that (`Moved`) may come when the slot is closed, its source seen to be gone and the
 //! group begun again here. That is no copy: it ends, and functions give back what it took.
 //!
-//! Should the other one have lived all the while, its installed copy is the older one by epoch: the homes tell it so (`Moved`), and it drops the
-//! group as one that has moved away: with no word to its functions that would give back what the group took.
+//! Should the other one have lived all the while, its installed copy is the older one by epoch: the
+//! homes tell it so (`Moved`), and it drops the group as one that has moved away: with no word to
+//! its functions that would give back what the group took.
 //!
-//! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had not left is a counted drop
-//! (`peer_gone`); each group is at one runtime when all words have been heard.
+//! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had
+//! not left is a counted drop (`peer_gone`); each group is at one runtime when all words have been
+//! heard.
 //!
 //! Not here: noticing that a session is over (the worker that reads the links does); switches that
 //! are gone; blocks of ports that the gone runtime had from this one's pool, which no worker gives
@@ -35,18 +43,20 @@ use super::Moves;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::Stream;
+use crate::replica::keeper::Keeper;
 use crate::stats::DropReason;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use protocols::ownership::{Epoch, Input, Phase as Part, RuntimeId};
 #[cfg(test)]
-use protocols::ownership::{SwitchSays, Timer};
+use protocols::ownership::Timer;
+use protocols::ownership::{Epoch, Input, Phase as Part, RuntimeId, SwitchSays, recovery};
 use wire::packet::{Kind, flag as packet_flag};
 
 /// How many slots are remembered: of more than that, no switch's word is so late.
 pub(super) const CLOSED: usize = 1024;
 
-/// A slot that was closed because its source was gone, or had stopped: of which group, from whom, and with which change of hands that one would have
-/// called it back.
+/// A slot that was closed because its source was gone, or had stopped: of which group, from whom,
+/// and with which change of hands that one would have called it back.
 pub(crate) struct Closed {
     pub(super) group: GroupKey,
     pub(super) from: RuntimeId,
@@ -110,6 +120,35 @@ impl Moves {
         }
     }
 
+    /// A runtime is gone whose copies here may have groups that are taken back from it: these go on
+    /// from there, and what is here of them is older.
+    #[cold]
+    pub fn leave_to_copies(&mut self, core: &mut Core, gone: u16, keeper: &Keeper) {
+        let ids = 0..self.all.len() as u32;
+        let is_from = |part| matches!(part, Part::Returning { peer, .. } if peer.0 == gone);
+        let taken: BTreeMap<_, _> = ids
+            .filter_map(|id| {
+                let moving = self.moving(id)?;
+                let is_it = moving.machine.is_taken_back() && is_from(moving.machine.phase());
+                is_it.then_some((*moving.group.words(), id))
+            })
+            .collect();
+        if taken.is_empty() {
+            return;
+        }
+        for id in keeper
+            .groups_of(gone)
+            .filter_map(|group| taken.get(group.words()))
+        {
+            if let Some(moving) = self.moving(*id)
+                && recovery::goes_on_from_copies(moving.machine.is_taken_back())
+            {
+                let epoch = moving.machine.latest().next();
+                self.drive(core, *id, Input::HearSwitch(0, SwitchSays::Fenced(epoch)));
+            }
+        }
+    }
+
     fn remove_peer(&mut self, core: &mut Core, id: u32, gone: RuntimeId) {
         let Some(moving) = self.moving(id) else {
             return;
@@ -139,8 +178,9 @@ impl Moves {
         if is_slot {
             let (from, back) = (gone, epoch.next());
             self.note_closed(Closed { group, from, back });
-            // A packet that comes by the routes that lead here begins the group again. Where the source's flows go on from copies, it must not: switches have its
-            // packets wait, and ask when that is over.
+            // A packet that comes by the routes that lead here begins the group again. Where the
+            // source's flows go on from copies, it must not: switches have its packets wait, and
+            // ask when that is over.
             if !core.sender.is_wanted() || crate::replica::is_broken("slots of failed sources are silent") {
                 self.say_installed(core, group, aliases.clone(), epoch);
             }
@@ -148,7 +188,8 @@ impl Moves {
         }
     }
 
-    /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's to see to.
+    /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's
+    /// to see to.
     pub(crate) fn forget_outgoing(&mut self, core: &mut Core, runtime: u16) {
         for packet in core.out.take_outgoing(runtime).into_packets() {
             match packet.kind() {

@@ -19,20 +19,24 @@
 //!                                  Done with its figures ─► source: `departed(Migrated)`, the copy goes
 //! ```
 //!
-//! What is constant while a group moves makes this simple: its flows may end, but none begins and so no second key and no block
-//! is added. A call that waits is given up, where its function says that it may begin again: its packet goes along with the flow. Any other delays the move, and after [`Settings::move_timeout`](super::Settings::move_timeout) it is called
-//! back: the source then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`] when all homes
-//! have answered and the target has handed over what it kept.
+//! What is constant while a group moves makes this simple: its flows may end, but none begins and
+//! so no second key and no block is added. A call that waits is given up, where its function says
+//! that it may begin again: its packet goes along with the flow. Any other delays the move, and
+//! after [`Settings::move_timeout`](super::Settings::move_timeout) it is called back: the source
+//! then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`]
+//! when all homes have answered and the target has handed over what it kept.
 //!
 //! It is not said that a group is *idle* while it moves ([`crate::parts::Silent`]), the target not
 //! before the source has dropped its copy: a route that ends may begin again there. The runtime
 //! that has the group when the move is over looks whether there is a flow.
 //!
-//! Where packets carry the time, so many steps stand for the timeout's nanoseconds divided by [`STEP`]: a capture's clock leaps.
+//! Where packets carry the time, so many steps stand for the timeout's nanoseconds divided by
+//! [`STEP`]: a capture's clock leaps.
 //!
-//! Invariants: those of the machines; packets kept are bounded (beyond is a counted drop, `moving_full`) and counted as held;
-//! an established flow that is not moving costs nothing; what was reserved for an accepted Open is there when it comes; no word to a runtime
-//! is lost: without a buffer it waits (`words.rs`).
+//! Invariants: those of the machines; packets kept are bounded (beyond is a counted drop,
+//! `moving_full`) and counted as held; an established flow that is not moving costs nothing; what
+//! was reserved for an accepted Open is there when it comes; no word to a runtime is lost: without
+//! a buffer it waits (`words.rs`).
 //!
 //! What comes from another runtime may be anything, since it may be another process: lengths,
 //! counts, keys, chains and blocks are held against what was announced and what there is here. A
@@ -40,12 +44,12 @@
 //! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is none is over
 //! (`flows_refused`), a word that its sender may not say is not heard (`words_refused`).
 //!
-//! *Said again.* A link loses nothing while its session lasts, so one word only is repeated: that a
-//! group is called back ([`AGAIN`]). A switch that has not yet seen that a target began again says
-//! *moved* to the target before it, and no switch would tell the new one. A switch that has not
-//! answered has the word still to read, and a slow one is told twice as late each time. A target
-//! remembers which of these words it has answered: the second one may be late, and the group there
-//! by another way.
+//! *Said again.* A link loses nothing while its session lasts, so two words only are repeated: that
+//! a group is taken back ([`TAKEN_AGAIN`]), or called back ([`AGAIN`]). A switch that has not yet
+//! seen that a target began again says *moved* to the target before it, and no switch would tell
+//! the new one. A switch that has not answered has the word still to read, and a slow one is told
+//! twice as late each time. A target remembers which of these words it has answered: the second one
+//! may be late, and the group there by another way.
 //!
 //! Not here: replicas ([`crate::replica`]).
 
@@ -83,9 +87,17 @@ pub use crate::settings::MOVES_MAX;
 
 /// In a replay, what a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
-/// How long, in nanoseconds, a group that is called back waits for the target's word before its homes are told again.
+/// How long, in nanoseconds, a group that is called back waits for the target's word before its
+/// homes are told again.
 const AGAIN: u64 = 1_000_000_000;
-/// Buffers without which nothing is heard from other runtimes: what a burst of words is answered with, and some more.
+/// The same of a group that is taken back, from the first word on. A switch answers that when it
+/// has seen that the target is gone, and its heir has had its turn.
+const TAKEN_AGAIN: u64 = 10_000_000;
+/// From then on a switch that has not seen it is told that this was said for long: longer than it
+/// takes each worker to see that a runtime is gone.
+const LATE: u64 = 4_000_000_000;
+/// Buffers without which nothing is heard from other runtimes: what a burst of words is answered
+/// with, and some more.
 pub(crate) const ANSWERS: usize = 48;
 /// How many flows' lines are fetched ahead.
 const AHEAD: usize = 16;
@@ -107,7 +119,8 @@ pub(crate) struct Kept {
     pub class: Class,
 }
 
-/// What the worker does, since it has to do with packets of any flow: in order, before it takes up the next packet or message.
+/// What the worker does, since it has to do with packets of any flow: in order, before it takes up
+/// the next packet or message.
 pub(crate) enum Effect {
     /// Calls of these flows that were given up begin again.
     BeginAgain(Vec<u32>),
@@ -127,10 +140,13 @@ struct Moving {
     aliases: Vec<GroupKey>,
     kept: Vec<Kept>,
     dropped: u32,
-    /// By [`Moves::moving_time`]: when it is given up; of one that is called back, when that is said again.
+    /// By [`Moves::moving_time`]: when it is given up; of one that is called back, when that is
+    /// said again.
     deadline: u64,
     /// Source: how long that is from the last time that it was said.
     again: u64,
+    /// Source: since when it is taken back.
+    taken_at: u64,
     /// Source: which order.
     order: u32,
     /// Source: which runtime is to take it, and to which it was offered, that one among them.
@@ -146,7 +162,8 @@ struct Moving {
     is_told_late: bool,
     /// Source: blocks that it was told of then.
     blocks_told: Vec<nf::Block>,
-    /// Target: the group is called back, and its home there is gone; to be acted on when nothing comes from it any more.
+    /// Target: the group is called back, and its home there is gone; to be acted on when nothing
+    /// comes from it any more.
     backs: Vec<(u8, Says)>,
     /// Blocks that switches have asked about, and which have.
     asked: Vec<(usize, nf::Block)>,
@@ -160,7 +177,8 @@ struct Moving {
     weight: u32,
     /// Target: flows that were reserved and have not come.
     reserved: u32,
-    /// Target: since when flows' times left count, and by how much the clock here is ahead of the source's.
+    /// Target: since when flows' times left count, and by how much the clock here is ahead of the
+    /// source's.
     clocks: clocks::Clocks,
     /// Target: what it will tell of the installation.
     figures: Figures,
@@ -200,7 +218,8 @@ pub(crate) struct Moves {
     returned: HashMap<nf::Block, Switches>,
     /// Slots closed because their source was gone: what it may have had said of them (`lost`).
     closed: VecDeque<lost::Closed>,
-    /// Words that groups are called back which have been answered, by which switch: of those that come once more nothing follows.
+    /// Words that groups are called back which have been answered, by which switch: of those that
+    /// come once more nothing follows.
     ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
     /// Words that wait for the store.
     handing: VecDeque<stored::Handing>,
@@ -281,7 +300,8 @@ impl Moves {
         self.all.get_mut(id as usize)?.as_mut()
     }
 
-    /// Notes a group by its hash, and those of its second keys that no other is known by: a flow of either end may begin with a reply.
+    /// Notes a group by its hash, and those of its second keys that no other is known by: a flow of
+    /// either end may begin with a reply.
     fn insert(&mut self, hash: u64, seed: &HashSeed, moving: Moving) -> u32 {
         let aliases: Vec<_> = moving.aliases.iter().map(|key| key.hash(seed)).collect();
         let id = match self.free.pop() {
@@ -319,11 +339,12 @@ impl Moves {
 }
 
 impl Moves {
-    /// There are these runtimes: by number, whether there is a link to it, and whether its clock is another one.
+    /// There are these runtimes: by number, whether there is a link to it, and whether its clock is
+    /// another one.
     pub(crate) fn join(&mut self, peers: Vec<Option<bool>>, core: &mut Core) {
-        // Of each group on its way between two runtimes (each has [`MOVES_MAX`] at most, and begins no other before it is answered) at most
-        // eight records are pending, and two more for each switch that says where it has gone: what is more answers records that had no
-        // reason.
+        // Of each group on its way between two runtimes (each has [`MOVES_MAX`] at most, and begins
+        // no other before it is answered) at most eight records are pending, and two more for each
+        // switch that says where it has gone: what is more answers records that had no reason.
         let records_max = 2 * MOVES_MAX as usize * (8 + 2 * usize::from(core.settings.switches));
         core.out.join(peers.len(), ANSWERS, records_max);
         self.incoming = peers.iter().map(|_| record::Stream::default()).collect();
@@ -438,13 +459,15 @@ impl Moves {
         self.closed.push_back(closed);
     }
 
-    /// Whether a group's going back to a runtime is the end of a slot that is closed already, as that one was seen to be gone.
+    /// Whether a group's going back to a runtime is the end of a slot that is closed already, as
+    /// that one was seen to be gone.
     pub(crate) fn is_of_closed(&self, group: &GroupKey, to: RuntimeId, epoch: Epoch) -> bool {
         let mut closed = self.closed.iter();
         closed.any(|slot| (slot.group, slot.from, slot.back) == (*group, to, epoch))
     }
 
-    /// A switch's word that a group goes back is answered: nothing that it sent before is kept any more.
+    /// A switch's word that a group goes back is answered: nothing that it sent before is kept any
+    /// more.
     pub(crate) fn note_ended(&mut self, ended: (GroupKey, RuntimeId, Epoch, u8)) {
         if self.ended.len() == CLOSED {
             self.ended.pop_front();

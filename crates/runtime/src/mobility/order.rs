@@ -6,23 +6,30 @@
 //!                                  taken back ◄──────────┘  └──────────┘ refused or called back: offered to another
 //! ```
 //!
-//! *Another target.* A target may have become full, or be drained, since the order was given; it may be gone, or too slow. Where an order says several that may
-//! take its flows, a group that did not move to one of them, for whatever reason, is offered to the others, each at most once: to those that are there, have
-//! not said that they take no groups, and of those first to one at which no move of this order has failed.
+//! *Another target.* A target may have become full, or be drained, since the order was given; it
+//! may be gone, or too slow. Where an order says several that may take its flows, a group that did
+//! not move to one of them, for whatever reason, is offered to the others, each at most once: to
+//! those that are there, have not said that they take no groups, and of those first to one at which
+//! no move of this order has failed.
 //!
-//! *Taken back* ([`crate::Runtime::cancel`]): what is on its way ends as it would have, what has not begun does not begin.
+//! *Taken back* ([`crate::Runtime::cancel`]): what is on its way ends as it would have, what has
+//! not begun does not begin.
 //!
-//! As many orders as [`KEPT`] may be under way; another is refused. Of those that are over, receipts are kept as long as there is room.
+//! As many orders as [`KEPT`] may be under way; another is refused. Of those that are over,
+//! receipts are kept as long as there is room.
 //!
-//! A group that rests ([`crate::flows::resting`]) moves as one without flows; a receipt's figure for it is its own.
+//! A group that rests ([`crate::flows::resting`]) moves as one without flows; a receipt's figure
+//! for it is its own.
 //!
-//! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them. As many groups as
-//! [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once, and of groups with many flows no more than have
-//! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: what is on its way together pauses together. When half of them have arrived the
-//! next ones begin together.
+//! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them.
+//! As many groups as [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once,
+//! and of groups with many flows no more than have
+//! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: what is on its way
+//! together pauses together. When half of them have arrived the next ones begin together.
 //!
-//! *Selection.* An order looks through the groups that there are when it is given (where flows are by themselves: through the flows), [`LOOKS`]
-//! places at once and as many in each step after that. Which flows a group has, its record knows ([`crate::group`]).
+//! *Selection.* An order looks through the groups that there are when it is given (where flows are
+//! by themselves: through the flows), [`LOOKS`] places at once and as many in each step after that.
+//! Which flows a group has, its record knows ([`crate::group`]).
 
 use super::AHEAD;
 use super::Moves;
@@ -133,7 +140,8 @@ pub struct Receipt {
     pub resting: u64,
     /// Flows whose groups the target did not take, nor another to whom they were offered then.
     pub refused: u64,
-    /// Flows whose groups did not move to a target, so that they were offered to another; what came of that is in the other figures.
+    /// Flows whose groups did not move to a target, so that they were offered to another; what came
+    /// of that is in the other figures.
     pub offered_again: u64,
     /// Flows whose groups were called back, or could not begin to move: no runtime was there to
     /// take them.
@@ -150,7 +158,8 @@ pub struct Receipt {
     pub handed_on: u64,
     /// Packets dropped for want of room to keep them.
     pub dropped: u64,
-    /// The longest time from the first home's being told to the target's word that the group is installed; by the source's clock.
+    /// The longest time from the first home's being told to the target's word that the group is
+    /// installed; by the source's clock.
     pub pause_longest: u64,
     /// The median of those.
     pub pause_median: u64,
@@ -182,7 +191,8 @@ pub(super) struct Ordered {
     /// Targets to which something did not move.
     pub(super) refusers: Vec<u16>,
     pub(super) waiting: VecDeque<GroupKey>,
-    /// Groups that did not move, to which runtime they are offered now, and those to which they were. They begin first.
+    /// Groups that did not move, to which runtime they are offered now, and those to which they
+    /// were. They begin first.
     pub(super) again: VecDeque<(GroupKey, u16, Tried)>,
     /// Flows of groups that may still begin; the most that there can be where all may.
     pub(super) left: u32,
@@ -299,7 +309,8 @@ impl Orders {
 }
 
 impl Moves {
-    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are left of that stays.
+    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are
+    /// left of that stays.
     pub fn order_some(
         &mut self,
         core: &mut Core,
@@ -418,8 +429,8 @@ impl Moves {
         count
     }
 
-    /// Selects among groups, by their places: none that has no flow yet but those that arrive. One that rests is not meant by an order for so
-    /// many flows.
+    /// Selects among groups, by their places: none that has no flow yet but those that arrive. One
+    /// that rests is not meant by an order for so many flows.
     fn select_groups(
         &self,
         core: &Core,
@@ -479,7 +490,8 @@ impl Moves {
         self.has_peer(RuntimeId(runtime)) && core.sessions.has_runtime(runtime)
     }
 
-    /// Which other runtime may take a group of an order that was offered to some: in turn, those first to which all of it moved.
+    /// Which other runtime may take a group of an order that was offered to some: in turn, those
+    /// first to which all of it moved.
     pub(super) fn another(&mut self, core: &mut Core, order: u32, before: Tried) -> Option<u16> {
         let ordered = self.orders.find(order)?;
         let (next, count) = (ordered.next_other, ordered.others.len());

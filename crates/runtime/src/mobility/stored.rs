@@ -1,5 +1,5 @@
-//! Words of a move that wait for a data store: *Done* until it has the target's records of the group,
-//! *Gone* until it has none of the source's ([`crate::replica::ledger::handed`]).
+//! Words of a move that wait for a data store: *Done* until it has the target's records of the
+//! group, *Gone* until it has none of the source's ([`crate::replica::ledger::handed`]).
 //!
 //! ```text
 //!   install ─► records written ─► store has them ─► Done ─► source: records removed ─► store has none ─► Gone

@@ -16,7 +16,8 @@ use protocols::ownership::{Ownership, Phase as Part, Refusal, RuntimeId, Says, T
 use wire::packet::flag as packet_flag;
 use wire::{PacketBox, planted};
 
-/// In [`Header::frame`](crate::flows::actor::Header) of an arriving actor: not all of its state has come, or too much.
+/// In [`Header::frame`](crate::flows::actor::Header) of an arriving actor: not all of its state has
+/// come, or too much.
 const UNSOUND: u32 = u32::MAX;
 /// Blocks of a group, at most.
 pub(crate) const BLOCKS_MAX: usize = 1024;
@@ -33,6 +34,7 @@ impl Moving {
             dropped: 0,
             deadline: u64::MAX,
             again: super::AGAIN,
+            taken_at: 0,
             order: order::NONE,
             to: 0,
             tried: 0,
@@ -69,7 +71,8 @@ impl Moves {
         if core.has_group(&group) {
             return Err(Refusal::Busy);
         }
-        // No more than all runtimes may have on their way; and what switches are to be told of earlier ones has been told, as a rule.
+        // No more than all runtimes may have on their way; and what switches are to be told of
+        // earlier ones has been told, as a rule.
         let most = MOVES_MAX as usize * usize::from(core.settings.info.runtimes.max(1));
         if self.under_way() >= most || self.telling.len() >= most {
             return Err(Refusal::Busy);
@@ -203,7 +206,8 @@ impl Moves {
         self.stage_bytes(core, peer, bytes);
     }
 
-    /// The group whose state comes from a runtime: one that was accepted from it, and of which not all has come.
+    /// The group whose state comes from a runtime: one that was accepted from it, and of which not
+    /// all has come.
     fn staging(&mut self, peer: usize) -> Option<&mut Moving> {
         let id = self.incoming[peer].group?;
         let source = RuntimeId(peer as u16);
@@ -316,7 +320,8 @@ impl Moves {
         }
     }
 
-    /// A copy that another runtime held. One that is none, or finds no room, is gone, as copies are; its function goes on without.
+    /// A copy that another runtime held. One that is none, or finds no room, is gone, as copies
+    /// are; its function goes on without.
     fn take_copy(&mut self, core: &mut Core, peer: usize, mut packet: PacketBox) {
         let stream = &mut self.incoming[peer];
         let actor = stream.actor.map(|(actor, _)| actor);
@@ -350,8 +355,8 @@ impl Moves {
         }
     }
 
-    /// The group is here now: into the tables, and on with its packets. Flows whose bytes are no state, all if the group's are none, are
-    /// over: the source has let go of them.
+    /// The group is here now: into the tables, and on with its packets. Flows whose bytes are no
+    /// state, all if the group's are none, are over: the source has let go of them.
     pub(crate) fn install(&mut self, core: &mut Core, id: u32) {
         let Some(moving) = self.moving(id) else {
             return;

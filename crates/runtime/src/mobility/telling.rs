@@ -1,4 +1,5 @@
-//! What homes are told of the keys of a group, of which there may be very many: piece by piece, as far as there are buffers.
+//! What homes are told of the keys of a group, of which there may be very many: piece by piece, as
+//! far as there are buffers.
 //!
 //! ```text
 //!   reroute, installed, idle, routed: of all keys of a group ─► told at once, as a rule
@@ -9,13 +10,15 @@
 //! idle is looked at when it is said. No worker waits for what is said again of a group that is
 //! called back: a target that hears of it late has answered it (`Moves::ended`).
 //!
-//! Invariants: what is told of a key is told in order; a step that is under way keeps the buffers for what it may want to say.
+//! Invariants: what is told of a key is told in order; a step that is under way keeps the buffers
+//! for what it may want to say.
 //!
-//! Not here: words about single keys of flows that begin and end (`output.rs`), for which each step has buffers.
+//! Not here: words about single keys of flows that begin and end (`output.rs`), for which each step
+//! has buffers.
 
-use super::Moves;
+use super::{LATE, Moves};
 use crate::flows::group::GroupKey;
-use crate::message::{Message, Reroute};
+use crate::message::{Message, Reroute, Taken};
 use crate::parts::Core;
 use crate::switch::home_of;
 use alloc::vec::Vec;
@@ -29,6 +32,7 @@ pub(crate) enum Word {
         from: RuntimeId,
         to: RuntimeId,
         epoch: Epoch,
+        taken: Taken,
     },
     Installed(Epoch),
     /// If it is.
@@ -59,10 +63,17 @@ impl Moves {
         to: RuntimeId,
         epoch: Epoch,
     ) {
+        let now = self.moving_time(core);
         let Some(moving) = self.moving(id) else {
             return;
         };
         let group = moving.group;
+        let is_late = now.saturating_sub(moving.taken_at) > LATE;
+        let taken = match (moving.machine.is_taken_back(), is_late) {
+            (false, _) => Taken::Not,
+            (true, false) => Taken::Back,
+            (true, true) => Taken::Late,
+        };
         let mut keys = Vec::with_capacity(moving.aliases.len() + 1);
         keys.extend_from_slice(&moving.aliases);
         keys.push(group);
@@ -71,6 +82,7 @@ impl Moves {
             from,
             to,
             epoch,
+            taken,
         };
         self.tell_keys(core, word, keys, switches);
     }
@@ -154,6 +166,7 @@ impl Moves {
                 from,
                 to,
                 epoch,
+                taken,
             } => Message::Reroute(Reroute {
                 group,
                 key,
@@ -161,6 +174,7 @@ impl Moves {
                 to,
                 epoch,
                 is_last,
+                taken,
             }),
             Word::Installed(epoch) => Message::Installed(key, epoch),
             Word::Idle if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) => return,

@@ -21,8 +21,8 @@
 //! At most [`WINDOW`] calls of a runtime to one object are with the machine: others queue here, in
 //! order.
 //!
-//! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the desk,
-//! what comes is dropped. Within one process the driver of the runtimes tells them
+//! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the
+//! desk, what comes is dropped. Within one process the driver of the runtimes tells them
 //! ([`protocols::objects::Conductor`]). Over several, decisions of the coordinator do
 //! ([`protocols::objects::Sharing`]), each with the lives that it means: a message goes to such a
 //! life, or to none.

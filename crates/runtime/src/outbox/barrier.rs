@@ -1,29 +1,34 @@
 //! Barriers of routes: which switches have read the messages that replies are routed by.
 //!
-//! A ring shows what was put on it before anything that another ring was given later, so a reply cannot overtake a message at another
-//! switch. Links to other processes have no such order among each other ([`Port::is_apart`]): the frame with the message may be lost,
-//! and come again when the reply has been and gone. So each such switch is asked to say when it has read a message, and the packet
-//! waits for that ([`crate::hold`]), as for a replica's acknowledgement (output commit).
+//! A ring shows what was put on it before anything that another ring was given later, so a reply
+//! cannot overtake a message at another switch. Links to other processes have no such order among
+//! each other ([`Port::is_apart`]): the frame with the message may be lost, and come again when the
+//! reply has been and gone. So each such switch is asked to say when it has read a message, and the
+//! packet waits for that ([`crate::hold`]), as for a replica's acknowledgement (output commit).
 //!
 //! ```text
 //!   messages ─► barrier n ─with them, behind the last of a step─► Hear n ──► each such switch that was sent one ── Heard n ─►
 //! ```
 //!
-//! Barriers are numbered, and *Heard n* acknowledges all before n: one question and one answer a step and switch, however many flows begin.
-//! A switch keeps no record of a barrier: when it has read the message, it has put all before into its tables.
+//! Barriers are numbered, and *Heard n* acknowledges all before n: one question and one answer a
+//! step and switch, however many flows begin. A switch keeps no record of a barrier: when it has
+//! read the message, it has put all before into its tables.
 //!
-//! *Disconnected switches* are not waited for: a switch whose session is over has no ports that are read. A switch that restarts is sent
-//! every route, and is waited for until it has acknowledged the last of them. A switch that this runtime has never met is waited for a
-//! while: it may be at work.
+//! *Disconnected switches* are not waited for: a switch whose session is over has no ports that are
+//! read. A switch that restarts is sent every route, and is waited for until it has acknowledged
+//! the last of them. A switch that this runtime has never met is waited for a while: it may be at
+//! work.
 //!
-//! Invariants: an acknowledged barrier stays acknowledged while the switch's session lasts; no message is asked about before it is sent.
+//! Invariants: an acknowledged barrier stays acknowledged while the switch's session lasts; no
+//! message is asked about before it is sent.
 //!
 //! Not here: packets that wait.
 
 use crate::env::Port;
 use alloc::vec::Vec;
 
-/// How long, in nanoseconds, a switch that was never met is waited for: as long as a runtime that begins waits for one that is not there.
+/// How long, in nanoseconds, a switch that was never met is waited for: as long as a runtime that
+/// begins waits for one that is not there.
 const STRANGE: u64 = 2_000_000_000;
 
 /// What each switch was sent, and has acknowledged.
@@ -92,7 +97,8 @@ impl Barrier {
         }
     }
 
-    /// Another worker, or none, is at a switch's end; one that is there has yet to be sent all routes.
+    /// Another worker, or none, is at a switch's end; one that is there has yet to be sent all
+    /// routes.
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         if let Some(switch) = self.switches.get_mut(link) {
             switch.is_met |= is_present;

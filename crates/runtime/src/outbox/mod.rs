@@ -1,4 +1,5 @@
-//! What leaves a runtime: packets, messages to switches, records to runtimes, and buffers on their way home.
+//! What leaves a runtime: packets, messages to switches, records to runtimes, and buffers on their
+//! way home.
 //!
 //! # Theory of operation
 //!
@@ -9,19 +10,22 @@
 //!   moves ─── record, packet ─► lane of a runtime (`runtimes`)
 //! ```
 //!
-//! Messages go first: before any packet is transmitted on any link, all messages sent so far are on all links. That is the whole of
-//! "announced before the first packet that uses it leaves", but for switches of other processes ([`barrier`]).
+//! Messages go first: before any packet is transmitted on any link, all messages sent so far are on
+//! all links. That is the whole of "announced before the first packet that uses it leaves", but for
+//! switches of other processes ([`barrier`]).
 //!
-//! A message for which no buffer is free is pending, and so is each message behind it. Until all are written no packet leaves. Empty
-//! buffers do leave: their owners wait for them. Meanwhile the worker takes up no packet and ends no flow, so pending messages are
-//! those of one burst and of one flow that ends. No other use of buffers takes the last ones ([`Outbox::reserve`]). A frame comes
-//! home when its switch has read it, so each message is written in the end.
+//! A message for which no buffer is free is pending, and so is each message behind it. Until all
+//! are written no packet leaves. Empty buffers do leave: their owners wait for them. Meanwhile the
+//! worker takes up no packet and ends no flow, so pending messages are those of one burst and of
+//! one flow that ends. No other use of buffers takes the last ones ([`Outbox::reserve`]). A frame
+//! comes home when its switch has read it, so each message is written in the end.
 //!
-//! With a switch in front, buffers that are done with go home over the link they belong to. Alone on a port they go to the pool, and
-//! hairpinned packets are kept for the worker to take up again ([`Outbox::next_hairpin`]).
+//! With a switch in front, buffers that are done with go home over the link they belong to. Alone
+//! on a port they go to the pool, and hairpinned packets are kept for the worker to take up again
+//! ([`Outbox::next_hairpin`]).
 //!
-//! Invariants: each packet given to the outbox is transmitted, kept, or counted as a drop, once; packets to one link keep their order;
-//! messages to one switch keep theirs.
+//! Invariants: each packet given to the outbox is transmitted, kept, or counted as a drop, once;
+//! packets to one link keep their order; messages to one switch keep theirs.
 //!
 //! Not here: links, which the worker hands in; what is to be said.
 
@@ -73,7 +77,8 @@ impl Lane {
     }
 }
 
-/// Frames of messages that one step may need per link: 32 packets and 64 ended flows, a few records each.
+/// Frames of messages that one step may need per link: 32 packets and 64 ended flows, a few records
+/// each.
 const FRAMES: usize = 16;
 
 /// Pending messages that there is room for from the start: more than a burst has to say, as a rule.
@@ -323,8 +328,9 @@ impl Outbox {
         self.barrier.session_over(link, is_present);
     }
 
-    /// Sends a message to the switches that must know. Blocks concern all of them; a group its home only, and so does a reply key where
-    /// flows are by themselves. Where they are grouped, any switch may see a reply key before it knows the home.
+    /// Sends a message to the switches that must know. Blocks concern all of them; a group its home
+    /// only, and so does a reply key where flows are by themselves. Where they are grouped, any
+    /// switch may see a reply key before it knows the home.
     pub fn announce(&mut self, message: Message) {
         if self.shape.switches == 0 || self.is_muted {
             return;
@@ -398,7 +404,8 @@ impl Outbox {
 
     // Links.
 
-    /// Transmits messages, then packets and empty buffers, on the links to switches; then what is for other runtimes, with which `known` are the sessions.
+    /// Transmits messages, then packets and empty buffers, on the links to switches; then what is
+    /// for other runtimes, with which `known` are the sessions.
     pub fn transmit<P: Port>(&mut self, links: &mut [P], peers: &mut [Option<P>], known: &[u64]) {
         if self.unsettled != Switches::NONE {
             self.drop_unsettled();
@@ -454,7 +461,8 @@ impl Outbox {
         }
     }
 
-    /// Switches that have been met again, and may have let this runtime go: no packet leaves by them before they have said which groups are others'.
+    /// Switches that have been met again, and may have let this runtime go: no packet leaves by
+    /// them before they have said which groups are others'.
     #[inline(always)]
     pub fn unsettled(&self) -> Switches {
         self.unsettled
@@ -476,7 +484,8 @@ impl Outbox {
         }
     }
 
-    /// Hands out all that has not left: the runtime fails. Its packets were passed on and are so no more.
+    /// Hands out all that has not left: the runtime fails. Its packets were passed on and are so no
+    /// more.
     pub fn take_all(&mut self, lost: &mut PacketList) {
         let mut passed = PacketList::new();
         for lane in &mut self.lanes {
@@ -499,7 +508,8 @@ impl Outbox {
         core::mem::replace(&mut self.pool, none)
     }
 
-    /// Asks switches that a message was sent to since, and that are apart, to say when they have read it.
+    /// Asks switches that a message was sent to since, and that are apart, to say when they have
+    /// read it.
     #[inline]
     fn ask_for_acknowledgements(&mut self) {
         while let Some((link, number)) = self.barrier.next_question() {

@@ -4,11 +4,13 @@
 //!   records, packets ─► pending, while buffers are wanting ─► frames ─► link
 //! ```
 //!
-//! Whatever comes behind something pending is pending behind it, but empty buffers: they have no order, and their owners wait for them.
-//! Records leave so many buffers alone ([`Lanes::spared`]) that records of other runtimes can be read, and answered to switches: the
-//! others come home by themselves. So pending records are sent in the end, however many runtimes are short of buffers.
+//! Whatever comes behind something pending is pending behind it, but empty buffers: they have no
+//! order, and their owners wait for them. Records leave so many buffers alone ([`Lanes::spared`])
+//! that records of other runtimes can be read, and answered to switches: the others come home by
+//! themselves. So pending records are sent in the end, however many runtimes are short of buffers.
 //!
-//! Invariants: a record or packet that was taken here is sent, once, behind all that was taken before it.
+//! Invariants: a record or packet that was taken here is sent, once, behind all that was taken
+//! before it.
 
 use super::Outbox;
 use crate::env::{Burst, Port};
@@ -79,7 +81,8 @@ impl Lanes {
 
     pub fn send(&mut self, to: u16, packet: PacketBox) {
         let Some(outgoing) = self.all.get_mut(usize::from(to)) else {
-            // Buffers belong to pools that there are, and packets to groups whose target has a link.
+            // Buffers belong to pools that there are, and packets to groups whose target has a
+            // link.
             debug_assert!(false, "there is no link to runtime {to}");
             return;
         };
@@ -190,8 +193,8 @@ fn append(frame: &mut PacketBox, bytes: &[u8]) -> bool {
 }
 
 impl Outbox {
-    /// There are so many runtimes. Records leave `spared` buffers alone besides the messages' reserve; `records_max` records of groups
-    /// may be pending for each of them.
+    /// There are so many runtimes. Records leave `spared` buffers alone besides the messages'
+    /// reserve; `records_max` records of groups may be pending for each of them.
     pub fn join(&mut self, runtimes: usize, spared: usize, records_max: usize) {
         self.runtimes = Lanes {
             all: (0..runtimes).map(|_| Outgoing::default()).collect(),
@@ -229,7 +232,8 @@ impl Outbox {
         outgoing.is_some_and(|outgoing| outgoing.records >= self.runtimes.records_max)
     }
 
-    /// Whether there are buffers for so many bytes more to a runtime, with `spare` left, and nothing is pending before them.
+    /// Whether there are buffers for so many bytes more to a runtime, with `spare` left, and
+    /// nothing is pending before them.
     pub fn has_room_for(&self, to: u16, bytes: usize, spare: usize) -> bool {
         let outgoing = self.runtimes.all.get(usize::from(to));
         outgoing.is_none_or(|outgoing| outgoing.pending.is_empty())

@@ -5,10 +5,10 @@
 //!   else:   what it was, all of it: for the store (`noting`, `through`), for copies (`compare`) ─► chain ─► compared ─► sent, written, noted
 //! ```
 //!
-//! The usual packet is of a flow whose copy is up to date, or is followed for a store that it does not wait for. What
-//! its functions change is seen where the compiler knows how long their states are ([`crate::stage::Watched`]).
-//! A function that stops the packet or asks for more ends that: then the flow is compared as a whole, with the
-//! shadow that was noted.
+//! The usual packet is of a flow whose copy is up to date, or is followed for a store that it does
+//! not wait for. What its functions change is seen where the compiler knows how long their states
+//! are ([`crate::stage::Watched`]). A function that stops the packet or asks for more ends that:
+//! then the flow is compared as a whole, with the shadow that was noted.
 //!
 //! Not here: what is done with it (`replica`).
 

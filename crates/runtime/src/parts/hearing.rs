@@ -1,6 +1,7 @@
 //! What switches say of groups, reply keys and blocks that concerns flows here.
 //!
-//! Not here: groups that move (`mobility`); what a switch that restarts is told (`worker::sessions`).
+//! Not here: groups that move (`mobility`); what a switch that restarts is told
+//! (`worker::sessions`).
 
 use super::Core;
 use super::presence::{ABSENT, SILENT};
@@ -17,7 +18,8 @@ impl Core {
         self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining || self.pools.is_without()
     }
 
-    /// Looks whether all switches have told, or the time for it is over. One that runs by the view is waited for until a view is without it.
+    /// Looks whether all switches have told, or the time for it is over. One that runs by the view
+    /// is waited for until a view is without it.
     #[cold]
     pub fn go_on_beginning(&mut self) {
         let Some(beginning) = &mut self.sessions.beginning else {
@@ -84,7 +86,8 @@ impl Core {
         self.sessions.taken.remove(group.words());
     }
 
-    /// Ends flows whose second keys were refused, once they are back or go on; those that have moved away are refused where they are now.
+    /// Ends flows whose second keys were refused, once they are back or go on; those that have
+    /// moved away are refused where they are now.
     pub fn end_refused(&mut self) -> usize {
         let mut count = 0;
         for words in core::mem::take(&mut self.sessions.refused) {

@@ -14,8 +14,8 @@ impl Core {
     /// Holds a packet behind those of its flow that wait for switches.
     #[cold]
     pub(super) fn hold_behind(&mut self, actor: u32, packet: PacketBox) {
-        let chain = self.flows.header(actor).chain;
-        self.hold.hold_behind(actor, chain, packet, &mut self.out);
+        let header = self.flows.header(actor);
+        self.hold.hold_behind(actor, header, packet, &mut self.out);
     }
 
     /// Passes on what has waited for barriers that are acknowledged; answers how many packets.
@@ -51,7 +51,8 @@ impl Core {
         }
     }
 
-    /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could be missed.
+    /// Passes on all packets that wait, for whatever: no flow is left whose replies or copies could
+    /// be missed.
     pub fn release_all_held(&mut self) {
         self.hold.release_all(
             &mut self.flows,

@@ -5,7 +5,8 @@
 //!                                     └─► none ──────────────────────────────────────────────┴─► `group_ended` ─► *Idle*
 //! ```
 //!
-//! Invariants: a group that is on its way to or from another runtime does not end here; none ends for whose words there is no room.
+//! Invariants: a group that is on its way to or from another runtime does not end here; none ends
+//! for whose words there is no room.
 
 use super::Core;
 use crate::flows::actor::{Header, NO_GROUP};
@@ -82,7 +83,8 @@ impl Core {
         self.tell_idle(key);
     }
 
-    /// Where no place for a group is free, ends the one that has rested longest; whether there is a place now.
+    /// Where no place for a group is free, ends the one that has rested longest; whether there is a
+    /// place now.
     #[cold]
     pub fn evict_group(&mut self) -> bool {
         if self.flows.groups().room() > 0 {

@@ -1,8 +1,10 @@
-//! The life of flows at one runtime: a packet that has passed its chain, the reply key that it teaches, the flow's end.
+//! The life of flows at one runtime: a packet that has passed its chain, the reply key that it
+//! teaches, the flow's end.
 //!
 //! # Theory of operation
 //!
-//! What all protocols of flows work on is here together: the store, the runner, the hold and the outbox. Calls go one way:
+//! What all protocols of flows work on is here together: the store, the runner, the hold and the
+//! outbox. Calls go one way:
 //!
 //! ```text
 //!   worker ─► mobility ─► Core ─► runner, hold ─► flows, outbox
@@ -29,9 +31,9 @@
 //! tries again, and gets another server or finds the first flow over. Where the first is at another
 //! runtime, the switch knows ([`Message::Taken`]).
 //!
-//! Invariants: packets of one flow leave in the order they came (a second packet of a settling flow settles it first); no
-//! look-up misses a key that is being settled ([`Core::find`]); a flow does not end while it settles; nothing is settling
-//! between two steps.
+//! Invariants: packets of one flow leave in the order they came (a second packet of a settling flow
+//! settles it first); no look-up misses a key that is being settled ([`Core::find`]); a flow does
+//! not end while it settles; nothing is settling between two steps.
 
 mod following;
 mod hearing;
@@ -46,6 +48,7 @@ use crate::flows::FlowStore;
 use crate::flows::actor::{Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::gate::Gate;
+use crate::hold::lines::HeldLines;
 use crate::hold::{OutputHold, is_held};
 use crate::message::Message;
 use crate::outbox::Outbox;
@@ -88,7 +91,8 @@ impl Queue {
     }
 }
 
-/// A flow's first packet, waiting for its second key to get into the table. The key itself is in the actor already.
+/// A flow's first packet, waiting for its second key to get into the table. The key itself is in
+/// the actor already.
 struct Settling {
     actor: u32,
     way: Orientation,
@@ -101,7 +105,8 @@ struct Settling {
 pub(crate) struct Silent {
     /// While packets are taken up that waited behind a call: a group and a reply key.
     lingering: ArrayVec<GroupKey, 2>,
-    /// While packets are processed that were kept for a group that moved: what has become idle meanwhile.
+    /// While packets are processed that were kept for a group that moved: what has become idle
+    /// meanwhile.
     draining: Option<Vec<GroupKey>>,
     /// Of groups on their way, by hash.
     moving: HashSet<u64>,
@@ -158,6 +163,8 @@ pub(crate) struct Core {
     pub gate: Gate,
     /// Where packets wait for a data store.
     pub store_gate: Gate,
+    /// Where lines of the event log wait for copies.
+    pub lines: HeldLines,
     pub sender: Sender,
     pub ledger: Ledger,
     /// Where blocks of ports are short, and whom that was said to.
@@ -211,6 +218,7 @@ impl Core {
             silent: Silent::default(),
             gate: Gate::new(DropReason::ReplicaFull),
             store_gate: Gate::new(DropReason::StoreFull),
+            lines: HeldLines::default(),
             sender: Sender::new(is_replicated, copying),
             ledger: Ledger::default(),
             pools: Pools::default(),
@@ -242,8 +250,8 @@ impl Core {
         self.runner.set_now(self.now);
     }
 
-    /// Runs a packet's chain from the start, and whatever else that leaves to do. `FOLLOWED`: the packet
-    /// may have to wait for what it changes. `WATCHED`: the runner says what that is.
+    /// Runs a packet's chain from the start, and whatever else that leaves to do. `FOLLOWED`: the
+    /// packet may have to wait for what it changes. `WATCHED`: the runner says what that is.
     #[inline(always)]
     fn begin<const SEEN: bool, const FOLLOWED: bool, const WATCHED: bool>(
         &mut self,
@@ -304,7 +312,8 @@ impl Core {
             whole,
         } = through;
         if !whole {
-            // Begun in the middle (released, emitted): the functions before have had their say about the timeout.
+            // Begun in the middle (released, emitted): the functions before have had their say
+            // about the timeout.
             self.runner.keep_at_least(actor, timeout, &mut self.flows);
         }
         // An error keeps no flow alive, but one that opened a flow must give it some end.
@@ -356,8 +365,9 @@ impl Core {
         looked + self.expire_groups(budget - looked)
     }
 
-    /// Where flows or groups are at their bound, ends some whose time is over before a packet that would open another is refused: the
-    /// step looks for them behind its packets only. What is looked at here counts among what the step looks at.
+    /// Where flows or groups are at their bound, ends some whose time is over before a packet that
+    /// would open another is refused: the step looks for them behind its packets only. What is
+    /// looked at here counts among what the step looks at.
     pub fn make_room(&mut self, link: usize) {
         let is_full = self.flows.free() <= self.reserved
             || self.flows.affinity() != Affinity::Flow && self.flows.groups().room() == 0;
@@ -370,8 +380,9 @@ impl Core {
         self.out.count_consumed(link);
     }
 
-    /// Ends flows that functions want ended ([`nf::NetworkFunction::recall`]); answers how many were asked for. They count
-    /// among the actors that the step looks at, since each end takes room for messages.
+    /// Ends flows that functions want ended ([`nf::NetworkFunction::recall`]); answers how many
+    /// were asked for. They count among the actors that the step looks at, since each end takes
+    /// room for messages.
     pub fn recall(&mut self) -> usize {
         if !self.runner.take_recalls() {
             return 0;
@@ -406,7 +417,8 @@ impl Core {
         asked.max(usize::from(is_left))
     }
 
-    /// Asks a flow of the configuration before, whose calls are over: `false`, and it has ended, if it does not go on.
+    /// Asks a flow of the configuration before, whose calls are over: `false`, and it has ended, if
+    /// it does not go on.
     #[cold]
     pub fn goes_on(&mut self, actor: u32) -> bool {
         self.settle_all();
@@ -422,7 +434,8 @@ impl Core {
         goes_on
     }
 
-    /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its group go.
+    /// Ends a flow: its functions give back what it took, its keys and, with its last flow, its
+    /// group go.
     pub fn end_actor(&mut self, actor: u32) {
         self.settle_all();
         if self.flows.header(actor).phase == Phase::Free {
@@ -436,9 +449,11 @@ impl Core {
         self.end_adapted(actor);
     }
 
-    /// [`Core::end_actor`] for a flow that is settled and whose states are of the instances in force.
+    /// [`Core::end_actor`] for a flow that is settled and whose states are of the instances in
+    /// force.
     pub fn end_adapted(&mut self, actor: u32) {
-        let is_of_before = self.runner.is_of_before(actor, &self.flows);
+        let is_of_before =
+            self.runner.is_of_before(actor, &self.flows) && !self.runner.is_cut(actor, &self.flows);
         self.runner.drop_held(actor, &mut self.flows, &mut self.out);
         if is_held(self.flows.header(actor).flags) {
             self.hold.forget(actor);
@@ -492,15 +507,17 @@ impl Core {
         self.flows.has_group(group)
     }
 
-    /// Whether a new group may begin with this packet: the switch has a route for it to here. A packet that was sent by another
-    /// route, which was over or changed hands meanwhile, would make a group that is, or will be, elsewhere.
+    /// Whether a new group may begin with this packet: the switch has a route for it to here. A
+    /// packet that was sent by another route, which was over or changed hands meanwhile, would make
+    /// a group that is, or will be, elsewhere.
     pub fn is_routed_here(&self, packet: &PacketBox, group: &GroupKey) -> bool {
         self.settings.switches == 0
             || packet.hash() == group.hash(&self.settings.seed)
             || self.silent.lingering.contains(group)
     }
 
-    /// Ends up to `budget` flows that do not wait, whatever their deadline; `true` when none is left.
+    /// Ends up to `budget` flows that do not wait, whatever their deadline; `true` when none is
+    /// left.
     pub fn end_all(&mut self, budget: usize) -> bool {
         self.runner.cancel_waiting(budget, &mut self.flows, &mut self.out);
         let mut left = budget;
@@ -637,8 +654,9 @@ impl Core {
         !is_over
     }
 
-    /// Drops the first packet of a flow whose replies would not find it, and ends the flow: nothing of it leaves. Functions
-    /// that hand out endpoints never let two flows have one second key; two flows that a rule sends to the same server may.
+    /// Drops the first packet of a flow whose replies would not find it, and ends the flow: nothing
+    /// of it leaves. Functions that hand out endpoints never let two flows have one second key; two
+    /// flows that a rule sends to the same server may.
     #[cold]
     pub fn refuse_flow(&mut self, actor: u32, packet: PacketBox, reason: DropReason) {
         self.refused_for = reason;
@@ -651,7 +669,8 @@ impl Core {
         }
     }
 
-    /// Passes the next packet of a flow whose first found no room to wait in, while the next waited for its call: its second key is its own, and told.
+    /// Passes the next packet of a flow whose first found no room to wait in, while the next waited
+    /// for its call: its second key is its own, and told.
     #[cold]
     pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
         if !self.commit_held(actor) {
@@ -665,7 +684,8 @@ impl Core {
         }
     }
 
-    /// Ends a flow whose second key got no route, or has one to another runtime already: the switch drops what it sent.
+    /// Ends a flow whose second key got no route, or has one to another runtime already: the switch
+    /// drops what it sent.
     #[cold]
     pub fn second_key_refused(&mut self, key: FlowKey) {
         let hash = key.hash(&self.settings.seed);

@@ -18,8 +18,8 @@
 //! Invariants: what is lent is announced to all switches that are there; a runtime that begins, and
 //! does not know yet what is in use, lends nothing.
 //!
-//! Not here: which runtime has a block while it is lent, and through which failures ([`protocols::lending`]);
-//! how many a pool wants and spares (the function).
+//! Not here: which runtime has a block while it is lent, and through which failures
+//! ([`protocols::lending`]); how many a pool wants and spares (the function).
 
 use super::Core;
 use crate::message::Message;
@@ -225,7 +225,8 @@ impl Core {
         }
     }
 
-    /// Another runtime wants blocks: what can be done without is lent, and how much is free is said.
+    /// Another runtime wants blocks: what can be done without is lent, and how much is free is
+    /// said.
     #[cold]
     pub fn hear_wanted(&mut self, peer: usize, function: u8, count: u16, at: Addr) {
         let (function, to) = (usize::from(function), peer as u16);
@@ -249,7 +250,8 @@ impl Core {
             // One that was borrowed goes home: that is where it is wanted.
             if !self.flows.borrowed.give_back(block) {
                 self.pools.lent += 1;
-                self.out.announce(Message::BlockLent(block, me, RuntimeId(to)));
+                let lent = Message::BlockLent(block, me, RuntimeId(to));
+                self.flows.parting.part(lent, &mut self.out);
             }
         }
         self.settle_lent();
@@ -351,7 +353,8 @@ impl Core {
                 }
                 Action::Return(block, home) => {
                     self.runner.forsake_block(block);
-                    self.out.announce(Message::BlockReturned(block, home));
+                    let returned = Message::BlockReturned(block, home);
+                    self.flows.parting.part(returned, &mut self.out);
                 }
             }
         }

@@ -11,8 +11,9 @@ use nf::{Addr, Affinity, Block};
 use protocols::membership::{View, WorkerId};
 use protocols::ownership::Switches;
 
-/// How long, in nanoseconds, a runtime that begins waits for switches that are not there, and for those that are: longer than they may wait to be
-/// told themselves ([`crate::switch::Switch::wait_to_be_told`]).
+/// How long, in nanoseconds, a runtime that begins waits for switches that are not there, and for
+/// those that are: longer than they may wait to be told themselves
+/// ([`crate::switch::Switch::wait_to_be_told`]).
 pub const ABSENT: u64 = 2_000_000_000;
 pub const SILENT: u64 = 5_000_000_000;
 /// What is known of the other ends.
@@ -43,7 +44,8 @@ pub(crate) struct Sessions {
     pub taken_cursor: [u64; 5],
     /// Switches that were met again and have said which groups are another's.
     pub settling: Switches,
-    /// Second keys that are another's, of flows that could not end when that was said: they are on their way, or wait for a call.
+    /// Second keys that are another's, of flows that could not end when that was said: they are on
+    /// their way, or wait for a call.
     pub refused: BTreeSet<[u64; 5]>,
     /// Whether switches and runtimes have been told that this runtime is leaving.
     pub has_said_leaving: bool,
@@ -78,7 +80,8 @@ impl Sessions {
     pub fn new<P: Port>(links: &[P], affinity: Affinity) -> Self {
         let has_absent = links.iter().any(|link| link.session() == 0);
         let there = links.iter().enumerate().filter(|(_, link)| link.session() != 0);
-        // Those that are there begin with this runtime, and have nothing to tell. Flows that are by themselves have no blocks.
+        // Those that are there begin with this runtime, and have nothing to tell. Flows that are by
+        // themselves have no blocks.
         let told = there.fold(Switches::NONE, |told, (index, _)| told.with(index as u8));
         let may_have_lent = has_absent && affinity != Affinity::Flow;
         Sessions {
@@ -156,8 +159,8 @@ impl Sessions {
         end.filter(|_| self.has_runtime(runtime)).map_or(0, End::life)
     }
 
-    /// Whether the runtime at the other end of a link may keep copies. One that is joining may be cut off from a switch, and no
-    /// flow could go on there.
+    /// Whether the runtime at the other end of a link may keep copies. One that is joining may be
+    /// cut off from a switch, and no flow could go on there.
     pub fn may_keep_copies(&self, runtime: u16) -> bool {
         let life = self.life(runtime);
         let runs = self.running_lives.get(usize::from(runtime));

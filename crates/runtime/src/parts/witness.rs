@@ -6,7 +6,8 @@ use crate::watch::flows::{Change, FlowEvent};
 use arrayvec::ArrayString;
 
 impl Core {
-    /// Tells the followers, if there are any, what becomes of a flow. Its keys and its chain are there still.
+    /// Tells the followers, if there are any, what becomes of a flow. Its keys and its chain are
+    /// there still.
     #[inline(always)]
     pub fn witness(&mut self, actor: u32, change: Change) {
         if self.followers.are_there() {

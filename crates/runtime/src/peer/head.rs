@@ -1,4 +1,5 @@
-//! What a message of a link between processes is: a packet behind what is known of it, or a message between workers.
+//! What a message of a link between processes is: a packet behind what is known of it, or a message
+//! between workers.
 //!
 //! Numbers are in network order.
 //!
@@ -18,7 +19,8 @@
 //! | 24 | 8 | time | of reception, nanoseconds of the sender's clock |
 //! | 32 | … | frame | link header first |
 //!
-//! Flags: bit 0 parsed, 1 both ends inside, 2 turns around, 3 followed, 4 ICMP error, 5 ICMP query, 6 and 7 watched.
+//! Flags: bit 0 parsed, 1 both ends inside, 2 turns around, 3 followed, 4 ICMP error, 5 ICMP query,
+//! 6 and 7 watched.
 //!
 //! # What is carried, and what is found again
 //!
@@ -34,8 +36,8 @@
 //! | time | carried, and taken where both ends have one clock; otherwise the receiver's own time is, as another host's says nothing here |
 //! | origin, capacity, the next one | the buffer's own |
 //!
-//! Invariants: a buffer filled here has offsets of its own frame or none; what does not hold is a counted refusal and changes nothing
-//! but a buffer that is given back.
+//! Invariants: a buffer filled here has offsets of its own frame or none; what does not hold is a
+//! counted refusal and changes nothing but a buffer that is given back.
 
 use core::mem::size_of;
 use wire::packet::{Kind, Side, flag};
@@ -161,8 +163,8 @@ fn side(bit: u8) -> Side {
     }
 }
 
-/// Makes what another process said a packet or message in `buffer`. `ports` is how many the cluster has; `now` the time of
-/// reception, if it is not the sender's.
+/// Makes what another process said a packet or message in `buffer`. `ports` is how many the cluster
+/// has; `now` the time of reception, if it is not the sender's.
 #[inline]
 pub fn read(said: &[u8], buffer: &mut Packet, ports: u8, now: Option<u64>) -> Result<(), Refused> {
     match said {
@@ -188,7 +190,8 @@ pub fn read(said: &[u8], buffer: &mut Packet, ports: u8, now: Option<u64>) -> Re
     }
 }
 
-/// [`read`] of a packet whose head has been taken off, and whose frame of `length` bytes is elsewhere: `fill` copies it.
+/// [`read`] of a packet whose head has been taken off, and whose frame of `length` bytes is
+/// elsewhere: `fill` copies it.
 #[inline]
 pub fn read_packet(
     head: &[u8; HEAD],
@@ -341,7 +344,8 @@ mod tests {
         assert_eq!(refused(later, parsed | flag::FOLLOWED, |_| {}), Ok(()));
     }
 
-    /// The configuration may have it that errors are none: the receiver's parsing does not bring them back, nor the sender's word.
+    /// The configuration may have it that errors are none: the receiver's parsing does not bring
+    /// them back, nor the sender's word.
     #[test]
     fn an_icmp_error_is_one_where_both_find_one() {
         let mut frame = Vec::new();
@@ -383,7 +387,8 @@ mod tests {
     }
 
     proptest! {
-        /// What was accepted is said again in the same words, but for what the receiver does not believe.
+        /// What was accepted is said again in the same words, but for what the receiver does not
+        /// believe.
         #[test]
         fn hostile_bytes_are_no_harm(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),

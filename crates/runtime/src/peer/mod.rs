@@ -1,4 +1,5 @@
-//! A link to a worker in another process: a [`Port`] that keeps order and loses nothing while its session lasts.
+//! A link to a worker in another process: a [`Port`] that keeps order and loses nothing while its
+//! session lasts.
 //!
 //! # Theory of operation
 //!
@@ -31,8 +32,9 @@
 //! by other such links than where it ends with it: [`Settings::spared`] is the order in which links
 //! are read no more.
 //!
-//! *When.* What is transmitted goes out with the next `receive`, which a worker calls on each of its links once a step and at least once more before it
-//! sleeps: so frames are as full as a step fills them, acknowledgements ride on them, and a system call takes many.
+//! *When.* What is transmitted goes out with the next `receive`, which a worker calls on each of
+//! its links once a step and at least once more before it sleeps: so frames are as full as a step
+//! fills them, acknowledgements ride on them, and a system call takes many.
 //!
 //! *Sessions.* [`Port::session`] is 0 until the other end is met, and then a number that both ends
 //! know and that only grows: the sum of the two ends' incarnations. It changes in a
@@ -68,8 +70,9 @@
 //! end. The coordinator's views say which worker may still speak for a group after that, where
 //! there is a coordinator.
 //!
-//! *Time.* Timeouts are looked at in `receive`, which a worker calls in every step, with a clock that goes on by itself: where packets
-//! carry the time (a replay), links between processes have no timeouts, and are not to be used.
+//! *Time.* Timeouts are looked at in `receive`, which a worker calls in every step, with a clock
+//! that goes on by itself: where packets carry the time (a replay), links between processes have no
+//! timeouts, and are not to be used.
 //!
 //! # Invariants
 //!
@@ -106,10 +109,12 @@ pub trait FrameLink {
     /// The longest frame it carries, in bytes.
     fn frame_max(&self) -> usize;
 
-    /// The next frame that was received, if there is one, to be decrypted where it is. It may be anything. Never blocks.
+    /// The next frame that was received, if there is one, to be decrypted where it is. It may be
+    /// anything. Never blocks.
     fn receive(&mut self) -> Option<&mut [u8]>;
 
-    /// Takes a frame to be sent, at the latest with the next [`FrameLink::flush`]. What cannot be sent is lost and counted.
+    /// Takes a frame to be sent, at the latest with the next [`FrameLink::flush`]. What cannot be
+    /// sent is lost and counted.
     fn send(&mut self, frame: &[u8]);
 
     /// Sends what was taken. Never blocks.
@@ -157,27 +162,32 @@ impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
 /// What an end is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Of the channel: which workers, this end's incarnation, how many frames, how they are protected. `frame_max` is the link's;
-    /// `message_max` and `packets_max` are set by [`Peer::new`].
+    /// Of the channel: which workers, this end's incarnation, how many frames, how they are
+    /// protected. `frame_max` is the link's; `message_max` and `packets_max` are set by
+    /// [`Peer::new`].
     pub channel: channel::Settings,
-    /// The longest frame of a packet; at both ends the same, and no shorter than [`message::FRAME_MAX`]. The worker's buffers have room for it.
+    /// The longest frame of a packet; at both ends the same, and no shorter than
+    /// [`message::FRAME_MAX`]. The worker's buffers have room for it.
     pub frame_max: usize,
     /// After so many nanoseconds without an answer the other end is dead. `u64::MAX`: never.
     pub dead_after_ns: u64,
-    /// So many of the pool's buffers are not received into: they are for what the worker has to say. What a step of a runtime wants is 16 for each
-    /// switch; 48 more are for what it answers other runtimes. So: both together on its links to switches, 16 on those to other runtimes, which
-    /// are read on when the others are not; at a switch one burst.
+    /// So many of the pool's buffers are not received into: they are for what the worker has to
+    /// say. What a step of a runtime wants is 16 for each switch; 48 more are for what it answers
+    /// other runtimes. So: both together on its links to switches, 16 on those to other runtimes,
+    /// which are read on when the others are not; at a switch one burst.
     pub spared: usize,
     /// How many ports the cluster has: a packet with a higher number is refused.
     pub ports: u8,
-    /// Both ends' clocks are one (processes of one host, a simulation): packets keep their time of reception. Otherwise it is the
-    /// time at which they are received here, because another host's clock says nothing here.
+    /// Both ends' clocks are one (processes of one host, a simulation): packets keep their time of
+    /// reception. Otherwise it is the time at which they are received here, because another host's
+    /// clock says nothing here.
     pub same_clock: bool,
 }
 
 impl Settings {
-    /// Usual settings for a pair of workers. The incarnation is that of [`channel::Settings`]; a life may take as many as it
-    /// has sessions that it gave up, so lives must not follow each other faster: nanoseconds since 1970 will do.
+    /// Usual settings for a pair of workers. The incarnation is that of [`channel::Settings`]; a
+    /// life may take as many as it has sessions that it gave up, so lives must not follow each
+    /// other faster: nanoseconds since 1970 will do.
     pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
         Settings {
             channel: channel::Settings {
@@ -200,7 +210,8 @@ impl Settings {
 pub struct PeerCounters {
     /// Refused of what the other end said, by [`Refused`].
     pub refused: [u64; Refused::COUNT],
-    /// Messages of workers that were lost because a session was over before they were in the channel.
+    /// Messages of workers that were lost because a session was over before they were in the
+    /// channel.
     pub lost_messages: u64,
     /// Packets that were lost for that.
     pub lost_packets: u64,
@@ -260,7 +271,8 @@ impl Silence {
     }
 }
 
-/// The time between two looks, in nanoseconds, while the network says that there is no process at the other end.
+/// The time between two looks, in nanoseconds, while the network says that there is no process at
+/// the other end.
 const REFUSED: u64 = 5_000_000;
 /// Where a quarter of the silence takes longer, in nanoseconds, views decide which workers are
 /// gone: what the network says changes nothing.
@@ -316,7 +328,8 @@ impl<L: FrameLink> Peer<L> {
         })
     }
 
-    /// Other keys from now on, for what is sent and what is received. What cannot be changed is whether there are any.
+    /// Other keys from now on, for what is sent and what is received. What cannot be changed is
+    /// whether there are any.
     pub fn protect(&mut self, protection: Protection) {
         self.channel.protect(protection);
     }
@@ -331,7 +344,8 @@ impl<L: FrameLink> Peer<L> {
         self.channel.counters()
     }
 
-    /// In which bits of what both ends must have alike the other end, which is not met for that, differs.
+    /// In which bits of what both ends must have alike the other end, which is not met for that,
+    /// differs.
     pub fn differs(&self) -> [u64; channel::AGREED] {
         self.channel.differs()
     }

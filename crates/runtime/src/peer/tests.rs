@@ -1,8 +1,9 @@
 //! Two ends over a network that loses, repeats, reorders and damages, in one thread, from one seed.
 //!
-//! What an end transmits is noted under the session that it believes in, which has the same number at both ends; what the other
-//! receives in that session must be the same, from the beginning, in order, without a gap. Buffers are of three pools on each side: its own,
-//! and a neighbour's in the same process.
+//! What an end transmits is noted under the session that it believes in, which has the same number
+//! at both ends; what the other receives in that session must be the same, from the beginning, in
+//! order, without a gap. Buffers are of three pools on each side: its own, and a neighbour's in the
+//! same process.
 
 use super::*;
 use crate::env::{Burst, Port};
@@ -344,7 +345,8 @@ impl World {
             } else {
                 &mut end.pool
             };
-            // A worker leaves buffers to be received into: two that have none left wait for each other.
+            // A worker leaves buffers to be received into: two that have none left wait for each
+            // other.
             if from.origin() != NEIGHBOUR && from.free() <= BUFFERS / 4 {
                 break;
             }
@@ -362,7 +364,8 @@ impl World {
             }
             burst.push(buffer);
         }
-        // Believed in by the worker and known to the channel to be going on: what is lost otherwise is counted.
+        // Believed in by the worker and known to the channel to be going on: what is lost otherwise
+        // is counted.
         let lost = end.peer.own.lost_messages + end.peer.own.lost_packets;
         let noted: Vec<Seen> = burst.iter().map(|packet| seen(packet)).collect();
         end.peer.transmit(now, &mut end.pool, &mut burst);
@@ -607,7 +610,8 @@ fn a_long_cut_ends_the_session_at_both_ends() {
     }
 }
 
-/// A process that is gone, and of which the network says so, is given up long before its silence would be enough; one that answers is not.
+/// A process that is gone, and of which the network says so, is given up long before its silence
+/// would be enough; one that answers is not.
 #[test]
 fn a_process_that_the_network_says_is_gone_is_given_up_early() {
     for is_gone in [true, false] {

@@ -1,7 +1,8 @@
-//! Records of copies that another runtime keeps: types 12 to 21.
+//! Records of copies that another runtime keeps: types 12 to 21, and 26 to 29.
 
 use super::{FLOW_HEAD, Facts, Reader, Writer};
 use crate::flows::group::GroupKey;
+use alloc::vec::Vec;
 use nf::{Addr, Block};
 use wire::Packet;
 
@@ -28,6 +29,8 @@ pub(crate) enum Copy<'a> {
         slot: u32,
         group: u32,
         length: u16,
+        /// By which of the sender's configurations it goes.
+        generation: u8,
         facts: Facts,
         piece: &'a [u8],
     },
@@ -57,10 +60,48 @@ pub(crate) enum Copy<'a> {
         number: u32,
         count: u64,
     },
+    /// By the same: a record of this base cannot be kept, nor what follows it.
+    Refused {
+        number: u32,
+    },
+    /// A configuration that copied flows go by: the low bits of its number at the sender, what it
+    /// is, and what flows of each chain keep (`replica::generations`).
+    Plan {
+        generation: u8,
+        identity: u64,
+        chains: &'a [u8],
+    },
+    /// All records from here to [`Copy::Changed`] are one change: it is kept whole, or not at all.
+    Change,
+    Changed,
+}
+
+/// Copies bytes to a place that is as long. Most runs have 4 to 16 bytes: those go without a call,
+/// as two words that may overlap.
+#[inline(always)]
+fn copy_short(to: &mut [u8], from: &[u8]) {
+    match from.len() {
+        8..=16 => copy_ends::<8>(to, from),
+        4..8 => copy_ends::<4>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        if let Some(place) = to.first_chunk_mut() {
+            *place = *first;
+        }
+        if let Some(place) = to.last_chunk_mut() {
+            *place = *last;
+        }
+    }
 }
 
 impl<'a> Copy<'a> {
-    /// Appends a record of changed bytes to a frame, as [`super::Record::append`] does, without a copy on the way.
+    /// Appends a record of changed bytes to a frame, as [`super::Record::append`] does, without a
+    /// copy on the way.
     #[inline]
     pub fn append_runs(slot: u32, is_group: bool, runs: &[u8], frame: &mut Packet) -> bool {
         let at = frame.frame().len();
@@ -77,7 +118,7 @@ impl<'a> Copy<'a> {
         };
         let ([a, b, c, d], [high, low]) = (slot.to_be_bytes(), (runs.len() as u16).to_be_bytes());
         *head = [RUNS, a, b, c, d, u8::from(is_group), high, low];
-        rest.copy_from_slice(runs);
+        copy_short(rest, runs);
         true
     }
 
@@ -86,13 +127,15 @@ impl<'a> Copy<'a> {
             Copy::Base { .. } => 21,
             Copy::Acknowledged { .. } => 13,
             Copy::Group { piece, .. } => 49 + piece.len(),
-            Copy::Flow { piece, .. } => 11 + FLOW_HEAD + piece.len(),
+            Copy::Flow { piece, .. } => 12 + FLOW_HEAD + piece.len(),
             Copy::More(piece) => 3 + piece.len(),
             Copy::Runs { runs, .. } => RUNS_HEAD + runs.len(),
             Copy::End { .. } => 6,
             Copy::Rests { .. } => 13,
             Copy::Block { .. } => 62,
-            Copy::Whole => 1,
+            Copy::Whole | Copy::Change | Copy::Changed => 1,
+            Copy::Refused { .. } => 5,
+            Copy::Plan { chains, .. } => 12 + chains.len(),
         }
     }
 
@@ -120,6 +163,7 @@ impl<'a> Copy<'a> {
                 slot,
                 group,
                 length,
+                generation,
                 ref facts,
                 piece,
             } => {
@@ -127,6 +171,7 @@ impl<'a> Copy<'a> {
                 writer.put(&slot.to_be_bytes());
                 writer.put(&group.to_be_bytes());
                 writer.put(&length.to_be_bytes());
+                writer.put(&[generation]);
                 writer.put(&facts.head(piece.len()));
                 writer.put(piece);
             }
@@ -167,7 +212,29 @@ impl<'a> Copy<'a> {
                 writer.put(&number.to_be_bytes());
                 writer.put(&count.to_be_bytes());
             }
+            Copy::Refused { number } => {
+                writer.put(&[26]);
+                writer.put(&number.to_be_bytes());
+            }
+            Copy::Plan {
+                generation,
+                identity,
+                chains,
+            } => {
+                writer.put(&[27, generation]);
+                writer.put(&identity.to_be_bytes());
+                writer.piece(chains);
+            }
+            Copy::Change => writer.put(&[28]),
+            Copy::Changed => writer.put(&[29]),
         }
+    }
+
+    /// Appends the record to others.
+    pub fn append_to(&self, records: &mut Vec<u8>) {
+        let at = records.len();
+        records.resize(at + self.length(), 0);
+        self.write(&mut Writer { frame: records, at });
     }
 
     pub(super) fn read(what: u8, reader: &mut Reader<'a>) -> Option<Copy<'a>> {
@@ -185,12 +252,14 @@ impl<'a> Copy<'a> {
             },
             14 => {
                 let (slot, group, length) = (reader.u32()?, reader.u32()?, reader.u16()?);
+                let [generation] = *reader.take::<1>()?;
                 let (facts, piece, rest) = Facts::read(reader.0)?;
                 reader.0 = rest;
                 Copy::Flow {
                     slot,
                     group,
                     length,
+                    generation,
                     facts,
                     piece,
                 }
@@ -223,6 +292,19 @@ impl<'a> Copy<'a> {
                 slot: reader.u32()?,
                 left: reader.u64()?,
             },
+            26 => Copy::Refused {
+                number: reader.u32()?,
+            },
+            27 => {
+                let [generation] = *reader.take::<1>()?;
+                Copy::Plan {
+                    generation,
+                    identity: reader.u64()?,
+                    chains: reader.piece()?,
+                }
+            }
+            28 => Copy::Change,
+            29 => Copy::Changed,
             _ => return None,
         })
     }

@@ -1,4 +1,5 @@
-//! What packets change, and which of them wait for it: a flow and its group before and behind a chain.
+//! What packets change, and which of them wait for it: a flow and its group before and behind a
+//! chain.
 //!
 //! ```text
 //!   observe(actor): committed bytes as they are ─► chain ─► commit(actor): ends, blocks; group, flow: runs or all bytes ─► mark at the gate
@@ -8,9 +9,9 @@
 //! (`Before::passed`). A group is compared only if a function has taken its state
 //! (`Runner::is_group_taken`), and noted before only where a packet of the chain did so lately.
 //!
-//! Most packets are of a flow and a group whose copies are up to date, of a chain that has not taken a
-//! group's state lately. They are observed *plainly* (`Before::plain`): the functions' calls are
-//! watched ([`crate::stage::Watched`]), and the runner says whether they changed anything
+//! Most packets are of a flow and a group whose copies are up to date, of a chain that has not
+//! taken a group's state lately. They are observed *plainly* (`Before::plain`): the functions'
+//! calls are watched ([`crate::stage::Watched`]), and the runner says whether they changed anything
 //! ([`Changed`]). All others take the longer way.
 //!
 //! A flow is sent whole, and its group with it, when its copy is not up to date, or when its bytes
@@ -18,7 +19,8 @@
 //! of it is over, which functions are told of; not if a packet's chain ends the flow, since the
 //! group was observed before that chain.
 //!
-//! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow and its group.
+//! Invariant: after [`Core::commit`] the records sent so far have all committed bytes of the flow
+//! and its group.
 
 use super::policy::Policy;
 use super::sender::COPIED;
@@ -29,8 +31,8 @@ use crate::parts::Core;
 use crate::record::Copy;
 use crate::runner::Changed;
 
-/// So many records may wait for a replica that reads none, beyond what its link holds. Of a base, too, which
-/// a packet waits for then.
+/// So many records may wait for a replica that reads none, beyond what its link holds. Of a base,
+/// too, which a packet waits for then.
 pub(crate) const PENDING_MAX: usize = 16_384;
 
 /// In [`Before`]: no flow, or no group.
@@ -97,8 +99,8 @@ impl Core {
             .is_some_and(|to| self.out.has_pending(to, PENDING_MAX))
     }
 
-    /// Observes a flow and its group before a packet's chain, if that is all that is to be done: its copy is up to date, and
-    /// the runner sees what the chain changes.
+    /// Observes a flow and its group before a packet's chain, if that is all that is to be done:
+    /// its copy is up to date, and the runner sees what the chain changes.
     #[inline(always)]
     pub fn observe_plainly(&mut self, actor: u32) -> bool {
         let header = self.flows.header(actor);
@@ -122,8 +124,9 @@ impl Core {
         true
     }
 
-    /// Behind the chain: whether no more than what the flow commits may be other than it was. Ends, blocks of ports and
-    /// marks of the flow are others only behind a call that has effects, or where other flows were seen to since.
+    /// Behind the chain: whether no more than what the flow commits may be other than it was. Ends,
+    /// blocks of ports and marks of the flow are others only behind a call that has effects, or
+    /// where other flows were seen to since.
     #[inline(always)]
     pub fn is_plain(&self, actor: u32) -> bool {
         self.sender.before.plain == actor
@@ -137,12 +140,11 @@ impl Core {
         if super::is_broken("state is copied") && self.sender.sent > 20 {
             return;
         }
-        if self.flows.has_ended() || self.flows.owners.has_changes() {
-            self.send_ends();
-        }
+        let begins = self.begin_with_ends();
         let header = self.flows.header(actor);
         let (chain, mark) = (header.chain, mark_of(header, actor));
         self.send_runs(actor, chain, false);
+        self.end_change(begins);
         self.gate.mark(mark, self.sender.sent);
     }
 
@@ -155,13 +157,14 @@ impl Core {
         if !has_begun {
             before.group = NONE;
         }
-        if self.flows.has_ended() {
+        // Behind what was noted of a group: those belong to what the flow that begins changes.
+        if self.flows.has_ended() && !has_begun {
             self.send_ends();
         }
         let header = self.flows.header(actor);
         let (chain, group) = (header.chain, header.group);
         let is_copied = header.copied == self.sender.base();
-        let commits = self.sender.policy(chain) == Policy::Commit;
+        let commits = self.sender.policy_of(header) == Policy::Commit;
         if is_copied && commits {
             self.observe_flow(actor);
         }
@@ -187,8 +190,8 @@ impl Core {
         }
     }
 
-    /// From now on it is known whether a function takes a group's state. That is noted if packets of
-    /// the chain took it lately; if not, and one does, it is sent whole.
+    /// From now on it is known whether a function takes a group's state. That is noted if packets
+    /// of the chain took it lately; if not, and one does, it is sent whole.
     #[inline]
     fn watch_group(&mut self, group: u32, chain: u8) {
         let taking = 1 << (chain % 64);
@@ -226,9 +229,14 @@ impl Core {
     /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
     /// along.
     pub fn commit_woken(&mut self, actor: u32, group: u32) {
-        if !self.sender.is_on() {
-            return;
+        if self.sender.is_on() {
+            let begins = self.begin_change();
+            self.commit_all_woken(actor, group);
+            self.end_change(begins);
         }
+    }
+
+    fn commit_all_woken(&mut self, actor: u32, group: u32) {
         self.sender.before.group = NONE;
         if self.flows.has_ended() {
             self.send_ends();
@@ -243,7 +251,7 @@ impl Core {
             self.commit(actor);
             return;
         }
-        let is_sent = header.phase == Phase::Active && self.sender.policy(header.chain) != Policy::None;
+        let is_sent = header.phase == Phase::Active && self.sender.policy_of(&header) != Policy::None;
         if !is_sent && self.sender.has_group(group) {
             self.send_group(group);
             self.gate.mark(group, self.sender.sent);
@@ -260,7 +268,7 @@ impl Core {
             Phase::Waiting => header.copied == 0,
             _ => false,
         };
-        is_here && !is_unsettled(header) && self.sender.policy(header.chain) != Policy::None
+        is_here && !is_unsettled(header) && self.sender.policy_of(header) != Policy::None
     }
 
     /// Notes a group's committed bytes.
@@ -287,7 +295,7 @@ impl Core {
     #[inline(never)]
     pub fn commit_behind(&mut self, actor: u32) {
         let header = self.flows.header(actor);
-        if header.phase == Phase::Active && self.sender.policy(header.chain) == Policy::Snapshot {
+        if header.phase == Phase::Active && self.sender.policy_of(header) == Policy::Snapshot {
             self.note_for_snapshot(actor);
         }
         // What has passed is sent, and no function was called since.
@@ -306,13 +314,12 @@ impl Core {
         if is_observed || self.is_to_be_sent(actor) {
             self.commit(actor);
         } else if group != NONE {
-            if self.flows.has_ended() {
-                self.send_ends();
-            }
+            let begins = self.begin_with_ends();
             if self.sender.has_group(group) {
                 self.commit_group(group, chain, Policy::None);
                 self.gate.mark(group, self.sender.sent);
             }
+            self.end_change(begins);
         }
     }
 
@@ -322,19 +329,30 @@ impl Core {
         if super::is_broken("state is copied") && self.sender.sent > 20 {
             return;
         }
-        if self.flows.has_ended() || self.flows.owners.has_changes() {
-            self.send_ends();
-        }
+        let begins = self.begin_with_ends();
         if !self.lacks_nothing(actor) {
             self.commit_changes(actor);
         }
+        self.end_change(begins);
     }
 
-    /// Whether the copies of a flow and its group are as they are, as far as that is seen at a glance.
+    /// Sends ends and blocks, if there are any: whether they begin a change.
+    #[inline]
+    fn begin_with_ends(&mut self) -> bool {
+        let has_ends = self.flows.has_ended() || self.flows.owners.has_changes();
+        let begins = has_ends && self.begin_change();
+        if has_ends {
+            self.send_ends();
+        }
+        begins
+    }
+
+    /// Whether the copies of a flow and its group are as they are, as far as that is seen at a
+    /// glance.
     #[inline]
     fn lacks_nothing(&self, actor: u32) -> bool {
         let header = self.flows.header(actor);
-        let policy = self.sender.policy(header.chain);
+        let policy = self.sender.policy_of(header);
         let before = &self.sender.before;
         let is_group_known = match header.group {
             NO_GROUP => true,
@@ -374,9 +392,14 @@ impl Core {
             return;
         }
         let sent = self.sender.sent;
-        let policy = self.sender.policy(header.chain);
+        let policy = self.sender.policy_of(&header);
+        let mut begins = self.is_group_due(header.group) && self.begin_change();
         if header.group != NO_GROUP {
             self.commit_group(header.group, header.chain, policy);
+        }
+        if policy == Policy::Commit && self.sender.sent == sent {
+            // The flow is all that has changed, if anything.
+            self.end_change(core::mem::take(&mut begins));
         }
         if policy == Policy::Commit {
             self.commit_flow(actor, &header);
@@ -391,6 +414,13 @@ impl Core {
             Policy::Snapshot => self.take_snapshot(actor),
             Policy::None | Policy::Store | Policy::StoreCommit => self.withdraw_copy(actor),
         }
+        self.end_change(begins);
+    }
+
+    /// Whether the copy of a group may lack something.
+    fn is_group_due(&self, group: u32) -> bool {
+        let is_known = self.sender.has_group(group) && self.sender.before.group == group;
+        group != NO_GROUP && (!is_known || self.runner.is_group_taken())
     }
 
     /// Sends what the copy of a group lacks, as far as it is to have one.
@@ -444,14 +474,19 @@ impl Core {
     pub(super) fn take_snapshot(&mut self, actor: u32) {
         let header = *self.flows.header(actor);
         let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !self.is_to_be_judged(actor);
-        if !is_here || self.sender.policy(header.chain) != Policy::Snapshot {
+        if !is_here || self.sender.policy_of(&header) != Policy::Snapshot {
             return;
         }
-        if header.group != NO_GROUP && !self.sender.has_group(header.group) {
+        let is_group_sent =
+            self.sender.has_group(header.group) || wire::planted::is("snapshot_without_group");
+        let lacks_group = header.group != NO_GROUP && !is_group_sent;
+        let begins = lacks_group && self.begin_change();
+        if lacks_group {
             self.send_group(header.group);
             self.gate.mark(header.group, self.sender.sent);
         }
         self.send_flow(actor);
+        self.end_change(begins);
         self.sender.snapshots.taken(actor);
     }
 

@@ -4,15 +4,23 @@
 //!   link ─► record ─► slot of the primary's copies ─► counted ─► behind the burst: acknowledged
 //! ```
 //!
-//! A slot has the number that the flow, or group, has at its primary. It has room for the longest state there is, and is memory
-//! that the system gives when it is written first. Of a flow's keys a copy has two words each, which is
-//! all of a key over IPv4; what other keys have besides lies apart, in memory that is written for them only.
+//! A slot has the number that the flow, or group, has at its primary. It has room for the longest
+//! state there is, and is memory that the system gives when it is written first. Of a flow's keys a
+//! copy has two words each, which is all of a key over IPv4; what other keys have besides lies
+//! apart, in memory that is written for them only.
 //!
-//! Invariants: records of a base are counted as the primary counts them, whatever they are; one that cannot be is rejected and counted
-//! as such; no slot is beyond the most flows, or groups, of a runtime.
+//! A record that cannot be kept is *refused*, and with it all that follows it: the copies stay as
+//! they were acknowledged last, and the primary, which hears of it, begins another base
+//! (`sender`). Should it fail before, its flows go on from there: no packet has left that depends
+//! on more.
+//!
+//! Invariants: what is acknowledged is kept, record by record as the primary counts them; one that
+//! cannot be is counted as rejected; no slot is beyond the most flows, or groups, of a runtime.
 //!
 //! Not here: what becomes of copies when their primary fails (`recovery`).
 
+use super::changes::Gathered;
+use super::generations::Generations;
 use super::recovery::{Recovery, still_until};
 use crate::flows::actor::NO_GROUP;
 use crate::flows::group::GroupKey;
@@ -30,11 +38,14 @@ use wire::planted;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// More than a record has in front of its bytes.
+const HEAD_MAX: usize = 128;
 /// As many lines of a state are fetched at most.
 const LINES_MAX: usize = 8;
 
-/// What a copy has besides its state; all of its facts: [`Copies::facts`]. Numbers of eight bytes are kept as bytes: in each of as
-/// many copies as there are flows, what aligns them would be four more.
+/// What a copy has besides its state; all of its facts: [`Copies::facts`]. Numbers of eight bytes
+/// are kept as bytes: in each of as many copies as there are flows, what aligns them would be four
+/// more.
 #[derive(Clone, Copy)]
 pub(crate) struct FlowCopy {
     /// The first words of both keys.
@@ -46,10 +57,39 @@ pub(crate) struct FlowCopy {
     /// How much of the state has come.
     has: u16,
     pub chain: u8,
+    /// By which of its primary's configurations it goes.
+    pub generation: u8,
     flags: u8,
-    answered: bool,
-    /// Whether a key has more than two words.
-    is_wide: bool,
+    marks: Marks,
+}
+
+/// Whether a flow was answered, and whether a key of it has more than two words. In one byte with
+/// values to spare: `Option<FlowCopy>` takes no more than a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    Neither,
+    Answered,
+    Wide,
+    Both,
+}
+
+impl Marks {
+    fn new(is_answered: bool, is_wide: bool) -> Self {
+        match (is_answered, is_wide) {
+            (false, false) => Marks::Neither,
+            (true, false) => Marks::Answered,
+            (false, true) => Marks::Wide,
+            (true, true) => Marks::Both,
+        }
+    }
+
+    fn is_answered(self) -> bool {
+        matches!(self, Marks::Answered | Marks::Both)
+    }
+
+    fn is_wide(self) -> bool {
+        matches!(self, Marks::Wide | Marks::Both)
+    }
 }
 
 const _: () = assert!(size_of::<Option<FlowCopy>>() == 52);
@@ -68,8 +108,9 @@ pub(crate) struct GroupCopy {
 }
 
 impl FlowCopy {
-    /// Of a flow with these facts, of which no bytes of the state have come; and what of its keys goes elsewhere, if anything does.
-    fn new(facts: &Facts, group: u32, length: u16) -> (Self, Option<Wide>) {
+    /// Of a flow with these facts, of which no bytes of the state have come; and what of its keys
+    /// goes elsewhere, if anything does.
+    fn new(facts: &Facts, generation: u8, group: u32, length: u16) -> (Self, Option<Wide>) {
         let [a, b, c, d, e] = *facts.key.words();
         let [v, w, x, y, z] = *facts.second.words();
         let wide = [c, d, e, x, y, z];
@@ -81,9 +122,9 @@ impl FlowCopy {
             length,
             has: 0,
             chain: facts.chain,
+            generation,
             flags: facts.flags,
-            answered: facts.answered,
-            is_wide,
+            marks: Marks::new(facts.answered, is_wide),
         };
         (copy, is_wide.then_some(wide))
     }
@@ -149,6 +190,11 @@ impl<T> Slots<T> {
         Some(before)
     }
 
+    fn clear(&mut self) {
+        self.records.clear();
+        self.used = 0;
+    }
+
     fn remove(&mut self, slot: u32) -> Option<T> {
         let removed = self.records.get_mut(slot as usize).and_then(Option::take);
         self.used -= usize::from(removed.is_some());
@@ -199,7 +245,8 @@ pub(crate) struct Copies {
     pub life: u64,
     /// By how much the clock here is ahead of the primary's, in nanoseconds.
     pub by: i64,
-    count: u64,
+    /// Records that are kept.
+    pub(super) count: u64,
     acknowledged: u64,
     pub flows: Slots<FlowCopy>,
     pub groups: Slots<GroupCopy>,
@@ -214,6 +261,12 @@ pub(crate) struct Copies {
     blocks_max: usize,
     /// What further pieces belong to.
     current: Option<(u32, bool)>,
+    /// A change that has not come whole.
+    pub(super) gathered: Gathered,
+    /// What the generations of flows mean.
+    pub(super) generations: Generations,
+    /// A record could not be kept: none is from there on.
+    is_refused: bool,
 }
 
 /// All copies that a runtime keeps.
@@ -222,10 +275,14 @@ pub(crate) struct Keeper {
     /// By primary.
     pub(super) primaries: Vec<Option<Copies>>,
     pub(super) recoveries: Vec<Recovery>,
+    /// Flows that were recovered, and that the configuration in force does not let go on.
+    pub(super) cut: Vec<u32>,
     /// Whether each peer has another clock.
     other_clocks: Vec<bool>,
     /// Which life each peer said that it is; 0 for none.
     lives: Vec<u64>,
+    /// Whether each peer is of this process.
+    is_mate: Vec<bool>,
     is_unacknowledged: bool,
     /// Flows that were recovered here, and that could not be.
     pub(super) recovered: [u64; 2],
@@ -238,8 +295,16 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// There are these other runtimes: whether each has another clock.
-    pub fn join(&mut self, other_clocks: Vec<bool>) {
+    /// Runtimes of this process, and which life of each was met.
+    pub(super) fn mates(&self) -> impl Iterator<Item = (RuntimeId, u64)> {
+        let lives = self.lives.iter().zip(&self.is_mate).zip(0..);
+        let mates = lives.filter(|((life, is_mate), _)| **is_mate && **life != 0);
+        mates.map(|((life, _), runtime)| (RuntimeId(runtime), *life))
+    }
+
+    /// There are these other runtimes: whether each has another clock, and is of this process.
+    pub fn join(&mut self, other_clocks: Vec<bool>, is_mate: Vec<bool>) {
+        self.is_mate = is_mate;
         self.primaries.resize_with(other_clocks.len(), || None);
         self.lives = alloc::vec![0; other_clocks.len()];
         self.other_clocks = other_clocks;
@@ -286,20 +351,34 @@ impl Keeper {
         if let Copy::Acknowledged { number, count } = copy {
             return core.copies_acknowledged(peer as u16, number, count);
         }
+        if let Copy::Refused { number } = copy {
+            return core.copies_refused(peer as u16, number);
+        }
         if let Copy::Base { number, now, life } = copy {
-            if let Some(known) = self.lives.get_mut(peer) {
-                *known = life;
+            let is_mate = self.is_mate.get(peer) == Some(&true);
+            if let Some(known) = self.lives.get_mut(peer)
+                && core::mem::replace(known, life) == 0
+                && is_mate
+            {
+                core.out.announce(Message::Meets(RuntimeId(peer as u16), life));
             }
             return self.begin(core, peer, number, now, life);
         }
         let Some(Some(copies)) = self.primaries.get_mut(peer) else {
             return core.out.reject();
         };
-        copies.count += 1;
-        self.is_unacknowledged = true;
-        if !copies.note(copy, core.now) {
-            core.out.reject();
+        if copies.is_refused {
+            return;
         }
+        if copies.take(copy, core.now) {
+            self.is_unacknowledged = true;
+            return;
+        }
+        copies.is_refused = true;
+        let number = copies.number;
+        core.out.reject();
+        core.out
+            .send_record(peer as u16, &Record::Copy(Copy::Refused { number }));
     }
 
     fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64, life: u64) {
@@ -320,7 +399,10 @@ impl Keeper {
             true => difference.clamp(i64::MIN.into(), i64::MAX.into()) as i64,
             false => 0,
         };
-        *place = Some(Copies::new(core, number, life, by));
+        match place {
+            Some(copies) if copies.is_for(core) => copies.begin(number, life, by),
+            _ => *place = Some(Copies::new(core, number, life, by)),
+        }
         self.is_unacknowledged = true;
     }
 
@@ -348,7 +430,14 @@ impl Keeper {
         }
     }
 
-    /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say so.
+    /// The groups of which there are copies of a runtime, each once or more often.
+    pub fn groups_of(&self, primary: u16) -> impl Iterator<Item = GroupKey> {
+        let copies = self.primaries.get(usize::from(primary)).and_then(Option::as_ref);
+        copies.into_iter().flat_map(Copies::group_keys)
+    }
+
+    /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say
+    /// so.
     pub fn peer_gone(&mut self, core: &mut Core, runtime: u16) {
         if !core.sender.is_wanted() {
             return;
@@ -388,8 +477,32 @@ impl Copies {
         }
     }
 
+    /// Whether they have the room that is needed here.
+    fn is_for(&self, core: &Core) -> bool {
+        let lengths = (core.flows.state_length(), core.flows.groups().state_length());
+        (self.flows.stride, self.groups.stride) == lengths
+    }
+
+    /// None, in the same memory: another base begins.
+    fn begin(&mut self, number: u32, life: u64, by: i64) {
+        (self.number, self.life, self.by) = (number, life, by);
+        (self.count, self.acknowledged, self.is_refused) = (1, 0, false);
+        self.flows.clear();
+        self.groups.clear();
+        self.flows_by.clear();
+        self.flows_of.clear();
+        self.blocks.clear();
+        self.generations.clear();
+        self.gathered.clear();
+        self.current = None;
+    }
+
     fn with_room(flows: Slots<FlowCopy>, groups: Slots<GroupCopy>, blocks_max: usize) -> Self {
+        let states = flows.states.len() + groups.states.len();
+        let heads = HEAD_MAX * (flows.most + groups.most + blocks_max);
         Copies {
+            // Runs have heads of their own.
+            gathered: Gathered::new(flows.stride + groups.stride, 2 * states + heads),
             number: 0,
             life: 0,
             by: 0,
@@ -403,12 +516,23 @@ impl Copies {
             blocks: BTreeMap::new(),
             blocks_max,
             current: None,
+            generations: Generations::default(),
+            is_refused: false,
         }
+    }
+
+    /// The group of each flow, and each group.
+    fn group_keys(&self) -> impl Iterator<Item = GroupKey> {
+        let groups = self.groups.records.iter().flatten().map(|group| group.key);
+        let flows = self.flows.records.iter().zip(0..);
+        let flows = flows.filter_map(|(flow, slot)| Some((flow.as_ref()?, slot)));
+        let alone = flows.filter(|(flow, _)| flow.group == NO_GROUP);
+        groups.chain(alone.map(|(flow, slot)| GroupKey::of_flow(self.facts(slot, flow).key)))
     }
 
     /// The facts of a flow's copy, which is in this slot.
     pub fn facts(&self, slot: u32, copy: &FlowCopy) -> Facts {
-        let wide = match copy.is_wide {
+        let wide = match copy.marks.is_wide() {
             true => self.wide.get(slot as usize).copied().unwrap_or_default(),
             false => Wide::default(),
         };
@@ -420,17 +544,18 @@ impl Copies {
             time_left: u64::from_ne_bytes(copy.time_left),
             chain: copy.chain,
             flags: copy.flags,
-            answered: copy.answered,
+            answered: copy.marks.is_answered(),
         }
     }
 
-    /// By slot of a group, how many flows it has; for the recovery, behind which nothing more is noted.
+    /// By slot of a group, how many flows it has; for the recovery, behind which nothing more is
+    /// noted.
     pub fn take_flows_of(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.flows_of)
     }
 
-    fn put_flow(&mut self, slot: u32, facts: &Facts, group: u32, length: u16) -> bool {
-        let (copy, wide) = FlowCopy::new(facts, group, length);
+    fn put_flow(&mut self, slot: u32, (copy, wide): (FlowCopy, Option<Wide>)) -> bool {
+        let group = copy.group;
         let Some(before) = self.flows.put(slot, copy) else {
             return false;
         };
@@ -507,6 +632,7 @@ impl Copies {
                 slot,
                 group,
                 length,
+                generation,
                 facts,
                 piece,
             } => {
@@ -518,7 +644,8 @@ impl Copies {
                     None => group == NO_GROUP,
                 };
                 let fits = usize::from(length) <= self.flows.stride;
-                if !fits || !has_group || !self.put_flow(slot, &facts, group, length) {
+                let copy = FlowCopy::new(&facts, generation, group, length);
+                if !fits || !has_group || !self.put_flow(slot, copy) {
                     return false;
                 }
                 self.current = Some((slot, false));
@@ -526,6 +653,7 @@ impl Copies {
             }
             Copy::More(piece) => self.append(piece),
             Copy::Runs { .. } if planted::is("change_not_kept") => true,
+            Copy::Runs { .. } if super::is_broken("changes are kept") => false,
             Copy::Runs { slot, is_group, runs } => self.change(slot, is_group, runs),
             Copy::End { .. } if planted::is("end_not_kept") => true,
             Copy::End { slot, is_group } => {
@@ -561,7 +689,13 @@ impl Copies {
                 }
                 None => false,
             },
-            Copy::Base { .. } | Copy::Acknowledged { .. } => false,
+            Copy::Plan {
+                generation,
+                identity,
+                chains,
+            } => self.generations.note(generation, identity, chains),
+            Copy::Base { .. } | Copy::Acknowledged { .. } | Copy::Refused { .. } => false,
+            Copy::Change | Copy::Changed => false,
         }
     }
 
@@ -637,14 +771,14 @@ mod tests {
     use std::collections::BTreeMap as Model;
 
     proptest! {
-        /// Flows of both families come, come again in a group's or another's name, and end, in any order: each copy has the facts
-        /// that came last, and each group as many flows as name it.
+        /// Flows of both families come, come again in a group's or another's name, and end, in any
+        /// order: each copy has the facts that came last, and each group as many flows as name it.
         #[test]
         fn copies_have_the_facts_that_came_last(
             ops in proptest::collection::vec((0..4_u8, 0..6_u32, 0..3_u32, any::<[u64; 5]>(), any::<bool>()), 0..80),
         ) {
             let mut copies = Copies::with_room(Slots::new(5, 8), Slots::new(3, 8), 1);
-            let mut flows: Model<u32, (Facts, u32)> = Model::new();
+            let mut flows: Model<u32, (Facts, u32, u8)> = Model::new();
             let mut groups = std::collections::BTreeSet::new();
             for (what, slot, group, words, is_v4) in ops {
                 let [a, b, c, d, e] = words;
@@ -652,7 +786,7 @@ mod tests {
                     true => FlowKey::from_words([a & !0xff | 4, b, 0, 0, 0]),
                     false => FlowKey::from_words([a & !0xff | 6, b, c, d, e]),
                 };
-                let (chain, flags, answered) = (a as u8, b as u8, c & 1 != 0);
+                let (chain, flags, answered, v) = (a as u8, b as u8, c & 1 != 0, e as u8);
                 let facts = Facts { key: key(a), second: key(e), time_left: d, chain, flags, answered };
                 match what {
                     0 => {
@@ -669,27 +803,94 @@ mod tests {
                     _ => {
                         let is_alone = what == 3 && is_v4;
                         let group = if is_alone { NO_GROUP } else { group };
-                        let flow = Copy::Flow { slot, group, length: 1, facts, piece: &[1] };
+                        let flow = Copy::Flow { slot, group, length: 1, generation: v, facts, piece: &[1] };
                         let fits = slot < 5 && (is_alone || groups.contains(&group));
                         prop_assert_eq!(copies.note(flow, 0), fits);
                         if fits {
-                            flows.insert(slot, (facts, group));
+                            flows.insert(slot, (facts, group, v));
                         }
                     }
                 }
                 prop_assert_eq!(copies.flows.used, flows.len());
                 for slot in 0..6 {
                     let copy = copies.flows.get(slot);
-                    let found = copy.map(|copy| (copies.facts(slot, copy), copy.group));
+                    let found = copy.map(|copy| (copies.facts(slot, copy), copy.group, copy.generation));
                     prop_assert_eq!(found, flows.get(&slot).copied());
                 }
             }
             let counts = copies.take_flows_of();
             for group in 0..3 {
-                let named = flows.values().filter(|(_, known)| *known == group).count();
+                let named = flows.values().filter(|(_, known, _)| *known == group).count();
                 prop_assert_eq!(counts.get(group as usize).copied().unwrap_or(0) as usize, named);
             }
         }
+    }
+
+    /// A peer that begins one base after the other has no memory taken for that.
+    #[test]
+    fn another_base_has_the_memory_of_the_one_before_and_nothing_else_of_it() {
+        let mut copies = Copies::with_room(Slots::new(5, 8), Slots::new(3, 8), 1);
+        let key = FlowKey::from_words([4, 1, 2, 3, 4]);
+        let facts = Facts {
+            key,
+            second: key,
+            time_left: 1,
+            chain: 0,
+            flags: 0,
+            answered: false,
+        };
+        let group = GroupKey::of_flow(key);
+        let block = Block {
+            addr: "192.0.2.1".parse().unwrap(),
+            first: 64,
+            ports: 64,
+        };
+        let records = [
+            Copy::Plan {
+                generation: 1,
+                identity: 7,
+                chains: &[],
+            },
+            Copy::Block {
+                is_claimed: true,
+                block,
+                group,
+            },
+            Copy::Group {
+                slot: 2,
+                group,
+                length: 1,
+                piece: &[1],
+            },
+            Copy::Flow {
+                slot: 4,
+                group: 2,
+                length: 1,
+                generation: 1,
+                facts,
+                piece: &[1],
+            },
+        ];
+        assert!(records.into_iter().all(|record| copies.take(record, 0)));
+        copies.set_flow_by(4, 9);
+        assert!(copies.take(Copy::Change, 0) && copies.take(records[3], 0));
+        let memory = |copies: &Copies| {
+            let (flows, groups) = (&copies.flows, &copies.groups);
+            [
+                flows.states.as_ptr(),
+                groups.states.as_ptr(),
+                flows.records.as_ptr().cast(),
+            ]
+        };
+        let before = memory(&copies);
+        copies.begin(2, 3, 4);
+        assert_eq!(memory(&copies), before);
+        assert_eq!((copies.number, copies.life, copies.by), (2, 3, 4));
+        assert_eq!((copies.count, copies.flows.used, copies.groups.used), (1, 0, 0));
+        assert!(copies.blocks.is_empty() && !copies.generations.has(7) && copies.take_flows_of().is_empty());
+        assert_eq!(copies.flow_by(4), 4);
+        // No change is open, and no group is there.
+        assert!(!copies.take(Copy::Changed, 0) && !copies.take(records[3], 0));
     }
 
     #[test]

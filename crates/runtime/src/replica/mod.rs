@@ -1,9 +1,11 @@
-//! Copies of flows at another runtime, and flows that go on there when their runtime fails (NFVactor V-C and V-D, NFActor 4.1 to 4.3).
+//! Copies of flows at another runtime, and flows that go on there when their runtime fails
+//! (NFVactor V-C and V-D, NFActor 4.1 to 4.3).
 //!
 //! # Theory of operation
 //!
-//! A runtime is the *primary* of its flows. Another runtime, its *replica*, keeps a copy of each: bytes, no function's code runs. One replica has the
-//! copies of all flows of its primary, so all records go over one link, in order.
+//! A runtime is the *primary* of its flows. Another runtime, its *replica*, keeps a copy of each:
+//! bytes, no function's code runs. One replica has the copies of all flows of its primary, so all
+//! records go over one link, in order.
 //!
 //! ```text
 //!   primary                                                    replica
@@ -20,17 +22,21 @@
 //! | group, flow: all bytes | with the first packet of a flow; when a function was told of something, or a call has waited; all flows, some each step, behind *base* |
 //! | runs: changed committed bytes | with a packet that changed some |
 //! | block, end | before any other record that follows it |
+//! | plan | which configuration flows go by from here on: with the base, and with each change ([`generations`]) |
 //! | whole | behind the last flow of the base: the runtime is protected |
+//! | change, changed | around the records of one change, where it has several ([`changes`]) |
 //!
-//! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a flow's bytes are sent whole with its first packet and
-//! from time to time, and no packet waits; of `none`, nothing of a flow is sent. A group has a copy while it has had a flow that has one, and
+//! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a
+//! flow's bytes are sent whole with its first packet and from time to time, and no packet waits; of
+//! `none`, nothing of a flow is sent. A group has a copy while it has had a flow that has one, and
 //! while it rests ([`crate::flows::resting`]) behind a flow of another policy than `none`.
 //!
-//! Lazy bytes ([`nf::FlowState::COMMITTED`]) go with *all bytes* only. A deadline is copied as time left and does not run at the replica: a
-//! recovered flow lives a little longer, never shorter.
+//! Lazy bytes ([`nf::FlowState::COMMITTED`]) go with *all bytes* only. A deadline is copied as time
+//! left and does not run at the replica: a recovered flow lives a little longer, never shorter.
 //!
-//! *Ends need no acknowledgement of their own.* What a flow gave back may be taken by another flow of the same runtime at once: that flow's record
-//! is behind the end on the same link, and no packet of that flow leaves before its record is acknowledged.
+//! *Ends need no acknowledgement of their own.* What a flow gave back may be taken by another flow
+//! of the same runtime at once: that flow's record is behind the end on the same link, and no
+//! packet of that flow leaves before its record is acknowledged.
 //!
 //! # Recovery
 //!
@@ -41,28 +47,36 @@
 //!         ─► Recovered{F}, behind all that ─► switch: other routes of F end, what waited is routed
 //! ```
 //!
-//! No switch gives a group of F to a runtime while F is suspended. An heir installs nothing before every switch has let F go, so no flow is active
-//! twice as long as switches see the end of F's sessions only when F is gone: that is the lease's business (`protocols::membership`).
+//! No switch gives a group of F to a runtime while F is suspended. An heir installs nothing before
+//! every switch has let F go, so no flow is active twice as long as switches see the end of F's
+//! sessions only when F is gone: that is the lease's business (`protocols::membership`).
 //!
 //! A runtime says to each worker which *life* of it this is, and copies are of one life. So a
 //! switch that begins again while F begins again knows that what is kept of F is of a life that it
 //! has never met: there is nothing to let go, the heir is told so once all have told what they
 //! have, and the new F which blocks are in use once that is recovered (`switch::recovery`).
 //!
-//! The heir is the primary of what it recovered: its own replica gets the copies as those of any new flow.
+//! The heir is the primary of what it recovered: its own replica gets the copies as those of any
+//! new flow.
 //!
-//! Invariants: a packet leaves only when the record of its flow's state, and of its group's, is acknowledged, unless no replica could be chosen, which is
-//! counted (`unprotected`); copies are bounded by the number of flows of a runtime; bytes from another process are checked before they are a state.
+//! Invariants: a packet leaves only when the record of its flow's state, and of its group's, is
+//! acknowledged, unless no replica could be chosen, which is counted (`unprotected`); copies are
+//! bounded by the number of flows of a runtime; bytes from another process are checked before they
+//! are a state.
 //!
-//! *Moves.* The copies of a group are withdrawn before its target has all of the state: the target decides what becomes of it, and copies it to its own
-//! replica. The two words go by different links, so `State` waits until the replica has acknowledged the first: else the target and the heir could both
-//! have the group when the source fails. Should the source fail before, the heir has the group, and homes that were told of the move turn its routes to the
-//! heir.
+//! *Moves.* The copies of a group are withdrawn before its target has all of the state: the target
+//! decides what becomes of it, and copies it to its own replica. The two words go by different
+//! links, so `State` waits until the replica has acknowledged the first: else the target and the
+//! heir could both have the group when the source fails. Should the source fail before, the heir
+//! has the group, and homes that were told of the move turn its routes to the heir.
 //!
-//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with it; more than one replica; a group whose state
-//! is on the link when its source fails, and whose target has not got all of it, is lost.
+//! Not here: packets that functions hold or that wait for calls at the primary, which are lost with
+//! it; more than one replica; a group whose state is on the link when its source fails, and whose
+//! target has not got all of it, is lost.
 
+mod changes;
 pub(crate) mod compare;
+mod generations;
 pub mod keeper;
 pub(crate) mod ledger;
 mod passing;
@@ -86,14 +100,19 @@ impl Core {
             _ => Following::All,
         };
         self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
+        let is_copied = self.sender.is_on();
+        self.flows.parting.keep_copies(is_copied, &mut self.out);
+        self.lines.keep_copies(is_copied);
     }
 
-    /// A number that no other life of this runtime has, by which it is told from those. It says nothing of what functions draw.
+    /// A number that no other life of this runtime has, by which it is told from those. It says
+    /// nothing of what functions draw.
     pub fn life(&self) -> u64 {
         FlowKey::from_words([self.settings.info.seed, 0, 0, 0, 0]).hash(&self.settings.seed) | 1
     }
 
-    /// For a runtime that is to keep no copies of this one's flows: it hears by this which life this is.
+    /// For a runtime that is to keep no copies of this one's flows: it hears by this which life
+    /// this is.
     pub fn no_base(&self) -> Copy<'static> {
         Copy::Base {
             number: 0,

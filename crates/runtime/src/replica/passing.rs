@@ -1,4 +1,5 @@
-//! The last step of a packet whose flow may have a copy: it leaves, or waits for a replica or a store.
+//! The last step of a packet whose flow may have a copy: it leaves, or waits for a replica or a
+//! store.
 //!
 //! ```text
 //!   chain ─► pass ─► no gate ───────────────────────────────────────► out
@@ -65,8 +66,8 @@ impl Core {
 
     #[cold]
     fn count_unprotected(&mut self, actor: u32) {
-        let chain = self.flows.header(actor).chain;
-        self.sender.unprotected += u64::from(self.sender.policy(chain) != Policy::None);
+        let header = self.flows.header(actor);
+        self.sender.unprotected += u64::from(self.sender.policy_of(header) != Policy::None);
     }
 
     #[inline(never)]

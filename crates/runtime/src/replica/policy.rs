@@ -14,6 +14,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// What is copied of a chain's flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -137,6 +138,13 @@ impl Snapshots {
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
         self.queue.front().is_some_and(|(_, at)| *at <= now)
+    }
+
+    /// Flows at these places of the queue.
+    #[inline]
+    pub fn at(&self, places: Range<usize>) -> impl Iterator<Item = u32> {
+        let places = places.start.min(self.queue.len())..places.end.min(self.queue.len());
+        self.queue.range(places).map(|(actor, _)| *actor)
     }
 
     /// The next flow of which a snapshot is due.

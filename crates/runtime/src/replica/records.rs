@@ -17,6 +17,7 @@ const PIECE: usize = 1024;
 
 impl Core {
     pub(super) fn send_copy(&mut self, copy: Copy<'_>) {
+        self.send_change();
         if let Some(to) = self.sender.to {
             self.out.send_record(to, &Record::Copy(copy));
             self.sender.sent += 1;
@@ -26,6 +27,7 @@ impl Core {
     /// Ends and blocks, before any record that follows them.
     #[cold]
     pub(super) fn send_ends(&mut self) {
+        let begins = self.begin_change();
         if self.flows.owners.has_changes() {
             for change in self.flows.owners.take_changes() {
                 self.send_copy(Copy::Block {
@@ -67,9 +69,11 @@ impl Core {
             }
         }
         self.flows.give_ended(ended);
+        self.end_change(begins);
     }
 
-    /// A group rests: its last flow, of this chain, is over. Its copy outlives that, and one that no flow had copied gets a copy.
+    /// A group rests: its last flow, of this chain, is over. Its copy outlives that, and one that
+    /// no flow had copied gets a copy.
     fn send_rest(&mut self, group: u32, chain: u8) {
         let has_copy = self.sender.has_group(group);
         let is_wanted = has_copy || self.sender.policy(chain) != Policy::None;
@@ -92,7 +96,8 @@ impl Core {
         }
     }
 
-    /// Copies a group that has come to rest here, if any chain's flows have copies, or are in a store.
+    /// Copies a group that has come to rest here, if any chain's flows have copies, or are in a
+    /// store.
     pub fn copy_resting(&mut self, group: u32) {
         if self.ledger.is_for_any() {
             self.ledger.note_group(group, true, self.now);
@@ -104,13 +109,17 @@ impl Core {
     }
 
     pub(super) fn send_group(&mut self, group: u32) {
+        let Some(to) = self.sender.to else {
+            return;
+        };
+        let rests = self.flows.groups().resting().until(group).is_some();
+        let is_long = self.flows.groups().state_length() > PIECE;
+        let begins = (rests || is_long) && self.begin_change();
+        self.send_change();
         let key = self.flows.groups().key(group);
         let bytes = self.flows.groups().state_bytes(group);
         let length = bytes.len() as u16;
         let mut pieces = bytes.chunks(PIECE);
-        let Some(to) = self.sender.to else {
-            return;
-        };
         let first = Copy::Group {
             slot: group,
             group: key,
@@ -128,16 +137,20 @@ impl Core {
             self.sender.before.group = NONE;
         }
         self.send_time_left(group);
+        self.end_change(begins);
     }
 
     pub(super) fn send_flow(&mut self, actor: u32) {
         let header = *self.flows.header(actor);
-        let Some(state) = self.runner.travelling(header.chain, &self.flows) else {
+        let Some(state) = self.runner.travelling_of(actor, &self.flows) else {
             return;
         };
         let Some(to) = self.sender.to else {
             return;
         };
+        let has_more = state.place(0).len().min(PIECE) < state.length();
+        let begins = has_more && self.begin_change();
+        self.send_change();
         let mut sent = 0;
         let mut is_first = true;
         while is_first || sent < state.length() {
@@ -150,6 +163,7 @@ impl Core {
                     slot: actor,
                     group: header.group,
                     length: state.length() as u16,
+                    generation: header.generation,
                     facts: facts(&header, *self.flows.second_key(actor), self.now),
                     piece,
                 },
@@ -162,6 +176,7 @@ impl Core {
             }
             is_first = false;
         }
+        self.end_change(begins);
         let base = self.sender.base();
         self.sender.flows += u64::from(header.copied & !STALE != base);
         self.flows.header_mut(actor).copied = base;
@@ -201,11 +216,16 @@ impl Core {
     }
 
     fn send_all_runs(&mut self, slot: u32, is_group: bool, runs: &mut Vec<u8>) {
-        if let Some(to) = self.sender.to {
+        if let Some(to) = self.sender.to
+            && !runs.is_empty()
+        {
+            let begins = runs.len() > PIECE && self.begin_change();
+            self.send_change();
             for piece in split_runs(runs) {
                 self.out.send_runs(to, slot, is_group, piece);
                 self.sender.sent += 1;
             }
+            self.end_change(begins);
         }
         runs.clear();
     }

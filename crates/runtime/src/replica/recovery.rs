@@ -5,35 +5,44 @@
 //!          ─► Recovered, behind all that ─► copies are forgotten
 //! ```
 //!
-//! What is installed is announced as a runtime announces what is new: switches have suspended the routes of the failed runtime and
-//! turn each that is announced. A group is announced behind the last of its flows: until then its packets wait at the switches. Groups that rest
+//! What is installed is announced as a runtime announces what is new: switches have suspended the
+//! routes of the failed runtime and turn each that is announced. A group is announced behind the
+//! last of its flows: until then its packets wait at the switches. Groups that rest
 //! ([`crate::flows::resting`]) come behind all flows.
 //!
-//! A flow's keys and its functions' entries lie anywhere in tables. So each flow is *staged* first: it gets an actor, a group and its
-//! bytes, and the lines that its arrival needs are fetched. It arrives when [`AHEAD`] others have been staged behind it. None is
-//! staged at the end of a step.
+//! A flow's keys and its functions' entries lie anywhere in tables. So each flow is *staged* first:
+//! it gets an actor, a group and its bytes, and the lines that its arrival needs are fetched. It
+//! arrives when [`AHEAD`] others have been staged behind it. None is staged at the end of a step.
 //!
-//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every switch that is there, and one at least, has let the failed runtime go;
-//! bytes that are no states of their functions end there (`recovered[1]`).
+//! A copy may be of another configuration than the one in force ([`super::generations`]): its flow
+//! goes on by the chain that follows its own, and is asked as it arrives. What may not go on ends
+//! behind all flows of the recovery.
+//!
+//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every
+//! switch that is there, and one at least, has let the failed runtime go; bytes that are no states
+//! of their functions end there (`recovered[1]`).
 
+use super::generations::Heirs;
 use super::keeper::{Copies, FlowCopy, GroupCopy, Keeper};
-use crate::flows::actor::{Change, NO_GROUP, flag};
+use crate::flows::actor::{Change, NO_GROUP, Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Facts, NO_DEADLINE};
+use crate::runner::change::ASKED;
 use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
+use protocols::ownership::recovery::may_begin;
 use protocols::ownership::{RuntimeId, Switches};
 use wire::planted;
 
 /// Flows installed in a step: packets of flows that go on wait behind them.
 const INSTALLS: usize = 128;
-/// How many flows ahead of one that arrives are staged; how many ahead of these the lines of their keys are fetched, and how many
-/// ahead of those the copies themselves.
+/// How many flows ahead of one that arrives are staged; how many ahead of these the lines of their
+/// keys are fetched, and how many ahead of those the copies themselves.
 const AHEAD: usize = 16;
 /// Receipts of recoveries that are kept.
 const RECEIPTS: usize = 8;
@@ -65,6 +74,8 @@ pub(crate) struct Recovery {
     hashes: [[u64; 2]; 2 * AHEAD],
     /// Empty between steps.
     staged: VecDeque<Staging>,
+    /// By which chains flows go on.
+    heirs: Heirs,
 }
 
 /// A flow that is staged.
@@ -73,6 +84,8 @@ struct Staging {
     actor: u32,
     /// Of its keys.
     hashes: [u64; 2],
+    /// Whether another configuration let it in.
+    is_of_before: bool,
 }
 
 impl Recovery {
@@ -90,6 +103,7 @@ impl Recovery {
             left: Vec::new(),
             hashes: [[0; 2]; 2 * AHEAD],
             staged: VecDeque::with_capacity(AHEAD),
+            heirs: Heirs::default(),
         }
     }
 
@@ -117,6 +131,15 @@ impl Recovery {
         }
     }
 
+    /// Whether it has not begun, and the configuration of some of the copies is prepared here.
+    fn waits_for_change(&self, core: &Core) -> bool {
+        let (now, prepared) = (core.runner.identity(), core.runner.identity_prepared());
+        let is_other = |prepared: &u64| *prepared != now;
+        let prepared = prepared.filter(is_other);
+        let is_known = prepared.is_some_and(|prepared| self.copies.generations.has(prepared));
+        is_known && self.next.is_none() && core.now < self.until
+    }
+
     /// Whether it is of this life of its runtime, and has not begun.
     pub fn is_of_life(&self, life: u64) -> bool {
         self.next.is_none() && self.copies.life == life
@@ -141,12 +164,15 @@ impl Keeper {
             let keeps = Message::Keeps(RuntimeId(recovery.failed), copies.number, copies.life);
             core.out.send(switch, &keeps);
         }
+        for (runtime, life) in self.mates() {
+            core.out.send(switch, &Message::Meets(runtime, life));
+        }
     }
 
     /// Whether there is anything to recover.
     #[inline]
     pub fn has_work(&self) -> bool {
-        !self.recoveries.is_empty()
+        !self.recoveries.is_empty() || !self.cut.is_empty()
     }
 
     /// Goes on with recoveries; answers how many flows were installed.
@@ -155,11 +181,15 @@ impl Keeper {
         let mut count = 0;
         let mut left = Vec::new();
         for mut recovery in core::mem::take(&mut self.recoveries) {
-            let mut switches = 0..core.settings.switches;
-            // One that stood still has lost all switches, and none of them has said so.
-            let is_ready = (recovery.let_go != Switches::NONE || planted::is("heir_without_word"))
-                && switches.all(|switch| recovery.let_go.has(switch) || !is_awaited(core, switch));
-            if is_ready {
+            let switches = (0..core.settings.switches).filter(|switch| is_awaited(core, *switch));
+            let awaited = switches.fold(Switches::NONE, Switches::with);
+            let is_ready = may_begin(recovery.let_go, awaited)
+                || recovery.let_go == Switches::NONE
+                    && awaited.is_empty()
+                    && planted::is("heir_without_word");
+            if is_ready && recovery.waits_for_change(core) {
+                // The step is no idle one: what is prepared is decided soon.
+            } else if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.next.is_none() && recovery.until <= core.now {
                 self.recovered[1] += recovery.copies.flows.used as u64;
@@ -179,6 +209,13 @@ impl Keeper {
         }
         self.recoveries = left;
         core.still_until = still_until(&self.recoveries);
+        if self.recoveries.iter().all(|recovery| recovery.next.is_none()) {
+            count += end_cut(core, &mut self.cut);
+        }
+        if !self.cut.is_empty() {
+            // What is to end does not go on elsewhere.
+            core.still_until = core.now.saturating_add(STILL);
+        }
         count
     }
 
@@ -202,6 +239,11 @@ impl Keeper {
             begin(core, recovery);
             return 1;
         };
+        // The configuration may have changed between two steps.
+        let identity = core.runner.identity();
+        if !recovery.heirs.is_by(identity) {
+            recovery.heirs = recovery.copies.generations.heirs(core.runner.plan(), identity);
+        }
         let flows = recovery.copies.flows.records.len();
         let end = slots(core, &recovery.copies);
         while count < INSTALLS && core.out.has_room() && (next as usize) < end {
@@ -221,22 +263,32 @@ impl Keeper {
         count.max(1)
     }
 
-    /// Stages the flow of a slot, and has the one that was staged longest ago arrive; whether there is a copy.
+    /// Stages the flow of a slot, and has the one that was staged longest ago arrive; whether there
+    /// is a copy.
     fn stage_next(&mut self, core: &mut Core, recovery: &mut Recovery, slot: u32) -> bool {
         let hashes = recovery.hashes_of(slot as usize);
         let (copies, groups) = (&recovery.copies, &mut recovery.groups);
         let Some(copy) = copies.flows.get(slot) else {
             return false;
         };
-        match stage(core, groups, copies, slot, copy, hashes) {
-            Staged::As(actor) => recovery.staged.push_back(Staging { slot, actor, hashes }),
+        let Some((chain, is_of_before)) = recovery.heirs.of(copy.generation, copy.chain) else {
+            self.count(core, recovery, slot, false);
+            return true;
+        };
+        match stage(core, groups, copies, slot, (copy, chain), hashes) {
+            Staged::As(actor) => recovery.staged.push_back(Staging {
+                slot,
+                actor,
+                hashes,
+                is_of_before,
+            }),
             Staged::Here => self.count(core, recovery, slot, true),
             Staged::Lost => self.count(core, recovery, slot, false),
         }
         if recovery.staged.len() == AHEAD
             && let Some(staged) = recovery.staged.pop_front()
         {
-            let is_there = arrive(core, &staged);
+            let is_there = arrive(core, &staged, &mut self.cut);
             self.count(core, recovery, staged.slot, is_there);
         }
         true
@@ -244,7 +296,7 @@ impl Keeper {
 
     fn all_arrive(&mut self, core: &mut Core, recovery: &mut Recovery) {
         while let Some(staged) = recovery.staged.pop_front() {
-            let is_there = arrive(core, &staged);
+            let is_there = arrive(core, &staged, &mut self.cut);
             self.count(core, recovery, staged.slot, is_there);
         }
     }
@@ -308,7 +360,8 @@ pub(super) fn still_until(recoveries: &[Recovery]) -> u64 {
     ends.max().unwrap_or(0)
 }
 
-/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or a member that may have routes.
+/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or a
+/// member that may have routes.
 fn is_awaited(core: &Core, switch: u8) -> bool {
     let is_member =
         core.sessions.listed.has(switch) && !super::is_broken("members that were not met are waited for");
@@ -318,8 +371,17 @@ fn is_awaited(core: &Core, switch: u8) -> bool {
 /// Claims all blocks, before any flow is installed.
 fn begin(core: &mut Core, recovery: &mut Recovery) {
     let copies = &recovery.copies;
-    for (block, group) in copies.blocks.values() {
+    let anothers = copies.blocks.values().skip(1).map(|(_, group)| group);
+    let anothers = anothers.chain(copies.blocks.values().take(1).map(|(_, group)| group));
+    for ((block, group), anothers) in copies.blocks.values().zip(anothers) {
+        let group = match planted::is("heir_claims_anothers") {
+            true => anothers,
+            false => group,
+        };
         // A group that is here has its own: it began again, or came with them.
+        if planted::is("heir_claims_nothing") {
+            continue;
+        }
         if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
             core.out.announce(Message::BlockClaimed(*block, *group));
             if wire::planted::is("heir_announces_early") {
@@ -347,13 +409,13 @@ fn stage(
     groups: &mut [u32],
     copies: &Copies,
     slot: u32,
-    copy: &FlowCopy,
+    (copy, chain): (&FlowCopy, u8),
     [first, _]: [u64; 2],
 ) -> Staged {
     if slot % 2 == 1 && planted::is("flow_not_recovered") {
         return Staged::Lost;
     }
-    let travelling = core.runner.travelling(copy.chain, &core.flows);
+    let travelling = core.runner.travelling(chain, &core.flows);
     let Some((travelling, bytes)) = travelling.and_then(|travelling| {
         let bytes = copies.flows.state(slot).get(..travelling.length())?;
         let is_it = copy.is_whole() && usize::from(copy.length) == travelling.length();
@@ -361,7 +423,10 @@ fn stage(
     }) else {
         return Staged::Lost;
     };
-    let facts = copies.facts(slot, copy);
+    let facts = Facts {
+        chain,
+        ..copies.facts(slot, copy)
+    };
     if core.find(first, &facts.key).is_some() {
         return Staged::Here;
     }
@@ -414,18 +479,28 @@ fn write_header(core: &mut Core, actor: u32, facts: &Facts) {
     core.flows.set_second_key(actor, facts.second);
 }
 
-/// A staged flow goes into the tables, and its functions are told. Whether it goes on.
-fn arrive(core: &mut Core, staged: &Staging) -> bool {
+/// A staged flow goes into the tables, and its functions are told, or asked. Whether it is there;
+/// one that may not go on is among those that are cut.
+fn arrive(core: &mut Core, staged: &Staging, cut: &mut Vec<u32>) -> bool {
     let actor = staged.actor;
     let header = core.flows.header_mut(actor);
     header.change(Change::Install);
     let (first, flags) = (header.key, header.flags);
     let is_found = core.flows.insert_hashed(actor, staged.hashes);
     core.flows.file(actor);
-    let times = 1 + usize::from(planted::is("recovered_arrives_twice"));
-    for _ in 0..times {
-        core.runner
-            .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+    if staged.is_of_before {
+        let goes_on = core
+            .runner
+            .recover_of_before(actor, &mut core.flows, &mut core.out);
+        if !goes_on {
+            cut.push(actor);
+        }
+    } else {
+        let times = 1 + usize::from(planted::is("recovered_arrives_twice"));
+        for _ in 0..times {
+            core.runner
+                .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
+        }
     }
     if core.flows.affinity() == Affinity::Flow {
         core.out.announce(Message::Routed(GroupKey::of_flow(first)));
@@ -440,6 +515,26 @@ fn arrive(core: &mut Core, staged: &Staging) -> bool {
         core.end_actor(actor);
     }
     is_found
+}
+
+/// Ends flows that were recovered and may not go on; answers how many were looked at.
+#[cold]
+fn end_cut(core: &mut Core, cut: &mut Vec<u32>) -> usize {
+    let mut count = 0;
+    while count < ASKED as usize && core.runner.may_end() && core.out.is_clear() {
+        let Some(actor) = cut.pop() else {
+            break;
+        };
+        count += 1;
+        let is_there = (actor as usize) < core.flows.capacity();
+        if is_there
+            && core.flows.header(actor).phase == Phase::Active
+            && core.runner.is_cut(actor, &core.flows)
+        {
+            core.end_actor(actor);
+        }
+    }
+    count
 }
 
 /// The place of a flow's group, installed with its first flow; `None` if it cannot be.
@@ -492,7 +587,8 @@ fn slots(core: &Core, copies: &Copies) -> usize {
     copies.flows.records.len() + groups
 }
 
-/// Installs a copied group that has no flow here, as one that rests; behind all flows. It takes no other's place. Whether it is one.
+/// Installs a copied group that has no flow here, as one that rests; behind all flows. It takes no
+/// other's place. Whether it is one.
 fn install_resting(core: &mut Core, copies: &Copies, slot: u32) -> bool {
     let group = copies.groups.get(slot);
     let installed = group.and_then(|group| Some((group, install_state(core, copies, slot, group)?)));

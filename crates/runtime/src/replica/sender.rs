@@ -1,14 +1,20 @@
-//! The primary's side: which runtime is the replica, and what it is sent besides what packets change.
+//! The primary's side: which runtime is the replica, and what it is sent besides what packets
+//! change.
 //!
 //! ```text
 //!   a replica is chosen ─► base, blocks ─► flows, some each step ─► whole: it protects this runtime
 //!                             ▲  the replica is gone ─► another ─┘
 //! ```
 //!
+//! A replica that cannot keep a record says so ([`Copy::Refused`]) and acknowledges nothing more of
+//! the base: another one begins. One that has refused [`REFUSALS_MAX`] bases in a session is none
+//! any more, until its session ends.
+//!
 //! Invariant: a runtime is protected only when the record *whole* of this base is acknowledged.
 //!
 //! Not here: what packets change (`compare`), how records are written (`records`).
 
+use super::changes::Change;
 use super::compare::{Before, NONE, is_unsettled};
 use super::policy::{Copying, Policy, Snapshots};
 use crate::flows::actor::{Header, Phase, STALE, flag};
@@ -18,9 +24,15 @@ use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
 use alloc::vec::Vec;
+use core::ops::Range;
+use protocols::ownership::recovery::Withdrawn;
 
 /// Flows sent in a step while a base is sent.
 const WALK: usize = 64;
+/// Flows ahead of one whose snapshot is taken are fetched.
+const AHEAD: usize = 8;
+/// So many bases may a replica refuse in a session.
+const REFUSALS_MAX: u32 = 8;
 /// Bases are numbered from 1 to this in a flow's header.
 const BASES: u32 = 127;
 
@@ -32,12 +44,16 @@ pub(crate) struct Sender {
     pub(super) to: Option<u16>,
     /// The one that was ordered.
     pub(super) ordered: Option<u16>,
+    /// The one that has refused a base last, and how many it has in its session.
+    refused: (u16, u32),
     /// How many bases were begun.
     pub(super) number: u32,
     /// The number of this one as flows have it.
     base: u8,
     /// Records of this base.
     pub(super) sent: u64,
+    /// What the records that are sent now are part of.
+    pub(super) change: Change,
     /// The next actor that the base has not got.
     pub(super) walk: Option<u32>,
     /// Behind the last actor: the next place of a group that may rest.
@@ -51,13 +67,17 @@ pub(crate) struct Sender {
     pub(super) arrived: Vec<u32>,
     pub(super) unprotected: u64,
     pub(super) runs: Vec<u8>,
-    /// Chains, a bit each, of which a packet took its group's state lately: that is noted before their packets.
+    /// Chains, a bit each, of which a packet took its group's state lately: that is noted before
+    /// their packets.
     pub(super) taking: u64,
     /// Chains whose packets wait for copies, a bit each.
     pub(super) commits: u64,
     pub(super) copying: Copying,
     /// By chain of the configuration in force.
     pub(super) policies: Vec<Policy>,
+    /// Which generation that is, and the same of the one before.
+    generation: u8,
+    before_change: Option<(u8, Vec<Policy>)>,
     pub(super) snapshots: Snapshots,
     /// Flows with copies of this base.
     pub(super) flows: u64,
@@ -65,13 +85,6 @@ pub(crate) struct Sender {
     pub(super) began: u64,
     /// How long it took, in nanoseconds, until all flows had copies; 0 as long as they have not.
     pub(super) took: u64,
-}
-
-/// Records of a base by which copies were withdrawn; none if the count is 0.
-#[derive(Clone, Copy, Default)]
-pub struct Withdrawn {
-    number: u32,
-    count: u64,
 }
 
 /// Why a runtime does not become the replica that was ordered.
@@ -126,14 +139,33 @@ impl Sender {
         self.flows
     }
 
-    /// How long, in nanoseconds, all flows were without copies when this replica was chosen; 0 as long as some are.
+    /// How long, in nanoseconds, all flows were without copies when this replica was chosen; 0 as
+    /// long as some are.
     pub fn took(&self) -> u64 {
         self.took
     }
 
+    /// What is copied of a flow; of one that is yet to be asked whether it goes on, by the chains
+    /// that it was let in by.
+    #[inline]
+    pub(super) fn policy_of(&self, header: &Header) -> Policy {
+        match &self.before_change {
+            Some((before, policies)) if *before == header.generation => {
+                self.policy_by(policies, header.chain)
+            }
+            _ => self.policy(header.chain),
+        }
+    }
+
+    /// What is copied of flows of a chain of the configuration in force.
     #[inline]
     pub(super) fn policy(&self, chain: u8) -> Policy {
-        match self.policies.get(usize::from(chain)) {
+        self.policy_by(&self.policies, chain)
+    }
+
+    #[inline]
+    fn policy_by(&self, policies: &[Policy], chain: u8) -> Policy {
+        match policies.get(usize::from(chain)) {
             // Of these no other runtime has copies.
             Some(policy) if policy.is_stored() => Policy::None,
             Some(known) => *known,
@@ -253,11 +285,13 @@ impl Core {
         let (me, count) = (self.settings.info.runtime, self.sessions.runtimes.len() as u16);
         let others = (1..count).map(|step| (me + step) % count);
         let ranks = &self.settings.replica_ranks;
-        let rank = |other: u16| match ranks.is_empty() {
+        let rank = |other: u16| match ranks.is_empty() || wire::planted::is("copies_in_own_process") {
             true => Some(0),
             false => ranks.get(usize::from(other)).copied().flatten(),
         };
-        let there = others.filter(|other| self.sessions.may_keep_copies(*other));
+        let (refused, times) = self.sender.refused;
+        let unfit = (times >= REFUSALS_MAX).then_some(refused);
+        let there = others.filter(|other| self.sessions.may_keep_copies(*other) && unfit != Some(*other));
         let is_other = |other| self.sender.ordered.is_some_and(|ordered| ordered != other);
         let ranked = there.filter_map(|other| {
             let is_leaving = self.sessions.is_runtime_leaving(other);
@@ -284,13 +318,23 @@ impl Core {
             self.runner.stages_mut().commit_all();
         }
         self.sender.before.forget();
+        if self.sender.is_on() {
+            self.send_plans(false);
+        }
+        let young = self.runner.young();
+        let before = core::mem::replace(&mut self.sender.generation, young);
+        if before != young && !self.sender.policies.is_empty() {
+            self.sender.before_change = Some((before, self.sender.policies.clone()));
+            self.gate.follow(before);
+            self.store_gate.follow(before);
+        }
         let chains = self.runner.plan().chains().iter();
         let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
         self.set_policies(policies.into_iter());
     }
 
-    /// What is copied of the chains' flows from now on: of each, or as the settings say. Flows that lack a copy get one, and
-    /// copies that are no longer wanted are void.
+    /// What is copied of the chains' flows from now on: of each, or as the settings say. Flows that
+    /// lack a copy get one, and copies that are no longer wanted are void.
     #[cold]
     pub fn set_policies(&mut self, policies: impl Iterator<Item = Option<Policy>>) {
         let default = self.sender.copying.policy;
@@ -305,7 +349,8 @@ impl Core {
         }
         let is_other = policies != self.sender.policies;
         if is_other && self.sender.policies.contains(&Policy::Snapshot) {
-            // A snapshot is older than its flow: what changes from now on cannot be compared with it.
+            // A snapshot is older than its flow: what changes from now on cannot be compared with
+            // it.
             (0..self.flows.used()).for_each(|actor| self.flows.header_mut(actor).outdate_copy());
         }
         let commits = policies.iter().map(|policy| *policy == Policy::Commit);
@@ -337,9 +382,13 @@ impl Core {
         self.sender.took = 0;
     }
 
-    /// The session of a link to a runtime is over: if it was the replica, its copies are no longer this runtime's.
+    /// The session of a link to a runtime is over: if it was the replica, its copies are no longer
+    /// this runtime's.
     #[cold]
     pub fn replica_gone(&mut self, runtime: u16) {
+        if self.sender.refused.0 == runtime {
+            self.sender.refused.1 = 0;
+        }
         if self.sender.to == Some(runtime) {
             self.sender.to = None;
             self.follow();
@@ -350,7 +399,7 @@ impl Core {
     fn use_replica(&mut self, to: Option<u16>) {
         self.sender.to = to;
         self.follow();
-        self.sender.whole = None;
+        (self.sender.whole, self.sender.change) = (None, Change::None);
         (self.sender.flows, self.sender.took) = (0, 0);
         self.sender.before.forget();
         self.sender.arrived.clear();
@@ -371,6 +420,7 @@ impl Core {
             life: self.life(),
         };
         self.send_copy(base);
+        self.send_plans(true);
         self.begin_walk();
         let blocks: Vec<_> = self.flows.owners.places();
         for (addr, first) in blocks {
@@ -391,7 +441,8 @@ impl Core {
             self.mark_sent(actor);
         }
         for waiting in waiting_at_gate {
-            // What it depends on is in this base; its flow may be over, and then what is left of that is.
+            // What it depends on is in this base; its flow may be over, and then what is left of
+            // that is.
             if waiting.actor as usize >= self.flows.capacity() {
                 self.gate.pass_behind_all(waiting.packet, &mut self.out);
                 continue;
@@ -431,6 +482,24 @@ impl Core {
         self.sender.replica().filter(|_| is_whole)
     }
 
+    /// The replica cannot keep a record of this base: it is sent all again, or is none any more.
+    #[cold]
+    pub fn copies_refused(&mut self, peer: u16, number: u32) {
+        if self.sender.to != Some(peer) || self.sender.number != number {
+            // Of a base that is void by now.
+            return;
+        }
+        let (known, times) = self.sender.refused;
+        self.sender.refused = match known == peer {
+            true => (peer, times + 1),
+            false => (peer, 1),
+        };
+        match self.sender.refused.1 < REFUSALS_MAX {
+            true => self.use_replica(Some(peer)),
+            false => self.choose_now(false),
+        }
+    }
+
     /// The replica has so many records of a base.
     pub fn copies_acknowledged(&mut self, peer: u16, number: u32, count: u64) {
         if self.sender.to != Some(peer) || self.sender.number != number {
@@ -460,15 +529,33 @@ impl Core {
         if self.flows.has_ended() || self.flows.owners.has_changes() {
             self.send_ends();
         }
+        if !self.flows.parting.is_empty() {
+            let (sent, acknowledged) = (self.sender.sent, self.gate.acknowledged());
+            self.flows.parting.go_on(sent, acknowledged, &mut self.out);
+        }
+        let written = self.runner.log().len();
+        if self.lines.has_work(written) {
+            let (sent, acknowledged) = (self.sender.sent, self.gate.acknowledged());
+            self.lines.go_on(written, sent, acknowledged);
+        }
         match self.sender.is_idle(self.now) {
             true => 0,
             false => self.copy_some(),
         }
     }
 
+    /// Asks the processor for flows at these places of the queue of snapshots. Where there are many
+    /// flows, their last packets are long ago.
+    #[inline]
+    fn prefetch_snapshots(&self, places: Range<usize>) {
+        let ahead = self.sender.snapshots.at(places);
+        ahead.for_each(|actor| self.flows.prefetch(actor));
+    }
+
     #[cold]
     fn copy_some(&mut self) -> usize {
         let mut count = 0;
+        self.prefetch_snapshots(0..AHEAD);
         while count < WALK && self.has_room_to_copy() {
             if let Some(actor) = self.sender.arrived.pop() {
                 self.copy_if_needed(actor);
@@ -476,6 +563,7 @@ impl Core {
                 continue;
             }
             if let Some(actor) = self.sender.snapshots.next(self.now) {
+                self.prefetch_snapshots(AHEAD - 1..AHEAD);
                 self.take_snapshot(actor);
                 count += 1;
                 continue;
@@ -530,17 +618,19 @@ impl Core {
         let header = self.flows.header(actor);
         // A flow on its way from here is the target's soon; one that settles is sent when it has.
         let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !is_unsettled(header);
-        let has_policy = self.sender.policy(header.chain) != Policy::None;
+        let has_policy = self.sender.policy_of(header) != Policy::None;
         if is_here && (header.copied != self.sender.base() || !has_policy) {
             self.commit(actor);
         }
     }
 
-    /// The state of a group is at another runtime, which decides from now on what becomes of it: its copies are void.
+    /// The state of a group is at another runtime, which decides from now on what becomes of it:
+    /// its copies are void.
     pub fn withdraw_copies(&mut self, group: GroupKey, actors: &[u32], to: u16) -> Withdrawn {
         if !self.sender.is_on() {
             return Withdrawn::default();
         }
+        let begins = self.begin_change();
         for actor in actors {
             self.withdraw_copy(*actor);
         }
@@ -551,6 +641,7 @@ impl Core {
             self.send_copy(Copy::End { slot, is_group: true });
         }
         self.send_blocks_of(group, false);
+        self.end_change(begins);
         match self.sender.to == Some(to) {
             // It hears of both by one link.
             true => Withdrawn::default(),
@@ -561,19 +652,11 @@ impl Core {
         }
     }
 
-    /// Whether a replica has yet to acknowledge that copies are withdrawn. Of another one than it was it is enough that it has the new base: its copies count
-    /// for more.
+    /// Whether a replica has yet to acknowledge that copies are withdrawn.
     pub fn is_awaited(&self, withdrawn: &mut Withdrawn) -> bool {
-        if !self.sender.is_on() || withdrawn.count == 0 {
-            return false;
-        }
-        if withdrawn.number != self.sender.number {
-            *withdrawn = Withdrawn {
-                number: self.sender.number,
-                count: 1,
-            };
-        }
-        self.gate.acknowledged() < withdrawn.count && !super::is_broken("withdrawals are waited for")
+        self.sender.is_on()
+            && withdrawn.is_awaited(self.sender.number, self.gate.acknowledged())
+            && !super::is_broken("withdrawals are waited for")
     }
 
     /// The group is this runtime's after all.

@@ -1,28 +1,31 @@
 //! Committed bytes of a state beside what they were before a packet's chain, compared in line.
 //!
 //! ```text
-//!   committed ranges ─► Shape: pieces of 16, 4 or 1 bytes                 made with the chain
+//!   committed ranges ─► Shape: pieces of 16, 8, 4 or 1 bytes              made with the chain
 //!   state ── note ──► shadow (pieces as they were) ── chain ──► differs? ── no ──► nothing is sent
 //!                                                                 └─ yes ─► runs of what changed, and the shadow is as the state is
 //! ```
 //!
-//! A range is cut into pieces of the largest size that it has room for; the last one ends with it, and may lie over the
-//! one before.
+//! A range is cut into pieces of the largest size that it has room for; the last one ends with it,
+//! and may lie over the one before.
 //!
-//! Invariants: each committed byte is in a piece, and no other is; no piece lies behind the state's end.
+//! Invariants: each committed byte is in a piece, and no other is; no piece lies behind the state's
+//! end.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 /// The longest run.
 const RUN_MAX: usize = 248;
-/// Bytes that did not change and go along between two that did: as many as another run's head has.
-const GAP: usize = 3;
+/// Bytes that are compared at once. Of one word all from the first to the last that differ are a
+/// run: another one would have a head of three bytes.
+const WORD: usize = 8;
 
 /// Where the committed bytes of a state are: by size, the places of pieces in order.
 #[derive(Clone, Default)]
 pub struct Shape {
     of_16: Vec<usize>,
+    of_8: Vec<usize>,
     of_4: Vec<usize>,
     of_1: Vec<usize>,
     /// Bytes of the state.
@@ -59,6 +62,7 @@ impl Shape {
             let (start, end) = (range.start, range.end.min(length));
             let (places, size) = match end.saturating_sub(start) {
                 16.. => (&mut shape.of_16, 16),
+                8.. => (&mut shape.of_8, 8),
                 4.. => (&mut shape.of_4, 4),
                 _ => (&mut shape.of_1, 1),
             };
@@ -70,7 +74,7 @@ impl Shape {
     /// Whether no byte is committed.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.of_16.is_empty() && self.of_4.is_empty() && self.of_1.is_empty()
+        self.of_16.is_empty() && self.of_8.is_empty() && self.of_4.is_empty() && self.of_1.is_empty()
     }
 
     /// Notes a state in a shadow.
@@ -83,6 +87,7 @@ impl Shape {
     #[inline]
     pub fn note_in(&self, state: &[u8], shadow: &mut [u8]) {
         note::<16>(&self.of_16, state, shadow);
+        note::<8>(&self.of_8, state, shadow);
         note::<4>(&self.of_4, state, shadow);
         note::<1>(&self.of_1, state, shadow);
     }
@@ -97,6 +102,7 @@ impl Shape {
     #[inline]
     pub fn differs_from(&self, state: &[u8], shadow: &[u8]) -> bool {
         differs::<16>(&self.of_16, state, shadow)
+            || differs::<8>(&self.of_8, state, shadow)
             || differs::<4>(&self.of_4, state, shadow)
             || differs::<1>(&self.of_1, state, shadow)
     }
@@ -121,10 +127,10 @@ impl Shape {
         place: impl Fn(usize) -> usize,
     ) {
         let mut run = Run::NONE;
-        let mut push = |at: usize, byte: u8, now: &[u8]| run.push(at, byte, now, &place, runs);
-        changed::<16>(&self.of_16, state, shadow, &mut push);
-        changed::<4>(&self.of_4, state, shadow, &mut push);
-        changed::<1>(&self.of_1, state, shadow, &mut push);
+        changed::<16>(&self.of_16, state, shadow, &mut run, runs, &place);
+        changed::<8>(&self.of_8, state, shadow, &mut run, runs, &place);
+        changed::<4>(&self.of_4, state, shadow, &mut run, runs, &place);
+        changed::<1>(&self.of_1, state, shadow, &mut run, runs, &place);
     }
 }
 
@@ -155,30 +161,40 @@ fn differs<const N: usize>(places: &[usize], state: &[u8], shadow: &[u8]) -> boo
     places.any(|at| piece::<N>(state, *at) != piece::<N>(shadow, *at))
 }
 
-/// Pushes each byte that differs in pieces of one size, with its place and with all bytes up to it that are in one piece, and
-/// notes it.
-#[inline]
+/// Pushes what differs in pieces of one size, and notes it.
+#[inline(always)]
 fn changed<const N: usize>(
     places: &[usize],
     state: &[u8],
     shadow: &mut [u8],
-    push: &mut impl FnMut(usize, u8, &[u8]),
+    run: &mut Run,
+    runs: &mut Vec<u8>,
+    place: &impl Fn(usize) -> usize,
 ) {
-    let mut end = 0;
     for at in places {
         let (Some(now), Some(before)) = (piece::<N>(state, *at), piece_mut::<N>(shadow, *at)) else {
             return;
         };
-        let bytes = now.iter().zip(before.iter()).enumerate();
-        // What the piece before has is pushed.
-        for (byte, (now_byte, before)) in bytes.skip(usize::saturating_sub(end, *at)) {
-            if now_byte != before {
-                push(*at + byte, *now_byte, now.get(..byte).unwrap_or_default());
+        let mut word = *at;
+        for (now, before) in now.chunks(WORD).zip(before.chunks(WORD)) {
+            let (now_word, before_word) = (word_of(now), word_of(before));
+            if now_word != before_word {
+                run.push(word, now_word, now_word ^ before_word, place, runs);
             }
+            word += now.len();
         }
         *before = *now;
-        end = *at + N;
     }
+}
+
+/// Up to eight bytes as a number, the first one lowest.
+#[inline(always)]
+fn word_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; WORD];
+    for (place, byte) in word.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    u64::from_le_bytes(word)
 }
 
 /// The run that was appended last.
@@ -195,31 +211,36 @@ impl Run {
         end: usize::MAX,
     };
 
-    /// Appends a byte, in front of which in its piece are these: to the last run if that is near.
-    #[inline]
+    /// Appends what differs of a word at a place, all from its first to its last byte: to the last
+    /// run if that ends there.
+    #[inline(always)]
     fn push(
         &mut self,
         at: usize,
-        byte: u8,
-        piece: &[u8],
+        now: u64,
+        differs: u64,
         place: &impl Fn(usize) -> usize,
         runs: &mut Vec<u8>,
     ) {
-        let gap = at.checked_sub(self.end).filter(|gap| *gap <= GAP);
-        let between = gap.and_then(|gap| piece.get(piece.len().checked_sub(gap)?..));
-        if let Some(between) = between
-            && let Some(length) = runs.get_mut(self.length_at)
-            && usize::from(*length) + between.len() < RUN_MAX
+        let first = differs.trailing_zeros() as usize / 8;
+        let behind = WORD - differs.leading_zeros() as usize / 8;
+        let length = behind - first;
+        let bytes = (now >> (8 * first)).to_le_bytes();
+        if self.end == at + first
+            && let Some(known) = runs.get_mut(self.length_at)
+            && usize::from(*known) + length <= RUN_MAX
         {
-            *length += between.len() as u8 + 1;
-            runs.extend_from_slice(between);
-            runs.push(byte);
+            *known += length as u8;
+            runs.extend_from_slice(&bytes);
+            runs.truncate(runs.len() - WORD + length);
         } else {
-            let [high, low] = (place(at) as u16).to_be_bytes();
+            let [high, low] = (place(at + first) as u16).to_be_bytes();
+            let [a, b, c, d, e, f, g, h] = bytes;
             self.length_at = runs.len() + 2;
-            runs.extend_from_slice(&[high, low, 1, byte]);
+            runs.extend_from_slice(&[high, low, length as u8, a, b, c, d, e, f, g, h]);
+            runs.truncate(runs.len() - WORD + length);
         }
-        self.end = at + 1;
+        self.end = at + behind;
     }
 }
 

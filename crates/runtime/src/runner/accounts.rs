@@ -1,4 +1,5 @@
-//! Effects of calls that change no packet's way: blocks of ports, flows that a function wants ended, packets that are not to be.
+//! Effects of calls that change no packet's way: blocks of ports, flows that a function wants
+//! ended, packets that are not to be.
 //!
 //! Not here: effects on packets (`verdict`).
 
@@ -27,7 +28,8 @@ impl Runner {
         }
     }
 
-    /// Effects of a call without a packet: blocks change hands; there is no packet at hand to emit others beside.
+    /// Effects of a call without a packet: blocks change hands; there is no packet at hand to emit
+    /// others beside.
     pub(super) fn settle_accounts(
         &mut self,
         cx: &mut RawCx,
@@ -67,7 +69,8 @@ fn apply_each_block(cx: &mut RawCx, group: GroupKey, flows: &mut FlowStore, out:
             BlockEffect::Claimed(block) => {
                 flows.borrowed.spend(block);
                 if !flows.owners.claim(block, group) {
-                    // Another runtime has claimed it for its group, and it was free here: the function knows. Switches do the same.
+                    // Another runtime has claimed it for its group, and it was free here: the
+                    // function knows. Switches do the same.
                     out.reject();
                     flows.owners.release(block);
                     flows.owners.claim(block, group);
@@ -80,7 +83,8 @@ fn apply_each_block(cx: &mut RawCx, group: GroupKey, flows: &mut FlowStore, out:
             }
             BlockEffect::Returned(block, runtime) => {
                 flows.owners.release(block);
-                out.announce(Message::BlockReturned(block, RuntimeId(runtime)));
+                let home = RuntimeId(runtime);
+                flows.parting.part(Message::BlockReturned(block, home), out);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Another configuration while flows live: prepared elsewhere, put in between two bursts, taken to each flow afterwards.
+//! Another configuration while flows live: prepared elsewhere, put in between two bursts, taken to
+//! each flow afterwards.
 //!
 //! # Theory of operation
 //!
@@ -11,16 +12,20 @@
 //!           settled   no flow is of the old configuration: its instances go back to the control thread, to be dropped there
 //! ```
 //!
-//! A flow's header has the low bits of the number of the configuration (its *generation*) under which it was judged last, beside
-//! its phase: a packet of an established flow compares both at once, and pays nothing for that there may be changes. There are
-//! never flows of more than two generations, since a change is only prepared when the one before has settled.
+//! A flow's header has the low bits of the number of the configuration (its *generation*) under
+//! which it was judged last, beside its phase: a packet of an established flow compares both at
+//! once, and pays nothing for that there may be changes. There are never flows of more than two
+//! generations, since a change is only prepared when the one before has settled.
 //!
-//! *A packet is judged by one configuration*: it passes its chain within a step, and the change is between steps. One that waits in
-//! a function ([`super::waiting`]) is the exception: it waits, and ends its call, in the old instance, which is kept for that; then its flow
-//! is asked, and only if it may go on does the packet pass the rest of its chain, by the new instances. So it passes if both let it.
+//! *A packet is judged by one configuration*: it passes its chain within a step, and the change is
+//! between steps. One that waits in a function ([`super::waiting`]) is the exception: it waits, and
+//! ends its call, in the old instance, which is kept for that; then its flow is asked, and only if
+//! it may go on does the packet pass the rest of its chain, by the new instances. So it passes if
+//! both let it.
 //!
-//! *Chains.* A flow goes on with a chain of the new plan that has the same functions in the same order, preferably of the same name. Where
-//! there is none it ends (`chain_gone`). Which chain a new flow takes is the new plan's to say.
+//! *Chains.* A flow goes on with a chain of the new plan that has the same functions in the same
+//! order, preferably of the same name. Where there is none it ends (`chain_gone`). Which chain a
+//! new flow takes is the new plan's to say.
 //!
 //! ```text
 //!   settled ──prepare──► prepared ──commit──► sweeping ──the last flow asked──► settled
@@ -28,11 +33,15 @@
 //!      └──────abandon───────┘
 //! ```
 //!
-//! Invariants: a flow is asked exactly once for each change, before its next packet and before its end; what the functions' `departed` sees is
-//! always of the instances in force; the survey changes nothing (it asks about copies); functions, their order, their
-//! states and the affinity stay the same for a runtime's whole life ([`Prepared::new`] sees to it).
+//! Invariants: a flow is asked exactly once for each change, before its next packet and before its
+//! end; what the functions' `departed` sees is always of the instances in force; the survey changes
+//! nothing (it asks about copies); functions, their order, their states and the affinity stay the
+//! same for a runtime's whole life ([`Prepared::new`] sees to it).
 //!
-//! Not here: what differs and may differ (the tool), what a function makes of it ([`nf::NetworkFunction::configured`]).
+//! Not here: what differs and may differ (the tool), what a function makes of it
+//! ([`nf::NetworkFunction::configured`]).
+
+mod recovered;
 
 use super::lifecycle::opened_from;
 use super::{Runner, empty_cx};
@@ -49,7 +58,7 @@ use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
 use nf::{ConfigError, Direction, Endpoint, Generation, Keep, Reason, Side, WorkerInfo};
 use wire::memory::Region;
-use wire::{FlowKey, Orientation};
+use wire::{FlowKey, Orientation, planted};
 
 /// Actors looked at in a step at most, and how many of them are asked about.
 pub(crate) const LOOKS: u32 = 128;
@@ -217,7 +226,8 @@ pub struct ChangeState {
     pub generation: Generation,
     /// Whether another one is prepared.
     pub is_prepared: bool,
-    /// Whether the survey of what is prepared, or the sweep behind a commit, has been at every flow.
+    /// Whether the survey of what is prepared, or the sweep behind a commit, has been at every
+    /// flow.
     pub is_through: bool,
     /// Flows that go on.
     pub kept: u64,
@@ -253,11 +263,13 @@ struct Survey {
     log: Box<EventLog>,
 }
 
-// SAFETY: instances are made for one worker and move to it as a whole; the rest is `Send` by itself.
+// SAFETY: instances are made for one worker and move to it as a whole; the rest is `Send` by
+// itself.
 unsafe impl Send for Prepared {}
 
 /// What was in force before, until no flow is of it any more.
 pub struct Before {
+    generation: Generation,
     plan: Plan,
     pub(super) stages: Stages,
     chains: Vec<Option<u8>>,
@@ -273,7 +285,8 @@ pub struct Before {
 unsafe impl Send for Before {}
 
 impl Prepared {
-    /// Instances of `plan` for one worker, which shall follow `before`. Of the flows that would end at most `listed_max` are listed.
+    /// Instances of `plan` for one worker, which shall follow `before`. Of the flows that would end
+    /// at most `listed_max` are listed.
     pub fn new(
         generation: Generation,
         plan: Plan,
@@ -346,7 +359,10 @@ fn heirs(plan: &Plan, before: &Plan) -> Vec<Option<u8>> {
         let same = |new: &&crate::chain::ChainRule| new.functions == old.functions;
         let all = || plan.chains().iter().enumerate().filter(|(_, new)| same(new));
         let named = all().find(|(_, new)| new.name == old.name);
-        named.or_else(|| all().next()).map(|(index, _)| index as u8)
+        let found = named.or_else(|| all().next());
+        found
+            .filter(|_| !planted::is("chain_not_found_again"))
+            .map(|(index, _)| index as u8)
     };
     before.chains().iter().map(heir).collect()
 }
@@ -361,8 +377,26 @@ struct Subject {
     group: NonNull<u8>,
 }
 
-/// Asks each function of a chain whether a flow goes on: the first that ends it, if any does. All are asked, since all must make the
-/// state theirs.
+impl Subject {
+    /// Its key as a function's place in the chain sees it. Between two functions that translate,
+    /// what the packet looked like is not known: as it came, then.
+    fn seen_at(&self, at: usize, last: Option<usize>) -> (NonNull<FlowKey>, Orientation) {
+        match last.is_some_and(|last| at > last) {
+            true => self.last,
+            false => self.first,
+        }
+    }
+}
+
+/// The last of these functions that translates.
+fn last_translating(steps: &[Step], translates: impl Fn(usize) -> bool) -> Option<usize> {
+    steps
+        .iter()
+        .rposition(|step| translates(usize::from(step.function)))
+}
+
+/// Asks each function of a chain whether a flow goes on: the first that ends it, if any does. All
+/// are asked, since all must make the state theirs.
 ///
 /// # Safety
 /// `subject.flow` and `subject.group` are states of the functions that `steps` name, laid out as
@@ -376,19 +410,12 @@ unsafe fn ask(
     cx: &mut RawCx,
     mut counters: impl FnMut(&Step) -> NonNull<u64>,
 ) -> Option<(u8, Reason)> {
-    let translating = |step: &Step| translates[usize::from(step.function)];
-    let (first, last) = (
-        steps.iter().position(translating),
-        steps.iter().rposition(translating),
-    );
+    let last = last_translating(steps, |function| translates[function]);
     let mut ends = None;
     cx.side = subject.side;
     cx.direction = Direction::Opening;
     for (at, step) in steps.iter().enumerate() {
-        // Between two functions that translate, what the packet looked like is not known: as it
-        // came, then.
-        let is_behind = last.is_some_and(|last| at > last) && first.is_some();
-        (cx.key, cx.opening) = if is_behind { subject.last } else { subject.first };
+        (cx.key, cx.opening) = subject.seen_at(at, last);
         cx.counters = counters(step);
         // SAFETY: the caller's promise.
         let answer = unsafe {
@@ -435,9 +462,9 @@ impl Runner {
         Ok(())
     }
 
-    /// Whether a change has begun here and is not over. Until it is, no flow leaves and none comes: two runtimes may be of different
-    /// configurations meanwhile. And none is prepared while flows are on their way, so a flow is always of the configuration
-    /// that both ends have.
+    /// Whether a change has begun here and is not over. Until it is, no flow leaves and none comes:
+    /// two runtimes may be of different configurations meanwhile. And none is prepared while flows
+    /// are on their way, so a flow is always of the configuration that both ends have.
     pub fn is_changing(&self) -> bool {
         self.prepared.is_some() || self.before.is_some()
     }
@@ -460,7 +487,8 @@ impl Runner {
             translates,
             survey,
         } = *prepared;
-        // Where flows are by themselves, their group state lies behind the longest chain's at the start.
+        // Where flows are by themselves, their group state lies behind the longest chain's at the
+        // start.
         stages.flow_size = self.stages.flow_size;
         stages.succeed(&mut self.stages);
         let tally = Tally {
@@ -474,8 +502,9 @@ impl Runner {
         };
         let plan = core::mem::replace(&mut self.plan, plan);
         let stages = core::mem::replace(&mut self.stages, stages);
-        self.generation = generation;
+        let generation = core::mem::replace(&mut self.generation, generation);
         self.before = Some(Box::new(Before {
+            generation,
             plan,
             stages,
             chains,
@@ -570,7 +599,8 @@ impl Runner {
         let header = *flows.header(actor);
         let mut subject = subject(actor, flows);
         let steps = &self.stages.chains[usize::from(header.chain)];
-        // SAFETY: the copies' regions are as long as what is copied into them, and nothing uses the flow's states meanwhile.
+        // SAFETY: the copies' regions are as long as what is copied into them, and nothing uses the
+        // flow's states meanwhile.
         unsafe {
             let (flow, group) = (survey.flow.start(), survey.group.start());
             let length = self.stages.flow_size.min(survey.flow.length());
@@ -582,7 +612,8 @@ impl Runner {
         let mut cx = empty_cx(NonNull::from(&mut *survey.log));
         cx.now = self.now;
         let counters = NonNull::from(&mut survey.counters[..]).cast();
-        // SAFETY: the copies are states of the chain's functions; as many counters are there as any of them has.
+        // SAFETY: the copies are states of the chain's functions; as many counters are there as any
+        // of them has.
         let ends = unsafe { ask(stages, translates, steps, &subject, &mut cx, |_| counters) };
         for packet in cx
             .spares
@@ -618,10 +649,11 @@ impl Runner {
         }
     }
 
-    /// The next flow of the configuration before that is to be asked ([`Runner::judge`]), and how many actors were looked at for it.
+    /// The next flow of the configuration before that is to be asked ([`Runner::judge`]), and how
+    /// many actors were looked at for it.
     #[cold]
     pub fn next_to_ask(&mut self, budget: u32, flows: &FlowStore) -> (Option<u32>, u32) {
-        let young = self.young();
+        let (young, cut) = (self.young(), self.cut_number());
         let Some(before) = self.before.as_deref_mut() else {
             return (None, 0);
         };
@@ -631,18 +663,26 @@ impl Runner {
             before.cursor += 1;
             looked += 1;
             let header = flows.header(actor);
-            // A call that waits has the state; its flow is asked when it is done.
-            if header.phase == Phase::Active && header.generation != young {
+            // A call that waits has the state; its flow is asked when it is done. One that is
+            // cut was asked.
+            if header.phase == Phase::Active && ![young, cut].contains(&header.generation) {
                 return (Some(actor), looked);
             }
         }
         (None, looked)
     }
 
-    /// Asks a flow of the configuration before, whose calls are over, and which is settled: `false` if it does not go on, and is to be ended.
+    /// Asks a flow of the configuration before, whose calls are over, and which is settled: `false`
+    /// if it does not go on, and is to be ended.
     #[cold]
     pub fn judge(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) -> bool {
-        let (cut, heir) = self.adapt(actor, flows, out);
+        if self.is_cut(actor, flows) {
+            return false;
+        }
+        let (cut, heir) = match planted::is("flow_not_asked") {
+            true => (None, Some(flows.header(actor).chain)),
+            false => self.adapt(actor, flows, out),
+        };
         let generation = self.young();
         let Some(before) = self.before.as_deref_mut() else {
             debug_assert!(false, "a flow of a configuration that is gone");
@@ -668,6 +708,9 @@ impl Runner {
     /// and its chain from now on.
     pub fn adapt(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) -> (Cut, Option<u8>) {
         flows.header_mut(actor).outdate_copy();
+        if self.is_cut(actor, flows) {
+            return (None, None);
+        }
         let Some(before) = self.before.as_deref() else {
             return (None, None);
         };
@@ -675,8 +718,8 @@ impl Runner {
         let subject = subject(actor, flows);
         let cx = self.prepare(actor, subject.side, Direction::Opening, flows);
         let steps = &before.stages.chains[chain];
-        // SAFETY: the states are this actor's, laid out for the chain it began with; no call of it waits. A step's counters are
-        // the ones in force (`Stages::succeed`).
+        // SAFETY: the states are this actor's, laid out for the chain it began with; no call of it
+        // waits. A step's counters are the ones in force (`Stages::succeed`).
         let cut = unsafe {
             ask(&self.stages, &before.translates, steps, &subject, cx, |step| {
                 step.counters
@@ -691,7 +734,7 @@ impl Runner {
     pub fn chain_name(&self, actor: u32, flows: &FlowStore) -> &str {
         let header = flows.header(actor);
         let plan = match &self.before {
-            Some(before) if header.generation != self.young() => &before.plan,
+            Some(before) if ![self.young(), self.cut_number()].contains(&header.generation) => &before.plan,
             _ => &self.plan,
         };
         &plan.chains()[usize::from(header.chain)].name

@@ -1,7 +1,8 @@
-//! Packets that functions hold (`Verdict::Consume`), copies that they keep, and packets of calls that were given up.
+//! Packets that functions hold (`Verdict::Consume`), copies that they keep, and packets of calls
+//! that were given up.
 //!
-//! Invariants: packets held at one place keep their order; no more are held than [`Bounds::held_max`](super::Bounds::held_max); half of
-//! the own buffers stay free of copies.
+//! Invariants: packets held at one place keep their order; no more are held than
+//! [`Bounds::held_max`](super::Bounds::held_max); half of the own buffers stay free of copies.
 
 use super::{Ahead, Job, Runner};
 use crate::chain::FUNCTIONS_MAX;
@@ -16,7 +17,8 @@ use nf::{Direction, Reason};
 use wire::packet::flag as packet_flag;
 use wire::{PacketBox, PacketList};
 
-/// In the keys of held packets, behind the numbers of functions: those of a call that was given up for a move.
+/// In the keys of held packets, behind the numbers of functions: those of a call that was given up
+/// for a move.
 pub(super) const GIVEN_UP: u8 = FUNCTIONS_MAX as u8;
 /// Behind all places.
 pub(crate) const HELD_END: u8 = GIVEN_UP + 1;
@@ -123,7 +125,8 @@ impl Runner {
         self.held.put(place, job.packet, flows, out);
     }
 
-    /// Drops packets held for a function, if it asked for that; else hands out those that go on before the packet at hand.
+    /// Drops packets held for a function, if it asked for that; else hands out those that go on
+    /// before the packet at hand.
     pub(super) fn let_go(
         &mut self,
         job: &Job,
@@ -162,7 +165,8 @@ impl Runner {
         packets
     }
 
-    /// Holds the copy that a call has made, and hands out what it has let go behind its packet; copies among that are gone.
+    /// Holds the copy that a call has made, and hands out what it has let go behind its packet;
+    /// copies among that are gone.
     pub(super) fn keep_copies(
         &mut self,
         job: &Job,
@@ -217,7 +221,8 @@ impl Runner {
         }
     }
 
-    /// Some of what was held of a flow is not any more: its packets are looked after no longer if that was all.
+    /// Some of what was held of a flow is not any more: its packets are looked after no longer if
+    /// that was all.
     fn note_held(&mut self, actor: u32, flows: &mut FlowStore) {
         let functions = self.steps_of(actor, flows).len() as u8;
         let holds = (0..functions).chain([GIVEN_UP]).any(|at| {
@@ -300,7 +305,8 @@ impl Runner {
         self.held.put((actor, at, opening), packet, flows, out);
     }
 
-    /// Takes in a copy that another runtime held; one that finds no room, or no such place, is gone, as copies are.
+    /// Takes in a copy that another runtime held; one that finds no room, or no such place, is
+    /// gone, as copies are.
     pub fn hold_copy_told(
         &mut self,
         place: Option<Place>,

@@ -5,11 +5,11 @@
 //!   bytes ─► is_flow? ─► rebase ─► arrived(Migrated) ────┼─► adapt (another configuration) ─► departed ─► group_ended
 //! ```
 //!
-//! Each step is one loop ([`Runner::each_step`]), given what to call. Effects of these calls are blocks of ports alone: there is no packet
-//! at hand.
+//! Each step is one loop ([`Runner::each_step`]), given what to call. Effects of these calls are
+//! blocks of ports alone: there is no packet at hand.
 
 use super::Runner;
-use crate::chain::{Owned, Step};
+use crate::chain::{Owned, Stages, Step};
 use crate::flows::FlowStore;
 use crate::flows::actor::{Header, NO_GROUP, flag};
 use crate::flows::group::GroupKey;
@@ -22,7 +22,8 @@ use nf::cx::{EFFECTS_MAX, RawCx};
 use nf::{Addr, Affinity, Arrival, Block, Departure, Direction, PoolState, Side};
 use wire::planted;
 
-/// Calls of a function for the end of one group, at most: enough for all ports of an address, one by one.
+/// Calls of a function for the end of one group, at most: enough for all ports of an address, one
+/// by one.
 const GROUP_CALLS: usize = 65_536 / EFFECTS_MAX;
 
 /// The side from which a flow was opened.
@@ -39,7 +40,7 @@ impl Runner {
     ///
     /// # Safety
     /// The actor's states are laid out for its chain, and no call of it waits.
-    unsafe fn each_step(
+    pub(super) unsafe fn each_step(
         &mut self,
         actor: u32,
         flows: &mut FlowStore,
@@ -52,7 +53,8 @@ impl Runner {
         let cx = self.prepare(actor, opened_from(&header), Direction::Opening, flows);
         for at in 0..self.steps_of(actor, flows).len() {
             let step = self.steps_of(actor, flows)[at];
-            // SAFETY: the group's state has room for all functions' parts, and the actor's for its chain's.
+            // SAFETY: the group's state has room for all functions' parts, and the actor's for its
+            // chain's.
             let state = unsafe {
                 cx.group = group.add(step.group as usize);
                 state.add(step.flow as usize)
@@ -99,7 +101,8 @@ impl Runner {
 
     /// Tells a flow's functions that it has come, and why.
     pub fn arrive_as(&mut self, actor: u32, why: Arrival, flows: &mut FlowStore, out: &mut Outbox) {
-        // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its functions'.
+        // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its
+        // functions'.
         unsafe {
             self.each_step(actor, flows, out, |stage, flow, cx| {
                 stage.arrived(flow, why, cx);
@@ -125,7 +128,8 @@ impl Runner {
         }
     }
 
-    /// Hands the state of an actor's group, whose last flow that is, to each function for the last time.
+    /// Hands the state of an actor's group, whose last flow that is, to each function for the last
+    /// time.
     pub fn end_group(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
         if self.stages.group_size == 0 {
             return;
@@ -153,11 +157,13 @@ impl Runner {
         flows: &mut FlowStore,
         out: &mut Outbox,
     ) {
-        // Every function of the runtime may have state in the group, in whichever chain it is, or was.
+        // Every function of the runtime may have state in the group, in whichever chain it is, or
+        // was.
         for function in 0..self.stages.functions.len() {
             cx.counters = self.stages.counters_of(function);
             for _ in 0..GROUP_CALLS {
-                // SAFETY: the group's state was made for all functions, and its last flow's calls are over.
+                // SAFETY: the group's state was made for all functions, and its last flow's calls
+                // are over.
                 unsafe {
                     cx.group = group.add(self.stages.group_offsets[function] as usize);
                     self.stages.functions[function].group_ended(cx);
@@ -171,14 +177,16 @@ impl Runner {
         }
     }
 
-    /// How long, in nanoseconds, a group lives without a flow: as long as any function says; 0 if none does.
+    /// How long, in nanoseconds, a group lives without a flow: as long as any function says; 0 if
+    /// none does.
     pub fn group_timeout(&self, index: u32, flows: &FlowStore) -> u64 {
         if !self.stages.outlives {
             return 0;
         }
         let group = flows.groups().state(index);
         let functions = self.stages.functions.iter().zip(&self.stages.group_offsets);
-        // SAFETY: the place has all functions' states, made or found valid, and no call is under way.
+        // SAFETY: the place has all functions' states, made or found valid, and no call is under
+        // way.
         let timeouts =
             functions.map(|(stage, offset)| unsafe { stage.group_timeout(group.add(*offset as usize)) });
         timeouts.max().unwrap_or(0)
@@ -239,7 +247,8 @@ impl Runner {
         }
     }
 
-    /// Shows each field of what a function keeps of a flow, by name and value. No call of the flow waits.
+    /// Shows each field of what a function keeps of a flow, by name and value. No call of the flow
+    /// waits.
     pub fn each_field(
         &self,
         actor: u32,
@@ -259,11 +268,16 @@ impl Runner {
 
     /// What moves of the states of a flow of a chain; none if there is no such chain.
     pub fn travelling(&self, chain: u8, flows: &FlowStore) -> Option<Travelling> {
+        self.travelling_by(&self.stages, chain, flows)
+    }
+
+    /// The same by the stages of the configuration in force, or before.
+    pub(super) fn travelling_by(&self, stages: &Stages, chain: u8, flows: &FlowStore) -> Option<Travelling> {
         let group = match flows.affinity() {
             Affinity::Flow => (flows.group_offset(), self.stages.group_size),
             _ => (0, 0),
         };
-        let own = self.stages.fresh_of(chain)?.len();
+        let own = stages.fresh_of(chain)?.len();
         Some(Travelling { own, group })
     }
 
@@ -272,7 +286,8 @@ impl Runner {
         self.stages.group_size
     }
 
-    /// Whether what came for a flow is one, all of it: its chain is there, and its functions' states are states.
+    /// Whether what came for a flow is one, all of it: its chain is there, and its functions'
+    /// states are states.
     pub fn is_flow(&self, actor: u32, flows: &FlowStore) -> bool {
         let header = flows.header(actor);
         if usize::from(header.chain) >= self.stages.chains() {
@@ -302,14 +317,16 @@ impl Runner {
     }
 
     /// # Safety
-    /// There are so many bytes, aligned as groups' states are, and nothing writes to them meanwhile.
+    /// There are so many bytes, aligned as groups' states are, and nothing writes to them
+    /// meanwhile.
     unsafe fn is_group_state(&self, state: NonNull<u8>) -> bool {
         let mut functions = self.stages.functions.iter().zip(&self.stages.group_offsets);
         // SAFETY: the caller's promise.
         functions.all(|(stage, offset)| unsafe { stage.is_valid_group(state.add(*offset as usize)) })
     }
 
-    /// Has all times in the states of flows that have come be by the clock here, which is ahead of theirs by so many nanoseconds.
+    /// Has all times in the states of flows that have come be by the clock here, which is ahead of
+    /// theirs by so many nanoseconds.
     pub fn rebase_flows(&self, actors: &[u32], by: i64, flows: &FlowStore) {
         if by == 0 {
             return;
@@ -319,11 +336,13 @@ impl Runner {
             let state = flows.state(*actor);
             for step in self.stages.way(chain, Direction::Opening) {
                 let stage = &self.stages.functions[usize::from(step.function)];
-                // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its functions'; no call of it waits.
+                // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its
+                // functions'; no call of it waits.
                 unsafe { stage.rebase(state.add(step.flow as usize), by) };
             }
             if flows.affinity() == Affinity::Flow {
-                // SAFETY: a flow that is by itself has the group's state behind its own, and `is_flow` has looked at that, too.
+                // SAFETY: a flow that is by itself has the group's state behind its own, and
+                // `is_flow` has looked at that, too.
                 unsafe { self.rebase_group_state(flows.group_state(NO_GROUP, state), by) };
             }
         }
@@ -332,7 +351,8 @@ impl Runner {
     /// The same of a group's state.
     pub fn rebase_group(&self, group: u32, by: i64, flows: &FlowStore) {
         if by != 0 {
-            // SAFETY: the place has all functions' states, and `is_group_state` has found them to be such.
+            // SAFETY: the place has all functions' states, and `is_group_state` has found them to
+            // be such.
             unsafe { self.rebase_group_state(flows.groups().state(group), by) };
         }
     }
@@ -346,7 +366,8 @@ impl Runner {
         }
     }
 
-    /// Fetches what the arrival, or departure, of a flow will look at in tables: the store's and the functions'.
+    /// Fetches what the arrival, or departure, of a flow will look at in tables: the store's and
+    /// the functions'.
     pub fn prefetch_moving(&self, actor: u32, leaves: bool, flows: &FlowStore) {
         flows.prefetch_keys(actor);
         self.prefetch_functions(actor, leaves, flows);

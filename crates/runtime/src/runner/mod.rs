@@ -1,9 +1,11 @@
-//! Runs chains: packets through functions, calls that wait, packets that functions hold, and the lives of their states.
+//! Runs chains: packets through functions, calls that wait, packets that functions hold, and the
+//! lives of their states.
 //!
 //! # Theory of operation
 //!
-//! A packet's way through its chain is a [`Job`]: which actor, which direction, how many functions it has passed. The common job
-//! starts at none and runs to the end ([`Runner::run`]). What a call asks for besides is worked off afterwards, in order:
+//! A packet's way through its chain is a [`Job`]: which actor, which direction, how many functions
+//! it has passed. The common job starts at none and runs to the end ([`Runner::run`]). What a call
+//! asks for besides is worked off afterwards, in order:
 //!
 //! ```text
 //!   run ─► function ─► plain forward ─► next function ─► … ─► Through
@@ -13,8 +15,8 @@
 //!   next ─► Effect: a packet is through, or a flow ends; until nothing is left
 //! ```
 //!
-//! The caller applies an effect before it asks for the next: so packets leave in this order, and a flow ends behind all of its packets.
-//! All jobs at hand are of one flow.
+//! The caller applies an effect before it asks for the next: so packets leave in this order, and a
+//! flow ends behind all of its packets. All jobs at hand are of one flow.
 //!
 //! | file | what |
 //! |---|---|
@@ -29,8 +31,9 @@
 //! | `watching` | what is seen of packets that are watched |
 //! | `sampling` | what functions cost |
 //!
-//! Invariants: between two packets nothing is left to be worked off; a waiting actor is not touched but by its own call; every packet
-//! given to the runner is handed back, held, dropped and counted, or waits.
+//! Invariants: between two packets nothing is left to be worked off; a waiting actor is not touched
+//! but by its own call; every packet given to the runner is handed back, held, dropped and counted,
+//! or waits.
 //!
 //! Not here: which flow a packet is of, where it leaves, which workers are told that a flow ends
 //! ([`crate::worker`]).
@@ -56,11 +59,12 @@ use crate::microthread::{Frame, Frames};
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ptr::NonNull;
 use nf::cx::{EventLog, RawCx};
-use nf::variables::WorkerVariables;
+use nf::variables::{Tokens, WorkerVariables};
 use nf::{Direction, Generation, Reason, Recall, Side};
 use watching::Look;
 use wire::memory::Region;
@@ -69,7 +73,8 @@ use wire::{FlowKey, Orientation, PacketBox, PacketList};
 /// Jobs a packet may cause at once; more are counted drops.
 const JOBS_MAX: usize = 16;
 
-/// Event log bytes that must be free before another flow is ended: its functions' records must not be lost.
+/// Event log bytes that must be free before another flow is ended: its functions' records must not
+/// be lost.
 pub(crate) const EVENT_ROOM: usize = 8 * 1024;
 
 /// A packet on its way through a chain.
@@ -96,7 +101,8 @@ pub(crate) struct Through {
     pub whole: bool,
 }
 
-/// What the calls of a packet that was watched have changed of what its flow commits. The stages' shadow has that as it was.
+/// What the calls of a packet that was watched have changed of what its flow commits. The stages'
+/// shadow has that as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Changed {
     Nothing,
@@ -154,10 +160,13 @@ pub(crate) struct Runner {
     bounds: Bounds,
     now: u64,
     plan: Plan,
-    /// In front of `stages` and `before`: a call that waits borrows its function, and is dropped first.
+    /// In front of `stages` and `before`: a call that waits borrows its function, and is dropped
+    /// first.
     frames: Frames<waiting::Parked>,
     stages: Stages,
     shares: waiting::Shares,
+    /// Of calls that wait, by their frames.
+    tokens: Arc<Tokens>,
     /// The frame in hand.
     frame: u32,
     frame_ptr: NonNull<Frame>,
@@ -185,8 +194,9 @@ pub(crate) struct Runner {
     before: Option<Box<change::Before>>,
 }
 
-// SAFETY: the frame pointer points into `frames`, which moves with the runner; stages are made for one worker and move with it;
-// everything else is `Send` by itself. A runner is used by one thread at a time.
+// SAFETY: the frame pointer points into `frames`, which moves with the runner; stages are made for
+// one worker and move with it; everything else is `Send` by itself. A runner is used by one thread
+// at a time.
 unsafe impl Send for Runner {}
 
 /// Functions and figures of a runner that has ended, for the next of its number.
@@ -217,7 +227,12 @@ impl Runner {
             waiting,
             stages.future_size,
         ));
-        let mut frames = Frames::new(region, waiting, stages.future_size, || empty_cx(log_ptr));
+        let tokens = Tokens::new(waiting + 1);
+        let mut frames = Frames::new(region, waiting, stages.future_size, |place| RawCx {
+            tokens: Some(Arc::clone(&tokens)),
+            place,
+            ..empty_cx(log_ptr)
+        });
         let frame = frames.take().expect("there is one frame more than may wait");
         let function_drops = stages
             .functions
@@ -231,6 +246,7 @@ impl Runner {
             frame,
             frames,
             shares: waiting::Shares::new(waiting),
+            tokens,
             ahead: Vec::with_capacity(JOBS_MAX),
             jobs: ArrayVec::new(),
             ending: None,
@@ -313,6 +329,11 @@ impl Runner {
         self.generation
     }
 
+    /// Calls that found by a look what no token told.
+    pub fn untold(&self) -> u64 {
+        self.tokens.untold()
+    }
+
     /// Calls that wait.
     pub fn waiting(&self) -> usize {
         self.frames.waiting()
@@ -320,7 +341,10 @@ impl Runner {
 
     /// When the next waiting call is due.
     pub fn next_wake(&self) -> Option<u64> {
-        self.frames.next_wake()
+        match self.tokens.is_given() && self.frames.waiting() > 0 {
+            true => Some(self.now),
+            false => self.frames.next_wake(),
+        }
     }
 
     /// Packets that are in calls, behind them, or held by functions; copies do not count.
@@ -381,12 +405,14 @@ impl Runner {
         // SAFETY: the frame in hand is valid and nothing else uses it: its last call is over.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
         let log = cx.log;
-        let spares = core::mem::take(&mut cx.spares);
+        let (spares, tokens, place) = (core::mem::take(&mut cx.spares), cx.tokens.take(), cx.place);
         *cx = RawCx {
             now: self.now,
             key: NonNull::from(&NO_KEY),
             flow: u32::MAX,
             spares,
+            tokens,
+            place,
             ..empty_cx(log)
         };
         cx
@@ -416,7 +442,8 @@ impl Runner {
         }
     }
 
-    /// A flow ends behind the packet at hand, and what that has caused; packets that an earlier one has released are dropped.
+    /// A flow ends behind the packet at hand, and what that has caused; packets that an earlier one
+    /// has released are dropped.
     fn end_behind(&mut self, actor: u32) {
         self.ahead.push(Ahead::Drop);
         self.ending = Some(actor);
@@ -448,7 +475,8 @@ impl Runner {
         flows.set_deadline(actor, self.now.saturating_add(timeout));
     }
 
-    /// Moves a flow's deadline to `timeout` from now, if that is later: only some of its functions have spoken.
+    /// Moves a flow's deadline to `timeout` from now, if that is later: only some of its functions
+    /// have spoken.
     #[cold]
     pub fn keep_at_least(&self, actor: u32, timeout: u64, flows: &mut FlowStore) {
         let deadline = flows.header(actor).deadline;
@@ -507,12 +535,13 @@ impl Runner {
         usize::from(self.stages.chains[usize::from(chain)][at].function)
     }
 
-    /// The steps of an actor's chain: of those that are in force, or of those that were when it was judged last.
+    /// The steps of an actor's chain: of those that are in force, or of those that were when it was
+    /// judged last.
     #[inline]
     pub fn steps_of(&self, actor: u32, flows: &FlowStore) -> &[Step] {
         let header = flows.header(actor);
         match &self.before {
-            Some(before) if header.generation != self.young() => {
+            Some(before) if ![self.young(), self.cut_number()].contains(&header.generation) => {
                 &before.stages.chains[usize::from(header.chain)]
             }
             _ => &self.stages.chains[usize::from(header.chain)],
@@ -530,6 +559,18 @@ impl Runner {
     pub fn young(&self) -> u8 {
         self.generation.0 as u8
     }
+
+    /// The number in the headers of flows that were recovered by a chain of the configuration in
+    /// force, which does not let them go on. No configuration before has it.
+    #[inline]
+    fn cut_number(&self) -> u8 {
+        self.young() ^ 0x80
+    }
+
+    /// Whether a flow was recovered and may not go on.
+    pub fn is_cut(&self, actor: u32, flows: &FlowStore) -> bool {
+        flows.header(actor).generation == self.cut_number()
+    }
 }
 
 /// The key of no flow.
@@ -541,6 +582,9 @@ fn empty_cx(log: NonNull<EventLog>) -> RawCx {
         now: 0,
         wake_at: RawCx::NO_WAKE,
         waits_for: 0,
+        token: 0,
+        tokens: None,
+        place: 0,
         timeout: 0,
         key: NonNull::dangling(),
         flow: 0,

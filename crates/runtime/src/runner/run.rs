@@ -14,8 +14,9 @@ use core::ptr::NonNull;
 use nf::Direction;
 
 impl Runner {
-    /// Runs the functions ahead of a packet, until one stops it or it leaves the chain. `SEEN`: the packet may be watched.
-    /// `WATCHED`: what its calls change is ([`Changed`]). If [`Runner::has_more`] then, [`Runner::next`] says what else there is.
+    /// Runs the functions ahead of a packet, until one stops it or it leaves the chain. `SEEN`: the
+    /// packet may be watched. `WATCHED`: what its calls change is ([`Changed`]). If
+    /// [`Runner::has_more`] then, [`Runner::next`] says what else there is.
     #[inline(always)]
     pub fn run<const SEEN: bool, const WATCHED: bool>(
         &mut self,
@@ -39,7 +40,8 @@ impl Runner {
         let chain = header.chain;
         let steps = core::ptr::from_ref(self.stages.way(chain, direction));
         let cx = self.prepare(actor, packet.side(), direction, flows);
-        // SAFETY: stages change between two steps of the worker only (`change`): these stay where they are.
+        // SAFETY: stages change between two steps of the worker only (`change`): these stay where
+        // they are.
         let steps = unsafe { &*steps };
         let mut look = self.look::<SEEN>(chain, &packet, direction, passed, out);
         // In one piece from the chain's begin, where no list of held packets is to be at hand.
@@ -71,8 +73,9 @@ impl Runner {
                         cx.held = self.held.list((actor, step.at, direction == Direction::Opening));
                     }
                     let before = if SEEN { self.sampling.before() } else { 0 };
-                    // SAFETY: the state is this actor's, laid out for this chain; if the call waits, the actor is pinned, and
-                    // the packet and frame are put aside until its future is done.
+                    // SAFETY: the state is this actor's, laid out for this chain; if the call
+                    // waits, the actor is pinned, and the packet and frame are put aside until its
+                    // future is done.
                     let answer = unsafe {
                         let flow = state.add(step.flow as usize);
                         match is_watching {
@@ -130,8 +133,8 @@ impl Runner {
         })
     }
 
-    /// A packet stops, or has effects, and calls are watched no more: what these functions, which have yet to run, commit is
-    /// noted now.
+    /// A packet stops, or has effects, and calls are watched no more: what these functions, which
+    /// have yet to run, commit is noted now.
     #[cold]
     #[inline(never)]
     fn end_watch(&mut self, ahead: &[Step], state: NonNull<u8>) {
@@ -214,8 +217,8 @@ impl Runner {
         None
     }
 
-    /// Anything but a plain "forward": a verdict that stops the packet, or effects to apply. Answers the job if the packet
-    /// goes on to the next function at once after all.
+    /// Anything but a plain "forward": a verdict that stops the packet, or effects to apply.
+    /// Answers the job if the packet goes on to the next function at once after all.
     #[cold]
     #[inline(never)]
     pub(super) fn turn_aside(
@@ -230,7 +233,8 @@ impl Runner {
             self.park(job, at, flows, out);
             return None;
         }
-        // What the call has emitted was made of spares; the next packet of the burst may need as many.
+        // What the call has emitted was made of spares; the next packet of the burst may need as
+        // many.
         self.top_up_spares(out);
         // SAFETY: the call is over, so nothing but this uses the frame in hand.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };

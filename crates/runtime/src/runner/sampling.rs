@@ -5,9 +5,9 @@
 //!   burst, sampled      each packet's way by `run::<true>`, and around each call the clock
 //! ```
 //!
-//! A chain that is compiled in one piece is called function by function in a sampled burst, as it is
-//! for packets that are watched. The time of two readings of the clock is taken off each call. Of a
-//! call that waits, what came before it first waited is counted.
+//! A chain that is compiled in one piece is called function by function in a sampled burst, as it
+//! is for packets that are watched. The time of two readings of the clock is taken off each call.
+//! Of a call that waits, what came before it first waited is counted.
 //!
 //! Invariant: what becomes of a packet is the same in a sampled burst; without a clock none is.
 //!

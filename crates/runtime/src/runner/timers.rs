@@ -6,8 +6,8 @@
 //!                                                       └─due────► `timer_due`, up to CALLS times
 //! ```
 //!
-//! Invariants: a worker without such functions looks at nothing; a step calls each function a bounded number of times; a
-//! timer waits while the event log has no room for what its call says.
+//! Invariants: a worker without such functions looks at nothing; a step calls each function a
+//! bounded number of times; a timer waits while the event log has no room for what its call says.
 //!
 //! Not here: which timers there are, and that they outlast the process (`variables`).
 
@@ -49,12 +49,14 @@ impl Runner {
         let counters = self.stages.counters_of(function);
         let cx = self.prepare_without();
         cx.counters = counters;
-        // SAFETY: the counters are the function's, and the log is the worker's; nothing else uses either during the call.
+        // SAFETY: the counters are the function's, and the log is the worker's; nothing else uses
+        // either during the call.
         unsafe { self.stages.functions[function].timer_due(cx) };
         self.recalls |= core::mem::take(&mut cx.effects) & effect::RECALL != 0;
     }
 
-    /// When the first timer is due, by the worker's clock. Where packets carry the time, time goes on with them alone.
+    /// When the first timer is due, by the worker's clock. Where packets carry the time, time goes
+    /// on with them alone.
     pub fn next_timer(&self) -> Option<u64> {
         if self.bounds.packet_clock {
             return None;

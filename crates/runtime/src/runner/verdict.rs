@@ -13,7 +13,8 @@ use wire::PacketList;
 use wire::packet::{Kind, flag as packet_flag};
 
 impl Runner {
-    /// What follows a finished call, here or resumed from waiting (`cx` is then the waiting frame's).
+    /// What follows a finished call, here or resumed from waiting (`cx` is then the waiting
+    /// frame's).
     pub(super) fn after_call(
         &mut self,
         job: Job,
@@ -128,7 +129,8 @@ impl Runner {
             }
             packet.set_kind(Kind::Data);
             packet.set_flags(packet_flag::MADE);
-            // In a replay the worker's clock is the latest time seen, and may be far from this packet's own.
+            // In a replay the worker's clock is the latest time seen, and may be far from this
+            // packet's own.
             packet.set_timestamp(match self.bounds.packet_clock {
                 true => job.packet.timestamp(),
                 false => self.now,

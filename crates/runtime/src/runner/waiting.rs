@@ -8,15 +8,21 @@
 //!          later packets ────┘ queue behind                                                      goes on ─► conclude ─► packets behind
 //! ```
 //!
-//! A call may ask for effects before it waits. Claims and releases of blocks are applied when the call waits, since other flows
-//! of its group use the blocks meanwhile. All other effects stay in the call's frame, and are applied once when the call is
-//! over, for its own flow: the flow's functions can take no packet before. A call that is refused or cancelled leaves nothing
-//! in its frame either: the packets that it emitted are counted drops.
+//! A call may ask for effects before it waits. Claims and releases of blocks are applied when the
+//! call waits, since other flows of its group use the blocks meanwhile. All other effects stay in
+//! the call's frame, and are applied once when the call is over, for its own flow: the flow's
+//! functions can take no packet before. A call that is refused or cancelled leaves nothing in its
+//! frame either: the packets that it emitted are counted drops.
 //!
-//! A call of a group that moves is given up where its function may begin it again: its packets are then held with their flows, and begin
-//! their chain again at the target.
+//! A call that waits for a token goes on when that is given ([`nf::Cx::token`]), and no other call
+//! does. The worker takes given tokens before it looks which calls are due, so an answer that comes
+//! between two steps is found in the next.
 //!
-//! Invariants: a frame that is free, or in hand between two calls, holds no effect; packets behind a call keep their order.
+//! A call of a group that moves is given up where its function may begin it again: its packets are
+//! then held with their flows, and begin their chain again at the target.
+//!
+//! Invariants: a frame that is free, or in hand between two calls, holds no effect; packets behind
+//! a call keep their order.
 
 use super::held::{GIVEN_UP, HELD_END};
 use super::watching::Look;
@@ -37,12 +43,15 @@ use nf::objects::Desk;
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList};
 
-/// A call that waits: its job, where in the chain it is, and the packets of its flow that came later.
+/// A call that waits: its job, where in the chain it is, and the packets of its flow that came
+/// later.
 pub(super) struct Parked {
     job: Job,
     at: u8,
     /// [`RawCx::waits_for`].
     waits_for: u64,
+    /// [`RawCx::token`].
+    token: u64,
     behind: PacketList,
     /// The packet as it was before the call, where it is watched.
     look: Look,
@@ -113,7 +122,8 @@ impl Parked {
     }
 }
 
-/// Where in its chain a packet that queues behind a call goes on, as its buffer's hash has it meanwhile.
+/// Where in its chain a packet that queues behind a call goes on, as its buffer's hash has it
+/// meanwhile.
 #[derive(Clone, Copy)]
 pub(super) struct Place(pub(super) u64);
 
@@ -143,8 +153,8 @@ impl Place {
         }
     }
 
-    /// The other way round: a place of held packets, and where in its chain the packet goes on, if it is of a call that was
-    /// given up; `None` for what is no place.
+    /// The other way round: a place of held packets, and where in its chain the packet goes on, if
+    /// it is of a call that was given up; `None` for what is no place.
     pub(super) fn read(at: u8, opening: bool) -> Option<(u8, bool, Option<Place>)> {
         if at < GIVEN_UP {
             return Some((at, opening, None));
@@ -171,14 +181,15 @@ pub(crate) fn told_place(at: u8, opening: bool, packet: &PacketBox) -> (u8, bool
     }
 }
 
-/// A packet that waited behind a call, and that was in the middle of its chain: functions passed, and its direction.
+/// A packet that waited behind a call, and that was in the middle of its chain: functions passed,
+/// and its direction.
 pub(crate) fn middle(packet: &PacketBox) -> Option<(u8, Direction)> {
     Place(packet.hash()).middle()
 }
 
 impl Runner {
-    /// Gives up the calls of these flows, if all may begin again: their packets, and those behind them, are then held with
-    /// their flows. `false` if nothing is changed.
+    /// Gives up the calls of these flows, if all may begin again: their packets, and those behind
+    /// them, are then held with their flows. `false` if nothing is changed.
     pub fn give_up_calls(&mut self, actors: &[u32], flows: &mut FlowStore, out: &mut Outbox) -> bool {
         let mut frames = Vec::new();
         for actor in actors {
@@ -217,7 +228,8 @@ impl Runner {
         true
     }
 
-    /// Ends the calls of these flows, which have gone on elsewhere: their packets, and those behind them, are dropped.
+    /// Ends the calls of these flows, which have gone on elsewhere: their packets, and those behind
+    /// them, are dropped.
     pub fn drop_calls(&mut self, actors: &[u32], flows: &mut FlowStore, out: &mut Outbox) {
         let waiting = actors.iter().map(|actor| flows.header(*actor));
         let waiting = waiting.filter(|header| header.phase == Phase::Waiting);
@@ -253,15 +265,17 @@ impl Runner {
         (parked.job, parked.behind)
     }
 
-    /// Hands out the packets of calls that wait, those behind them, and all that functions hold: the runtime fails. Calls end
-    /// where they are, and what they asked for is forgotten; buffers in which there is no packet are marked as empty.
+    /// Hands out the packets of calls that wait, those behind them, and all that functions hold:
+    /// the runtime fails. Calls end where they are, and what they asked for is forgotten; buffers
+    /// in which there is no packet are marked as empty.
     pub fn take_all(&mut self, lost: &mut PacketList) {
         let frames: Vec<u32> = (0..=self.bounds.waiting_max).collect();
         for (_, waiting) in self.frames.pull(&frames) {
             let Parked { job, mut behind, .. } = waiting.rest;
             lost.push(job.packet);
             lost.append(&mut behind);
-            // SAFETY: a parked frame holds a live future; behind that nothing but this uses the frame.
+            // SAFETY: a parked frame holds a live future; behind that nothing but this uses the
+            // frame.
             let cx = unsafe {
                 Frames::<Parked>::cancel(waiting.frame);
                 &mut (*waiting.frame.as_ptr()).cx
@@ -275,7 +289,8 @@ impl Runner {
         self.take_spares().for_each(|spare| push_empty(spare, lost));
     }
 
-    /// Takes out the packets of a flow's call that was given up: they begin again, and count as queued.
+    /// Takes out the packets of a flow's call that was given up: they begin again, and count as
+    /// queued.
     pub fn begin_again(&mut self, actor: u32, flows: &FlowStore) -> Option<PacketList> {
         let packets = self.take_given_up(actor, flows)?;
         self.queued_count += packets.len() as u32;
@@ -287,7 +302,7 @@ impl Runner {
         let look = core::mem::replace(&mut self.parking, Look::NONE);
         // SAFETY: the future only uses its cx while it is polled, which it is not now.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };
-        let (wake_at, waits_for) = (cx.wake_at, cx.waits_for);
+        let (wake_at, waits_for, token) = (cx.wake_at, cx.waits_for, cx.token);
         let next = if wake_at == RawCx::NO_WAKE {
             Err(DropReason::WaitsForNothing)
         } else if self.shares.of(waits_for) >= self.bounds.share_max {
@@ -298,7 +313,8 @@ impl Runner {
         let next = match next {
             Ok(next) => next,
             Err(reason) => {
-                // SAFETY: the call just answered that it waits, so its future is live, and it is gone after this.
+                // SAFETY: the call just answered that it waits, so its future is live, and it is
+                // gone after this.
                 unsafe { Frames::<Parked>::cancel(self.frame_ptr) };
                 self.settle_accounts(cx, job.actor, flows, out);
                 return self.refuse(job, reason, flows, out);
@@ -314,6 +330,7 @@ impl Runner {
             job,
             at: at as u8,
             waits_for,
+            token,
             behind: PacketList::new(),
             look,
         };
@@ -324,7 +341,8 @@ impl Runner {
         unsafe { (*self.frame_ptr.as_ptr()).cx.spares = spares };
     }
 
-    /// Drops a packet whose call cannot wait; a flow that has nothing else to its name goes with it.
+    /// Drops a packet whose call cannot wait; a flow that has nothing else to its name goes with
+    /// it.
     fn refuse(&mut self, job: Job, reason: DropReason, flows: &FlowStore, out: &mut Outbox) {
         out.drop_packet(job.packet, reason);
         if flows.header(job.actor).has_nothing_to_its_name() {
@@ -389,8 +407,9 @@ impl Runner {
             .iter()
             .map(|stage| u64::from(stage.generation()));
         let generations = generations.fold(0, u64::wrapping_add);
-        self.frames
-            .hasten(generations, self.now, |parked| parked.waits_for != 0);
+        self.frames.hasten(generations, self.now, |parked| {
+            parked.waits_for != 0 && parked.token == 0
+        });
     }
 
     /// Has calls go on whose answers of shared objects are on the desk.
@@ -403,8 +422,24 @@ impl Runner {
     /// Goes on with the oldest call whose time has come.
     #[inline]
     pub fn wake(&mut self, flows: &mut FlowStore, out: &mut Outbox) -> Option<Woken> {
+        if self.tokens.is_given() {
+            self.hasten_given();
+        }
         let (index, waiting) = self.frames.wake(self.now)?;
         Some(self.resume(index, waiting.frame, waiting.rest, flows, out))
+    }
+
+    /// Has those calls go on whose tokens were given: each for its own, and for no earlier one of
+    /// its frame.
+    #[cold]
+    fn hasten_given(&mut self) {
+        let (frames, now) = (&mut self.frames, self.now);
+        self.tokens.take_given(|index, number| {
+            let is_its = |parked: &Parked| parked.token != 0 && parked.token <= number;
+            if frames.rest(index).is_some_and(is_its) {
+                frames.hasten_one(index, now);
+            }
+        });
     }
 
     fn resume(
@@ -435,7 +470,7 @@ impl Runner {
         self.apply_blocks(cx, actor, flows, out);
         if code == Code::WAITING {
             if cx.wake_at != RawCx::NO_WAKE {
-                parked.waits_for = cx.waits_for;
+                (parked.waits_for, parked.token) = (cx.waits_for, cx.token);
                 self.shares.add(parked.waits_for, 1 + parked.behind.len() as u32);
                 self.frames.park(index, cx.wake_at, parked);
                 return Woken::Parked;
@@ -452,8 +487,9 @@ impl Runner {
         })
     }
 
-    /// What follows a call that waited. `goes_on`: its flow has not ended meanwhile, as the configuration changed. Answers the packets
-    /// behind it, which are to be taken up when [`Runner::next`] has nothing more.
+    /// What follows a call that waited. `goes_on`: its flow has not ended meanwhile, as the
+    /// configuration changed. Answers the packets behind it, which are to be taken up when
+    /// [`Runner::next`] has nothing more.
     pub fn conclude(
         &mut self,
         call: Call,
@@ -526,8 +562,8 @@ impl Runner {
         self.fill_spares(self.frame_ptr, out);
     }
 
-    /// The same for a frame between two calls or polls. Messages of the step keep their buffers: what a call emits may wait for
-    /// a message.
+    /// The same for a frame between two calls or polls. Messages of the step keep their buffers:
+    /// what a call emits may wait for a message.
     fn fill_spares(&mut self, frame: NonNull<Frame>, out: &mut Outbox) {
         // SAFETY: no call or poll is under way, so nothing uses the frame's cx.
         let cx = unsafe { &mut (*frame.as_ptr()).cx };

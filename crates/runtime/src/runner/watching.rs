@@ -1,7 +1,7 @@
 //! What is seen of packets that are watched, on their way through a chain.
 //!
-//! Everything here is called from the rare way only: of packets that are marked, that open a flow, that wait, or that are
-//! dropped. While none is watched, each call is a look at a pointer.
+//! Everything here is called from the rare way only: of packets that are marked, that open a flow,
+//! that wait, or that are dropped. While none is watched, each call is a look at a pointer.
 //!
 //! Not here: what is kept of it ([`crate::watch`]).
 
@@ -15,7 +15,8 @@ use nf::{Direction, Way};
 use wire::packet::flag::WATCHED;
 use wire::{Packet, PacketBox};
 
-/// A packet as it was before a function had it: its marks, and its addresses. Without marks it is not watched.
+/// A packet as it was before a function had it: its marks, and its addresses. Without marks it is
+/// not watched.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     marks: u16,
@@ -69,8 +70,8 @@ impl Runner {
         look
     }
 
-    /// A function has had the packet, or has it still: a box can be handed on without a look at what is in it. A function that writes
-    /// an answer over a packet wipes its marks out, too.
+    /// A function has had the packet, or has it still: a box can be handed on without a look at
+    /// what is in it. A function that writes an answer over a packet wipes its marks out, too.
     #[inline(always)]
     pub(super) fn seen(
         &mut self,
@@ -102,7 +103,8 @@ impl Runner {
         }
         packet.set_flags(look.marks);
         if code == Code::ANSWER && !packet.has(wire::packet::flag::PARSED) {
-            // Its addresses are to be shown; whether it is a packet at all is judged where it is sent back.
+            // Its addresses are to be shown; whether it is a packet at all is judged where it is
+            // sent back.
             let _ = wire::parse(packet);
         }
         let after = Ends::of(packet);
@@ -125,7 +127,8 @@ impl Runner {
         out.see(packet, event);
     }
 
-    /// A call waits. Its future has the packet, so nothing else may look at it till it is done: not even to say what it is called.
+    /// A call waits. Its future has the packet, so nothing else may look at it till it is done: not
+    /// even to say what it is called.
     fn seen_waiting(&mut self, look: &Look, function: u8, out: &mut Outbox) {
         self.parking = *look;
         if let (Some(tap), Some(ends)) = (&mut out.tap, look.ends) {

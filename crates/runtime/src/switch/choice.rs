@@ -12,7 +12,8 @@ pub enum Policy {
     LeastLoaded,
     /// One after the other (NFActor 3.2).
     RoundRobin,
-    /// By the group's hash over a Maglev table: all switches choose alike, and few groups change when runtimes do.
+    /// By the group's hash over a Maglev table: all switches choose alike, and few groups change
+    /// when runtimes do.
     Maglev,
 }
 
@@ -73,33 +74,44 @@ impl Choice {
 
     /// A runtime for a group of this hash; `groups` says how many a runtime has.
     pub fn choose(&mut self, hash: u64, groups: impl Fn(usize) -> u64) -> Option<usize> {
+        if self.policy == Policy::RoundRobin && planted::is("choice_by_history") {
+            self.next = planted::turns() as usize % 7;
+        }
+        let chosen = self.would_choose(hash, groups);
+        if self.policy == Policy::RoundRobin {
+            self.next = self.after();
+        }
+        chosen.map(usize::from)
+    }
+
+    /// The same, and nothing comes of it.
+    pub fn would_choose(&self, hash: u64, groups: impl Fn(usize) -> u64) -> Option<u16> {
         let chosen = match self.policy {
             Policy::LeastLoaded => {
                 let both = self.available.iter().zip(&self.added);
                 let least = both.min_by_key(|(index, added)| groups(usize::from(**index)) + **added);
                 least.map(|(index, _)| index)
             }
-            Policy::RoundRobin => {
-                if planted::is("choice_by_history") {
-                    self.next = planted::turns() as usize % 7;
-                }
-                self.next = if self.next + 1 >= self.available.len() {
-                    0
-                } else {
-                    self.next + 1
-                };
-                self.available.get(self.next)
-            }
+            Policy::RoundRobin => self.available.get(self.after()),
             Policy::Maglev => self.maglev.get(hash as usize % MAGLEV_ENTRIES),
         };
-        chosen.map(|index| usize::from(*index))
+        chosen.copied()
+    }
+
+    /// Whose turn is next.
+    fn after(&self) -> usize {
+        match self.next + 1 {
+            next if next >= self.available.len() => 0,
+            next => next,
+        }
     }
 }
 
 /// Entries of the Maglev table: a prime well above the number of runtimes (Maglev 3.4).
 const MAGLEV_ENTRIES: usize = 4093;
 
-/// The look-up table of Maglev (NSDI 2016, 3.4) over the backends of these numbers: each has a permutation of the entries, and they take turns.
+/// The look-up table of Maglev (NSDI 2016, 3.4) over the backends of these numbers: each has a
+/// permutation of the entries, and they take turns.
 fn maglev_table(backends: &[u16]) -> Vec<u16> {
     if backends.is_empty() {
         return Vec::new();

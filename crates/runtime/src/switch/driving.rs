@@ -41,7 +41,8 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     // Ports.
 
-    /// Has each port answer for these addresses, by the ports' order, and for no others ([`Port::claim`]).
+    /// Has each port answer for these addresses, by the ports' order, and for no others
+    /// ([`Port::claim`]).
     pub fn claim(&mut self, addresses: &[Vec<Prefix>]) -> Result<(), crate::AttachError> {
         self.ports.claim(addresses)
     }
@@ -72,7 +73,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.choice.set_handicaps(handicaps);
     }
 
-    /// Whether flows of a runtime that has failed are to go on elsewhere, as far as this switch knows.
+    /// Whether flows of a runtime that has failed are to go on elsewhere, as far as this switch
+    /// knows.
     pub fn is_recovering(&self) -> bool {
         self.recovery.is_active()
     }
@@ -82,7 +84,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.ports.each().filter_map(Port::next_at).min()
     }
 
-    /// By which descriptors its ports say that there is something to receive; `None` if one of them does not.
+    /// By which descriptors its ports say that there is something to receive; `None` if one of them
+    /// does not.
     pub fn wakes_by(&self) -> Option<Vec<i32>> {
         let mut all = Vec::new();
         for port in self.ports.each() {

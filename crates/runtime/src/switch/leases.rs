@@ -1,11 +1,16 @@
-//! A switch's membership: the leases by which it acts and those it grants, and which runtimes are members.
+//! A switch's membership: the leases by which it acts and those it grants, and which runtimes are
+//! members.
 //!
-//! A switch without its lease reads no port, sends nothing by any, and turns nothing around: what ports have waits there, what comes from other workers is a
-//! counted drop (`no_lease`). Messages are handled. New groups go to runtimes that the view lists as running, and whose life has been heard.
+//! A switch without its lease reads no port, sends nothing by any, and turns nothing around: what
+//! ports have waits there, what comes from other workers is a counted drop (`no_lease`). Messages
+//! are handled. New groups go to runtimes that the view lists as running, and whose life has been
+//! heard.
 //!
-//! Between switches only leases are said; a packet that a removed switch has handed over is routed as any other.
+//! Between switches only leases are said; a packet that a removed switch has handed over is routed
+//! as any other.
 //!
-//! Not here: rules and bounds ([`crate::members`]); what ends with a runtime (`directory`, `outbox`).
+//! Not here: rules and bounds ([`crate::members`]); what ends with a runtime (`directory`,
+//! `outbox`).
 
 use super::Switch;
 use crate::env::Port;
@@ -39,7 +44,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.offer_runtimes();
     }
 
-    /// Whether a runtime that may have had groups before this switch began has not told it which. No time that passes decides that.
+    /// Whether a runtime that may have had groups before this switch began has not told it which.
+    /// No time that passes decides that.
     #[cold]
     pub(super) fn is_member_untold(&self) -> bool {
         let Some(leases) = &self.leases else {
@@ -82,7 +88,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         done
     }
 
-    /// A worker asks for its lease, or grants this switch's. Says whether a runtime's life is another one than was known.
+    /// A worker asks for its lease, or grants this switch's. Says whether a runtime's life is
+    /// another one than was known.
     #[cold]
     pub(super) fn hear_of_lease(&mut self, from: WorkerId, message: Message) {
         let now = self.local.now;

@@ -1,4 +1,5 @@
-//! The one door for views: a switch begins to act by leases, and the lives that a view has removed are over.
+//! The one door for views: a switch begins to act by leases, and the lives that a view has removed
+//! are over.
 //!
 //! Not here: leases (`leases`), what ends with a life (`Switch::session_over`).
 
@@ -22,8 +23,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.note_members();
     }
 
-    /// Of its runtimes so many are listed by the configuration. It waits for the others only where a
-    /// view has them. To be called before [`Switch::begin_membership`].
+    /// Of its runtimes so many are listed by the configuration. It waits for the others only where
+    /// a view has them. To be called before [`Switch::begin_membership`].
     pub fn expect_listed(&mut self, listed: usize) {
         self.listed = listed;
         for runtime in listed..self.outbox.runtimes() {
@@ -37,8 +38,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }
 
-    /// The one door for "these lives are over by this view". Views come in the order of their numbers; one that is not newer changes nothing. All that a
-    /// removed runtime has said and that was not handled is dropped.
+    /// The one door for "these lives are over by this view". Views come in the order of their
+    /// numbers; one that is not newer changes nothing. All that a removed runtime has said and that
+    /// was not handled is dropped.
     pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
         if view <= self.view {
             return;

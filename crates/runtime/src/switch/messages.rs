@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! A runtime may be another process, so what it says may be anything. Each message is held against what can be before it is handled; one
-//! that cannot be is rejected and counted (`words_refused`), and those behind it are handled.
+//! A runtime may be another process, so what it says may be anything. Each message is held against
+//! what can be before it is handled; one that cannot be is rejected and counted (`words_refused`),
+//! and those behind it are handled.
 //!
 //! ```text
 //!   frame ─► record ─► valid? ─► handled ─► answer ─► waits for a buffer and room ─► link
@@ -11,7 +12,8 @@
 //!               └────────┴─────► rejected ◄───┘
 //! ```
 //!
-//! That a message is possible does not make it true: a process that has the cluster's key may say that it has what it has not, and then has its packets.
+//! That a message is possible does not make it true: a process that has the cluster's key may say
+//! that it has what it has not, and then has its packets.
 //!
 //! # Bounds
 //!
@@ -25,11 +27,12 @@
 //! | probes | 8 in a step, and before a runtime's as many messages | they come later |
 //! | packets that wait for ports, turns, fragments | the buffers | nothing is read |
 //!
-//! Where no runtime says what it may not, nothing is rejected: [`messages_max`] and the number of blocks follow from what runtimes have. So a
-//! message that must not be lost is lost only to a runtime that has said too many.
+//! Where no runtime says what it may not, nothing is rejected: [`messages_max`] and the number of
+//! blocks follow from what runtimes have. So a message that must not be lost is lost only to a
+//! runtime that has said too many.
 //!
-//! Invariants: no bytes of a runtime's end the process or grow a table beyond its bound (`whatever_runtimes_say_does_a_switch_no_harm`, the
-//! fuzz target `words`).
+//! Invariants: no bytes of a runtime's end the process or grow a table beyond its bound
+//! (`whatever_runtimes_say_does_a_switch_no_harm`, the fuzz target `words`).
 //!
 //! Not here: what messages do (`Switch::handle`); packets of other processes (`peer::head`).
 
@@ -38,21 +41,26 @@ use crate::message::Message;
 use crate::settings::MOVES_MAX;
 use protocols::ownership::RuntimeId;
 
-/// Messages that one group on its way may have a switch owe to runtimes at once. Its source re-routes it at most three times before it has been answered (there,
-/// back because its target is gone, and again to a switch that restarts), each of which is told to three runtimes at most; and it asks twice at most
-/// that its target be told *clear* (once more of a switch that restarts). That is 11. That it is called back is said again, to two runtimes, each time after twice as
-/// long: twelve times in the first hour in which a runtime reads nothing. What is rejected after that is said once more.
+/// Messages that one group on its way may have a switch owe to runtimes at once. Its source
+/// re-routes it at most three times before it has been answered (there, back because its target is
+/// gone, and again to a switch that restarts), each of which is told to three runtimes at most; and
+/// it asks twice at most that its target be told *clear* (once more of a switch that restarts).
+/// That is 11. That it is called back is said again, to two runtimes, each time after twice as
+/// long: twelve times in the first hour in which a runtime reads nothing. What is rejected after
+/// that is said once more.
 const MESSAGES_OF_A_MOVE: usize = 11 + 2 * 12;
 /// Messages that a block may have a switch owe: told, doubted, returned, lent.
 const MESSAGES_OF_A_BLOCK: usize = 4;
 
-/// How many messages may wait for one runtime: what all groups on their way from all runtimes and all blocks want said at once, if all of it is to this one;
-/// *all told*; and, for each runtime, that no more that it has lent is coming.
+/// How many messages may wait for one runtime: what all groups on their way from all runtimes and
+/// all blocks want said at once, if all of it is to this one; *all told*; and, for each runtime,
+/// that no more that it has lent is coming.
 pub(super) fn messages_max(runtimes: usize, blocks: usize) -> usize {
     runtimes * MOVES_MAX as usize * MESSAGES_OF_A_MOVE + blocks * MESSAGES_OF_A_BLOCK + 1 + runtimes
 }
 
-/// Whether one of so many runtimes may say that: what it names is there, and its number is not more than can be.
+/// Whether one of so many runtimes may say that: what it names is there, and its number is not more
+/// than can be.
 pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, blocks: &Blocks) -> bool {
     let is_there = |id: RuntimeId| usize::from(id.0) < runtimes;
     let is_its = |id: RuntimeId| usize::from(id.0) == runtime;
@@ -67,7 +75,9 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         Message::BlockLent(block, home, to) => {
             is_its(*home) && is_there(*to) && home != to && blocks.may_note(block)
         }
-        Message::Keeps(failed, ..) | Message::Recovered(failed) => is_there(*failed) && !is_its(*failed),
+        Message::Keeps(failed, ..) | Message::Meets(failed, _) | Message::Recovered(failed) => {
+            is_there(*failed) && !is_its(*failed)
+        }
         // Only switches say so.
         Message::Taken(_)
         | Message::Switch(..)

@@ -1,4 +1,5 @@
-//! The switch: spreads groups of flows over runtimes, and keeps each where it is (NFVactor III-C, NFActor 3.2).
+//! The switch: spreads groups of flows over runtimes, and keeps each where it is (NFVactor III-C,
+//! NFActor 3.2).
 //!
 //! # Theory of operation
 //!
@@ -12,15 +13,16 @@
 //!   in  ◄─── (turned around) ◄──────────────────────────┘
 //! ```
 //!
-//! A route says which runtime has a group. With several switches each group has one *home*, by hash, which alone chooses
-//! and remembers; a packet that came in elsewhere is handed to it. A packet from outside for a translated address finds its
-//! group by the block of ports, which the runtime announced before anything left by it ([`crate::message`]).
+//! A route says which runtime has a group. With several switches each group has one *home*, by
+//! hash, which alone chooses and remembers; a packet that came in elsewhere is handed to it. A
+//! packet from outside for a translated address finds its group by the block of ports, which the
+//! runtime announced before anything left by it ([`crate::message`]).
 //!
-//! Of two inside hosts that talk with each other neither is known to have begun: the smaller endpoint's group has the flow
-//! (`flag::LATERAL`), so that both directions are one.
+//! Of two inside hosts that talk with each other neither is known to have begun: the smaller
+//! endpoint's group has the flow (`flag::LATERAL`), so that both directions are one.
 //!
-//! A switch is made of parts. A part is handed what it needs of the others, never the switch; what it wants said to a runtime it
-//! puts into the outbox.
+//! A switch is made of parts. A part is handed what it needs of the others, never the switch; what
+//! it wants said to a runtime it puts into the outbox.
 //!
 //! ```text
 //!   step, handle ─► routing ─┬─► ports ───────────┐
@@ -42,17 +44,18 @@
 //! | `messages` | which messages of runtimes are handled, and what is bounded |
 //! | `driving` | for the thread that runs the switch: links, figures, taps |
 //!
-//! Invariants: a group has one route, at its home; every packet received is passed to a runtime or switch, or is a counted
-//! drop; links are read before what ports bring is routed.
+//! Invariants: a group has one route, at its home; every packet received is passed to a runtime or
+//! switch, or is a counted drop; links are read before what ports bring is routed.
 //!
-//! Fragments go to the home of their datagram first, which gives them their ports ([`crate::fragments`]), and then to that of
-//! their group.
+//! Fragments go to the home of their datagram first, which gives them their ports
+//! ([`crate::fragments`]), and then to that of their group.
 //!
 //! Not here: chains, flow state.
 
 mod choice;
 mod directory;
 mod driving;
+pub mod explaining;
 mod leases;
 mod members;
 mod messages;
@@ -95,7 +98,8 @@ use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
 pub enum SideRule {
     /// Always this one.
     Fixed(Side),
-    /// Inside if the source is in one of the prefixes, else outside: for captures of both directions.
+    /// Inside if the source is in one of the prefixes, else outside: for captures of both
+    /// directions.
     BySource(Vec<Prefix>),
 }
 
@@ -119,8 +123,9 @@ impl SideRule {
 /// What a switch is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its number, which is also its pool's. Of the cluster's ports, numbered in the order of the configuration, it has every
-    /// `switches`-th: the port at `index` has the number `index * switches + switch`.
+    /// Its number, which is also its pool's. Of the cluster's ports, numbered in the order of the
+    /// configuration, it has every `switches`-th: the port at `index` has the number
+    /// `index * switches + switch`.
     pub switch: u8,
     /// How many switches there are.
     pub switches: u8,
@@ -134,15 +139,18 @@ pub struct Settings {
     pub fragments_max: u32,
     /// Which of its ports packets for inside and for outside leave by, if it is its business.
     pub egress: [Option<u8>; 2],
-    /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what `step` is told.
+    /// Take the packets' own timestamps for the time (a replay), as far as they are ahead of what
+    /// `step` is told.
     pub packet_clock: bool,
-    /// With `packet_clock`: how far, in nanoseconds, packets that are taken up may be ahead of a time at which all earlier ones,
-    /// and their answers, were done with. `u64::MAX` where no port answers.
+    /// With `packet_clock`: how far, in nanoseconds, packets that are taken up may be ahead of a
+    /// time at which all earlier ones, and their answers, were done with. `u64::MAX` where no port
+    /// answers.
     pub lead_max: u64,
-    /// Whether every port of the cluster waits for its reader: then packets from peers and turned ones wait for room in a
-    /// runtime's queue, too, instead of being dropped.
+    /// Whether every port of the cluster waits for its reader: then packets from peers and turned
+    /// ones wait for room in a runtime's queue, too, instead of being dropped.
     pub patient: bool,
-    /// How long, in nanoseconds, packets for a runtime that has failed wait for its flows to go on elsewhere; 0 where runtimes keep no copies.
+    /// How long, in nanoseconds, packets for a runtime that has failed wait for its flows to go on
+    /// elsewhere; 0 where runtimes keep no copies.
     pub recovery_max: u64,
     /// The time at the start, in nanoseconds.
     pub now: u64,
@@ -194,7 +202,8 @@ pub struct Switch<P: Port, L: Port> {
     handed_over: u64,
     /// Of a switch that acts by leases and views.
     leases: Option<Box<Leases>>,
-    /// Until when it may act, and when leases are to be asked for. Without leases: for ever, and never.
+    /// Until when it may act, and when leases are to be asked for. Without leases: for ever, and
+    /// never.
     lease_until: u64,
     lease_due: u64,
     /// Whether it has taken a step since it began to act by leases.
@@ -221,8 +230,8 @@ const LINK_BURSTS: usize = 8;
 const CATCH_UP: usize = 256;
 
 impl<P: Port, L: Port> Switch<P, L> {
-    /// Makes a switch. `runtimes` are its links in the order of the runtimes' numbers, `peers` those to the other switches
-    /// by theirs (`None` for itself).
+    /// Makes a switch. `runtimes` are its links in the order of the runtimes' numbers, `peers`
+    /// those to the other switches by theirs (`None` for itself).
     pub fn new(
         settings: Settings,
         plan: Plan,
@@ -272,14 +281,15 @@ impl<P: Port, L: Port> Switch<P, L> {
         switch
     }
 
-    /// Another configuration is in force at the runtimes: from now on, what switches know of it is this plan's. Its affinity is the
-    /// same.
+    /// Another configuration is in force at the runtimes: from now on, what switches know of it is
+    /// this plan's. Its affinity is the same.
     pub fn change(&mut self, plan: Plan) {
         debug_assert_eq!(plan.affinity(), self.affinity);
         self.plan = plan;
     }
 
-    /// Does some of everything there is to do; answers how many packets it touched. `now` is in nanoseconds.
+    /// Does some of everything there is to do; answers how many packets it touched. `now` is in
+    /// nanoseconds.
     pub fn step(&mut self, now: u64) -> usize {
         self.local.now = self.local.now.max(now);
         let mut work = 0;
@@ -369,8 +379,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// Between reading a port, or a switch, and routing what it brought, where another switch of this process may have sent what that answers: whatever was said before that
-    /// left is on the rings now, though it was not when this step read them. Other links' ends are asked whether they have read it (`worker::unheard`).
+    /// Between reading a port, or a switch, and routing what it brought, where another switch of
+    /// this process may have sent what that answers: whatever was said before that left is on the
+    /// rings now, though it was not when this step read them. Other links' ends are asked whether
+    /// they have read it (`worker::unheard`).
     fn catch_up(&mut self) {
         for index in 0..self.outbox.runtimes() {
             // No more than a ring can hold.
@@ -504,14 +516,17 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::Routed(key) => {
                     let recovery = &self.recovery;
-                    directory.routed(runtime, key, |failed| recovery.is_heir(failed, runtime), outbox);
+                    let is_heir_of = |failed| recovery.is_heir(failed, runtime);
+                    let goes_on = || recovery.is_back(runtime) || recovery.returns(runtime);
+                    directory.routed(runtime, key, is_heir_of, goes_on, outbox);
                 }
                 Message::Idle(key, consumed) => directory.idle(runtime, key, consumed),
                 Message::Doubted(key) => directory.moved_before(runtime, &key),
                 Message::Reroute(reroute) => directory.reroute(runtime, &reroute, outbox),
                 Message::Installed(key, epoch) => directory.installed(runtime, key, epoch, outbox),
                 Message::Behind(group, to, epoch) => {
-                    // A runtime that is not there yet tells what it has when it is; if it never is, the source has the group again.
+                    // A runtime that is not there yet tells what it has when it is; if it never is,
+                    // the source has the group again.
                     if outbox.is_there(usize::from(to.0)) {
                         directory.blocks.note_move(&group, runtime, to.0);
                     }
@@ -531,6 +546,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Keeps(failed, number, life) => {
                     self.recovery
                         .note_report(failed.0, runtime, Report { number, life });
+                    is_report_heard = true;
+                }
+                Message::Meets(other, life) => {
+                    self.recovery.note_meeting(other.0, runtime, life);
                     is_report_heard = true;
                 }
                 Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
@@ -587,7 +606,8 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
             }
             match self.recovery.has_said_nothing(runtime) {
-                // Nothing has been heard in this session: what waits for the life before goes on to wait.
+                // Nothing has been heard in this session: what waits for the life before goes on to
+                // wait.
                 true => self.directory.part(runtime),
                 false => self.life_over(runtime),
             }
@@ -666,10 +686,12 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// What is left of a runtime's routes ends, or leads to the same life again, and what waited for it is routed.
+    /// What is left of a runtime's routes ends, or leads to the same life again, and what waited
+    /// for it is routed.
     #[cold]
     fn end_suspension(&mut self, runtime: usize, is_back: bool) {
-        // Of a life that was not met nothing is known but what the heir has announced; and the next one may be at work.
+        // Of a life that was not met nothing is known but what the heir has announced; and the next
+        // one may be at work.
         if self.recovery.was_met(runtime) || !self.recovery.is_wanted() {
             self.directory.suspend(runtime, false);
             match is_back {
@@ -698,21 +720,23 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.outbox.flush(&mut self.local);
     }
 
-    /// Reads no ports before all runtimes have told which groups they have, or for so long, in nanoseconds: for a switch that begins where
-    /// runtimes of other processes may be at work. Those whose links were there from the beginning have begun with it and have none.
+    /// Reads no ports before all runtimes have told which groups they have, or for so long, in
+    /// nanoseconds: for a switch that begins where runtimes of other processes may be at work.
+    /// Those whose links were there from the beginning have begun with it and have none.
     pub fn wait_to_be_told(&mut self, at_most: u64) {
         self.presence
             .wait_to_be_told(self.local.now, at_most, &self.outbox);
     }
 
-    /// The same, for a switch that begins with runtimes of its process that have flows out of a store.
+    /// The same, for a switch that begins with runtimes of its process that have flows out of a
+    /// store.
     pub fn wait_for_stored(&mut self, at_most: u64) {
         self.wait_to_be_told(at_most);
         self.presence.expect_stored(&self.outbox);
     }
 
-    /// Runtimes that fail come back with flows out of a store: their routes wait for them as long as
-    /// `recovery_max`. `has_copies`: other runtimes keep copies, too.
+    /// Runtimes that fail come back with flows out of a store: their routes wait for them as long
+    /// as `recovery_max`. `has_copies`: other runtimes keep copies, too.
     pub fn expect_returns(&mut self, has_copies: bool) {
         self.recovery.expect_returns(has_copies);
     }

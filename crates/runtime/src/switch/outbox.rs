@@ -7,16 +7,18 @@
 //!   push_message ─► queue ─► (flush: a buffer, room) ─► frame ─► burst, behind all packets pushed before
 //! ```
 //!
-//! A runtime's packets wait in a burst, its messages in a queue, which has memory of its own: a buffer is taken when a message
-//! leaves. [`Outbox::flush`] puts the messages behind the packets, so a message is behind everything that was pushed before it;
-//! that is all that its reader concludes from its place. An acknowledged *route barrier* ([`Outbox::acknowledge`]) leaves behind
-//! all messages, and beyond a link's room: the runtime holds packets until it comes.
+//! A runtime's packets wait in a burst, its messages in a queue, which has memory of its own: a
+//! buffer is taken when a message leaves. [`Outbox::flush`] puts the messages behind the packets,
+//! so a message is behind everything that was pushed before it; that is all that its reader
+//! concludes from its place. An acknowledged *route barrier* ([`Outbox::acknowledge`]) leaves
+//! behind all messages, and beyond a link's room: the runtime holds packets until it comes.
 //!
-//! A link's session says which worker is at the other end, 0 for none. Messages about moves for a runtime that this switch has not met
-//! yet are kept until it is met: other switches may have met it, and groups move to it.
+//! A link's session says which worker is at the other end, 0 for none. Messages about moves for a
+//! runtime that this switch has not met yet are kept until it is met: other switches may have met
+//! it, and groups move to it.
 //!
-//! Invariants: messages to a runtime leave in order, each once, or are counted as rejected; a buffer of another pool goes home over
-//! that pool's link.
+//! Invariants: messages to a runtime leave in order, each once, or are counted as rejected; a
+//! buffer of another pool goes home over that pool's link.
 //!
 //! Not here: what messages say (`directory`, `presence`), how many there may be (`messages`).
 
@@ -31,10 +33,12 @@ use protocols::membership::{Role, View, WorkerId};
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool, planted};
 
-/// Probes in a step: of so many messages in a burst, the answers fit into what a runtime keeps for one step.
+/// Probes in a step: of so many messages in a burst, the answers fit into what a runtime keeps for
+/// one step.
 pub(super) const PROBES: usize = 8;
 
-/// Messages for one runtime that there is room for from the start: more than a burst causes, as a rule.
+/// Messages for one runtime that there is room for from the start: more than a burst causes, as a
+/// rule.
 const QUEUED: usize = 256;
 
 /// A runtime at the other end of a link.
@@ -52,7 +56,8 @@ struct Peer<L> {
     early: VecDeque<Message>,
     /// The last route barrier that all before has been read.
     acknowledged: Option<u64>,
-    /// With less room than this its queue counts as full: two bursts, or all of a queue that does not hold as many, so that ports are read at all.
+    /// With less room than this its queue counts as full: two bursts, or all of a queue that does
+    /// not hold as many, so that ports are read at all.
     enough: usize,
 }
 
@@ -108,7 +113,8 @@ impl<L: Port> Outbox<L> {
         self.runtimes.get(runtime).is_some_and(|peer| peer.session != 0)
     }
 
-    /// Whether what is on a link when a port is read was put there before the packets that come of it.
+    /// Whether what is on a link when a port is read was put there before the packets that come of
+    /// it.
     pub fn is_ring(&self, runtime: usize) -> bool {
         !self.runtimes[runtime].link.is_apart()
     }
@@ -125,8 +131,8 @@ impl<L: Port> Outbox<L> {
         burst
     }
 
-    /// [`Outbox::receive`] of a link that brings nothing that counts: what a fenced runtime sends is dropped, and a session that begins while the one before is
-    /// suspended waits.
+    /// [`Outbox::receive`] of a link that brings nothing that counts: what a fenced runtime sends
+    /// is dropped, and a session that begins while the one before is suspended waits.
     #[cold]
     fn receive_none(&mut self, runtime: usize, local: &mut Local) {
         let peer = &mut self.runtimes[runtime];
@@ -228,7 +234,8 @@ impl<L: Port> Outbox<L> {
         has_changed && peer.end.is_over(peer.session, session, self.by_views)
     }
 
-    /// Notes that a session is over. Messages for the runtime that was there are handed back, buffers on their way home are left.
+    /// Notes that a session is over. Messages for the runtime that was there are handed back,
+    /// buffers on their way home are left.
     pub fn end_session(&mut self, runtime: usize, local: &mut Local) -> VecDeque<Message> {
         let peer = &mut self.runtimes[runtime];
         let session = peer.end.session(peer.link.session());
@@ -271,7 +278,8 @@ impl<L: Port> Outbox<L> {
         there.all(|peer| peer.link.room() >= peer.enough)
     }
 
-    /// Whether no runtime that is there has room. Where none is there, packets are counted drops: none will have room.
+    /// Whether no runtime that is there has room. Where none is there, packets are counted drops:
+    /// none will have room.
     pub fn all_are_full(&self) -> bool {
         let mut there = self.runtimes.iter().filter(|peer| peer.session != 0);
         let is_full = |peer: &Peer<L>| peer.link.room() < peer.enough;
@@ -344,8 +352,8 @@ impl<L: Port> Outbox<L> {
         }
     }
 
-    /// Says to a runtime that everything before its route barrier of this number has been read, behind all messages so far and
-    /// those to come before they leave.
+    /// Says to a runtime that everything before its route barrier of this number has been read,
+    /// behind all messages so far and those to come before they leave.
     pub fn acknowledge(&mut self, runtime: usize, barrier: u64) {
         let before = self.runtimes[runtime].acknowledged.replace(barrier);
         self.waiting += usize::from(before.is_none());
@@ -465,8 +473,9 @@ impl<L: Port> Outbox<L> {
         self.give_home(packet, local);
     }
 
-    /// Buffers for the messages of a step, out of the pool while a port fills a burst, where there are so few that the port might take the last:
-    /// runtimes hold packets until a message of this switch comes.
+    /// Buffers for the messages of a step, out of the pool while a port fills a burst, where there
+    /// are so few that the port might take the last: runtimes hold packets until a message of this
+    /// switch comes.
     #[inline]
     pub fn set_aside(&self, pool: &mut Pool) -> PacketList {
         let mut aside = PacketList::new();
@@ -501,7 +510,8 @@ impl<L: Port> Outbox<L> {
         burst
     }
 
-    /// Hands a packet to another switch; hands it back, with the reason, if that is not there or has no room and the packet does not wait.
+    /// Hands a packet to another switch; hands it back, with the reason, if that is not there or
+    /// has no room and the packet does not wait.
     pub fn hand_over(
         &mut self,
         home: u8,
@@ -511,7 +521,8 @@ impl<L: Port> Outbox<L> {
     ) -> Result<(), (PacketBox, DropReason)> {
         match self.switches.get_mut(usize::from(home)) {
             Some(Some(switch)) if switch.session() == 0 => Err((packet, DropReason::HomeAbsent)),
-            // What waits in a link to another process keeps its buffer: two switches without any would wait for each other.
+            // What waits in a link to another process keeps its buffer: two switches without any
+            // would wait for each other.
             Some(Some(switch)) if switch.room() == 0 && !is_patient => Err((packet, DropReason::HomeBusy)),
             Some(Some(switch)) => {
                 let mut burst = Burst::from_iter([packet]);
@@ -549,7 +560,8 @@ impl<L: Port> Peer<L> {
         queued.or_else(|| self.acknowledged.map(Message::Heard))
     }
 
-    /// What passes beyond a link's room: frames of messages that were counted against it, and buffers on their way home.
+    /// What passes beyond a link's room: frames of messages that were counted against it, and
+    /// buffers on their way home.
     fn push(&mut self, packet: PacketBox, local: &mut Local) {
         if self.burst.is_full() {
             self.link.transmit(local.now, &mut local.pool, &mut self.burst);

@@ -2,10 +2,11 @@
 //!
 //! # Theory of operation
 //!
-//! *Back-pressure.* A port that can wait is not read while a runtime's queue is nearly full, nor while packets wait to leave by
-//! a port of this switch; each time is a *stall*. What a waiting port has no room for stays here, in order, until it has.
-//! No more can wait than there are buffers, and a switch without buffers reads nothing: so what a reflector cannot take in the
-//! No more can wait than there are buffers, and a switch without buffers reads nothing: so what a
+//! *Back-pressure.* A port that can wait is not read while a runtime's queue is nearly full, nor
+//! while packets wait to leave by a port of this switch; each time is a *stall*. What a waiting
+//! port has no room for stays here, in order, until it has. No more can wait than there are
+//! buffers, and a switch without buffers reads nothing: so what a reflector cannot take in the No
+//! more can wait than there are buffers, and a switch without buffers reads nothing: so what a
 //! reflector cannot take in the end holds a generator at another switch, and nothing is lost. A
 //! port that cannot wait is given everything, and counts what it loses; it is read as long as
 //! *some* runtime has room. So one runtime's full queue does not hold up the others' packets (what
@@ -29,12 +30,14 @@
 //! home. A function may hold packets, or wait for a time that only later packets bring: after
 //! [`PATIENCE`] steps in which nothing moves, what is out counts as held, and time goes on.
 //!
-//! *Delay.* Of every [`SAMPLE`]th packet that leaves, the time from being read to being sent is noted. The count of sent packets
-//! says when one is due, so a burst costs an exclusive or, a comparison and a jump, and a packet nothing. A packet's time that is no reading of the switch's clock is
-//! told by being later than now, or longer ago than [`DELAY_MAX`]; where packets carry the time nothing is noted.
+//! *Delay.* Of every [`SAMPLE`]th packet that leaves, the time from being read to being sent is
+//! noted. The count of sent packets says when one is due, so a burst costs an exclusive or, a
+//! comparison and a jump, and a packet nothing. A packet's time that is no reading of the switch's
+//! clock is told by being later than now, or longer ago than [`DELAY_MAX`]; where packets carry the
+//! time nothing is noted.
 //!
-//! Invariants: packets of a port are taken up, and leave, in order; a port that answers is never held up by time or by what waits
-//! to leave.
+//! Invariants: packets of a port are taken up, and leave, in order; a port that answers is never
+//! held up by time or by what waits to leave.
 //!
 //! Not here: routes.
 
@@ -69,7 +72,8 @@ struct Progress {
 
 /// Of so many packets one's delay is noted: a power of two.
 const SAMPLE: u64 = 1024;
-/// In nanoseconds: a packet that seems to have been inside for longer has its time from elsewhere, a capture for example.
+/// In nanoseconds: a packet that seems to have been inside for longer has its time from elsewhere,
+/// a capture for example.
 const DELAY_MAX: u64 = 60_000_000_000;
 
 /// Steps without a movement after which packets that are out count as held.
@@ -256,7 +260,8 @@ impl<P: Port> Ports<P> {
         }
     }
 
-    /// Where packets carry the time: those of a port that are next, to be taken in at once. `held` packets wait for later fragments.
+    /// Where packets carry the time: those of a port that are next, to be taken in at once. `held`
+    /// packets wait for later fragments.
     pub fn receive_next<L: Port>(
         &mut self,
         held: usize,
@@ -355,7 +360,8 @@ impl<P: Port> Ports<P> {
         self.each_mut().for_each(|port| port.settle(pool));
     }
 
-    /// Has each port answer for these addresses, by the ports' order, and for no others ([`Port::claim`]).
+    /// Has each port answer for these addresses, by the ports' order, and for no others
+    /// ([`Port::claim`]).
     pub fn claim(&mut self, addresses: &[Vec<Prefix>]) -> Result<(), AttachError> {
         let mut ports = self.each_mut().zip(addresses);
         ports.try_for_each(|(port, addresses)| port.claim(addresses))
@@ -381,7 +387,8 @@ impl<P: Port> Ports<P> {
         self.each().map(Port::counters)
     }
 
-    /// Packets received, and sent or given to a port that lost them; and how often a port was not read for want of room.
+    /// Packets received, and sent or given to a port that lost them; and how often a port was not
+    /// read for want of room.
     pub fn figures(&self) -> [u64; 3] {
         [self.received, self.sent, self.stalls]
     }

@@ -1,4 +1,5 @@
-//! Which runtimes are there: those that are not there yet, that have gone, and that restart; and what a restarted switch waits for.
+//! Which runtimes are there: those that are not there yet, that have gone, and that restart; and
+//! what a restarted switch waits for.
 //!
 //! # Theory of operation
 //!
@@ -9,17 +10,23 @@
 //!                     │ chosen for new groups, unless it is leaving and another is not
 //! ```
 //!
-//! *A switch that restarts* knows no routes, and its runtimes tell it theirs ([`Message::AllTold`](crate::message::Message) comes last). Until all
-//! have, or the time for it is over ([`Presence::wait_to_be_told`]), it reads neither ports nor peers. *Where workers go by views* no time decides: it waits for
-//! each runtime that may have had groups when it began, until that one has told or a view is without it ([`Waits::is_untold`]). A runtime that tells later what another has been chosen for
-//! meanwhile, is told that it is [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
+//! *A switch that restarts* knows no routes, and its runtimes tell it theirs
+//! ([`Message::AllTold`](crate::message::Message) comes last). Until all have, or the time for it
+//! is over ([`Presence::wait_to_be_told`]), it reads neither ports nor peers. *Where workers go by
+//! views* no time decides: it waits for each runtime that may have had groups when it began, until
+//! that one has told or a view is without it ([`Waits::is_untold`]). A runtime that tells later
+//! what another has been chosen for meanwhile, is told that it is
+//! [taken](crate::message::Message::Taken), and ends it: a group is at one runtime.
 //!
-//! *A runtime that restarts* knows nothing of blocks of its pool that it had leased with groups that moved. When it has told what it has (a runtime that lives tells
-//! a switch that restarts, too), it is told which blocks are in use elsewhere, some each step, and *all told* behind them; the switch itself must have been told before. Until
-//! then it is not chosen for new groups here. Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch that begins where no
-//! other is to be chosen waits for that before it reads its ports.
+//! *A runtime that restarts* knows nothing of blocks of its pool that it had leased with groups
+//! that moved. When it has told what it has (a runtime that lives tells a switch that restarts,
+//! too), it is told which blocks are in use elsewhere, some each step, and *all told* behind them;
+//! the switch itself must have been told before. Until then it is not chosen for new groups here.
+//! Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch
+//! that begins where no other is to be chosen waits for that before it reads its ports.
 //!
-//! Not here: what ends with a session (`directory`, `outbox`), what runtimes tell (`worker::sessions`), the link, which decides whether a worker is there.
+//! Not here: what ends with a session (`directory`, `outbox`), what runtimes tell
+//! (`worker::sessions`), the link, which decides whether a worker is there.
 
 use super::directory::{Blocks, Place};
 use super::outbox::Outbox;
@@ -30,7 +37,8 @@ use wire::planted;
 
 /// Blocks told in a step: some frames.
 const TOLD: usize = 256;
-/// Where packets carry the time and it does not go on without them: what a step counts for, in nanoseconds.
+/// Where packets carry the time and it does not go on without them: what a step counts for, in
+/// nanoseconds.
 const STEP: u64 = 1000;
 
 #[derive(Clone, Copy)]
@@ -57,7 +65,8 @@ impl Runtime {
 /// What a switch that restarts waits for besides its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    /// It has its lease. As long as it has not, no time passes: to join may take longer than all runtimes to tell what they have.
+    /// It has its lease. As long as it has not, no time passes: to join may take longer than all
+    /// runtimes to tell what they have.
     pub may_act: bool,
     /// A runtime that may have had groups before has not told which, and is a member by the view.
     pub is_untold: bool,
@@ -70,14 +79,17 @@ pub(super) struct Presence {
     runtimes: Vec<Runtime>,
     /// When this switch began, where packets carry the time.
     began: Option<u64>,
-    /// Until when to wait for runtimes to tell what they have, and then for one that new groups may go to.
+    /// Until when to wait for runtimes to tell what they have, and then for one that new groups may
+    /// go to.
     told_by: Option<u64>,
     ready_by: Option<u64>,
     /// How long it waits at most to be told.
     at_most: u64,
-    /// Whether runtimes of other processes may be there, which say what they have when they meet this switch.
+    /// Whether runtimes of other processes may be there, which say what they have when they meet
+    /// this switch.
     is_among_others: bool,
-    /// The runtimes that are told which blocks are in use, and those yet to be looked at once it has begun.
+    /// The runtimes that are told which blocks are in use, and those yet to be looked at once it
+    /// has begun.
     telling: Vec<(usize, Option<Vec<Place>>)>,
     waited: u64,
 }
@@ -169,7 +181,8 @@ impl Presence {
 
     // A switch that restarts.
 
-    /// Reads no ports before all runtimes have told which groups they have, or for so long, in nanoseconds.
+    /// Reads no ports before all runtimes have told which groups they have, or for so long, in
+    /// nanoseconds.
     pub fn wait_to_be_told<L: Port>(&mut self, now: u64, at_most: u64, outbox: &Outbox<L>) {
         self.told_by = Some(now);
         self.ready_by = Some(now);
@@ -192,7 +205,8 @@ impl Presence {
         self.ready_by = self.ready_by.map(|_| now.saturating_add(at_most));
     }
 
-    /// Runtimes that are there have begun with this switch, and tell what they have out of a store; of others nothing is waited for.
+    /// Runtimes that are there have begun with this switch, and tell what they have out of a store;
+    /// of others nothing is waited for.
     pub fn expect_stored<L: Port>(&mut self, outbox: &Outbox<L>) {
         for (index, runtime) in self.runtimes.iter_mut().enumerate() {
             runtime.has_told = !outbox.is_there(index);
@@ -210,7 +224,8 @@ impl Presence {
         self.told_by.is_none()
     }
 
-    /// Whether what a life before had may yet go on elsewhere: a runtime that is there has not been told which blocks are in use.
+    /// Whether what a life before had may yet go on elsewhere: a runtime that is there has not been
+    /// told which blocks are in use.
     pub fn may_have_forerunner(&self, runtime: usize) -> bool {
         !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
     }
@@ -251,7 +266,8 @@ impl Presence {
         !self.telling.is_empty() && self.told_by.is_none()
     }
 
-    /// Tells runtimes that have begun which blocks are others', behind all that was to be said to them before; answers how many were told some.
+    /// Tells runtimes that have begun which blocks are others', behind all that was to be said to
+    /// them before; answers how many were told some.
     #[cold]
     pub fn tell_some<L: Port>(
         &mut self,

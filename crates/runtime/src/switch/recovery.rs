@@ -8,12 +8,15 @@
 //!                             └──────────────── `recovery_max` later ─────────────────────────────► over ◄──┘
 //! ```
 //!
-//! While a runtime is suspended its routes stay, so that no other runtime is chosen for its groups; the heir's announcements turn them. When that is over,
-//! what is left of them ends, and what has waited is routed in the order in which it came.
+//! While a runtime is suspended its routes stay, so that no other runtime is chosen for its groups;
+//! the heir's announcements turn them. When that is over, what is left of them ends, and what has
+//! waited is routed in the order in which it came.
 //!
-//! A report names the *life* of F that it is about, and each runtime says to each switch which life it is (`Lives`). A report may come before this switch sees the
-//! end of the session that it is about, and is kept until then. The runtime may be there again meanwhile: routes know
-//! their incarnation, and it is told which blocks are in use, and gets new groups, only when the suspension is over.
+//! A report names the *life* of F that it is about, and each runtime says to each switch which life
+//! it is (`Lives`). A report may come before this switch sees the end of the session that it is
+//! about, and is kept until then. The runtime may be there again meanwhile: routes know their
+//! incarnation, and it is told which blocks are in use, and gets new groups, only when the
+//! suspension is over.
 //!
 //! *A life that was never met.* A switch that begins again may hear of copies of a life that was
 //! over before. It has no routes of it, and lets it go as if it had: the heir is told once all
@@ -24,32 +27,43 @@
 //!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
 //! ```
 //!
-//! Copies of a life whose flows have gone on elsewhere are another matter: that life had not heard of it when it sent them. Nothing is recovered from them until
-//! it has been met again.
+//! Copies of a life whose flows have gone on elsewhere are another matter: that life had not heard
+//! of it when it sent them. Nothing is recovered from them until it has been met again.
 //!
-//! *A life that is back.* A link that was cut, and a runtime or switch that stood still, end a session, and the same life is met in the next. While no heir is named here
-//! none can begin, since it waits for all switches: the suspension is over, and routes to that life lead to it again. The same with those
-//! that are left when the heir has announced what it has, or the time is over. Of what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
+//! *Runtimes of one process* fail together and begin again together. The next life of one has never
+//! met the life of the other that has failed, so it reports nothing of it. It says which life it
+//! has met (`Meets`): of those before it has no copies, and is not waited for.
 //!
-//! *Where workers go by views* no time decides while a member that runs has not been met: it may have the copies. The
-//! coordinator removes one of two that do not hear each other. While an heir is awaited, time does decide: another switch
-//! may have decided by time, and says nothing to the heir.
+//! *A life that is back.* A link that was cut, and a runtime or switch that stood still, end a
+//! session, and the same life is met in the next. While no heir is named here none can begin, since
+//! it waits for all switches: the suspension is over, and routes to that life lead to it again. The
+//! same with those that are left when the heir has announced what it has, or the time is over. Of
+//! what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
 //!
-//! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies wait
-//! for an heir, the suspension goes on until the runtime's next life has told what it has; its routes
-//! lead to that life then, and are probed. Where copies do, or the time is over, the rest of its
-//! routes end as ever, and flows begin elsewhere: what the next life tells of later is
+//! *Where workers go by views* no time decides while a member that runs has not been met: it may
+//! have the copies. The coordinator removes one of two that do not hear each other. While an heir
+//! is awaited, time does decide: another switch may have decided by time, and says nothing to the
+//! heir.
+//!
+//! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies
+//! wait for an heir, the suspension goes on until the runtime's next life has told what it has; its
+//! routes lead to that life then, and are probed. Where copies do, or the time is over, the rest of
+//! its routes end as ever, and flows begin elsewhere: what the next life tells of later is
 //! [taken](crate::message::Message::Taken) from it.
 //!
-//! Packets of a flow leave in order: while some wait, later ones that are routed by the same key wait behind them, though the heir has announced the flow.
+//! Packets of a flow leave in order: while some wait, later ones that are routed by the same key
+//! wait behind them, though the heir has announced the flow.
 //!
-//! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at most; a suspension ends.
+//! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at
+//! most; a suspension ends.
 //!
 //! Not here: routes (`directory`).
 
 use crate::stats::DropReason;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+pub(super) use protocols::ownership::recovery::Report;
+use protocols::ownership::recovery::{Heard, Heir, heir};
 use wire::{PacketBox, PacketList, Pool};
 
 /// What follows from the reports.
@@ -61,13 +75,6 @@ pub(super) enum Decision {
     Heir(u16, u64),
     /// Nothing is to be waited for any more.
     Over,
-}
-
-/// Copies that a runtime has: the number of their base, 0 for none, and of which life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Report {
-    pub number: u32,
-    pub life: u64,
 }
 
 /// How a runtime stands to this switch.
@@ -90,12 +97,6 @@ pub(super) struct Known<F: Fn(usize) -> Standing> {
     pub is_told: bool,
     /// The next life of the failed runtime has told what it has.
     pub has_returned: bool,
-}
-
-impl Report {
-    fn is_of(self, life: u64) -> bool {
-        self.life == life || self.life == 0 || life == 0
-    }
 }
 
 struct Suspension {
@@ -128,9 +129,13 @@ pub(super) struct Recovery {
     suspended: Vec<Option<Suspension>>,
     /// By failed runtime, by reporting one.
     reports: Vec<Vec<Option<Report>>>,
+    /// By runtime, by another one of its process: the first life of it that was met there; 0 for
+    /// none.
+    meetings: Vec<Vec<u64>>,
     /// Which life each runtime said that it is in this session; 0 for none.
     lives: Vec<u64>,
-    /// By runtime: the last life whose flows have gone on elsewhere, and which was not met since; 0 for none.
+    /// By runtime: the last life whose flows have gone on elsewhere, and which was not met since; 0
+    /// for none.
     recovered: Vec<u64>,
     active: usize,
     packets: usize,
@@ -146,6 +151,7 @@ impl Recovery {
             has_copies: at_most > 0,
             suspended: (0..runtimes).map(|_| None).collect(),
             reports: alloc::vec![alloc::vec![None; runtimes]; runtimes],
+            meetings: alloc::vec![alloc::vec![0; runtimes]; runtimes],
             lives: alloc::vec![0; runtimes],
             recovered: alloc::vec![0; runtimes],
             active: 0,
@@ -154,7 +160,8 @@ impl Recovery {
         }
     }
 
-    /// Runtimes that fail come back with flows out of a store. `has_copies`: others have copies, too.
+    /// Runtimes that fail come back with flows out of a store. `has_copies`: others have copies,
+    /// too.
     pub fn expect_returns(&mut self, has_copies: bool) {
         (self.returns, self.has_copies) = (true, has_copies);
     }
@@ -164,8 +171,8 @@ impl Recovery {
         self.returns
     }
 
-    /// Whether a runtime that is at the link is the next life of one that is suspended, and has what
-    /// a store had of it.
+    /// Whether a runtime that is at the link is the next life of one that is suspended, and has
+    /// what a store had of it.
     pub fn returns(&self, runtime: usize) -> bool {
         self.returns && self.was_met(runtime)
     }
@@ -194,6 +201,11 @@ impl Recovery {
     /// A runtime has failed that was at a link.
     pub fn suspend(&mut self, runtime: usize, now: u64) {
         let life = core::mem::take(&mut self.lives[runtime]);
+        // Those that have met it say what they have of it.
+        self.meetings[runtime]
+            .iter_mut()
+            .filter(|met| **met == life)
+            .for_each(|met| *met = 0);
         self.suspend_life(runtime, life, true, now);
     }
 
@@ -214,6 +226,7 @@ impl Recovery {
     pub fn forget_reports_of(&mut self, runtime: usize) {
         for (failed, reports) in self.reports.iter_mut().enumerate() {
             reports[runtime] = None;
+            self.meetings[failed][runtime] = 0;
             if let Some(suspension) = &mut self.suspended[failed]
                 && suspension.heir == Some(runtime as u16)
             {
@@ -225,6 +238,10 @@ impl Recovery {
     /// A runtime says which life it is.
     pub fn note_life(&mut self, runtime: usize, life: u64) {
         self.lives[runtime] = life;
+        self.meetings[runtime]
+            .iter_mut()
+            .filter(|met| **met != life)
+            .for_each(|met| *met = 0);
         if self.recovered[runtime] == life {
             self.recovered[runtime] = 0;
         }
@@ -244,8 +261,21 @@ impl Recovery {
         }
     }
 
-    /// Whether a runtime that is suspended has been met again in a session in which it has not said which life it is: it says that before all else. An end that was
-    /// cut off sees late that its session is over, and then the next one is, too, before anything was heard in it.
+    /// A runtime has met this life of another one of its process, and has nothing of lives before.
+    pub fn note_meeting(&mut self, other: u16, by: usize, life: u64) {
+        self.meetings[usize::from(other)][by] = life;
+    }
+
+    /// Whether a runtime has begun since this life of another one of its process failed.
+    fn has_begun_since(&self, failed: usize, runtime: usize, life: u64) -> bool {
+        let met = self.meetings[failed][runtime];
+        let is_later = met != 0 && met != life;
+        is_later && !crate::replica::is_broken("the next life of a process is not waited for")
+    }
+
+    /// Whether a runtime that is suspended has been met again in a session in which it has not said
+    /// which life it is: it says that before all else. An end that was cut off sees late that its
+    /// session is over, and then the next one is, too, before anything was heard in it.
     pub fn has_said_nothing(&self, runtime: usize) -> bool {
         let is_silent = self.lives[runtime] == 0 && self.has_copies;
         is_silent
@@ -253,7 +283,8 @@ impl Recovery {
             && !crate::replica::is_broken("sessions without a word say nothing")
     }
 
-    /// Suspends a life of which there are copies and which this switch has not met, or has let go, if there is one. `is_there`: whether the runtime is at the link.
+    /// Suspends a life of which there are copies and which this switch has not met, or has let go,
+    /// if there is one. `is_there`: whether the runtime is at the link.
     pub fn suspend_unmet(&mut self, runtime: usize, is_there: bool, now: u64) {
         let here = self.lives[runtime];
         let is_broken = crate::replica::is_broken("unmet lives are suspended");
@@ -316,25 +347,24 @@ impl Recovery {
         if goes_by_views && is_unmet {
             return Decision::None;
         }
-        let mut best = None;
-        for (runtime, report) in self.reports[failed].iter().enumerate() {
-            let is_there = (known.standing)(runtime) == Standing::Met;
-            if runtime == failed || !is_there || !self.has_copies {
-                continue;
-            }
-            match report.filter(|report| report.is_of(suspension.life)) {
-                None if suspension.was_met => return Decision::None,
-                // It has told all it has.
-                None | Some(Report { number: 0, .. }) => {}
-                // Of two replicas the later one; which runtime it is decides nothing, but must at all switches.
-                Some(Report { number, life }) => best = best.max(Some((number, runtime as u16, life))),
-            }
-        }
-        match best {
-            None if self.returns && suspension.was_met && !known.has_returned => Decision::None,
-            None => Decision::Over,
-            Some((_, heir, life)) => {
-                suspension.heir = Some(heir);
+        let (failed_life, was_met) = (suspension.life, suspension.was_met);
+        let all = self.reports[failed].iter().enumerate();
+        let there = all.filter(|(runtime, _)| {
+            *runtime != failed && (known.standing)(*runtime) == Standing::Met && self.has_copies
+        });
+        let heard = there.map(|(runtime, report)| Heard {
+            runtime: runtime as u16,
+            report: report.filter(|report| report.is_of(failed_life)),
+            must_report: was_met && !self.has_begun_since(failed, runtime, failed_life),
+        });
+        match heir(heard) {
+            Heir::Unknown => Decision::None,
+            Heir::None if self.returns && was_met && !known.has_returned => Decision::None,
+            Heir::None => Decision::Over,
+            Heir::Is(heir, life) => {
+                if let Some(suspension) = &mut self.suspended[failed] {
+                    suspension.heir = Some(heir);
+                }
                 Decision::Heir(heir, life)
             }
         }
@@ -359,7 +389,8 @@ impl Recovery {
         }
     }
 
-    /// The failed runtime for which earlier packets wait that were routed as this one is. Its flow may be at the heir by now.
+    /// The failed runtime for which earlier packets wait that were routed as this one is. Its flow
+    /// may be at the heir by now.
     pub fn awaits(&self, packet: &PacketBox) -> Option<usize> {
         let failed = self.waiting.get(&packet.hash())?;
         (!crate::replica::is_broken("packets wait behind those that wait")).then_some(usize::from(*failed))
@@ -371,7 +402,8 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.was_met)
     }
 
-    /// Whether the life that was let go is at the link again. What an heir has not announced of it is there as it was.
+    /// Whether the life that was let go is at the link again. What an heir has not announced of it
+    /// is there as it was.
     pub fn is_back(&self, runtime: usize) -> bool {
         let suspension = self.suspended[runtime].as_ref();
         suspension.is_some_and(|suspension| suspension.is_of(self.lives[runtime]))
@@ -398,5 +430,69 @@ impl Recovery {
     /// A packet that waited is routed.
     pub fn note_routed(&mut self) {
         self.packets -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: u64 = 11;
+    const NEXT: u64 = 13;
+
+    /// What follows for runtime 1, where all three runtimes are met.
+    fn decide(recovery: &mut Recovery) -> Decision {
+        let known = Known {
+            standing: |_| Standing::Met,
+            by_views: false,
+            is_told: true,
+            has_returned: false,
+        };
+        recovery.decide(1, 0, &known)
+    }
+
+    /// Runtimes 0 and 1 are of one process, which has failed and begun again. Runtime 2 has copies
+    /// of runtime 1.
+    fn with_a_next_life() -> Recovery {
+        let mut recovery = Recovery::new(3, 1000);
+        recovery.note_life(1, OLD);
+        recovery.forget_reports_of(0);
+        recovery.suspend(1, 0);
+        let copies = Report { number: 5, life: OLD };
+        recovery.note_report(1, 2, copies);
+        recovery
+    }
+
+    #[test]
+    fn the_next_life_of_a_process_is_not_waited_for() {
+        let mut recovery = with_a_next_life();
+        assert_eq!(
+            decide(&mut recovery),
+            Decision::None,
+            "runtime 0 has said nothing"
+        );
+        recovery.note_meeting(1, 0, NEXT);
+        assert_eq!(decide(&mut recovery), Decision::Heir(2, OLD));
+        crate::replica::BROKEN.set("the next life of a process is not waited for");
+        let mut recovery = with_a_next_life();
+        recovery.note_meeting(1, 0, NEXT);
+        assert_eq!(decide(&mut recovery), Decision::None, "the rule is broken");
+        crate::replica::BROKEN.set("");
+    }
+
+    #[test]
+    fn a_runtime_that_has_met_the_life_that_failed_is_waited_for() {
+        let mut recovery = Recovery::new(3, 1000);
+        recovery.note_meeting(1, 0, NEXT);
+        recovery.note_life(1, NEXT);
+        recovery.suspend(1, 0);
+        let none = Report {
+            number: 0,
+            life: NEXT,
+        };
+        recovery.note_report(1, 2, none);
+        assert_eq!(decide(&mut recovery), Decision::None);
+        recovery.note_report(1, 0, Report { number: 4, ..none });
+        assert_eq!(decide(&mut recovery), Decision::Heir(0, NEXT));
     }
 }

@@ -4,8 +4,8 @@
 //!   take_in: parse, side ─► follow: fragments ─► route: identify a burst, prefetch ─► forward ─► send_by │ hand_over │ choose
 //! ```
 //!
-//! A burst's group keys are found first, then its table lines and routes are prefetched, then each packet goes. A traced packet goes the
-//! same way, with a look before and behind.
+//! A burst's group keys are found first, then its table lines and routes are prefetched, then each
+//! packet goes. A traced packet goes the same way, with a look before and behind.
 //!
 //! Not here: links and ports (`outbox`, `ports`), routes (`directory`).
 
@@ -26,10 +26,10 @@ use wire::{FlowKey, PacketBox};
 const NO_ROUTE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
-struct Lane {
-    group: GroupKey,
-    reply: Option<GroupKey>,
-    hash: u64,
+pub(super) struct Lane {
+    pub group: GroupKey,
+    pub reply: Option<GroupKey>,
+    pub hash: u64,
     candidate: u32,
 }
 
@@ -76,7 +76,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Marks a packet between two inside hosts, or an error about one.
     #[inline]
-    fn judge_lateral(&self, index: usize, packet: &mut PacketBox) {
+    pub(super) fn judge_lateral(&self, index: usize, packet: &mut PacketBox) {
         let Some(prefixes) = self.ports.inside(index) else {
             return;
         };
@@ -119,8 +119,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.route(&mut packets, true);
     }
 
-    /// A fragment goes to where its datagram is followed; from there it and those that waited for it go on. Appends to
-    /// `packets`, and routes them when there are more than a burst.
+    /// A fragment goes to where its datagram is followed; from there it and those that waited for
+    /// it go on. Appends to `packets`, and routes them when there are more than a burst.
     #[cold]
     fn follow(&mut self, packet: PacketBox, packets: &mut Burst) {
         let mut home = self.fragments.home(&packet, self.settings.switches);
@@ -179,7 +179,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// Sends packets to the runtimes that have their groups; `at_home` if another switch has found that this is their home.
+    /// Sends packets to the runtimes that have their groups; `at_home` if another switch has found
+    /// that this is their home.
     pub(super) fn route(&mut self, burst: &mut Burst, at_home: bool) {
         let mut lanes = ArrayVec::<Lane, BURST>::new();
         let mut packets = Burst::new();
@@ -210,7 +211,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     #[inline(always)]
-    fn identify(&self, packet: &PacketBox) -> Option<Lane> {
+    pub(super) fn identify(&self, packet: &PacketBox) -> Option<Lane> {
         let (mut key, way) = FlowKey::of(packet)?;
         if packet.turns() > 0 {
             key = key.turned(way);
@@ -318,8 +319,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[cold]
     fn hand_over(&mut self, packet: PacketBox, home: u8, at_home: bool) {
         if at_home {
-            // Its block of ports changes hands: the other switch has read of it and this one has not, or the other way round. A route
-            // made here would be one too many, and would never end.
+            // Its block of ports changes hands: the other switch has read of it and this one has
+            // not, or the other way round. A route made here would be one too many, and would never
+            // end.
             return self.drop_packet(packet, DropReason::RouteOver);
         }
         let is_patient = self.settings.patient;
@@ -363,8 +365,8 @@ impl<P: Port, L: Port> Switch<P, L> {
             return self.forward(packet, lane, at_home);
         }
         let before = by_reply.or_else(|| self.directory.find(&lane.group));
-        // What it is called, and whose it is: it is gone behind the next line, and cannot be at work elsewhere before this switch
-        // has transmitted.
+        // What it is called, and whose it is: it is gone behind the next line, and cannot be at
+        // work elsewhere before this switch has transmitted.
         let marks = packet.flags() & packet_flag::WATCHED;
         let name = watch::name_of(&packet);
         let dropped = self.local.drops.total();

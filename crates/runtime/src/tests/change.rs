@@ -1,4 +1,5 @@
-//! Another configuration while flows live: random interleavings against a model, and calls that wait meanwhile.
+//! Another configuration while flows live: random interleavings against a model, and calls that
+//! wait meanwhile.
 
 use super::{QueuePort, assert_conserved, number, udp};
 use crate::chain::{ChainRule, Match, Plan};
@@ -21,7 +22,8 @@ use std::vec::Vec;
 /// Settings of [`Gate`]: which destination ports may be, and what is stamped on packets.
 type Gates = (Vec<u16>, u8);
 
-/// Lets flows to some ports in, and stamps every packet at the place that its name's last digit says.
+/// Lets flows to some ports in, and stamps every packet at the place that its name's last digit
+/// says.
 struct Gate {
     config: Arc<Gates>,
     /// Flows that are here: taken over, and right after every change.
@@ -91,6 +93,7 @@ impl NetworkFunction for Gate {
     }
 }
 
+#[network_function]
 impl Gate {
     fn judge(&self, packet: &mut Packet, flow: &mut Let, cx: &Cx<Self>) -> Verdict {
         if flow.known == 0 {
@@ -101,7 +104,8 @@ impl Gate {
             *flow = Let { port, known: 1 };
             self.live.set(self.live.get() + 1);
         }
-        // Two gates in a row: the first stamps the second byte, the next the third, by what it finds there.
+        // Two gates in a row: the first stamps the second byte, the next the third, by what it
+        // finds there.
         let end = packet.frame().len();
         let stamps = &mut packet.frame_mut()[end - 3..end - 1];
         let place = usize::from(stamps[0] != 0);
@@ -230,8 +234,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// A packet passes by the configuration that is in force when it is taken up, whole: it is stamped by both of its instances, and
-/// by no other. A flow lives on exactly if each configuration since allows it.
+/// A packet passes by the configuration that is in force when it is taken up, whole: it is stamped
+/// by both of its instances, and by no other. A flow lives on exactly if each configuration since
+/// allows it.
 fn run(steps: Vec<Step>) {
     let mut rig = Rig::new(&[1, 2, 3]);
     let (mut allowed, mut stamp) = (std::vec![1u16, 2, 3], 1u8);
@@ -313,8 +318,8 @@ proptest! {
     }
 }
 
-/// A call that waits ends in the instance in which it began; then its flow is asked, and what the new instances do not let go on
-/// is dropped by name.
+/// A call that waits ends in the instance in which it began; then its flow is asked, and what the
+/// new instances do not let go on is dropped by name.
 #[test]
 fn a_call_that_waits_ends_where_it_began_and_its_flow_is_asked_then() {
     for (ports, passes) in [(&[1u16, 2][..], true), (&[2][..], false)] {
@@ -363,7 +368,8 @@ fn a_call_that_waits_ends_where_it_began_and_its_flow_is_asked_then() {
     }
 }
 
-/// A flow goes on with a chain of the same functions, whatever it is called and wherever it stands; else it ends, by name.
+/// A flow goes on with a chain of the same functions, whatever it is called and wherever it stands;
+/// else it ends, by name.
 #[test]
 fn flows_go_on_with_a_chain_of_the_same_functions_or_end() {
     let mut rig = Rig::new(&[1]);

@@ -33,6 +33,7 @@ pub(super) struct GroupBegan {
     at: [Time; 2],
 }
 
+#[network_function]
 fn check(began: Time, cx: &mut Cx<Clocked>) {
     let age = cx.now() - began;
     if began.is_never() || age.is_zero() || age > LONG {

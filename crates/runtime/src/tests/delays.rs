@@ -9,7 +9,8 @@ use crate::stats::Durations;
 use crate::switch::Policy;
 use std::vec;
 
-/// Sends so many bursts of packets through, the last of which is inside for so many nanoseconds and each other one for 7 µs; answers what is noted.
+/// Sends so many bursts of packets through, the last of which is inside for so many nanoseconds and
+/// each other one for 7 µs; answers what is noted.
 fn noted(bursts: u64, last: u64) -> Durations {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(1, 1, Policy::LeastLoaded, &plan, 64);

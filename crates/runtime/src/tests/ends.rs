@@ -1,4 +1,5 @@
-//! Flows that cannot be served, flows that end while packets of theirs are let go, and in which order what one call lets go leaves.
+//! Flows that cannot be served, flows that end while packets of theirs are let go, and in which
+//! order what one call lets go leaves.
 
 use super::spread::cluster;
 use super::*;
@@ -10,7 +11,8 @@ use std::vec;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// One server for all services: what is for port 80 goes there, and its answers have the service's name.
+/// One server for all services: what is for port 80 goes there, and its answers have the service's
+/// name.
 struct OneServer;
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -130,7 +132,8 @@ fn a_flow_whose_replies_are_anothers_at_another_runtime_is_refused() {
     assert_eq!(cluster.sent().len(), 5);
 }
 
-/// Holds packets; with one whose payload is 1 emits one each way, lets those held go, and ends the flow if there is a second byte.
+/// Holds packets; with one whose payload is 1 emits one each way, lets those held go, and ends the
+/// flow if there is a second byte.
 struct Holder;
 
 #[network_function]
@@ -252,8 +255,8 @@ fn the_bound_on_held_packets_holds() {
     assert_eq!(runtime.stats().held, 1);
 }
 
-/// Holds what begins with 0; of what begins with 2 a copy; 3 lets those go whose number is below its own, and says how many it sees; 4
-/// discards.
+/// Holds what begins with 0; of what begins with 2 a copy; 3 lets those go whose number is below
+/// its own, and says how many it sees; 4 discards.
 pub struct Keeper;
 
 #[network_function]

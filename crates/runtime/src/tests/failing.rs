@@ -1,4 +1,5 @@
-//! Runtimes that fail between two steps in a process that goes on: links hand buffers over, and all of these come home.
+//! Runtimes that fail between two steps in a process that goes on: links hand buffers over, and all
+//! of these come home.
 
 use super::ends::Keeper;
 use super::flows::Meter;
@@ -22,9 +23,10 @@ const SECOND: u64 = 1_000_000_000;
 
 type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
-/// One end of a link within a process, as `adapters::ring` has it: a session is seen behind all that was sent before.
+/// One end of a link within a process, as `adapters::ring` has it: a session is seen behind all
+/// that was sent before.
 pub(super) struct Ring {
-    incoming: Queue,
+    pub incoming: Queue,
     outgoing: Queue,
     here: Rc<Cell<u64>>,
     there: Rc<Cell<u64>>,
@@ -240,7 +242,7 @@ impl Process {
         ports.flat_map(|port| port.output.clone()).collect()
     }
 
-    fn flows(&self) -> Vec<u64> {
+    pub fn flows(&self) -> Vec<u64> {
         let flows = |runtime: &Option<Runtime<Ring>>| runtime.as_ref().map_or(0, |r| r.stats().flows);
         self.runtimes.iter().map(flows).collect()
     }
@@ -344,7 +346,8 @@ fn with_copies_flows_go_on_after_any_step() {
     }
 }
 
-/// What a runtime has in hand: calls that wait, packets behind them, packets and copies that functions hold, groups on their way.
+/// What a runtime has in hand: calls that wait, packets behind them, packets and copies that
+/// functions hold, groups on their way.
 #[test]
 fn without_copies_what_was_in_hand_is_lost_and_its_buffers_come_home() {
     let plans = [
@@ -397,7 +400,8 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         let before = process.flows();
         assert!(before[0] > 2 && before[0] + before[1] == 8, "{what}");
         process.fail(0);
-        // At once: its flows are not at the other one yet; those of one that failed once more before would be lost.
+        // At once: its flows are not at the other one yet; those of one that failed once more
+        // before would be lost.
         let fails_again = steps % 2 == 1;
         if fails_again {
             process.settle();
@@ -438,6 +442,54 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         assert_eq!(process.flows(), [12, 0], "{what}");
         process.assert_conserved(&what);
         process.assert_all_is_home(&what);
+    }
+}
+
+/// A block goes home while its last record is on its way to a replica that does not get it: with
+/// the failure of its runtime it would be two groups'.
+#[test]
+fn a_block_that_goes_home_has_no_group_at_the_replica() {
+    for rule in ["", "blocks wait for copies"] {
+        crate::replica::BROKEN.set(rule);
+        let mut process = Process::new(1, 3, true, plan(vec![factory::<Lender>()]));
+        process.feed(0, (1..4).map(packet_of));
+        assert_eq!(process.flows(), [1, 1, 1]);
+        // The group of the third runtime goes to the first one, with its block.
+        let order = Order {
+            selector: Selector::All,
+            to: vec![0],
+        };
+        process.runtimes[2].as_mut().unwrap().order(order).unwrap();
+        process.settle();
+        assert_eq!(process.flows(), [2, 1, 0]);
+        // It ends there, while the replica, which is the second, stands still; and the third gives
+        // its blocks to other hosts.
+        process.now += 11 * SECOND;
+        let go_on = |process: &mut Process| {
+            for worker in [0, 1, 3].into_iter().cycle().take(300) {
+                process.now += 1000;
+                process.step(worker);
+            }
+        };
+        go_on(&mut process);
+        let others = (10..18).map(packet_of);
+        process.switches[0].port_mut(0).input.extend(others);
+        go_on(&mut process);
+        assert!(process.flows()[2] > 0);
+        // What is on its way to the replica is lost with the first runtime.
+        let replica = process.runtimes[1].as_mut().unwrap();
+        replica.each_link(|to, end| {
+            if to == LinkTo::Runtime(0) {
+                core::mem::forget(core::mem::take(&mut *end.incoming.borrow_mut()));
+            }
+        });
+        process.fail(0);
+        process.settle();
+        let blocks = process.runtimes.iter().flatten().flat_map(Runtime::blocks);
+        let places: Vec<_> = blocks.map(|(place, _)| place).collect();
+        let different: HashSet<_> = places.iter().collect();
+        assert_eq!(places.len() == different.len(), rule.is_empty(), "{places:?}");
+        crate::replica::BROKEN.set("");
     }
 }
 

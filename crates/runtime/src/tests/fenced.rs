@@ -122,7 +122,8 @@ fn the_target_of_a_source_that_is_fenced_closes_its_slot() {
     }
 }
 
-/// A target that has installed a group, and hears that another has it, ends it and counts no move of an order.
+/// A target that has installed a group, and hears that another has it, ends it and counts no move
+/// of an order.
 #[test]
 fn a_target_that_is_fenced_ends_what_it_has() {
     let plan = plan(vec![factory::<Hosts>(), factory::<Meter>()]);

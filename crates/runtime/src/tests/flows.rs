@@ -15,7 +15,8 @@ pub struct Seen {
     reply: u32,
 }
 
-/// Counts; refuses port 9; answers port 7, and at port 3 ends the flow with the answer; holds port 5 until a packet whose payload is 1; ends at port 4.
+/// Counts; refuses port 9; answers port 7, and at port 3 ends the flow with the answer; holds port
+/// 5 until a packet whose payload is 1; ends at port 4.
 pub struct Meter;
 
 #[network_function]
@@ -497,7 +498,8 @@ fn flows_of_one_host_share_a_group() {
 
 #[test]
 fn a_flow_that_ends_within_a_burst_meets_no_packet_of_it() {
-    // The answers are for port 4, so each ends its flow; all were looked up while the first one's was there.
+    // The answers are for port 4, so each ends its flow; all were looked up while the first one's
+    // was there.
     let answers = || (0..3).map(|_| udp(1, 4, 2, 80, true, &[]));
     let mut runtime = meter();
     feed(&mut runtime, [udp(1, 4, 2, 80, false, &[])], 1);
@@ -565,7 +567,8 @@ fn a_group_gives_back_however_many_blocks_it_has() {
     }
 }
 
-/// Each function of a chain has room of its own, also where none has a packet: at the beginning and the end of a flow.
+/// Each function of a chain has room of its own, also where none has a packet: at the beginning and
+/// the end of a flow.
 #[test]
 fn a_flows_end_has_room_for_each_function_of_its_chain() {
     let plan = plan(vec![

@@ -1,5 +1,5 @@
-//! Fragments through workers: one alone, and switches at which a datagram's fragments come in here and there. What leaves is
-//! put together again by etherparse.
+//! Fragments through workers: one alone, and switches at which a datagram's fragments come in here
+//! and there. What leaves is put together again by etherparse.
 
 use super::flows::{Masquerade, Meter};
 use super::spread::{Cluster, cluster};
@@ -18,7 +18,8 @@ fn body(port: u16, words: u16) -> Vec<u8> {
         .collect()
 }
 
-/// A UDP datagram from 10.0.0.`host`:`port` to 192.0.2.1:80 in fragments of `size` bytes, in their order.
+/// A UDP datagram from 10.0.0.`host`:`port` to 192.0.2.1:80 in fragments of `size` bytes, in their
+/// order.
 fn fragments(host: u8, port: u16, id: u16, words: u16, size: usize) -> Vec<(Side, Vec<u8>)> {
     let mut whole = Vec::new();
     etherparse::PacketBuilder::ipv4([10, 0, 0, host], [192, 0, 2, 1], 64)
@@ -45,7 +46,8 @@ fn fragments(host: u8, port: u16, id: u16, words: u16, size: usize) -> Vec<(Side
         .collect()
 }
 
-/// Datagrams put together from what left: UDP header and payload, by source port, with the source address.
+/// Datagrams put together from what left: UDP header and payload, by source port, with the source
+/// address.
 fn joined(sent: &[Sent]) -> BTreeMap<u16, ([u8; 4], Vec<u8>)> {
     let mut pool: IpDefragPool = IpDefragPool::new();
     let mut whole = BTreeMap::new();
@@ -181,8 +183,8 @@ fn a_tiny_table_holds_no_more_than_its_bound() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(4)))]
-    /// Datagrams of several flows, their fragments shuffled and spread over two switches: every one arrives whole, translated,
-    /// at one flow's runtime; once, and no switch has anything left.
+    /// Datagrams of several flows, their fragments shuffled and spread over two switches: every one
+    /// arrives whole, translated, at one flow's runtime; once, and no switch has anything left.
     #[test]
     fn fragments_in_any_order_at_any_switch_follow_their_flow(
         datagrams in prop::collection::vec((1u8..4, 0u16..3, 1u16..40), 1..12),
@@ -223,7 +225,8 @@ proptest! {
         }
         cluster.settle();
         cluster.check();
-        // So many wait at once that a table for 64 datagrams may refuse some: nothing else goes missing.
+        // So many wait at once that a table for 64 datagrams may refuse some: nothing else goes
+        // missing.
         let full = drops_of(&cluster, "fragments_full");
         let out = cluster.sent();
         prop_assert_eq!(out.len() as u64 + full, count);

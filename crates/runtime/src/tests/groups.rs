@@ -71,7 +71,8 @@ fn a_route_that_no_flow_uses_ends() {
     assert_eq!(cluster.routes(), 0);
 }
 
-/// A link counts its packets: however many pass between a route's last and the end of its group, the route ends.
+/// A link counts its packets: however many pass between a route's last and the end of its group,
+/// the route ends.
 #[test]
 fn a_route_that_was_not_used_for_billions_of_packets_ends() {
     for others in [1 << 20, 1 << 31, (1 << 32) + 5, 1 << 40] {
@@ -90,7 +91,8 @@ fn a_route_that_was_not_used_for_billions_of_packets_ends() {
     }
 }
 
-/// What a runtime needs for two switches is all that it has at rest, beside what the frame in hand keeps.
+/// What a runtime needs for two switches is all that it has at rest, beside what the frame in hand
+/// keeps.
 #[test]
 fn a_question_is_answered_with_the_last_buffers() {
     let plan = plan(vec![factory::<Hosts>()]);
@@ -219,7 +221,8 @@ impl NetworkFunction for Leaser {
     }
 }
 
-/// Sends what comes for the service to an inside server, and its answers back in the service's name.
+/// Sends what comes for the service to an inside server, and its answers back in the service's
+/// name.
 pub(super) struct Service;
 
 const SERVICE: (V4, u16) = ([192, 0, 2, 100], 80);
@@ -312,8 +315,8 @@ pub(super) fn has_an_inside_end(key: &wire::FlowKey) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
-    /// Random traffic of every kind, random time, random order of steps: a group is never at two runtimes, nor a flow of an
-    /// inside host, everything adds up, and no route stays.
+    /// Random traffic of every kind, random time, random order of steps: a group is never at two
+    /// runtimes, nor a flow of an inside host, everything adds up, and no route stays.
     #[test]
     fn one_home_per_group(
         events in proptest::collection::vec((0u8..5, 0u8..2, 0u64..8, proptest::collection::vec(packets(), 0..3)), 1..200),

@@ -65,7 +65,8 @@ fn groups_stay_where_they_are_while_tables_grow() {
     );
     let mut first = feed(&mut switch, &ends, 0..65_536);
     assert_eq!(switch.stats().routes, 65_536);
-    // The next group begins the next table; those before are found in either while they are moved, the first ones first.
+    // The next group begins the next table; those before are found in either while they are moved,
+    // the first ones first.
     first.extend(feed(&mut switch, &ends, 65_536..65_537));
     assert_eq!(feed(&mut switch, &ends, (0..65_537).rev()), first);
     first.extend(feed(&mut switch, &ends, 65_537..GROUPS));

@@ -1,4 +1,5 @@
-//! What is waited for until it is heard, word by word: workers among others that are played by hand, and moves that wait.
+//! What is waited for until it is heard, word by word: workers among others that are played by
+//! hand, and moves that wait.
 //!
 //! A worker that is played says what the test has it say, no more: so each condition of
 //! `worker::unheard` has a test that fails without it.
@@ -17,7 +18,8 @@ use std::vec;
 use wire::packet::Kind;
 use wire::{FlowKey, HashSeed};
 
-/// Three switches that are played, and the second of two runtimes. Packets come by the first switch, and leave by the last.
+/// Three switches that are played, and the second of two runtimes. Packets come by the first
+/// switch, and leave by the last.
 struct Rig {
     members: Members,
     is_grouped: bool,
@@ -355,7 +357,8 @@ fn a_switch_that_begins_again_has_heard_nothing() {
 }
 
 const FLOWS: u8 = 32;
-/// Of three switches, the one that takes no turns: packets come in at the first, and leave by the last.
+/// Of three switches, the one that takes no turns: packets come in at the first, and leave by the
+/// last.
 const SLOW: usize = 1;
 const EXIT: usize = 2;
 
@@ -442,7 +445,8 @@ fn a_switch_that_is_being_told_is_waited_for() {
     members.check();
 }
 
-/// What a switch says to a runtime that wants keys which are another's, in the order in which it is sent.
+/// What a switch says to a runtime that wants keys which are another's, in the order in which it is
+/// sent.
 fn said_of_refused(keys: usize, fill: usize) -> Vec<Message> {
     const FIRST: usize = 1;
     const OTHER: usize = 2;

@@ -1,7 +1,8 @@
 //! What comes from another runtime may be anything: it is another process, perhaps.
 //!
-//! Real moves, of which the frames between the runtimes are tampered with: bytes, lengths, kinds, order. Nothing panics, no packet is lost
-//! uncounted, and when the sessions are over all is at rest.
+//! Real moves, of which the frames between the runtimes are tampered with: bytes, lengths, kinds,
+//! order. Nothing panics, no packet is lost uncounted, and when the sessions are over all is at
+//! rest.
 
 use super::clocks::{Clocked, HOUR};
 use super::flows::{Hosts, Masquerade, Meter};
@@ -62,7 +63,8 @@ impl Tampering {
             }
             // Lost.
             (3, Kind::Message) => packet.set_kind(Kind::Empty),
-            // Another record of the same frame's kind in its place: made of bytes, with a type that there is.
+            // Another record of the same frame's kind in its place: made of bytes, with a type that
+            // there is.
             (4, Kind::Empty | Kind::Message) => {
                 packet.set_length(0);
                 packet.set_kind(Kind::Message);
@@ -259,8 +261,9 @@ proptest! {
         for runtime in 0..2 {
             cluster.runtimes[runtime].peer_gone(1 - runtime as u16);
         }
-        // Until moves that wait for what was never said are called back.
-        for _ in 0..300 {
+        // Until moves that wait for what was never said are called back, or taken back from a
+        // target that switches have not lost.
+        for _ in 0..600 {
             cluster.now += SECOND / 100;
             cluster.switches.iter_mut().for_each(|switch| { switch.step(cluster.now); });
             for (runtime, ahead) in cluster.runtimes.iter_mut().zip(&cluster.ahead) {

@@ -1,4 +1,5 @@
-//! Leases and views: a worker without its lease has no effect, and a worker is gone by a view and not before.
+//! Leases and views: a worker without its lease has no effect, and a worker is gone by a view and
+//! not before.
 
 use super::flows::Meter;
 use super::groups::{Leaser, OURS, Service};
@@ -228,7 +229,8 @@ fn what_a_removed_life_says_is_dropped() {
 #[test]
 fn a_worker_that_joins_meets_the_next_life_of_one_that_was_removed_before() {
     let mut members = with_leases();
-    // Both runtimes are removed. The first begins again, and meets the second, which has not heard of it.
+    // Both runtimes are removed. The first begins again, and meets the second, which has not heard
+    // of it.
     let third = view(3, &[(ALL[0], 1)]);
     hear(&mut members, 0, &third);
     let fourth = view(4, &[(ALL[0], 1), (ALL[1], 2)]);
@@ -566,7 +568,8 @@ fn a_life_that_was_removed_before_a_worker_began_is_not_heard_there() {
     }
 }
 
-/// Two switches and two runtimes, which keep copies; the second switch and the second runtime never meet.
+/// Two switches and two runtimes, which keep copies; the second switch and the second runtime never
+/// meet.
 fn with_copies(first: &View) -> Members {
     let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     members.is_replicated = true;

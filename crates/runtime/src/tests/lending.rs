@@ -229,8 +229,8 @@ fn a_worker_dies_during_a_loan_and_no_block_is_two_runtimes() {
                 members.now += 20 * SECOND;
                 go_on(&mut members, 10);
                 let left = assert_apart(&mut members, &what);
-                // A loan that was under way when its borrower or a switch died may be lost until its
-                // home begins again.
+                // A loan that was under way when its borrower or a switch died may be lost until
+                // its home begins again.
                 let lost = if worker <= switches { LOW } else { 0 };
                 assert!(left + lost >= 16, "{what}: {left} blocks are left");
                 assert_eq!(blocks(&mut members, switches), vec![0; switches], "{what}");

@@ -110,7 +110,8 @@ pub(super) fn fill(members: &mut Members, switch: usize, hosts: core::ops::Range
     members.feed(switch, hosts.map(packet_of));
 }
 
-/// Two switches and two runtimes, of which the second has all of six hosts with three blocks of either's share.
+/// Two switches and two runtimes, of which the second has all of six hosts with three blocks of
+/// either's share.
 fn after_a_move() -> Members {
     let mut members = Members::all(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..7);

@@ -1,4 +1,5 @@
-//! Groups that live on without flows: for as long as their functions say, wherever they move, and when their runtime fails.
+//! Groups that live on without flows: for as long as their functions say, wherever they move, and
+//! when their runtime fails.
 
 use super::groups::{Leaser, frame, inside, outside};
 use super::sessions::{Members, SECOND, everywhere};
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
-/// Drops what an inside host sends until that was three packets, and writes into each of the others how many that was.
+/// Drops what an inside host sends until that was three packets, and writes into each of the others
+/// how many that was.
 pub(super) struct Shy;
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -24,7 +26,8 @@ pub(super) struct Sent {
     last: Time,
 }
 
-/// How long a host's group lives without a flow, and a flow (as long as [`Leaser`] has it), in seconds.
+/// How long a host's group lives without a flow, and a flow (as long as [`Leaser`] has it), in
+/// seconds.
 pub(super) const REST: u64 = 20;
 pub(super) const FLOW: u64 = 10;
 const EARLY: u32 = 2;
@@ -221,7 +224,8 @@ fn where_no_place_is_free_the_one_that_has_rested_longest_ends() {
         stamps(&runtime.links_mut()[0].output),
         HashMap::from([(1, vec![3]), (3, vec![3])])
     );
-    // Those with flows are left alone: one place rests, and is taken; then none is, and the packet is a counted drop.
+    // Those with flows are left alone: one place rests, and is taken; then none is, and the packet
+    // is a counted drop.
     feed(&mut runtime, &mut now, [of(4, 1001), of(4, 1002)]);
     feed(&mut runtime, &mut now, [of(5, 1000)]);
     let stats = runtime.stats();
@@ -544,7 +548,8 @@ fn groups_of_chains_without_copies_are_not_recovered() {
     members.assert_nothing_stays();
 }
 
-/// What packets changed before a runtime failed is known after that, as far as a packet has left that depends on it.
+/// What packets changed before a runtime failed is known after that, as far as a packet has left
+/// that depends on it.
 #[test]
 fn whenever_a_runtime_fails_no_group_goes_back_behind_what_has_left() {
     for steps in 0..60 {
@@ -613,7 +618,8 @@ fn what_another_was_chosen_for_meanwhile_ends_although_it_rests() {
 }
 
 proptest! {
-    /// Hosts send, time passes, groups move, workers step in any order: a group is at one runtime, and none forgets what it was sent.
+    /// Hosts send, time passes, groups move, workers step in any order: a group is at one runtime,
+    /// and none forgets what it was sent.
     #[test]
     fn no_group_forgets_while_it_moves(
         events in proptest::collection::vec((0u8..7, 0u8..2, 1u8..4, any::<u16>()), 1..150),

@@ -3,6 +3,8 @@
 mod accounts;
 mod change;
 mod clocks;
+mod copied;
+mod copied_whole;
 mod crash;
 mod delays;
 mod ends;
@@ -24,6 +26,8 @@ mod moves;
 mod objects;
 mod ordered;
 mod orders;
+mod planted;
+mod reconfigured;
 mod replica;
 mod returned;
 mod sampling;
@@ -34,6 +38,8 @@ mod stored;
 mod stored_lazy;
 mod stored_rests;
 mod timers;
+mod tokens;
+mod told;
 mod unheard;
 mod unsaid;
 mod variables;
@@ -148,7 +154,8 @@ pub fn alone(settings: Settings, factories: Vec<Box<dyn Factory>>) -> Runtime<Qu
     .unwrap_or_else(no_error)
 }
 
-/// A UDP packet between 10.0.0.`a`:`ap` and 192.0.2.`b`:`bp`, from the first; `from_b` the other way.
+/// A UDP packet between 10.0.0.`a`:`ap` and 192.0.2.`b`:`bp`, from the first; `from_b` the other
+/// way.
 pub fn udp(a: u8, ap: u16, b: u8, bp: u16, from_b: bool, payload: &[u8]) -> (Side, Vec<u8>) {
     let (inside, outside) = ([10, 0, 0, a], [192, 0, 2, b]);
     let (src, dst, sp, dp, side) = if from_b {

@@ -96,6 +96,7 @@ struct Limit {
     brief: Shared<Brief>,
 }
 
+#[network_function]
 impl Limit {
     /// What is done with objects of one writer.
     async fn single(&self, what: u8, key: &[u8], cx: &mut Cx<Self>) -> Verdict {

@@ -20,7 +20,7 @@ impl Members {
         Self::copying(Copying::default(), switches, runtimes, policy, plan)
     }
 
-    fn copying(copying: Copying, switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
+    pub fn copying(copying: Copying, switches: usize, runtimes: usize, policy: Policy, plan: Plan) -> Self {
         let mut members = Members::none(switches, runtimes, policy, plan);
         members.copying = copying;
         members.is_replicated = true;

@@ -23,7 +23,8 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// How long switches that begin again wait to be told, where not to be told is not what is tested.
 pub(super) const WAIT: u64 = 100_000 * SECOND;
 
-/// What is on its way from one worker to another: from which life of the one, to which of the other.
+/// What is on its way from one worker to another: from which life of the one, to which of the
+/// other.
 struct Sent {
     from: u64,
     to: u64,
@@ -303,7 +304,8 @@ impl Members {
         }
     }
 
-    /// Others see a worker's sessions end (0), or begin as they were; it lives all the while. Answers what they saw.
+    /// Others see a worker's sessions end (0), or begin as they were; it lives all the while.
+    /// Answers what they saw.
     pub(super) fn set_seen(&mut self, worker: usize, life: u64) -> u64 {
         self.lives[worker].replace(life)
     }
@@ -744,7 +746,8 @@ fn flows_of_one_key_that_move_past_each_other_are_no_refused_word() {
     // A flow that began with a reply, at the second runtime.
     members.feed(0, [frame((outside(1), 53), ([203, 0, 113, 1], 2000))]);
     assert_eq!(members.flows(), [0, 1]);
-    // Another at the first one, whose second key is that one's key: the switch is about to refuse it.
+    // Another at the first one, whose second key is that one's key: the switch is about to refuse
+    // it.
     members.switch(0).port_mut(0).input.push_back(packet_of(1));
     members.step(0);
     members.step(1);

@@ -122,7 +122,8 @@ pub(super) fn cluster_with_buffers(
     )
 }
 
-/// A runtime for each of these, each on a host of its own whose clock is ahead by so many nanoseconds.
+/// A runtime for each of these, each on a host of its own whose clock is ahead by so many
+/// nanoseconds.
 pub(super) fn cluster_of_clocks(switches: u8, plan: &Plan, flows_max: u32, ahead: &[u64]) -> Cluster {
     make(
         switches,
@@ -318,7 +319,8 @@ impl Cluster {
         }
     }
 
-    /// Has all sessions between runtimes end, and loses what was on their links. The buffers go home.
+    /// Has all sessions between runtimes end, and loses what was on their links. The buffers go
+    /// home.
     pub(super) fn lose_sessions(&mut self, now: u64) {
         for (queues, session) in &self.between {
             session.set(now);
@@ -550,7 +552,8 @@ fn what_a_peer_took_to_be_at_home_here_is_not_handed_back() {
         pool(64, 0),
         Region::heap,
     );
-    // Of sixteen flows read from a port, some are at home at the peer: these come back as if it took them to be at home here.
+    // Of sixteen flows read from a port, some are at home at the peer: these come back as if it
+    // took them to be at home here.
     switch
         .port_mut(0)
         .input
@@ -740,8 +743,8 @@ const EVENTS: usize = if cfg!(miri) { 16 } else { 200 };
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.div_ceil(6)))]
-    /// Random traffic, random time, random order of steps: a flow is never at two runtimes, packets of a flow leave in
-    /// order, and everything adds up.
+    /// Random traffic, random time, random order of steps: a flow is never at two runtimes, packets
+    /// of a flow leave in order, and everything adds up.
     #[test]
     fn one_home_per_flow(
         events in proptest::collection::vec((0u8..3, 0u8..5, 0u8..3, 0u8..2, 0u64..8), 1..EVENTS),
@@ -752,7 +755,8 @@ proptest! {
         let mut now = 0;
         for (port, what, input, switch, pass) in events {
             let ports = (u16::from(port) + 1000, 80);
-            // So much that a runtime's queue is not emptied in one step: flows then expire with packets on their way.
+            // So much that a runtime's queue is not emptied in one step: flows then expire with
+            // packets on their way.
             if input == 1 {
                 cluster.switches[usize::from(switch)].port_mut(0).input.extend((0..40).map(|_| udp(1, 999, 1, 80, false, &[0])));
             }

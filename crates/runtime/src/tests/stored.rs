@@ -40,6 +40,8 @@ pub(super) struct Shelves {
     /// How many changes it takes before it dies; none: all.
     pub left: Option<usize>,
     pub changes: usize,
+    /// How old changes were that were acknowledged.
+    pub ages: Vec<u64>,
 }
 
 impl Shop {
@@ -51,6 +53,10 @@ impl Shop {
         self.with(|shelves| shelves.partitions.values().map(BTreeMap::len).sum())
     }
 
+    fn acknowledge(&self, shelf: &Shelf, sequence: u64) {
+        self.with(|shelves| shelf.acknowledge(sequence, |age| shelves.ages.push(age)));
+    }
+
     pub(super) fn keeper(&self) -> Keeper {
         Keeper::of(Box::new(self.clone()))
     }
@@ -58,7 +64,7 @@ impl Shop {
 
 impl Source for Shop {
     fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, OpenError> {
-        assert!(["replication", "alarm"].contains(&function), "{function}");
+        assert!(["replication", "alarm", "pair"].contains(&function), "{function}");
         let carrier = Boy {
             shop: self.clone(),
             runtime,
@@ -117,7 +123,7 @@ impl Boy {
             }
         }
         while let Some(batch) = self.under_way.pop_front_if(|batch| batch.left == [0, 0]) {
-            shelf.acknowledge(batch.sequence, |_| ());
+            self.shop.acknowledge(shelf, batch.sequence);
         }
     }
 }
@@ -149,7 +155,7 @@ impl Carrier for Boy {
         }
         let (bytes, runtime) = (self.buffer.bytes(), self.runtime);
         self.shop.with(|shelves| shelves.take(runtime, bytes));
-        shelf.acknowledge(self.sequence, |_| ());
+        self.shop.acknowledge(shelf, self.sequence);
     }
     fn finish(&mut self, shelf: &Shelf, _: Duration) -> bool {
         (0..100).for_each(|_| self.step(shelf, shelf.now()));
@@ -305,6 +311,39 @@ fn what_is_lost_is_what_the_store_was_not_told_of() {
     assert_eq!(flows(&cluster), 1);
     cluster.feed(0, [out(1), out(2)]);
     assert_eq!(last_stamps(&mut cluster), BTreeMap::from([(1, 2), (2, 1)]));
+}
+
+/// A window of loss begins with the packet: the interval is in the age, and in what alarms look at.
+#[test]
+fn ages_of_flows_in_a_store_count_from_their_packets() {
+    let shop = Shop::default();
+    let plan = stored(vec![factory::<Stamp>()], &shop);
+    let mut cluster = begin(1, 1, &plan, 0, WALL);
+    let ages = |shop: &Shop| shop.with(|shelves| core::mem::take(&mut shelves.ages));
+    cluster.feed(0, [out(1)]);
+    let began = cluster.now;
+    cluster.now = began + INTERVAL / 2;
+    cluster.feed(0, [out(1), out(2)]);
+    assert!(ages(&shop).is_empty());
+    cluster.now = began + 7 * INTERVAL;
+    cluster.settle();
+    let seen = ages(&shop);
+    let longest = seen.iter().max().unwrap();
+    assert!((7 * INTERVAL..8 * INTERVAL).contains(longest), "{seen:?}");
+    // And while the store is down: beyond any bound that is shorter.
+    shop.with(|shelves| shelves.is_down = true);
+    cluster.feed(0, [out(1)]);
+    let began = cluster.now;
+    cluster.now += 3 * INTERVAL;
+    cluster.settle();
+    shop.with(|shelves| shelves.is_down = false);
+    cluster.settle();
+    let seen = ages(&shop);
+    let longest = *seen.iter().max().unwrap();
+    assert!(
+        longest >= 3 * INTERVAL && longest <= cluster.now - began + INTERVAL,
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -507,8 +546,8 @@ fn no_flow_is_in_the_store_before_its_group() {
     BROKEN.set("");
 }
 
-/// A runtime is killed and begins again while the others are at work: what began elsewhere meanwhile
-/// stays there, the rest goes on.
+/// A runtime is killed and begins again while the others are at work: what began elsewhere
+/// meanwhile stays there, the rest goes on.
 fn one_begins_again(plan: Plan, packets: &dyn Fn(u16) -> (Side, Vec<u8>)) {
     let mut members = Members::none(2, 2, Policy::RoundRobin, plan);
     members.storing = Some(Storing {

@@ -1,4 +1,5 @@
-//! What of a flow is written when: what it commits within the interval, the rest within a longer one.
+//! What of a flow is written when: what it commits within the interval, the rest within a longer
+//! one.
 
 use super::sessions::{Members, SECOND};
 use super::spread::Cluster;
@@ -343,8 +344,8 @@ fn a_flow_out_of_the_store_never_lives_shorter() {
     }
 }
 
-/// Whether what a later packet of a flow commits is in the store an interval later, and the flow has
-/// the time that the packet gave it.
+/// Whether what a later packet of a flow commits is in the store an interval later, and the flow
+/// has the time that the packet gave it.
 fn is_kept(kind: usize) -> bool {
     let shop = Shop::default();
     let plan = stored_as(Copied::Store, vec![function_of(kind)], &shop);

@@ -140,8 +140,8 @@ fn with_store_commit_a_group_that_rests_is_in_the_store_at_once() {
     );
 }
 
-/// Workers die at any instant, again and again, while groups rest and wake: answers how many packets
-/// left with a count that had left before.
+/// Workers die at any instant, again and again, while groups rest and wake: answers how many
+/// packets left with a count that had left before.
 fn counts_that_go_back(policy: Copied, seeds: u64) -> usize {
     let mut back = 0;
     for seed in 0..seeds {

@@ -1,4 +1,5 @@
-//! Timers that wake a function without a packet: by the wall clock, a bounded number in a step, through changed configurations and restarts.
+//! Timers that wake a function without a packet: by the wall clock, a bounded number in a step,
+//! through changed configurations and restarts.
 
 use super::sessions::SECOND;
 use super::stored::{INTERVAL, Shop, WALL};
@@ -19,7 +20,8 @@ use wire::memory::Region;
 
 const MS: u64 = 1_000_000;
 
-/// A packet to port `n` arms a timer `n` that is due `n` milliseconds later; one to port 0 cancels the first.
+/// A packet to port `n` arms a timer `n` that is due `n` milliseconds later; one to port 0 cancels
+/// the first.
 struct Alarm {
     timers: Timers<u16, u64>,
     recalled: Cell<u32>,
@@ -132,7 +134,8 @@ fn timers_fire_in_their_order_when_they_are_due_and_no_packet_comes() {
         "\"port\":30,\"late\":70}",
     ];
     assert_eq!(said, expected, "{lines}");
-    // What a timer's call asks for is done: the function was asked which flows it wants ended, once in each of two steps.
+    // What a timer's call asks for is done: the function was asked which flows it wants ended, once
+    // in each of two steps.
     assert_eq!(runtime.command("alarm", &[]).unwrap(), "0 2");
 }
 

@@ -13,7 +13,8 @@ use wire::packet::Kind;
 use wire::{FlowKey, HashSeed};
 
 const FLOWS: u8 = 32;
-/// Of three switches, the one that takes no turns: packets come in at the first, and leave by the last.
+/// Of three switches, the one that takes no turns: packets come in at the first, and leave by the
+/// last.
 const SLOW: usize = 1;
 const EXIT: usize = 2;
 
@@ -216,7 +217,8 @@ fn nothing_of_a_flow_leaves_whose_replies_are_anothers() {
     members.check();
 }
 
-/// A port to which a packet comes just when it is read: behind the links, on which there is something only since.
+/// A port to which a packet comes just when it is read: behind the links, on which there is
+/// something only since.
 struct Late {
     frame: Option<Vec<u8>>,
     word: Option<(Queue, PacketBox)>,
@@ -241,7 +243,8 @@ impl Port for Late {
     }
 }
 
-/// To which runtime a switch sends a packet of no flow that it knows, if runtime 0 says just before that it has the flow.
+/// To which runtime a switch sends a packet of no flow that it knows, if runtime 0 says just before
+/// that it has the flow.
 fn chosen(is_said: bool) -> usize {
     let mut words = pool(1, 2);
     let is_at_home = |frame: &Vec<u8>, pool: &mut Pool| {

@@ -1,4 +1,5 @@
-//! Messages to switches for which no buffer is free: a runtime whose switch is played by hand, and is slow.
+//! Messages to switches for which no buffer is free: a runtime whose switch is played by hand, and
+//! is slow.
 //!
 //! Not here: buffers that are on their way home behind packets (`spread`).
 
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use std::vec;
 use wire::packet::Kind;
 
-/// Claims as many blocks as a call may for each flow, and gives them back with it. A chain has several of them.
+/// Claims as many blocks as a call may for each flow, and gives them back with it. A chain has
+/// several of them.
 struct Greedy<const N: u16>;
 
 const EACH: u16 = 4;
@@ -45,7 +47,8 @@ impl<const N: u16> NetworkFunction for Greedy<N> {
     }
 }
 
-/// A step may have more to say than there are buffers: what is unsaid is said later, in order, and packets wait for it.
+/// A step may have more to say than there are buffers: what is unsaid is said later, in order, and
+/// packets wait for it.
 #[test]
 fn what_a_runtime_has_no_buffers_to_say_is_said_later_and_packets_wait_for_it() {
     let (mut near, far) = link(usize::MAX);

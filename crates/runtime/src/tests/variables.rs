@@ -1,4 +1,5 @@
-//! Variables of a function while its configuration changes: each instance sees what the one before left, and the old one ends at the worker.
+//! Variables of a function while its configuration changes: each instance sees what the one before
+//! left, and the old one ends at the worker.
 
 use super::{QueuePort, udp};
 use crate::chain::{ChainRule, Match, Plan};
@@ -112,7 +113,8 @@ fn a_changed_configuration_counts_on_and_the_old_instance_ends_here() {
             pass(&mut runtime, 0);
         }
         let old = old.expect("no flow is of it any more");
-        // No instance is left in it: those would take handles to another thread. One is here, one in the table.
+        // No instance is left in it: those would take handles to another thread. One is here, one
+        // in the table.
         assert_eq!(Arc::strong_count(&alive(at as usize - 1)), 2);
         drop(old);
         before = next;

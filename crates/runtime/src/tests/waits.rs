@@ -77,7 +77,8 @@ impl NetworkFunction for Nap {
     }
 }
 
-/// What a flow's packets do behind a [`Meter`](super::flows::Meter) whose packets all wait afterwards.
+/// What a flow's packets do behind a [`Meter`](super::flows::Meter) whose packets all wait
+/// afterwards.
 fn behind_a_meter(waiting_max: u32, packets: impl IntoIterator<Item = Sent>) -> Runtime<QueuePort> {
     let mut settings = Settings::alone(16);
     settings.waiting_max = waiting_max;
@@ -118,8 +119,8 @@ fn what_is_emitted_by_a_flow_that_is_over_is_a_counted_drop() {
     );
 }
 
-/// Claims a block of ports for its host and emits packets, waits, and emits others. The payload says how many milliseconds it
-/// waits, and how many packets it emits before and behind that.
+/// Claims a block of ports for its host and emits packets, waits, and emits others. The payload
+/// says how many milliseconds it waits, and how many packets it emits before and behind that.
 struct Early;
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -217,7 +218,8 @@ fn what_a_call_emits_before_it_waits_leaves_once_for_its_own_flow() {
     assert_eq!(runtime.stats().flows, 0);
 }
 
-/// Another flow of the group may use the block meanwhile, so switches know of it before the call is over.
+/// Another flow of the group may use the block meanwhile, so switches know of it before the call is
+/// over.
 #[test]
 fn what_a_call_claims_before_it_waits_is_claimed_at_once() {
     let plan = plan(vec![factory::<Early>()]);
@@ -529,7 +531,8 @@ std::thread_local! {
     static GENERATION: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
 }
 
-/// Waits until the generation is as large as the payload's first byte; the second names what it waits for.
+/// Waits until the generation is as large as the payload's first byte; the second names what it
+/// waits for.
 struct Gate;
 
 #[network_function]
@@ -644,7 +647,8 @@ fn what_waits_for_one_thing_shares_a_bound() {
     assert_eq!(runtime.stats().held, 0);
 }
 
-/// A call that may begin again is given up where its group moves: its packet, and those behind it, wait on at the target.
+/// A call that may begin again is given up where its group moves: its packet, and those behind it,
+/// wait on at the target.
 #[test]
 fn a_call_that_may_begin_again_goes_along_with_its_group() {
     let plan = plan(vec![factory::<super::flows::Meter>(), factory::<Gate>()]);
@@ -659,7 +663,8 @@ fn a_call_that_may_begin_again_goes_along_with_its_group() {
         [held(0), held(1)]
     };
     let from = of(&cluster).iter().position(|held| *held == 3).unwrap();
-    // There and back, each time at once: the clock stands still but for what the cluster's steps take.
+    // There and back, each time at once: the clock stands still but for what the cluster's steps
+    // take.
     for (from, to) in [(from, 1 - from), (1 - from, from), (from, 1 - from)] {
         let order = Order {
             selector: Selector::All,

@@ -1,5 +1,5 @@
-//! What the calls of a packet change is at the replica, whichever way they were watched: a chain in one piece or function by
-//! function, packets that pass, and packets that a function stops.
+//! What the calls of a packet change is at the replica, whichever way they were watched: a chain in
+//! one piece or function by function, packets that pass, and packets that a function stops.
 
 use super::sessions::Members;
 use super::*;

@@ -1,4 +1,5 @@
-//! What a trace sees where packets do not go straight through: calls that wait, packets that are held, emitted, answered, late.
+//! What a trace sees where packets do not go straight through: calls that wait, packets that are
+//! held, emitted, answered, late.
 
 use super::flows::Meter;
 use super::waits::{Nap, Sleeper};

@@ -1,4 +1,5 @@
-//! Words from workers of other processes may be anything: a switch among runtimes, and a runtime among switches, that say whatever they like.
+//! Words from workers of other processes may be anything: a switch among runtimes, and a runtime
+//! among switches, that say whatever they like.
 //!
 //! The other ends are made up here: words of every kind that name what is there and what is not,
 //! bytes that are none, packets that come back changed or not at all, sessions that end. No worker
@@ -12,7 +13,7 @@ use super::groups::Leaser;
 use super::spread::{Link, link};
 use super::*;
 use crate::group::GroupKey;
-use crate::message::{Message, Reroute};
+use crate::message::{Message, Reroute, Taken};
 use crate::mobility::{Order, Selector};
 use crate::switch::{Policy, SideRule, Switch};
 use nf::{Addr, Block, WorkerInfo};
@@ -58,6 +59,10 @@ fn epoch() -> impl Strategy<Value = Epoch> {
     (number(), number()).prop_map(|(view, count)| Epoch { view, count })
 }
 
+fn taken() -> impl Strategy<Value = Taken> {
+    prop_oneof![Just(Taken::Not), Just(Taken::Back), Just(Taken::Late)]
+}
+
 fn word() -> impl Strategy<Value = Message> {
     let to_switch = prop_oneof![
         (block(), group()).prop_map(|(block, group)| Message::BlockClaimed(block, group)),
@@ -65,8 +70,16 @@ fn word() -> impl Strategy<Value = Message> {
         block().prop_map(Message::BlockReleased),
         group().prop_map(Message::Routed),
         (group(), any::<u64>()).prop_map(|(group, consumed)| Message::Idle(group, consumed)),
-        (group(), group(), runtime(), runtime(), epoch(), any::<bool>()).prop_map(
-            |(group, key, from, to, epoch, is_last)| {
+        (
+            group(),
+            group(),
+            runtime(),
+            runtime(),
+            epoch(),
+            any::<bool>(),
+            taken()
+        )
+            .prop_map(|(group, key, from, to, epoch, is_last, taken)| {
                 Message::Reroute(Reroute {
                     group,
                     key,
@@ -74,9 +87,9 @@ fn word() -> impl Strategy<Value = Message> {
                     to,
                     epoch,
                     is_last,
+                    taken,
                 })
-            }
-        ),
+            }),
         (group(), epoch()).prop_map(|(key, epoch)| Message::Installed(key, epoch)),
         (group(), runtime(), epoch()).prop_map(|(group, to, epoch)| Message::Behind(group, to, epoch)),
         any::<bool>().prop_map(Message::Leaving),
@@ -424,7 +437,8 @@ proptest! {
         prop_assert_eq!(stats.received + made, stats.sent + dropped + lost, "{:?}", stats);
     }
 
-    /// The first two ends are switches, the others runtimes, of which one number is the runtime's own.
+    /// The first two ends are switches, the others runtimes, of which one number is the runtime's
+    /// own.
     #[test]
     fn whatever_others_say_does_a_runtime_no_harm(chain in 0usize..3, events in events()) {
         let (mut runtime, mut strangers) = strange_runtime(chain);

@@ -2,18 +2,21 @@
 //!
 //! # Theory of operation
 //!
-//! A program has an accumulator, an index register and sixteen words of memory. Jumps only go forward, so a program of `n`
-//! instructions takes at most `n` steps. It answers how many bytes of the frame it wants; 0 is "not this one".
+//! A program has an accumulator, an index register and sixteen words of memory. Jumps only go
+//! forward, so a program of `n` instructions takes at most `n` steps. It answers how many bytes of
+//! the frame it wants; 0 is "not this one".
 //!
 //! ```text
 //!   tcp port 443 ─tcpdump -ddd─► (40 0 0 12) (21 0 8 34525) … ─new─► Program ─run(frame)─► bytes wanted
 //! ```
 //!
-//! A program comes over the control socket, so nothing of it is believed: [`Program::new`] refuses what is not known, jumps that
-//! leave the program, memory that is not there, division by a constant zero, and programs that do not end. What a frame
-//! can bring about (a load beyond its end, division by what it says) ends the program with "not this one", as libpcap's does.
+//! A program comes over the control socket, so nothing of it is believed: [`Program::new`] refuses
+//! what is not known, jumps that leave the program, memory that is not there, division by a
+//! constant zero, and programs that do not end. What a frame can bring about (a load beyond its
+//! end, division by what it says) ends the program with "not this one", as libpcap's does.
 //!
-//! Not here: compiling expressions, and the kernel's own extensions (negative offsets), which read as beyond the frame.
+//! Not here: compiling expressions, and the kernel's own extensions (negative offsets), which read
+//! as beyond the frame.
 //!
 //! Source: McCanne and Jacobson, The BSD Packet Filter (USENIX 1993), 3.3; bpf(4).
 
@@ -148,7 +151,8 @@ impl Program {
         }
     }
 
-    /// How many bytes of a frame, which was `wire_length` long, the program wants; 0 if it does not want it.
+    /// How many bytes of a frame, which was `wire_length` long, the program wants; 0 if it does not
+    /// want it.
     pub fn run(&self, frame: &[u8], wire_length: u32) -> u32 {
         self.steps(frame, wire_length).unwrap_or(0)
     }
@@ -366,7 +370,8 @@ mod tests {
         assert_eq!(shift.run(&[], 0), 0);
     }
 
-    /// Whatever instructions there are: refused, or done after as many steps as it has instructions.
+    /// Whatever instructions there are: refused, or done after as many steps as it has
+    /// instructions.
     #[test]
     fn any_program_is_refused_or_ends() {
         let mut random = 1_u64;

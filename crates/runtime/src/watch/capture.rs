@@ -1,7 +1,7 @@
 //! Frames copied out of the cluster: at ports, and where they are dropped.
 //!
-//! A capture has two pieces of memory, for frames and for what is known of them. A frame that does not fit is counted for
-//! its port and let be.
+//! A capture has two pieces of memory, for frames and for what is known of them. A frame that does
+//! not fit is counted for its port and let be.
 
 use super::bpf::Program;
 use alloc::vec::Vec;
@@ -19,7 +19,8 @@ pub struct Choice {
     pub outgoing: bool,
     /// Those that are dropped.
     pub dropped: bool,
-    /// By link type, what a frame must pass; without any, all are wanted. A link type that is not there wants nothing.
+    /// By link type, what a frame must pass; without any, all are wanted. A link type that is not
+    /// there wants nothing.
     pub filter: Option<Vec<(LinkType, Program)>>,
     /// Bytes of a frame that are kept.
     pub snap_length: u32,
@@ -58,7 +59,8 @@ pub struct Captured {
     pub at: u64,
     /// Where.
     pub place: Where,
-    /// By which port it came or goes; of a packet that a function made and that was dropped, the port of the one it came with.
+    /// By which port it came or goes; of a packet that a function made and that was dropped, the
+    /// port of the one it came with.
     pub port: u8,
     /// Its link type.
     pub link: LinkType,

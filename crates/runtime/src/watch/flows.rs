@@ -1,4 +1,5 @@
-//! Flows as they open, end, move and go on behind a failure: an event each, for followers (`flowkeep flow events`).
+//! Flows as they open, end, move and go on behind a failure: an event each, for followers
+//! (`flowkeep flow events`).
 //!
 //! # Theory of operation
 //!
@@ -9,11 +10,12 @@
 //!   failure ──► recovered     at the runtime that had the copy
 //! ```
 //!
-//! A flow whose first packet was dropped never was: it has no event. The memory for events comes with the
-//! follower; the control thread fetches them by handing over empty memory for full. An event without room is lost and counted.
+//! A flow whose first packet was dropped never was: it has no event. The memory for events comes
+//! with the follower; the control thread fetches them by handing over empty memory for full. An
+//! event without room is lost and counted.
 //!
-//! Invariants: nothing is looked at per packet; without a follower a flow's beginning and its end cost one comparison
-//! each; memory does not grow.
+//! Invariants: nothing is looked at per packet; without a follower a flow's beginning and its end
+//! cost one comparison each; memory does not grow.
 //!
 //! Not here: which places of a flow's life tell ([`Core::witness`](crate::parts::Core::witness)).
 
@@ -138,7 +140,8 @@ impl Followers {
         }
     }
 
-    /// Exchanges what one has for empty memory; how many events were lost since, or nothing if there is no such one.
+    /// Exchanges what one has for empty memory; how many events were lost since, or nothing if
+    /// there is no such one.
     pub fn swap(&mut self, id: u32, events: &mut Vec<FlowEvent>) -> Option<u64> {
         let follower = self.0.as_mut()?.iter_mut().find(|follower| follower.id == id)?;
         core::mem::swap(&mut follower.events, events);

@@ -14,22 +14,24 @@
 //!         └───────────full◄────────────────────────────────────────────┘
 //! ```
 //!
-//! *Traces* ([`trace`]). A packet of the flow is marked where it is first recognised, by its key: at the switch it came in by, or
-//! at the runtime. The mark ([`WATCHED`]) goes with the packet from then on, over links, through calls that wait and round a hairpin,
-//! and everything that happens to a marked packet is a step. A runtime runs marked packets by the rare way through
-//! [`worker`](crate::worker), which is the same code compiled with the looks in; other packets take theirs as ever. Steps are numbered
-//! by one counter for the cluster: since a packet is at one worker at a time, its steps are numbered in the order in
-//! which they were.
+//! *Traces* ([`trace`]). A packet of the flow is marked where it is first recognised, by its key:
+//! at the switch it came in by, or at the runtime. The mark ([`WATCHED`]) goes with the packet from
+//! then on, over links, through calls that wait and round a hairpin, and everything that happens to
+//! a marked packet is a step. A runtime runs marked packets by the rare way through
+//! [`worker`](crate::worker), which is the same code compiled with the looks in; other packets take
+//! theirs as ever. Steps are numbered by one counter for the cluster: since a packet is at one
+//! worker at a time, its steps are numbered in the order in which they were.
 //!
-//! *Captures* ([`capture`]). Frames are copied where ports bring them, before anything looks at them, where ports take them, and
-//! where they are dropped, with the reason.
+//! *Captures* ([`capture`]). Frames are copied where ports bring them, before anything looks at
+//! them, where ports take them, and where they are dropped, with the reason.
 //!
-//! *Followers of flows* ([`flows`]) have no eye: they hear of flows' beginnings and ends, never of packets.
+//! *Followers of flows* ([`flows`]) have no eye: they hear of flows' beginnings and ends, never of
+//! packets.
 //!
 //! What a port loses by itself (`unsent_packets`) is counted there, not seen here.
 //!
-//! Invariants: a watch holds no packet and changes none but for its mark; memory does not grow; a closed eye costs a look per
-//! burst and nothing else (`established_flows_allocate_nothing_*`).
+//! Invariants: a watch holds no packet and changes none but for its mark; memory does not grow; a
+//! closed eye costs a look per burst and nothing else (`established_flows_allocate_nothing_*`).
 //!
 //! Not here: which watches there are, and when a watch ends (`flowkeep`: control); what is printed
 //! of it.
@@ -158,7 +160,8 @@ impl Eye {
         })
     }
 
-    /// Exchanges what has been seen for empty memory of the same kind; `false` if there is no such watch.
+    /// Exchanges what has been seen for empty memory of the same kind; `false` if there is no such
+    /// watch.
     pub fn swap(&mut self, id: u32, seen: &mut Seen) -> bool {
         let Some(watch) = self.watches.iter_mut().find(|watch| watch.id == id) else {
             return false;
@@ -189,7 +192,8 @@ impl Eye {
         }
     }
 
-    /// Marks a packet that has this key for each trace that looks for it. Answers the marks that are new.
+    /// Marks a packet that has this key for each trace that looks for it. Answers the marks that
+    /// are new.
     pub(crate) fn recognise(&mut self, packet: &mut Packet, key: &FlowKey) -> u16 {
         let mut new = 0;
         for trace in self.traces() {

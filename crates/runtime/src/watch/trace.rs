@@ -26,7 +26,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Lets so many packets be marked, once every worker has its part of the trace: none is seen at one and missed at another.
+    /// Lets so many packets be marked, once every worker has its part of the trace: none is seen at
+    /// one and missed at another.
     pub fn open(&self, packets: u32) {
         self.packets.store(packets, Ordering::Release);
     }
@@ -221,8 +222,9 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Looks for a flow by some of its keys, the first ones that fit. `slot` is below [`TRACES_MAX`](super::TRACES_MAX) and the same at
-    /// all workers; `steps_max` is how many steps there is room for.
+    /// Looks for a flow by some of its keys, the first ones that fit. `slot` is below
+    /// [`TRACES_MAX`](super::TRACES_MAX) and the same at all workers; `steps_max` is how many steps
+    /// there is room for.
     pub fn new(slot: u8, keys: &[FlowKey], budget: Arc<Budget>, steps_max: usize) -> Self {
         Trace {
             slot,

@@ -1,4 +1,5 @@
-//! Calls that wait and go on, and flows that are asked whether they go on under another configuration.
+//! Calls that wait and go on, and flows that are asked whether they go on under another
+//! configuration.
 //!
 //! Not here: how a call waits ([`crate::runner`]).
 
@@ -80,7 +81,8 @@ impl<P: Port> Runtime<P> {
             }
             // The flow may be over, or another in its place: look it up as any packet.
             let hash = key.hash(&self.core.settings.seed);
-            // Behind the next call, if there is one: it came before whatever was kept since for a group that is called back.
+            // Behind the next call, if there is one: it came before whatever was kept since for a
+            // group that is called back.
             let waiting = self.core.find(hash, &key).map(|value| value >> 1);
             let waiting = waiting.filter(|actor| self.core.flows.header(*actor).phase == Phase::Waiting);
             match waiting.filter(|_| !planted::is("queued_packet_kept_late")) {
@@ -142,7 +144,8 @@ impl<P: Port> Runtime<P> {
         })
     }
 
-    /// What is copied of a chain's flows from now on; `None`: what the settings say. Until the next change of configuration.
+    /// What is copied of a chain's flows from now on; `None`: what the settings say. Until the next
+    /// change of configuration.
     ///
     /// # Errors
     /// There is no such chain, or no copies are kept here; the text says what to do.

@@ -20,7 +20,8 @@ pub(super) struct Lane {
     hash: u64,
     pub(super) candidate: u32,
     way: Orientation,
-    /// Why the packet has no flow, if it has none. Its key is then the default one, which no flow has.
+    /// Why the packet has no flow, if it has none. Its key is then the default one, which no flow
+    /// has.
     refused: Option<DropReason>,
 }
 
@@ -51,7 +52,8 @@ impl<P: Port> Runtime<P> {
         count
     }
 
-    /// A packet without a key: no packet, or a fragment. That and those that waited for it are taken up by themselves.
+    /// A packet without a key: no packet, or a fragment. That and those that waited for it are
+    /// taken up by themselves.
     #[cold]
     fn set_aside(&mut self, packet: PacketBox, reason: DropReason, link: usize) {
         if !packet.has(packet_flag::PARSED) || !fragments::is_astray(&packet) {
@@ -132,7 +134,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Runs the chains of a burst in order; `begin` is of a packet of a flow that is there, active and not over.
+    /// Runs the chains of a burst in order; `begin` is of a packet of a flow that is there, active
+    /// and not over.
     #[inline(always)]
     fn meet_all(
         &mut self,
@@ -145,7 +148,8 @@ impl<P: Port> Runtime<P> {
             if self.core.settings.packet_clock {
                 self.core.go_on_to(packet.timestamp());
             }
-            // Counted one by one: a group that ends here must not be thought to have seen what is yet to be processed.
+            // Counted one by one: a group that ends here must not be thought to have seen what is
+            // yet to be processed.
             self.core.out.count_consumed(link);
             self.meet(packet, lane, link, &begin);
         }
@@ -168,8 +172,8 @@ impl<P: Port> Runtime<P> {
         self.core.settle_all();
     }
 
-    /// Fetches what the packets that will open flows are going to touch, for all of them at once: launched one after the
-    /// other, each would wait for its own dozen cache misses.
+    /// Fetches what the packets that will open flows are going to touch, for all of them at once:
+    /// launched one after the other, each would wait for its own dozen cache misses.
     #[cold]
     #[inline(never)]
     fn anticipate(&mut self, packets: &[PacketBox], lanes: &[Lane], unknown: usize) {
@@ -389,7 +393,8 @@ impl<P: Port> Runtime<P> {
         self.core.begin_seen(actor, packet, Direction::Opening);
     }
 
-    /// Drops the packets of a burst, each counted as consumed; what would have begun a group says that it has not.
+    /// Drops the packets of a burst, each counted as consumed; what would have begun a group says
+    /// that it has not.
     #[cold]
     pub(super) fn refuse_all(&mut self, link: usize, burst: &mut Burst, reason: DropReason) {
         for mut packet in burst.drain(..) {

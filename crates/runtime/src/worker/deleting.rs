@@ -5,10 +5,12 @@
 //!            └► flows that wait for a call: counted, and left
 //! ```
 //!
-//! A flow that is deleted ends as one that expires: at once, and its next packet, if its functions let it, opens a flow of its own. A
-//! selector's flow is that one alone, not its group. Flows on their way to another runtime are not looked at.
+//! A flow that is deleted ends as one that expires: at once, and its next packet, if its functions
+//! let it, opens a flow of its own. A selector's flow is that one alone, not its group. Flows on
+//! their way to another runtime are not looked at.
 //!
-//! Invariant: one call looks at a bounded number of flows, and ends none for whose words there is no room.
+//! Invariant: one call looks at a bounded number of flows, and ends none for whose words there is
+//! no room.
 
 use super::Runtime;
 use crate::env::Port;

@@ -21,13 +21,14 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Processes what was kept for a group, in order, and then says what has become idle by it. Of its keys the group's own is the last.
+    /// Processes what was kept for a group, in order, and then says what has become idle by it. Of
+    /// its keys the group's own is the last.
     #[cold]
     fn process_kept(&mut self, mut kept: Vec<Kept>, keys: Vec<crate::flows::group::GroupKey>) {
         self.moves.note_processed(kept.len());
         if planted::is("kept_in_wrong_class") {
             kept.sort_by_key(|kept| core::cmp::Reverse(kept.class));
-        } else {
+        } else if !planted::is("handed_not_first") {
             kept.sort_by_key(|kept| kept.class);
         }
         let routed = keys
@@ -35,7 +36,8 @@ impl<P: Port> Runtime<P> {
             .map_or(0, |group| group.hash(&self.core.settings.seed));
         self.core.silent.begin_draining(keys);
         for Kept { mut packet, home, .. } in kept {
-            // It is here because of this group, whose route leads here: no other group may begin with it, wherever that has gone.
+            // It is here because of this group, whose route leads here: no other group may begin
+            // with it, wherever that has gone.
             packet.set_hash(routed);
             let Some((mut key, way)) = FlowKey::of(&packet) else {
                 self.core.out.drop_packet(packet, DropReason::FrameMalformed);

@@ -1,4 +1,5 @@
-//! A runtime that fails between two steps while its process goes on, what is left of it, and the next of its number.
+//! A runtime that fails between two steps while its process goes on, what is left of it, and the
+//! next of its number.
 //!
 //! # Theory of operation
 //!
@@ -9,8 +10,9 @@
 //!                                        the next of its number: the same ends and pool, another session and seed ◄────┘
 //! ```
 //!
-//! Nothing is said, no flow ends, no function is called: to all others it is as if a process had died. But buffers change hands in one
-//! process, so those that the runtime had in hand must not die with it.
+//! Nothing is said, no flow ends, no function is called: to all others it is as if a process had
+//! died. But buffers change hands in one process, so those that the runtime had in hand must not
+//! die with it.
 //!
 //! | whose buffer | where | what becomes of it |
 //! |---|---|---|
@@ -18,12 +20,15 @@
 //! | its own | in hand, or come home | is in its pool again |
 //! | its own | at others, or on a link from it | comes home by its link whenever its holder is done with it, so the pool outlives the runtime |
 //!
-//! What was transmitted before is delivered: a step that is done has put all its messages on all links before its packets.
+//! What was transmitted before is delivered: a step that is done has put all its messages on all
+//! links before its packets.
 //!
-//! The next of its number has new functions, which know nothing of blocks of ports that are in use: each switch tells it, and gives it no group
-//! before (`switch::presence`). Its seed is another one, since its *life* is told by that (`replica`), and what it draws.
+//! The next of its number has new functions, which know nothing of blocks of ports that are in use:
+//! each switch tells it, and gives it no group before (`switch::presence`). Its seed is another
+//! one, since its *life* is told by that (`replica`), and what it draws.
 //!
-//! Invariants: each buffer has one owner; each packet that the runtime had is counted as lost, once.
+//! Invariants: each buffer has one owner; each packet that the runtime had is counted as lost,
+//! once.
 //!
 //! Not here: the process that it runs in has it fail, and sees that the others have noticed; what
 //! they do then (`switch::recovery`, `replica`).
@@ -49,7 +54,8 @@ pub struct Wreck<P> {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Fails. The ends must say so before, and be cleared ([`Wreck::clear`]) until all others have seen it. For a runtime behind switches.
+    /// Fails. The ends must say so before, and be cleared ([`Wreck::clear`]) until all others have
+    /// seen it. For a runtime behind switches.
     pub fn fail(mut self) -> Wreck<P> {
         let mut lost = PacketList::new();
         for put_aside in &mut self.backlog {

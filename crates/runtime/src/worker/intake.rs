@@ -1,4 +1,5 @@
-//! What links to switches bring: packets, buffers that come home, and messages, each behind all packets before it.
+//! What links to switches bring: packets, buffers that come home, and messages, each behind all
+//! packets before it.
 //!
 //! Not here: what follows from each ([`crate::parts`], [`crate::mobility`]).
 
@@ -35,7 +36,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Takes buffers that came home out of a burst, and acts on messages, each behind the packets before it.
+    /// Takes buffers that came home out of a burst, and acts on messages, each behind the packets
+    /// before it.
     fn sort_out(&mut self, link: usize, burst: &mut Burst) {
         let mut packets = Burst::new();
         let mut all = burst.take().into_iter();
@@ -53,7 +55,8 @@ impl<P: Port> Runtime<P> {
                         break;
                     }
                     if !self.core.out.has_room() {
-                        // By what they ask for, words take the buffers for what a step says by itself: the others come later.
+                        // By what they ask for, words take the buffers for what a step says by
+                        // itself: the others come later.
                         self.put_aside(link, &mut all);
                     }
                 }

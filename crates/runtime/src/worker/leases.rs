@@ -5,8 +5,9 @@
 //!                                                     └─► transmit: packets that are left over without any lease: the same
 //! ```
 //!
-//! Messages are handled without a lease, too: grants are among them, and what other workers hear of this one they judge by their own views. A packet that is
-//! dropped counts as consumed, and a group that it would have begun is idle, as one that is refused.
+//! Messages are handled without a lease, too: grants are among them, and what other workers hear of
+//! this one they judge by their own views. A packet that is dropped counts as consumed, and a group
+//! that it would have begun is idle, as one that is refused.
 //!
 //! Any lease will do for what leaves: a view removes a runtime only when none of its leases lasts.
 //!

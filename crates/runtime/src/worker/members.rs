@@ -1,4 +1,5 @@
-//! The one door for views: a runtime begins to act by leases, and the lives that a view has removed are over.
+//! The one door for views: a runtime begins to act by leases, and the lives that a view has removed
+//! are over.
 //!
 //! Not here: leases (`leases`), what ends with a life (`sessions`).
 
@@ -10,7 +11,8 @@ use protocols::membership::{Member, Membership, Role, Standing, WorkerId};
 use protocols::ownership::Switches;
 
 impl<P: Port> Runtime<P> {
-    /// Begins to act by leases and views. To be called before the first step, behind [`Runtime::join`].
+    /// Begins to act by leases and views. To be called before the first step, behind
+    /// [`Runtime::join`].
     pub fn begin_membership(&mut self, machine: Membership) {
         let leases = Leases::new(machine, self.links.len(), self.peers.len());
         let (life, since) = (leases.life(), leases.since());
@@ -36,8 +38,9 @@ impl<P: Port> Runtime<P> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }
 
-    /// The one door for "these lives are over by this view". Views come in the order of their numbers; one that is not newer changes nothing. All that a
-    /// removed worker has said and that was not handled is dropped.
+    /// The one door for "these lives are over by this view". Views come in the order of their
+    /// numbers; one that is not newer changes nothing. All that a removed worker has said and that
+    /// was not handled is dropped.
     pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
         if view <= self.core.sessions.view {
             return;
@@ -124,7 +127,8 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.view
     }
 
-    /// Whether it may act, all switches that run hear it, and it knows what it must before groups may begin here.
+    /// Whether it may act, all switches that run hear it, and it knows what it must before groups
+    /// may begin here.
     pub fn is_linked(&self) -> bool {
         let now = self.core.now;
         let leases = self.leases.as_ref();

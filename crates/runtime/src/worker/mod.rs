@@ -2,7 +2,8 @@
 //!
 //! # Theory of operation
 //!
-//! Run to completion, in bursts of 32 (NFVactor VI-A, without its module-graph machinery). One [`Runtime::step`]:
+//! Run to completion, in bursts of 32 (NFVactor VI-A, without its module-graph machinery). One
+//! [`Runtime::step`]:
 //!
 //! ```text
 //!   links ─receive─► intake     packets, messages of switches, buffers that come home
@@ -14,13 +15,16 @@
 //!   links ◄transmit─ outbox     messages first, then packets and empty buffers
 //! ```
 //!
-//! The worker has the links and nothing else of its own: flows and what runs them are the [`Core`]'s, groups on their way [`Moves`]'. Both
-//! are handed what they need and return effects, which are applied in one place (`effects`), before the next packet or message.
+//! The worker has the links and nothing else of its own: flows and what runs them are the
+//! [`Core`]'s, groups on their way [`Moves`]'. Both are handed what they need and return effects,
+//! which are applied in one place (`effects`), before the next packet or message.
 //!
-//! Invariants: every packet received (or emitted) is passed on, held, or counted as dropped, once; the packets of one flow
-//! are processed in the order received; methods in these files call each other in one direction.
+//! Invariants: every packet received (or emitted) is passed on, held, or counted as dropped, once;
+//! the packets of one flow are processed in the order received; methods in these files call each
+//! other in one direction.
 //!
-//! Not here: ports and rings (`adapters`), routes ([`crate::switch`]), time: the caller says what it is.
+//! Not here: ports and rings (`adapters`), routes ([`crate::switch`]), time: the caller says what
+//! it is.
 
 pub mod asked;
 mod calls;
@@ -86,7 +90,8 @@ pub struct Runtime<P: Port> {
     stalls: u64,
     /// Of a runtime that acts by leases and views.
     leases: Option<Box<Leases>>,
-    /// By link, until when its lease lasts; of all links the latest; and when the next is to be asked for. Without leases: for ever, and never.
+    /// By link, until when its lease lasts; of all links the latest; and when the next is to be
+    /// asked for. Without leases: for ever, and never.
     lease_until: Vec<u64>,
     lease_any: u64,
     lease_due: u64,
@@ -121,7 +126,8 @@ impl Work {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Makes a runtime. `memory` provides zeroed regions of the lengths asked for: heap, or large pages.
+    /// Makes a runtime. `memory` provides zeroed regions of the lengths asked for: heap, or large
+    /// pages.
     pub fn new(
         settings: Settings,
         plan: Plan,
@@ -142,7 +148,8 @@ impl<P: Port> Runtime<P> {
         Ok(Self::with_stages(settings, plan, stages, links, pool, memory))
     }
 
-    /// As [`Runtime::new`], of functions that are there already: nothing can fail any more, so no link is lost.
+    /// As [`Runtime::new`], of functions that are there already: nothing can fail any more, so no
+    /// link is lost.
     pub fn with_stages(
         settings: Settings,
         plan: Plan,
@@ -295,9 +302,34 @@ impl<P: Port> Runtime<P> {
         work
     }
 
-    /// Has the store told of every change of the functions' variables; answers whether it has them, or `patience` is over. For the worker's end.
+    /// Has the store told of every change of the functions' variables; answers whether it has them,
+    /// or `patience` is over. For the worker's end.
     pub fn finish_variables(&mut self, patience: core::time::Duration) -> bool {
         self.core.runner.variables_mut().finish(patience)
+    }
+
+    /// Timers of the functions' variables, to be handed to another runtime: of a runtime that takes
+    /// no more step.
+    pub fn timers(&self) -> Vec<nf::variables::open::Handed> {
+        self.core.runner.variables().timers()
+    }
+
+    /// Arms timers of a runtime that has gone; answers those that found no place.
+    pub fn take_in_timers(
+        &mut self,
+        handed: Vec<nf::variables::open::Handed>,
+    ) -> Vec<nf::variables::open::Handed> {
+        self.core.runner.variables().take_in(handed)
+    }
+
+    /// Removes the timers that another runtime has; `left` stay.
+    pub fn keep_timers(&mut self, left: Vec<nf::variables::open::Handed>) {
+        self.core.runner.variables().keep_timers(left);
+    }
+
+    /// Whether stores have every change of the functions' variables.
+    pub fn are_variables_stored(&self) -> bool {
+        self.core.runner.variables().is_stored()
     }
 
     /// What became of changes of variables that are in a store, by function.
@@ -311,8 +343,9 @@ impl<P: Port> Runtime<P> {
         figures.into_iter().filter_map(named).collect()
     }
 
-    /// Takes off the links what has come, since the buffers that are wanting may be on their way home behind packets; packets
-    /// and messages are put aside, in order. Whether there are enough now.
+    /// Takes off the links what has come, since the buffers that are wanting may be on their way
+    /// home behind packets; packets and messages are put aside, in order. Whether there are enough
+    /// now.
     #[cold]
     fn fetch_home(&mut self) -> bool {
         if wire::planted::is("buffers_not_fetched_home") {
@@ -327,7 +360,8 @@ impl<P: Port> Runtime<P> {
                 }
                 for packet in burst {
                     if packet.kind() == Kind::Empty {
-                        // Another worker's, too (a link to another process has done with it): its owner may be waiting as this one is.
+                        // Another worker's, too (a link to another process has done with it): its
+                        // owner may be waiting as this one is.
                         self.core.out.recycle(packet);
                     } else {
                         self.backlog[link].push(packet);
@@ -353,10 +387,12 @@ impl<P: Port> Runtime<P> {
         self.core.out.age_links(packets);
     }
 
-    /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful stop.
+    /// Ends up to `budget` flows as if they had expired; `true` when none is left. For a graceful
+    /// stop.
     pub fn finish(&mut self, budget: usize) -> bool {
         self.moves.stop_moving();
         self.core.release_all_held();
+        self.core.lines.let_go();
         self.core.close_ledger();
         self.leave_behind_store();
         self.fragments.finish();
@@ -366,7 +402,8 @@ impl<P: Port> Runtime<P> {
         done && self.core.out.is_clear()
     }
 
-    /// The runtime ends: packets that wait for the store leave when it has their flows, within a time.
+    /// The runtime ends: packets that wait for the store leave when it has their flows, within a
+    /// time.
     #[cold]
     fn leave_behind_store(&mut self) {
         if self.core.store_gate.packets() > 0 {
@@ -408,7 +445,8 @@ impl<P: Port> Runtime<P> {
             && self.core.gate.packets() + self.core.store_gate.packets() == 0
     }
 
-    /// Whether nothing is to be told to switches, they have said what is another's of that, and it has ended here.
+    /// Whether nothing is to be told to switches, they have said what is another's of that, and it
+    /// has ended here.
     pub fn has_told_all(&self) -> bool {
         self.core.sessions.is_idle() && self.core.out.unsettled() == Switches::NONE
     }
@@ -423,14 +461,15 @@ impl<P: Port> Runtime<P> {
         self.core.out.pool()
     }
 
-    /// The wall clock shows so many nanoseconds where the clock of the steps shows 0, for timers and functions that ask: it has been set.
+    /// The wall clock shows so many nanoseconds where the clock of the steps shows 0, for timers
+    /// and functions that ask: it has been set.
     pub fn set_wall(&mut self, wall: u64) {
         self.core.runner.set_wall(wall);
     }
 
-    /// Hands out the event log's lines.
+    /// Hands out the event log's lines, but for those that wait for copies.
     pub fn take_events(&mut self, out: &mut String) {
-        self.core.runner.log().take(out);
+        self.core.lines.take(self.core.runner.log(), out);
     }
 
     /// Packets received so far.
@@ -526,6 +565,7 @@ impl<P: Port> Runtime<P> {
             object_messages_refused: self.objects().map_or(0, |figures| figures.refused),
             events_lost: self.core.runner.events_lost(),
             stalls: self.stalls,
+            untold: self.core.runner.untold(),
             generation: self.core.runner.generation().0,
         }
     }

@@ -10,16 +10,30 @@ use alloc::vec::Vec;
 use wire::packet::Kind;
 
 impl<P: Port> Runtime<P> {
-    /// Joins this runtime with the others: `peers` are its links to them by their numbers, `None` for itself.
+    /// Joins this runtime with the others: `peers` are its links to them by their numbers, `None`
+    /// for itself.
     pub fn join(&mut self, peers: Vec<Option<P>>) {
         let sessions = peers.iter().map(|peer| peer.as_ref().map_or(0, Port::session));
         self.core.sessions.note_runtimes(sessions.collect());
         let clocks = peers.iter().map(|peer| peer.as_ref().map(Port::has_other_clock));
         let clocks: Vec<_> = clocks.collect();
         let others = clocks.iter().map(|clock| clock.unwrap_or(false));
-        self.keeper.join(others.collect());
+        // Where all workers are one process, one may begin again alone: others see that by its
+        // session.
+        let is_member = self.links.iter().any(Port::is_apart);
+        let is_mate = peers
+            .iter()
+            .map(|peer| is_member && peer.as_ref().is_some_and(|peer| !peer.is_apart()));
+        let is_mate: Vec<bool> = is_mate.collect();
+        self.keeper.join(others.collect(), is_mate.clone());
         self.moves.join(clocks, &mut self.core);
         self.peers = peers;
+        // The end of a ring was there from the beginning: no session begins in which that is said.
+        for (runtime, _) in is_mate.iter().enumerate().filter(|(_, is_mate)| **is_mate) {
+            if self.core.sessions.runtimes[runtime] != 0 {
+                self.greet_runtime(runtime);
+            }
+        }
         self.core.choose_replica();
     }
 
@@ -156,12 +170,14 @@ impl<P: Port> Runtime<P> {
         self.order_with(order, &[])
     }
 
-    /// The same; what does not move to its targets may be offered to these, too, as far as they are there then.
+    /// The same; what does not move to its targets may be offered to these, too, as far as they are
+    /// there then.
     pub fn order_with(&mut self, order: Order, others: &[u16]) -> Result<u32, OrderError> {
         self.order_some(order, others, u32::MAX)
     }
 
-    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are left of that stays.
+    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are
+    /// left of that stays.
     pub fn order_some(&mut self, order: Order, others: &[u16], count: u32) -> Result<u32, OrderError> {
         self.moves.order_some(&mut self.core, order, others, count)
     }

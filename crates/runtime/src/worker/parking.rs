@@ -1,12 +1,14 @@
 //! A runtime that ends while its cluster goes on, and one that begins in its place.
 //!
 //! ```text
-//!   leaving ─► its groups move away ─► no switch chooses it ─► empty: no flow, packet, word, nor buffer away ─► taken apart
+//!   leaving ─► its groups move away ─► no switch chooses it ─► no flow, packet, nor word ─► no shared object
+//!           ─► empty: no buffer away either ─► taken apart
 //!                                     its links' ends, its functions and what it has counted ─► the next of its number
 //! ```
 //!
-//! Functions outlive the runtime, since others may have things of theirs: a block of ports that moved with its group is still out, and comes
-//! back to the pool it is of. What they and the runtime have counted goes on, so that figures never go back. Memory for flows, groups and
+//! Functions outlive the runtime, since others may have things of theirs: a block of ports that
+//! moved with its group is still out, and comes back to the pool it is of. What they and the
+//! runtime have counted goes on, so that figures never go back. Memory for flows, groups and
 //! packets goes with the runtime.
 //!
 //! Not here: that it becomes empty, and that no worker sends to it any more (the process that it
@@ -49,16 +51,25 @@ impl Legacy {
 }
 
 impl<P: Port> Runtime<P> {
-    /// Whether nothing is here and nothing of this runtime's is anywhere else, as far as it knows.
-    pub fn is_empty(&mut self) -> bool {
-        let (is_settled, spares) = self.core.runner.rest();
+    /// Whether no flow is here, and no packet or word about one. Buffers may be away: a runtime
+    /// that has shared objects answers others until the view is without it.
+    pub fn has_no_flows(&mut self) -> bool {
+        let (is_settled, _) = self.core.runner.rest();
         let stats = self.stats();
         (stats.flows, stats.held, stats.waiting) == (0, 0, 0)
+            && self.core.flows.parting.is_empty()
+            && !self.core.lines.are_waiting(self.core.runner.log().len())
             && self.moves.finished_moving_all(&self.core)
             && self.backlog.iter().all(wire::PacketList::is_empty)
             && !self.core.sessions.is_telling()
             && is_settled
-            && self.core.out.pool().free() + spares == self.core.out.pool().total()
+    }
+
+    /// Whether nothing is here and nothing of this runtime's is anywhere else, as far as it knows.
+    pub fn is_empty(&mut self) -> bool {
+        let (_, spares) = self.core.runner.rest();
+        let pool = self.core.out.pool();
+        pool.free() + spares == pool.total() && self.has_no_flows()
     }
 
     /// Takes an empty runtime apart.
@@ -82,8 +93,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Goes on with the functions and figures of the one that was here before, under the configuration that it had: before the first step, and made of the same
-    /// settings.
+    /// Goes on with the functions and figures of the one that was here before, under the
+    /// configuration that it had: before the first step, and made of the same settings.
     pub fn inherit(&mut self, legacy: Legacy) {
         self.core.runner.inherit(legacy.chains);
         self.core.copy_as_configured();
@@ -101,8 +112,8 @@ impl<P: Port> Runtime<P> {
         self.moves.packets_moved = legacy.packets_moved;
     }
 
-    /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back what is to be dropped, or `None` if it does not
-    /// fit.
+    /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back what
+    /// is to be dropped, or `None` if it does not fit.
     pub fn catch_up(&mut self, prepared: Box<Prepared>) -> Option<Box<super::change::Before>> {
         self.prepare_change(prepared).ok()?;
         self.commit_change();

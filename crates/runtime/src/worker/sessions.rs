@@ -22,11 +22,13 @@
 //! runtimes of other processes take flows. It is a hint: a runtime that is asked answers for
 //! itself.
 //!
-//! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's, and ends here; flow by flow, some a step, those that
-//! wait when their call is over.
+//! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's,
+//! and ends here; flow by flow, some a step, those that wait when their call is over.
 //!
-//! *A switch that is met again* may have let this runtime go, and flows that are here may have gone on elsewhere. So no packet leaves by it, and what
-//! waited for it is dropped, until it, and all others that are met again, have said which groups are another's (their *all told* is behind that), and those have ended here.
+//! *A switch that is met again* may have let this runtime go, and flows that are here may have gone
+//! on elsewhere. So no packet leaves by it, and what waited for it is dropped, until it, and all
+//! others that are met again, have said which groups are another's (their *all told* is behind
+//! that), and those have ended here.
 //!
 //! *A runtime that begins again among others* does not know which blocks of its pool its forerunner
 //! had lent with groups that have moved. It waits until every switch has told it (those that are
@@ -38,11 +40,14 @@
 //! they are then: here (`BlockClaimed`) or not (`BlockDoubted`), or, while their group is on its
 //! way, when that is over. No group begins to move before that is told.
 //!
-//! A ring's other end was there from the beginning, and of one that begins with this runtime there is nothing to tell: it costs nothing.
+//! A ring's other end was there from the beginning, and of one that begins with this runtime there
+//! is nothing to tell: it costs nothing.
 //!
-//! *Where workers go by views* ([`crate::members`]) a session is over when a view has removed its worker, and not before.
+//! *Where workers go by views* ([`crate::members`]) a session is over when a view has removed its
+//! worker, and not before.
 //!
-//! Invariants: with *all told*, the switch has every route and block that leads here; words for a switch that is gone are not said to the next.
+//! Invariants: with *all told*, the switch has every route and block that leads here; words for a
+//! switch that is gone are not said to the next.
 //!
 //! Not here: the switch's side (`switch::presence`).
 
@@ -125,7 +130,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// What a store has of this runtime's flows goes on here, before the first step, and switches are told as those that restart.
+    /// What a store has of this runtime's flows goes on here, before the first step, and switches
+    /// are told as those that restart.
     #[cold]
     pub(super) fn restore(&mut self) {
         // What is removed there is dated now.
@@ -166,6 +172,8 @@ impl<P: Port> Runtime<P> {
             self.greet_runtime(runtime);
         }
         if before != 0 {
+            self.moves
+                .leave_to_copies(&mut self.core, runtime as u16, &self.keeper);
             self.keeper.peer_gone(&mut self.core, runtime as u16);
         }
         self.core.choose_replica();
@@ -174,12 +182,19 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Whether a runtime, as far as has been heard here, takes no groups: it is drained, or begins among others.
+    /// Whether a runtime, as far as has been heard here, takes no groups: it is drained, or begins
+    /// among others.
     pub fn has_heard_leaving(&self, runtime: u16) -> bool {
         self.core.sessions.is_runtime_leaving(runtime)
     }
 
-    /// Goes on with telling switches what there is, and with giving up what is another's; answers how much was done.
+    /// Whether groups of others may come here, and this has been said.
+    pub fn takes_groups(&self) -> bool {
+        !self.core.takes_no_groups() && !self.core.sessions.has_said_leaving
+    }
+
+    /// Goes on with telling switches what there is, and with giving up what is another's; answers
+    /// how much was done.
     #[inline]
     pub(super) fn go_on_telling(&mut self) -> usize {
         if self.core.sessions.is_beginning() {
@@ -201,7 +216,8 @@ impl<P: Port> Runtime<P> {
         count
     }
 
-    /// Has packets leave by switches that have said which groups are others', once those have ended here.
+    /// Has packets leave by switches that have said which groups are others', once those have ended
+    /// here.
     #[cold]
     fn settle_switches(&mut self) {
         let sessions = &self.core.sessions;
@@ -359,7 +375,8 @@ impl<P: Port> Runtime<P> {
                 if (self.core.settings.replicated || self.core.ledger.is_on())
                     && !wire::planted::is("taken_given_back")
                 {
-                    // It goes on elsewhere from a copy, with what it took: nothing is given back here.
+                    // It goes on elsewhere from a copy, with what it took: nothing is given back
+                    // here.
                     if self.core.may_end_now() {
                         self.core.drop_waiting(&flows);
                         let blocks: Vec<Block> = self.core.flows.owners.of(&group).collect();
@@ -384,8 +401,8 @@ impl<P: Port> Runtime<P> {
         usize::from(looked > 0)
     }
 
-    /// The session of the link to a runtime is over: the worker there is gone. To be called whenever it changes, once what the link brought
-    /// from before has been taken in.
+    /// The session of the link to a runtime is over: the worker there is gone. To be called
+    /// whenever it changes, once what the link brought from before has been taken in.
     #[cold]
     pub fn peer_gone(&mut self, runtime: u16) {
         self.moves.peer_gone(&mut self.core, runtime);

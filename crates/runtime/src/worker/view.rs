@@ -20,6 +20,8 @@ pub struct FlowView {
     pub source: Endpoint,
     /// The endpoint that it was for.
     pub destination: Endpoint,
+    /// Whether the first packet came from outside.
+    pub is_from_outside: bool,
     /// How the first packet left, if the chain translated it: source and destination.
     pub translated: Option<(Endpoint, Endpoint)>,
     /// The chain it runs.
@@ -41,7 +43,8 @@ pub struct CopyView {
     pub replica: u16,
     /// Whether there is one.
     pub is_there: bool,
-    /// Records of the flow, or of flows that share its mark, that the replica has not acknowledged yet.
+    /// Records of the flow, or of flows that share its mark, that the replica has not acknowledged
+    /// yet.
     pub behind: u64,
 }
 
@@ -108,7 +111,8 @@ impl<P: Port> Runtime<P> {
             .collect()
     }
 
-    /// Up to `limit` flows, but for those on their way to or from another runtime, from actor number `cursor` on, and the cursor to go on from; `None` behind the last.
+    /// Up to `limit` flows, but for those on their way to or from another runtime, from actor
+    /// number `cursor` on, and the cursor to go on from; `None` behind the last.
     pub fn flows(&self, cursor: u32, limit: usize) -> (Vec<FlowView>, Option<u32>) {
         let mut views = Vec::new();
         for actor in cursor..self.core.flows.capacity() as u32 {
@@ -158,6 +162,7 @@ impl<P: Port> Runtime<P> {
             key: header.key,
             source,
             destination,
+            is_from_outside: header.flags & flag::FROM_OUTSIDE != 0,
             translated,
             chain: self.core.runner.chain_name(actor, &self.core.flows).to_string(),
             waiting,

@@ -46,8 +46,8 @@ impl<P: Port> Runtime<P> {
         self.core.followers.add(follower)
     }
 
-    /// Exchanges a follower's events for empty memory; how many were lost since the last time, or nothing if the follower is not
-    /// known here.
+    /// Exchanges a follower's events for empty memory; how many were lost since the last time, or
+    /// nothing if the follower is not known here.
     pub fn followed(&mut self, id: u32, events: &mut Vec<FlowEvent>) -> Option<u64> {
         self.core.followers.swap(id, events)
     }

@@ -1,4 +1,5 @@
-//! Invariant 13: what enters leaves, is held, or is a counted drop, once; and what has a bound keeps to it.
+//! Invariant 13: what enters leaves, is held, or is a counted drop, once; and what has a bound
+//! keeps to it.
 
 use super::Violation;
 use crate::script::Shape;
@@ -63,7 +64,8 @@ impl Figures {
         ]
     }
 
-    /// How many packets that came in or were made are not out, held or dropped: on their way, or lost.
+    /// How many packets that came in or were made are not out, held or dropped: on their way, or
+    /// lost.
     pub fn missing(&self) -> i64 {
         let [received, sent, emitted, held, dropped] = self.sums();
         (received + emitted) as i64 - (sent + held + dropped) as i64

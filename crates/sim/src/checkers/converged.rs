@@ -1,5 +1,5 @@
-//! Invariant 12, as far as there is something to recover from: once faults are over, whatever is sent is answered, and all flows, groups, routes and
-//! blocks end, in bounded time.
+//! Invariant 12, as far as there is something to recover from: once faults are over, whatever is
+//! sent is answered, and all flows, groups, routes and blocks end, in bounded time.
 
 use super::Violation;
 use super::conservation::Figures;

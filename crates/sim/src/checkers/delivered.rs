@@ -117,7 +117,8 @@ impl Delivered {
             if holder.is_some_and(|holder| *holder != talk.client && *holder == now.destination) {
                 return Ok(());
             }
-            // A balancer lets pass what is of no flow. Of none are the answers on their way when a flow ends before its time.
+            // A balancer lets pass what is of no flow. Of none are the answers on their way when a
+            // flow ends before its time.
             let is_forgotten =
                 script.scenario.has_balancer() && has_jumped && now.source == packet.head.source;
             if is_forgotten && now.destination == talk.client {
@@ -232,7 +233,8 @@ pub(crate) fn wrong_part(packet: &Packet, part: u8, what: &str) -> Violation {
     Violation::new(NAME, format!("fragment {part} of {packet} left, and {what}"))
 }
 
-/// Something of the cluster's own has left: its checksums are right, and what it says of a packet is what was sent.
+/// Something of the cluster's own has left: its checksums are right, and what it says of a packet
+/// is what was sent.
 pub(crate) fn own(
     read: Option<(Head, &[u8])>,
     packet_of: impl Fn(u16) -> Option<Packet>,

@@ -1,9 +1,10 @@
-//! Where there are several coordinators: nothing is decided twice, and none decides without knowing all that was decided
-//! (invariants 9 and 11, of the coordinator itself).
+//! Where there are several coordinators: nothing is decided twice, and none decides without knowing
+//! all that was decided (invariants 9 and 11, of the coordinator itself).
 //!
 //! - A record is put by the coordinator that is elected just then.
 //! - A number has one record for ever, though it be forgotten.
-//! - No two take themselves for elected at once, each by its own clock: no clock is slower than the store's.
+//! - No two take themselves for elected at once, each by its own clock: no clock is slower than the
+//!   store's.
 //! - One that begins to lead knows all that is in force.
 
 use super::Violation;

@@ -1,5 +1,5 @@
-//! Invariant 6: no two inside endpoints have one external address and port; and an inside endpoint that has a mapping has one, wherever
-//! its flows are, if mapping is independent of the other end.
+//! Invariant 6: no two inside endpoints have one external address and port; and an inside endpoint
+//! that has a mapping has one, wherever its flows are, if mapping is independent of the other end.
 
 use super::{Sighting, Violation};
 use crate::scenario::POOL;

@@ -1,5 +1,5 @@
-//! Invariant 8: a drop verdict is enforced on every path, and nothing fails open: what the configuration does not allow never leaves, however full
-//! tables, pools and queues are.
+//! Invariant 8: a drop verdict is enforced on every path, and nothing fails open: what the
+//! configuration does not allow never leaves, however full tables, pools and queues are.
 
 use super::Violation;
 use crate::script::{Fate, Talk};

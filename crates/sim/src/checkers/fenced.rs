@@ -1,13 +1,15 @@
-//! Invariant 9, where members act by leases: a worker that a view has removed has no further effect, and has no lease from that moment on. And views of one number
-//! are the same everywhere.
+//! Invariant 9, where members act by leases: a worker that a view has removed has no further
+//! effect, and has no lease from that moment on. And views of one number are the same everywhere.
 //!
-//! A view is in force when it is in the coordinator's log, before any member hears of it. From that moment a life that it does not have
+//! A view is in force when it is in the coordinator's log, before any member hears of it. From that
+//! moment a life that it does not have
 //!
 //! - has no lease, by its own clock;
 //! - neither reads a port nor sends by one, if it is a switch;
 //! - passes no packet on, if it is a runtime.
 //!
-//! So its flows have no effect, and [`super::one_actor`] does not look at them: there is at most one actor that has effect.
+//! So its flows have no effect, and [`super::one_actor`] does not look at them: there is at most
+//! one actor that has effect.
 
 use super::Violation;
 use crate::coordinator::Life;
@@ -16,7 +18,8 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "fenced";
 
-/// A life that a view removes as it comes into force may act still, until so much later by its own clock.
+/// A life that a view removes as it comes into force may act still, until so much later by its own
+/// clock.
 pub(crate) fn may_act(view: u32, worker: &str, left: u64) -> Violation {
     let what = format!("view {view} removes {worker}, which has its lease for {left} ns more");
     Violation::new(NAME, what)

@@ -1,4 +1,5 @@
-//! A limit per host holds wherever the host's flows are: none has more flows that it opened than the configuration lets it, over all runtimes.
+//! A limit per host holds wherever the host's flows are: none has more flows that it opened than
+//! the configuration lets it, over all runtimes.
 
 use super::{Sighting, Violation};
 use crate::scenario::FLOWS_PER_HOST;

@@ -5,6 +5,7 @@
 //! | `one_actor` | at most one actor is active for a key | after turns of runtimes |
 //! | `order` | packets of a flow leave in the order in which they entered | when one leaves |
 //! | `delivered` | what leaves is unaltered, goes to the host that it is for, and answers reach the host that asked | when one leaves |
+//! | `addressed` | a router writes the right link addresses in front of a packet, and no more calls wait than may | when one leaves; after turns of runtimes |
 //! | `enforced` | what is not allowed never leaves, however full everything is | when one leaves |
 //! | `endpoints` | no two inside endpoints have one external endpoint; a mapping is one, and stays | after turns of runtimes |
 //! | `kept` | no flow goes back to a state before that of a packet that has left, none is forgotten or reset, where copies are kept | after turns of runtimes |
@@ -12,6 +13,7 @@
 //! | `views`, in `fenced` | decisions of one view's number are the same everywhere, and no coordinator forgets one | when one is in force, or adopted |
 //! | `elected` | of several coordinators one writes, nothing is decided twice, and a new one knows all that was decided (9, 11) | when a record is in the store; when one leads, or takes itself for elected |
 //! | `announced` | no runtime says to a switch that it has a group before it holds the state (11) | after turns of runtimes, where nothing is ever full |
+//! | `changed` | a change of the configuration ends no flow that both let in | after turns of runtimes |
 //! | `limited` | no host has more flows than its limit | after turns of runtimes |
 //! | `read` | streams are read on wherever a flow goes; each packet, request and match is recorded once | when all flows have ended |
 //! | `conservation` | nothing leaves oftener than it entered; in = out + held + dropped; queues and tables are bounded | always; at rest |
@@ -21,14 +23,17 @@
 //! | `asserted` | what the code asserts of itself (not where a panic ends the process, as in a release build) | always |
 //! | `same_run` | one seed, one run, byte for byte | after a second run |
 //!
-//! A checker looks at what the production code shows (flows, statistics, frames), never into how it works, and says what is wrong in a sentence. Each but
-//! `moved` is shown to fire in `tests/planted.rs`, on a bug in production code.
+//! A checker looks at what the production code shows (flows, statistics, frames), never into how it
+//! works, and says what is wrong in a sentence. Each but `moved` is shown to fire in
+//! `tests/planted.rs`, on a bug in production code.
 //!
 //! Not here: what a move's target says to its source before it holds the state (11). It shows in
 //! `one_actor`, `order` and `moved`.
 
+pub(crate) mod addressed;
 pub(crate) mod announced;
 pub(crate) mod asserted;
+pub(crate) mod changed;
 pub(crate) mod conservation;
 pub(crate) mod converged;
 pub(crate) mod delivered;

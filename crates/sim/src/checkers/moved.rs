@@ -1,8 +1,12 @@
-//! Invariant 3: a planned move of groups loses no packet that the undisturbed system would have forwarded, and doubles none; it ends, and its receipt adds up.
+//! Invariant 3: a planned move of groups loses no packet that the undisturbed system would have
+//! forwarded, and doubles none; it ends, and its receipt adds up.
 //!
-//! That nothing is doubled or overtaken is for `conservation` and `order`, which look at whatever leaves. Here: where nothing is full and no fault ends or alters a flow (calm scripts, and
-//! those in which workers stall and the network does no more than lose: [`Script::loses_nothing`]), all that came in of talks that must be answered has left; where nothing is ever full, nothing is dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is
-//! for tight shapes); and once all is at rest, no move is under way, and what went has come.
+//! That nothing is doubled or overtaken is for `conservation` and `order`, which look at whatever
+//! leaves. Here: where nothing is full and no fault ends or alters a flow (calm scripts, and those
+//! in which workers stall and the network does no more than lose: [`Script::loses_nothing`]), all
+//! that came in of talks that must be answered has left; where nothing is ever full, nothing is
+//! dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is for
+//! tight shapes); and once all is at rest, no move is under way, and what went has come.
 
 use super::Violation;
 use super::conservation::Figures;
@@ -13,7 +17,8 @@ use runtime::stats::RuntimeStats;
 
 const NAME: &str = "moved";
 
-/// At rest: no packet was dropped because its group moved, if there is room for all that may be kept.
+/// At rest: no packet was dropped because its group moved, if there is room for all that may be
+/// kept.
 pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation> {
     if !shape.is_roomy {
         return Ok(());
@@ -82,8 +87,9 @@ pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figure
     }
 }
 
-/// At rest: every order is over, and what it asked for has moved, was refused, failed, or ended on the way. One whose receipt is not kept any more says nothing.
-/// Its times are by one clock, so no group paused for longer than all of it took.
+/// At rest: every order is over, and what it asked for has moved, was refused, failed, or ended on
+/// the way. One whose receipt is not kept any more says nothing. Its times are by one clock, so no
+/// group paused for longer than all of it took.
 pub(crate) fn receipts(receipts: impl Iterator<Item = (u16, Option<Receipt>)>) -> Result<(), Violation> {
     for (from, receipt) in receipts {
         let Some(receipt) = receipt else { continue };

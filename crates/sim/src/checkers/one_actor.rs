@@ -1,8 +1,11 @@
-//! Invariant 1: at any time at most one actor is active for a key, first or second, on whatever runtime.
+//! Invariant 1: at any time at most one actor is active for a key, first or second, on whatever
+//! runtime.
 //!
-//! Where a load balancer chooses a server for a client that has a flow with that server already, both flows' replies have one key. At one runtime the second flow never
-//! comes to be. At two, the switch refuses it as soon as it hears of it, and for so long there are two; nothing of the second leaves by that switch. So there a second key may be
-//! another's while something is on its way, and must not be at rest.
+//! Where a load balancer chooses a server for a client that has a flow with that server already,
+//! both flows' replies have one key. At one runtime the second flow never comes to be. At two, the
+//! switch refuses it as soon as it hears of it, and for so long there are two; nothing of the
+//! second leaves by that switch. So there a second key may be another's while something is on its
+//! way, and must not be at rest.
 //!
 //! A packet from outside for a mapping that is over has no flow: NAT refuses it. Where a call waits
 //! before NAT has seen it, it is an actor for so long, and its key may be the second of a flow that

@@ -1,4 +1,5 @@
-//! Invariant 2: packets of a flow, in one direction and by one port, leave in the order in which they entered.
+//! Invariant 2: packets of a flow, in one direction and by one port, leave in the order in which
+//! they entered.
 //!
 //! What leaves of a lane must be a subsequence of what entered. A packet that the network doubled
 //! enters twice and may leave twice. When a clock jumps or the cluster begins again, flows end with
@@ -10,16 +11,19 @@
 //! A host outside that talks to a port of NAT's pool is answered by the host that has the port now:
 //! packets with other ends are another flow's.
 //!
-//! Fragments. One that comes before its packet's first waits for it, so of those nothing is asked, nor of what the network doubled. Where there are several switches, a packet's fragments take a way of their own, over a
-//! switch that is chosen by packet: there, and where they come in by several ports, they are in order among themselves, port by port. Nor is anything asked of ICMP errors.
+//! Fragments. One that comes before its packet's first waits for it, so of those nothing is asked,
+//! nor of what the network doubled. Where there are several switches, a packet's fragments take a
+//! way of their own, over a switch that is chosen by packet: there, and where they come in by
+//! several ports, they are in order among themselves, port by port. Nor is anything asked of ICMP
+//! errors.
 
 use super::Violation;
 use crate::frame::{End, Transport};
 use crate::world::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which packets are in order among themselves: talk, direction, port, how many jumps there had been, the packet, if its fragments go by themselves, and
-/// whence and whither.
+/// Which packets are in order among themselves: talk, direction, port, how many jumps there had
+/// been, the packet, if its fragments go by themselves, and whence and whither.
 type Name = (u16, bool, u8, u16, u16, [End; 2]);
 /// A packet's identifier, and which part of it.
 type Part = (u16, u8);

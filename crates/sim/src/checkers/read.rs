@@ -1,4 +1,5 @@
-//! Invariant 5, of what functions know: state that is read from streams and counted in records continues wherever the flow goes, neither lost nor doubled.
+//! Invariant 5, of what functions know: state that is read from streams and counted in records
+//! continues wherever the flow goes, neither lost nor doubled.
 //!
 //! Looked at is the event log. A packet is in one record of the flow monitor; a request makes one
 //! record of the HTTP parser; a needle in a stream, its two halves in two segments, makes one

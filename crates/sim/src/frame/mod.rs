@@ -1,4 +1,5 @@
-//! What hosts send and read: IPv4 and IPv6 with TCP, UDP, ICMP echo or an ICMP error, whole or in fragments, written and judged without the code under test.
+//! What hosts send and read: IPv4 and IPv6 with TCP, UDP, ICMP echo or an ICMP error, whole or in
+//! fragments, written and judged without the code under test.
 //!
 //! Each frame carries an identifier, unique in its run, as its IPv4 identification or IPv6 flow
 //! label: by that it is known again where it leaves the cluster. What the cluster makes itself (a
@@ -325,6 +326,12 @@ pub(crate) fn read(link: LinkType, frame: &[u8]) -> Option<(Head, &[u8])> {
     Some((head, payload))
 }
 
+/// The link addresses of an Ethernet frame: whither and whence.
+pub(crate) fn links_of(frame: &[u8]) -> Option<([u8; 6], [u8; 6])> {
+    let (to, rest) = frame.split_first_chunk::<6>()?;
+    Some((*to, *rest.first_chunk::<6>()?))
+}
+
 /// For whom a frame is, whatever else is wrong with it.
 pub(crate) fn destination_of(link: LinkType, frame: &[u8]) -> Option<[u8; 4]> {
     let bytes = frame.get(link_length(link)..)?;
@@ -336,7 +343,8 @@ pub(crate) fn destination_of(link: LinkType, frame: &[u8]) -> Option<[u8; 4]> {
     rest.first_chunk::<4>().copied()
 }
 
-/// Whether a frame's addresses are such as hosts have, if it is IPv6's, as those of what it quotes are, if it does.
+/// Whether a frame's addresses are such as hosts have, if it is IPv6's, as those of what it quotes
+/// are, if it does.
 pub(crate) fn is_between_hosts(link: LinkType, frame: &[u8]) -> bool {
     let ip = link_length(link);
     let is_ours = |at: usize| frame.get(at..at + 12).is_none_or(|prefix| prefix == PREFIX);
@@ -359,7 +367,8 @@ pub(crate) fn id_of(link: LinkType, frame: &[u8]) -> Option<u16> {
     (frame.len() >= at + 2).then(|| word(frame, at))
 }
 
-/// Flips a bit of the IP packet and gives the frame another identifier, by which it is known as damaged. Its checksum stays wrong, where there is one.
+/// Flips a bit of the IP packet and gives the frame another identifier, by which it is known as
+/// damaged. Its checksum stays wrong, where there is one.
 pub(crate) fn damage(link: LinkType, frame: &mut [u8], bit: u64, id: u16) {
     let ip = link_length(link);
     let at = id_at(link, frame);
@@ -367,7 +376,8 @@ pub(crate) fn damage(link: LinkType, frame: &mut [u8], bit: u64, id: u16) {
     let bit = (bit % (length as u64 * 8)) as usize;
     frame[ip + bit / 8] ^= 1 << (bit % 8);
     if at == ip + 4 {
-        // The new identifier would be a second change to the header's checksum, which might undo the first: so the checksum follows it.
+        // The new identifier would be a second change to the header's checksum, which might undo
+        // the first: so the checksum follows it.
         let before = word(frame, at);
         let sum = !word(frame, ip + 10);
         let sum = fold(u32::from(sum) + u32::from(!before) + u32::from(id));
@@ -440,7 +450,8 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// The transport's checksum behind this IP header: what to write where it is zero, or zero where it is right.
+/// The transport's checksum behind this IP header: what to write where it is zero, or zero where it
+/// is right.
 fn transport_sum(ip: &[u8], t: &[u8], protocol: u8) -> u16 {
     let addresses = match (ip[0] >> 4, protocol) {
         (6, _) => &ip[8..40],

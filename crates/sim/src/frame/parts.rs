@@ -1,7 +1,9 @@
-//! Fragments (RFC 791 3.2, RFC 8200 4.5): how a host takes a packet apart, and how it and the checkers put it together again.
+//! Fragments (RFC 791 3.2, RFC 8200 4.5): how a host takes a packet apart, and how it and the
+//! checkers put it together again.
 //!
-//! All parts of a packet but the last have one length, so which part one is follows from its offset. In IPv6 a header of eight bytes stands before each; the identifier
-//! is the flow label's there, and the fragment header's.
+//! All parts of a packet but the last have one length, so which part one is follows from its
+//! offset. In IPv6 a header of eight bytes stands before each; the identifier is the flow label's
+//! there, and the fragment header's.
 
 use super::{IP, IP6, id_at, link_length, read_ip, seal, word};
 use wire::LinkType;
@@ -10,7 +12,8 @@ use wire::LinkType;
 pub(crate) const PARTS_MAX: usize = 4;
 const FRAGMENT: u8 = 44;
 
-/// Takes a frame apart into so many parts, or fewer, if it is too short; the length of all parts but the last, too.
+/// Takes a frame apart into so many parts, or fewer, if it is too short; the length of all parts
+/// but the last, too.
 pub(crate) fn split(link: LinkType, frame: &[u8], count: usize) -> (Vec<Vec<u8>>, u16) {
     let ip = link_length(link);
     let is_v6 = frame[ip] >> 4 == 6;
@@ -91,7 +94,8 @@ pub(crate) fn part_of(link: LinkType, frame: &[u8], length: u16) -> Option<u8> {
 pub(crate) struct Assembly([Option<Vec<u8>>; PARTS_MAX]);
 
 impl Assembly {
-    /// Takes a part up; answers the whole frame, if this makes it complete. An error is one that does not belong to the others: it has other addresses.
+    /// Takes a part up; answers the whole frame, if this makes it complete. An error is one that
+    /// does not belong to the others: it has other addresses.
     pub fn take(&mut self, link: LinkType, index: u8, frame: &[u8]) -> Result<Option<Vec<u8>>, String> {
         self.0[usize::from(index)] = Some(frame.to_vec());
         let ip = link_length(link);

@@ -1,4 +1,5 @@
-//! ICMP errors: what routers and hosts say of a packet that they got, of which they quote the beginning or all (RFC 792, 4443).
+//! ICMP errors: what routers and hosts say of a packet that they got, of which they quote the
+//! beginning or all (RFC 792, 4443).
 //!
 //! ```text
 //!   IP │ type, code, checksum, 4 bytes │ the packet as it came: IP │ first 8 bytes of its transport │ perhaps the rest
@@ -68,7 +69,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<Quote> {
     })
 }
 
-/// The head and payload of an error by `from` about a frame that arrived, quoting all of it or the beginning. `which` chooses among types.
+/// The head and payload of an error by `from` about a frame that arrived, quoting all of it or the
+/// beginning. `which` chooses among types.
 pub(crate) fn error(
     link: LinkType,
     frame: &Frame,

@@ -1,7 +1,10 @@
-//! Where each worker is a process: frames between them, and processes that crash alone, or leave by plan (`leaving`).
+//! Where the cluster is several processes: frames between them, and processes that crash alone, or
+//! leave by plan (`leaving`).
 //!
-//! A process that crashes is replaced at once by one that knows nothing, has a greater incarnation, and takes no turn and hears no frame until it is there again. Frames that the one
-//! before has sent may still arrive. What it had in hand is lost; of packets so lost there may be as many as were within the cluster when it crashed, or a session ended.
+//! A process that crashes, with all its workers, is replaced at once by one that knows nothing, has
+//! a greater incarnation, and takes no turn and hears no frame until it is there again. Frames that
+//! the one before has sent may still arrive. What it had in hand is lost; of packets so lost there
+//! may be as many as were within the cluster when it crashed, or a session ended.
 //!
 //! Not here: what frames are, and how a worker's end is noticed (`runtime::peer`).
 
@@ -10,6 +13,7 @@ use super::leaving::{HEARD, LOOK, Leaving, PATIENCE, QUIET, ROUNDS, Stage};
 use super::{Due, World};
 use crate::Time;
 use crate::checkers::{Sighting, converged};
+use crate::goings::Going;
 use crate::network::{Passage, Path};
 use crate::random::{Random, Stream};
 use crate::script::{MILLI, Script};
@@ -41,7 +45,7 @@ pub(super) fn ways(script: &Script) -> BTreeMap<(usize, usize), Path> {
     };
     let workers = usize::from(shape.switches) + usize::from(shape.runtimes);
     let pairs = (0..workers).flat_map(|from| (0..workers).map(move |to| (from, to)));
-    let pairs = pairs.filter(|(from, to)| from != to);
+    let pairs = pairs.filter(|(from, to)| shape.are_apart(*from, *to));
     let path = |(from, to): (usize, usize)| {
         let random = Random::of(script.seed, Stream::Apart, 64 + (from * workers + to) as u64);
         ((from, to), Path::new(apart.delay, apart.noise, random))
@@ -50,7 +54,8 @@ pub(super) fn ways(script: &Script) -> BTreeMap<(usize, usize), Path> {
 }
 
 impl World<'_> {
-    /// Puts on their way what a worker has for other processes; whether it has still to do with them.
+    /// Puts on their way what a worker has for other processes; whether it has still to do with
+    /// them.
     pub(super) fn carry(&mut self, worker: u8) -> bool {
         if self.script.shape.apart.is_none() {
             return false;
@@ -103,8 +108,8 @@ impl World<'_> {
         }
     }
 
-    /// Takes out the flows of runtimes that a switch has let go, until it knows what each has: they have no effect, or
-    /// [`crate::checkers::kept`] sees it.
+    /// Takes out the flows of runtimes that a switch has let go, until it knows what each has: they
+    /// have no effect, or [`crate::checkers::kept`] sees it.
     pub(super) fn forget_let_go(&mut self, flows: &mut Vec<Sighting>) {
         for runtime in 0..self.let_go.len() {
             self.let_go[runtime] = self.let_go[runtime] && !self.is_known(runtime);
@@ -112,12 +117,17 @@ impl World<'_> {
         flows.retain(|(runtime, _)| !self.let_go[usize::from(*runtime)]);
     }
 
-    /// Whether all switches have met a runtime, and it has told them all that it has, and heard what they say of it.
+    /// Whether all switches have met a runtime, and it has told them all that it has, and heard
+    /// what they say of it.
     fn is_known(&self, runtime: usize) -> bool {
         let switches = usize::from(self.script.shape.switches);
         let is_settled = |switch: usize| {
             let ends = [(switch, switches + runtime), (switches + runtime, switch)];
-            let [one, other] = ends.map(|ends| self.cluster.ends[&ends].borrow());
+            let [Some(one), Some(other)] = ends.map(|ends| self.cluster.ends.get(&ends)) else {
+                // A ring.
+                return true;
+            };
+            let [one, other] = [one.borrow(), other.borrow()];
             let is_met = one.session != 0 && one.session == other.session;
             is_met && one.is_settled() && other.is_settled()
         };
@@ -134,7 +144,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere, and each has a copy that its runtime knows of.
+    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere, and
+    /// each has a copy that its runtime knows of.
     pub(super) fn is_all_copied(&self) -> bool {
         let now = self.now();
         let mut sums = [0, 0];
@@ -145,8 +156,10 @@ impl World<'_> {
             stats.protected_by.is_some() && runtime.finished()
         });
         let lives = &self.cluster.lives;
-        // Not those of before (`Cluster::end`).
-        let is_met = |(from, to): (usize, usize), session: u64| session >> 32 == lives[from] + lives[to];
+        // Not those of before (`Cluster::end`), and not those that have met no worker.
+        let is_met = |(from, to): (usize, usize), session: u64| {
+            session != 0 && session >> 32 == lives[from] + lives[to]
+        };
         let mut ends = self.cluster.ends.iter();
         let is_met = ends.all(|(ends, end)| is_met(*ends, end.borrow().session));
         let is_up = self.turns.iter().all(|turns| turns.down_until <= now);
@@ -154,7 +167,8 @@ impl World<'_> {
         is_protected && is_met && is_up && is_recovered && sums[0] == sums[1]
     }
 
-    /// All packets that are within the cluster now may be lost; of those that workers hold, so many.
+    /// All packets that are within the cluster now may be lost; of those that workers hold, so
+    /// many.
     pub(super) fn note_losses(&mut self, held: u64) {
         let within = self.figures().missing() + held as i64;
         self.past.losses = self.past.losses.max(within.max(0) as u64);
@@ -162,49 +176,64 @@ impl World<'_> {
 
     /// The process of one worker crashes, and begins again after `time`.
     pub(super) fn crash_one(&mut self, worker: u8, time: u64) {
-        self.departing[usize::from(worker)] = None;
         self.end_process(worker, time, false);
     }
 
-    /// The process of one worker ends, and begins again after `time`. `is_empty`: nothing may be lost by that.
+    /// The process of a worker ends, and begins again after `time`. `is_empty`: nothing may be lost
+    /// by that.
     pub(super) fn end_process(&mut self, worker: u8, time: u64, is_empty: bool) {
         let now = self.now();
-        let index = usize::from(worker);
+        let process = self.script.shape.process_of(worker);
         let switches = usize::from(self.script.shape.switches);
         if !is_empty {
             self.order.cut();
         }
-        let held = match index.checked_sub(switches) {
-            None => self.cluster.switches[index].stats().held,
-            Some(runtime) => self.cluster.runtimes[runtime].stats().held,
-        };
+        let held = process.iter().map(|worker| {
+            let index = usize::from(*worker);
+            match index.checked_sub(switches) {
+                None => self.cluster.switches[index].stats().held,
+                Some(runtime) => self.cluster.runtimes[runtime].stats().held,
+            }
+        });
+        let held = held.sum();
         if !is_empty {
             self.note_losses(held);
         }
-        let local = self.turns[index].now(now);
+        let local = self.turns[usize::from(worker)].now(now);
         let before = self.cluster.unsent();
-        let Ok(dead) = self.cluster.begin_again(self.script, &self.plan, index, local) else {
+        let begun = (process.as_slice(), local);
+        let begun = self
+            .cluster
+            .begin_again(self.script, &self.plans, &self.clock, begun);
+        let Ok(dead) = begun else {
             return;
         };
         self.past.unsent += before - self.cluster.unsent();
-        match &dead {
-            Dead::Switch(switch) => self.past.switches.push(switch.stats()),
-            Dead::Runtime(runtime) => {
-                self.past.runtimes.push(runtime.stats());
-                let from = index - switches;
-                self.orders.retain(|(of, _)| usize::from(*of) != from);
+        for (dead, worker) in dead.iter().zip(&process) {
+            match dead {
+                Dead::Switch(switch) => self.past.switches.push(switch.stats()),
+                Dead::Runtime(runtime) => {
+                    self.past.runtimes.push(runtime.stats());
+                    let from = usize::from(*worker) - switches;
+                    self.orders.retain(|(of, _)| usize::from(*of) != from);
+                }
             }
         }
-        Account::unseen(|| dead.scrap());
-        self.begin_agent(index);
-        for other in 0..self.turns.len() {
-            self.sessions.remove(&(index, other));
+        Account::unseen(|| Dead::scrap(dead, &self.clock));
+        for worker in process {
+            let index = usize::from(worker);
+            self.departing[index] = None;
+            self.changing.forget(index);
+            self.begin_agent(index);
+            for other in 0..self.turns.len() {
+                self.sessions.remove(&(index, other));
+            }
+            let turns = &mut self.turns[index];
+            turns.down_until = now + time;
+            turns.next = crate::Time::MAX;
+            turns.version += 1;
+            self.plan_for(now + time, Due::Return(worker));
         }
-        let turns = &mut self.turns[index];
-        turns.down_until = now + time;
-        turns.next = crate::Time::MAX;
-        turns.version += 1;
-        self.plan_for(now + time, Due::Return(worker));
     }
 
     /// A runtime begins to leave, unless it is not there, or does already.
@@ -212,21 +241,33 @@ impl World<'_> {
         self.open_goings -= 1;
         let (now, going) = (self.now(), self.script.goings[usize::from(index)]);
         let worker = self.script.shape.switches + going.runtime as u8;
-        let place = usize::from(worker);
-        let is_there = self.turns[place].down_until <= now && self.is_seated(worker);
+        let process = self.script.shape.process_of(worker);
+        let may_leave = |worker: &u8| {
+            let place = usize::from(*worker);
+            let is_there = self.turns[place].down_until <= now && self.is_seated(*worker);
+            is_there && !self.is_removed(place) && self.departing[place].is_none()
+        };
+        if self.script.shape.has_switch(worker) || !process.iter().all(may_leave) {
+            return;
+        }
+        for worker in process {
+            self.begin_leaving(worker, &going);
+        }
+    }
+
+    fn begin_leaving(&mut self, worker: u8, going: &Going) {
+        let (now, place) = (self.now(), usize::from(worker));
         let Some(life) = self.life_of(place) else {
             return;
         };
-        if !is_there || self.is_removed(place) || self.departing[place].is_some() {
-            return;
-        }
         self.timeline.note(now, Event::Leaves(worker));
         let stage = match going.is_drained {
             true => Stage::Drained,
             false => Stage::Said,
         };
         if stage == Stage::Said {
-            self.cluster.runtimes[usize::from(going.runtime)].set_leaving(true);
+            let runtime = worker - self.script.shape.switches;
+            self.cluster.runtimes[usize::from(runtime)].set_leaving(true);
         }
         self.departing[place] = Some(Leaving {
             life,
@@ -234,6 +275,7 @@ impl World<'_> {
             since: now,
             seen: 0,
             quiet: now,
+            is_quiet: false,
             rounds: 0,
             away: going.away,
         });
@@ -298,23 +340,44 @@ impl World<'_> {
                 if !is_home || seen != leaving.seen {
                     (leaving.seen, leaving.quiet) = (seen, now);
                 }
+                leaving.is_quiet = now >= leaving.quiet + QUIET || is_late;
                 match leaving.stage {
-                    stage if now < leaving.quiet + QUIET && !is_late => stage,
+                    stage if !leaving.is_quiet => stage,
                     Stage::Draining => {
                         if stats.flows > 0 && !self.script.is_calm {
-                            // What could not move ends with it: a balancer lets answers pass that are of no flow.
+                            // What could not move ends with it: a balancer lets answers pass that
+                            // are of no flow.
                             self.order.cut();
                         }
                         Stage::Finishing
                     }
-                    _ => {
-                        self.rest_for_good(worker);
-                        Stage::Gone
-                    }
+                    _ => self.rest_with_others(worker),
                 }
             }
             Stage::Gone => Stage::Gone,
         }
+    }
+
+    /// The process takes no more steps once what was left has ended at all of its runtimes, and
+    /// nothing comes to any.
+    fn rest_with_others(&mut self, worker: u8) -> Stage {
+        let process = self.script.shape.process_of(worker);
+        let is_done = |other: &u8| {
+            let leaving = self.departing[usize::from(*other)].as_ref();
+            let is_its = |leaving: &Leaving| leaving.stage == Stage::Finishing && leaving.is_quiet;
+            *other == worker || leaving.is_some_and(is_its)
+        };
+        if !process.iter().all(is_done) {
+            return Stage::Finishing;
+        }
+        let now = self.now();
+        for other in process {
+            if let Some(leaving) = &mut self.departing[usize::from(other)] {
+                (leaving.stage, leaving.since) = (Stage::Gone, now);
+            }
+            self.rest_for_good(other);
+        }
+        Stage::Gone
     }
 
     /// Moves all groups to runtimes that do not leave.
@@ -355,7 +418,6 @@ impl World<'_> {
     }
 
     fn end_left(&mut self, worker: u8, away: u64) {
-        self.departing[usize::from(worker)] = None;
         let away = if self.now() >= self.script.heals_at {
             MILLI
         } else {

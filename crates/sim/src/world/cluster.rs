@@ -1,15 +1,18 @@
-//! The production workers of a run, wired as `flowkeep run` wires them: every switch with every runtime and every other switch.
+//! The production workers of a run, wired as `flowkeep` wires them: every switch with every runtime
+//! and every other switch, every two runtimes.
 //!
-//! Workers are numbered: switches first, then runtimes. For each the cluster knows which queues lead to it and from it, so that the world can
-//! see which workers have something to do.
+//! Workers are numbered: switches first, then runtimes. For each the cluster knows which queues
+//! lead to it and from it, so that the world can see which workers have something to do.
 
 use crate::apart::{DEAD_AFTER, Far, Heard, Link, SUSPENDED, Said, SharedEnd, Spared};
+use crate::changes::Snapshots;
 use crate::checkers::Sighting;
 use crate::link::{Clock, Queue, Ring, SharedInterface, SharedQueue, Socket};
 use crate::script::{Script, Shape};
 use nf::{Side, WorkerInfo};
 use runtime::Runtime;
 use runtime::chain::Plan;
+use runtime::replication::Copying;
 use runtime::switch::{SideRule, Switch};
 use std::cell::Ref;
 use std::collections::BTreeMap;
@@ -34,7 +37,8 @@ pub(crate) struct Cluster {
     pub outputs: Vec<Vec<(SharedQueue, u8)>>,
     /// Rings from switches to runtimes, which say how much room they have.
     bounded: Vec<SharedQueue>,
-    /// Where each worker is a process: by worker and other worker, the ends of links.
+    /// Where the cluster is several processes: by worker and other worker, the ends of links
+    /// between these.
     pub ends: BTreeMap<(usize, usize), SharedEnd>,
     /// By runtime: what it has said to switches.
     pub said: Vec<Said>,
@@ -57,10 +61,10 @@ pub(crate) fn link_type(shape: &Shape) -> LinkType {
 }
 
 impl Cluster {
-    /// Makes all workers, whose clocks say what `clocks` says.
+    /// Makes all workers, each by its process's plan, whose clocks say what `clocks` says.
     pub fn new(
         script: &Script,
-        plan: &Plan,
+        plans: &[Plan],
         clock: &Clock,
         clocks: &[u64],
         lives: Vec<u64>,
@@ -94,7 +98,7 @@ impl Cluster {
         for (worker, links) in links.into_iter().enumerate() {
             match worker.checked_sub(switches) {
                 None => {
-                    let mut switch = cluster.switch(script, plan, worker, links, clocks[worker]);
+                    let mut switch = cluster.switch(script, &plans[worker], worker, links, clocks[worker]);
                     if shape.apart.is_some() {
                         switch.wait_to_be_told(TOLD_BY);
                     }
@@ -103,7 +107,7 @@ impl Cluster {
                 Some(index) => {
                     let life = cluster.lives[worker];
                     let links = cluster.hear(index, links, switches);
-                    let runtime = runtime(script, plan, index, links, clocks[worker], life)?;
+                    let runtime = runtime(script, &plans[worker], index, links, clocks[worker], life)?;
                     cluster.runtimes.push(runtime);
                 }
             }
@@ -111,10 +115,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A link between two workers: a ring, or a channel if each of them is a process.
+    /// A link between two workers: a ring, or a channel if they are of different processes.
     fn pair(&mut self, script: &Script, clock: &Clock, clocks: &[u64], a: usize, b: usize) -> (Link, Link) {
         let shape = &script.shape;
-        if shape.apart.is_some() {
+        if shape.are_apart(a, b) {
             let (near, far) = (
                 self.end(script, a, b, clocks[a]),
                 self.end(script, b, a, clocks[b]),
@@ -140,7 +144,8 @@ impl Cluster {
     fn end(&mut self, script: &Script, from: usize, to: usize, now: u64) -> Link {
         let switches = usize::from(script.shape.switches);
         let frames = script.shape.apart.map_or(512, |apart| apart.frames);
-        // What a runtime has to say is more than what a switch has; and what comes from where it has more of its own to say is read last.
+        // What a runtime has to say is more than what a switch has; and what comes from where it
+        // has more of its own to say is read last.
         let spared = match (from < switches, to < switches) {
             (true, false) => 8,
             (true, true) => 16,
@@ -169,20 +174,53 @@ impl Cluster {
         links.into_iter().enumerate().map(hear).collect()
     }
 
-    /// A worker that is a process of its own begins again, with nothing; what it was is handed
-    /// back, to be scrapped.
+    /// A process begins again, with nothing, all of its workers; what they were is handed back, to
+    /// be scrapped.
     pub fn begin_again(
+        &mut self,
+        script: &Script,
+        plans: &[Plan],
+        clock: &Clock,
+        (process, now): (&[u8], u64),
+    ) -> Result<Vec<Dead>, String> {
+        let workers = self.lives.len();
+        let clocks = vec![now; workers];
+        for worker in process {
+            let worker = usize::from(*worker);
+            self.lives[worker] += 1;
+            // Rings are within the process.
+            self.inputs[worker].clear();
+            self.outputs[worker].clear();
+        }
+        let mut links: BTreeMap<(usize, usize), Link> = BTreeMap::new();
+        for worker in process.iter().map(|worker| usize::from(*worker)) {
+            for other in (0..workers).filter(|other| *other != worker) {
+                if script.shape.are_apart(worker, other) {
+                    links.insert((worker, other), self.end(script, worker, other, now));
+                } else if worker < other {
+                    let (near, far) = self.pair(script, clock, &clocks, worker, other);
+                    links.insert((worker, other), near);
+                    links.insert((other, worker), far);
+                }
+            }
+        }
+        let mut dead = Vec::new();
+        for worker in process.iter().map(|worker| usize::from(*worker)) {
+            let links = (0..workers).map(|other| links.remove(&(worker, other)));
+            dead.push(self.replace(script, &plans[worker], worker, links.collect(), now)?);
+        }
+        Ok(dead)
+    }
+
+    fn replace(
         &mut self,
         script: &Script,
         plan: &Plan,
         worker: usize,
+        links: Vec<Option<Link>>,
         now: u64,
     ) -> Result<Dead, String> {
         let switches = usize::from(script.shape.switches);
-        self.lives[worker] += 1;
-        let workers = self.lives.len();
-        let links = (0..workers).map(|other| (other != worker).then(|| self.end(script, worker, other, now)));
-        let links: Vec<_> = links.collect();
         Ok(match worker.checked_sub(switches) {
             None => {
                 for port in (worker..self.interfaces.len()).step_by(switches) {
@@ -356,22 +394,30 @@ pub(crate) enum Dead {
 }
 
 impl Dead {
-    /// Gives memory back, as far as what is on links lets it; the world sees nothing of this.
-    pub fn scrap(self) {
+    /// Gives memory of a process back, as far as what is on links lets it; the world sees nothing
+    /// of this.
+    pub fn scrap(mut process: Vec<Dead>, clock: &Clock) {
+        let now = clock.get();
+        // What is on rings comes home by them.
+        let rounds = if process.len() > 1 { 64 } else { 8 };
+        for round in 0..rounds {
+            clock.set(now + round * 1_000_000);
+            process.iter_mut().for_each(Dead::clear);
+        }
+        clock.set(now);
+    }
+
+    fn clear(&mut self) {
         match self {
-            Dead::Switch(mut switch) => {
+            Dead::Switch(switch) => {
                 switch.stop_reading();
                 switch.finish();
-                for _ in 0..8 {
-                    switch.step(0);
-                }
+                switch.step(0);
             }
-            Dead::Runtime(mut runtime) => {
-                for _ in 0..8 {
-                    runtime.step(0);
-                    runtime.finish(usize::MAX);
-                    runtime.take_events(&mut String::new());
-                }
+            Dead::Runtime(runtime) => {
+                runtime.step(0);
+                runtime.finish(usize::MAX);
+                runtime.take_events(&mut String::new());
             }
         }
     }
@@ -455,16 +501,34 @@ fn is_copied(script: &Script) -> bool {
     script.shape.apart.is_some_and(|apart| apart.copied)
 }
 
+/// What the functions of a life of a runtime are told of it.
+pub(crate) fn info(script: &Script, index: usize, life: u64) -> WorkerInfo {
+    WorkerInfo {
+        runtime: index as u16,
+        runtimes: script.listed(),
+        flows_max: script.shape.flows_max,
+        // A runtime that begins again draws again, as with `flowkeep node`.
+        seed: script.seed.wrapping_add(life << 32),
+    }
+}
+
+fn copying(script: &Script) -> Copying {
+    let usual = Copying::default();
+    match script.snapshots() {
+        Some(Snapshots { packets, interval }) => Copying {
+            policy: runtime::replication::Policy::Snapshot,
+            packets,
+            interval,
+            ..usual
+        },
+        None => usual,
+    }
+}
+
 fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runtime::Settings {
     let shape = &script.shape;
     runtime::Settings {
-        info: WorkerInfo {
-            runtime: index as u16,
-            runtimes: script.listed(),
-            flows_max: shape.flows_max,
-            // A runtime that begins again draws again, as with `flowkeep node`.
-            seed: script.seed.wrapping_add(life << 32),
-        },
+        info: info(script, index, life),
         seed: HashSeed::FIXED,
         waiting_max: shape.calls_max.0,
         queued_max: shape.calls_max.1,
@@ -478,8 +542,23 @@ fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runti
         egress: egress(shape).map(|port| (port % usize::from(shape.switches)) as u8),
         inside: if shape.by_address { inside() } else { Vec::new() },
         replicated: is_copied(script),
+        copying: copying(script),
+        replica_ranks: replica_ranks(script, index),
         now,
         ..runtime::Settings::alone(shape.flows_max)
+    }
+}
+
+/// Copies are at another process, as `flowkeep` has it.
+fn replica_ranks(script: &Script, index: usize) -> Vec<Option<u8>> {
+    let shape = &script.shape;
+    let switches = usize::from(shape.switches);
+    let is_other = |other: usize| shape.are_apart(switches + index, switches + other);
+    match script.scenario.has_processes() {
+        true => (0..usize::from(shape.runtimes))
+            .map(|other| is_other(other).then_some(0))
+            .collect(),
+        false => Vec::new(),
     }
 }
 

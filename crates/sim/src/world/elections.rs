@@ -1,16 +1,18 @@
-//! Where there are several coordinators: their processes, of which one is elected, and the store by which it is.
+//! Where there are several coordinators: their processes, of which one is elected, and the store by
+//! which it is.
 //!
 //! ```text
 //!   candidate ── path: delay, loss, doubling, late for long ──► store ── path ──► candidate
 //!      └─ elected, and has read the log: its office leads ([`super::joined`])
 //! ```
 //!
-//! A process polls what there is to ask now and then, so one that was deposed while it stood still goes on for a moment, as that of
-//! `flowkeep coordinator` does. Then it ends, and begins again.
+//! A process polls what there is to ask now and then, so one that was deposed while it stood still
+//! goes on for a moment, as that of `flowkeep coordinator` does. Then it ends, and begins again.
 //!
-//! Not here: what a process asks and does ([`crate::candidate`]), what the store does ([`crate::store`]).
+//! Not here: what a process asks and does ([`crate::candidate`]), what the store does
+//! ([`crate::store`]).
 
-use super::joined::Desk;
+use super::members::Desk;
 use super::{Due, World};
 use crate::Time;
 use crate::candidate::{Candidate, Step, TTL};
@@ -91,7 +93,8 @@ impl Elections {
         self.candidates[usize::from(office)] = None;
     }
 
-    /// Cuts a coordinator off from the store, or joins them again. `to`: what is sent to the coordinator.
+    /// Cuts a coordinator off from the store, or joins them again. `to`: what is sent to the
+    /// coordinator.
     pub fn cut(&mut self, office: u8, to: bool, from: bool, is_cut: bool) {
         if from {
             self.to[usize::from(office)].is_cut = is_cut;

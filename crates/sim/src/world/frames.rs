@@ -5,7 +5,8 @@
 //!                                                                                                └─► complain: an ICMP error, put as any other
 //! ```
 //!
-//! A packet in fragments is put, arrives and leaves part by part; hosts and checkers look at the whole, once all of it is there.
+//! A packet in fragments is put, arrives and leaves part by part; hosts and checkers look at the
+//! whole, once all of it is there.
 //!
 //! Not here: what hosts make of what they hear ([`super::hosts`]).
 
@@ -37,6 +38,10 @@ impl World<'_> {
             for (id, part) in entered {
                 self.cluster.entered += 1;
                 self.timeline.note(self.now(), Event::Entered(port as u8, id));
+                let now = self.now();
+                if let Some(neighbours) = &mut self.neighbours {
+                    neighbours.note_entered(id, now);
+                }
                 let packet = &mut self.packets[usize::from(id)];
                 packet.passages[usize::from(part)].entered += 1;
                 let is_by_itself = self.script.shape.switches > 1 || self.script.kinds.is_spread;
@@ -59,6 +64,10 @@ impl World<'_> {
         self.timeline.fold(&bytes);
         let found = self.judge(id, &bytes);
         self.fail(found);
+        if let Some(neighbours) = &self.neighbours {
+            let found = neighbours.look_at_link(self.script, (port, &bytes), (id, &self.packets));
+            self.fail(found);
+        }
         let destination = frame::destination_of(self.link, &bytes);
         let Some(host) = destination.and_then(|addr| self.hosts.iter().position(|host| host.addr == addr))
         else {

@@ -1,7 +1,9 @@
-//! The hosts: clients that ask and servers that answer, small but right enough for a stateful firewall.
+//! The hosts: clients that ask and servers that answer, small but right enough for a stateful
+//! firewall.
 //!
-//! A talk's requests are numbered through. A round is a few of them sent at once; when all are answered, and some time has passed, the next
-//! round begins. What is not answered in time is sent again, a bounded number of times.
+//! A talk's requests are numbered through. A round is a few of them sent at once; when all are
+//! answered, and some time has passed, the next round begins. What is not answered in time is sent
+//! again, a bounded number of times.
 //!
 //! ```text
 //!   TCP:  asking ──SYN, SYN+ACK──► talking ──all rounds──► closing ──FIN, FIN+ACK──► over
@@ -10,15 +12,17 @@
 //!   UDP, ping:  talking ──all rounds──► over
 //! ```
 //!
-//! A host hears of nothing but frames and timers, and reads frames with its own eyes ([`crate::frame`]); only which talk a frame belongs to is told it by the world,
-//! since a SYN does not say.
+//! A host hears of nothing but frames and timers, and reads frames with its own eyes
+//! ([`crate::frame`]); only which talk a frame belongs to is told it by the world, since a SYN does
+//! not say.
 
 use crate::Time;
 use crate::frame::{End, Head, Label, Transport, flags};
 use crate::script::{Manner, Talk};
 use std::collections::BTreeMap;
 
-/// How long an answer is waited for at first; doubled twice. The longest is below the shortest time for which any function remembers a flow.
+/// How long an answer is waited for at first; doubled twice. The longest is below the shortest time
+/// for which any function remembers a flow.
 const PATIENCE: u64 = 25_000_000;
 /// How often something is sent in vain.
 const TRIES: u8 = 12;

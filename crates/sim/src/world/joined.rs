@@ -1,26 +1,31 @@
-//! Where workers have joined a coordinator: its process, the members' agents, and the network between these.
+//! Where workers have joined a coordinator: its process, the members' agents, and the network
+//! between these.
 //!
 //! ```text
 //!   agent ── path ──► office (coordinator) ── path ──► agent ─► before the next step: view, suspects ─► worker
 //!     ▲ each heartbeat                 └─ records: written a while later
 //! ```
 //!
-//! A member is a process with one worker. It beats if the worker has taken a step. One whose worker finds itself removed ends soon, and begins again with a greater
-//! incarnation; so does one that crashes. A process that begins joins first, and its worker takes no step before it is a member.
+//! A member is a process. It beats if a worker of it has taken a step. One of which a worker finds
+//! itself removed ends soon, with all its workers, and begins again with a greater incarnation; so
+//! does one that crashes. A process that begins joins first, and no worker of it takes a step
+//! before all of them are members.
 //!
-//! Not here: what is decided (`protocols::membership`), what a coordinator and an agent are ([`crate::coordinator`], [`crate::agent`]).
+//! An agent is a thread of its process: it beats while a worker of it lives and is not stopped, and
+//! says nothing of those that have taken no step. All workers of a process are in one message.
+//!
+//! Not here: what there is of them (`members`), what is decided (`protocols::membership`), what a
+//! coordinator and an agent are ([`crate::coordinator`], [`crate::agent`]).
 
-use super::elections::Elections;
+use super::members::{HOUR, YEAR, life_of};
 use super::{Due, World};
-use crate::Time;
 use crate::agent::Agent;
-use crate::checkers::fenced::{self, Views};
-use crate::coordinator::{Joined, Life, Office, Said, Told, first_view, id_of};
-use crate::network::{Noise, Passage, Path};
-use crate::random::{Random, Stream};
-use crate::script::{Beyond, MILLI, Script};
+use crate::checkers::fenced;
+use crate::coordinator::{Said, Told, id_of};
+use crate::network::{Noise, Passage};
+use crate::script::{Beyond, MILLI};
 use crate::timeline::Event;
-use protocols::membership::{Incarnation, Membership, View, WorkerId};
+use protocols::membership::{Incarnation, Membership, View};
 
 /// How often the coordinator looks at which members are silent.
 const LOOK: u64 = 10 * MILLI;
@@ -29,144 +34,6 @@ const WRITING: u64 = 5 * MILLI;
 /// The longest that a removed worker goes on before its process ends, and until it begins again.
 const ENDING: u64 = 5 * MILLI;
 const BEGINNING: u64 = 10 * MILLI;
-
-const HOUR: u64 = 3_600_000 * MILLI;
-const YEAR: u64 = 365 * 24 * HOUR;
-
-/// See the module's page.
-pub(super) struct Members {
-    pub joined: Joined,
-    /// One, or several of which one is elected.
-    pub desks: Vec<Desk>,
-    /// By which one is, where there are several.
-    pub elections: Option<Elections>,
-    agents: Vec<Agent>,
-    random: Random,
-    clocks: Random,
-    /// The view in force, and the number of the list of suspects that was said last.
-    pub view: View,
-    pub list: u64,
-    views: Views,
-    /// Packets that a removed runtime had passed on, by worker.
-    passed: Vec<u64>,
-}
-
-/// A coordinator's process, its host's clock, and its paths.
-pub(super) struct Desk {
-    pub office: Office,
-    /// By worker: to the coordinator and from it.
-    pub to: Vec<Path>,
-    pub from: Vec<Path>,
-    /// Of the coordinator's clock, parts in a million.
-    drift_ppm: u64,
-    /// How much later that clock is than the first one's: each process may be on another host, as
-    /// that of a coordinator that is elected next.
-    ahead: u64,
-    pub stalled_until: Time,
-    /// The view and the list that were said to all last.
-    said: (u32, u64),
-    /// When the last record on its way is written.
-    pub written_at: Time,
-    /// How many records are on their way.
-    pub planned: usize,
-}
-
-impl Desk {
-    /// The coordinator's clock.
-    pub fn local(&self, now: Time) -> u64 {
-        self.ahead + now + now / 1_000_000 * self.drift_ppm
-    }
-}
-
-fn life_of(id: WorkerId, begun: u64) -> Life {
-    (id, Incarnation(begun + 1))
-}
-
-impl Members {
-    /// All workers of a script are members, if they join at all.
-    pub fn new(script: &Script) -> Option<Members> {
-        let apart = script.shape.apart?;
-        let joined = apart.joined?;
-        let switches = usize::from(script.shape.switches);
-        let workers = switches + usize::from(script.shape.runtimes);
-        let lives: Vec<Life> = (0..workers)
-            .map(|worker| life_of(id_of(worker, switches), 0))
-            .collect();
-        // One that is not listed joins later.
-        let listed = switches + usize::from(script.listed());
-        let view = first_view(lives.iter().take(listed).copied());
-        let path = |index: usize| {
-            let random = Random::of(script.seed, Stream::Leases, 64 + index as u64);
-            // A connection damages nothing.
-            let noise = Noise {
-                corrupted: 0,
-                ..apart.noise
-            };
-            Path::new(apart.delay, noise, random)
-        };
-        let mut random = Random::of(script.seed, Stream::Leases, 32);
-        let drift_ppm = random.below(u64::from(script.shape.drift_ppm) + 1);
-        let mut clocks = Random::of(script.seed, Stream::Leases, 48);
-        let desks = (0..usize::from(joined.offices)).map(|which| {
-            let first = 2 * workers * which;
-            Desk {
-                office: match which {
-                    0 => Office::new(joined, 0, view.clone()),
-                    _ => Office::waiting(joined),
-                },
-                to: (first..first + workers).map(path).collect(),
-                from: (first + workers..first + 2 * workers).map(path).collect(),
-                drift_ppm,
-                ahead: match which {
-                    0 => 0,
-                    _ => clocks.of_these(&[0, HOUR, YEAR]),
-                },
-                stalled_until: 0,
-                said: (view.number, 0),
-                written_at: 0,
-                planned: 0,
-            }
-        });
-        let desks: Vec<Desk> = desks.collect();
-        Some(Members {
-            joined,
-            elections: Elections::new(script, &desks),
-            desks,
-            agents: lives.into_iter().map(Agent::new).collect(),
-            random,
-            clocks,
-            list: 0,
-            views: Views::default(),
-            view,
-            passed: vec![0; workers],
-        })
-    }
-
-    /// The one that decides: where there are several, the elected one, if it leads.
-    fn leading(&self) -> Option<usize> {
-        match &self.elections {
-            None => Some(0),
-            Some(elections) => elections.leading(),
-        }
-    }
-
-    /// Whether the life that a worker is was removed by the view in force.
-    fn is_removed(&self, worker: usize) -> bool {
-        let agent = &self.agents[worker];
-        agent.is_seated() && !self.view.has(agent.life.0, agent.life.1)
-    }
-
-    /// Whether all workers are members, run, and have heard all that the coordinator has to say.
-    fn is_at_rest(&self, now: Time) -> bool {
-        let knows = (self.view.number, self.list);
-        let is_in = |agent: &Agent| {
-            agent.is_seated() && agent.knows() == knows && self.view.has(agent.life.0, agent.life.1)
-        };
-        let is_settled = |desk: &Desk| desk.office.is_settled(desk.local(now));
-        let desk = self.leading().and_then(|which| self.desks.get(which));
-        desk.is_some_and(is_settled) && self.agents.iter().all(is_in)
-    }
-}
 
 impl World<'_> {
     /// All workers begin with the first view.
@@ -180,6 +47,9 @@ impl World<'_> {
         for worker in 0..members.agents.len() {
             let machine = members.agents[worker].sit_down(&members.joined, members.view.clone());
             self.begin_membership(worker, machine);
+            if !self.has_agent(worker as u8) {
+                continue;
+            }
             let at = members.random.below(members.joined.heartbeat);
             self.plan_for(at, Due::Beat(worker as u8));
         }
@@ -188,7 +58,7 @@ impl World<'_> {
         self.begin_elections();
     }
 
-    fn begin_membership(&mut self, worker: usize, machine: Option<Membership>) {
+    pub(super) fn begin_membership(&mut self, worker: usize, machine: Option<Membership>) {
         let Some(machine) = machine else { return };
         let switches = usize::from(self.script.shape.switches);
         match worker.checked_sub(switches) {
@@ -289,14 +159,18 @@ impl World<'_> {
         members.is_some_and(|members| members.is_removed(worker))
     }
 
-    /// Which runtimes have a lease, of any switch.
+    /// Which runtimes have a lease, of any switch, and take steps.
     pub(super) fn which_may_act(&mut self) -> Vec<bool> {
         let (now, switches) = (self.now(), usize::from(self.script.shape.switches));
+        let gone: Vec<bool> = (switches..self.turns.len())
+            .map(|worker| self.is_gone(worker))
+            .collect();
         let runtimes = self.cluster.runtimes.iter_mut().zip(&self.turns[switches..]);
         runtimes
-            .map(|(runtime, turn)| {
+            .zip(gone)
+            .map(|((runtime, turn), is_gone)| {
                 let until = runtime.membership_mut().map(|machine| machine.may_act_until());
-                until.is_some_and(|until| until > turn.now(now))
+                !is_gone && until.is_some_and(|until| until > turn.now(now))
             })
             .collect()
     }
@@ -328,55 +202,6 @@ impl World<'_> {
         }
     }
 
-    /// An agent says what there is.
-    pub(super) fn beat(&mut self, worker: u8) {
-        let now = self.now();
-        let index = usize::from(worker);
-        let is_up = self.turns[index].down_until <= now && self.turns[index].stalled_until <= now;
-        let Some(members) = &mut self.members else {
-            return;
-        };
-        let pause = members.joined.heartbeat + members.random.below(members.joined.heartbeat / 8);
-        members.agents[index].look_for_office(now, members.joined.offices, false);
-        let told = is_up.then(|| members.agents[index].tell()).flatten();
-        self.plan_for(now + pause, Due::Beat(worker));
-        if let Some(told) = told {
-            self.send_to_office(worker, &told);
-        }
-    }
-
-    fn send_to_office(&mut self, worker: u8, told: &Told) {
-        let now = self.now();
-        let Some(members) = &mut self.members else {
-            return;
-        };
-        let index = usize::from(worker);
-        let office = members.agents[index].office;
-        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].to[index].put(now, 64) {
-            for arrival in second.into_iter().chain([first]) {
-                self.plan_for(arrival.at, Due::Told(worker, office, Box::new(told.clone())));
-            }
-        }
-    }
-
-    fn send_to_agent(&mut self, worker: u8, office: u8, said: &Said) {
-        let now = self.now();
-        let Some(members) = &mut self.members else {
-            return;
-        };
-        let index = usize::from(worker);
-        let life = members.agents[index].life.1;
-        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].from[index].put(now, 256)
-        {
-            for arrival in second.into_iter().chain([first]) {
-                self.plan_for(
-                    arrival.at,
-                    Due::Said(worker, office, life, Box::new(said.clone())),
-                );
-            }
-        }
-    }
-
     /// A coordinator hears an agent.
     pub(super) fn hear_agent(&mut self, worker: u8, office: u8, told: Box<Told>) {
         let now = self.now();
@@ -400,55 +225,6 @@ impl World<'_> {
             self.send_to_agent(worker, office, &said);
         }
         self.follow_office(office);
-    }
-
-    /// An agent hears a coordinator.
-    pub(super) fn hear_office(&mut self, worker: u8, office: u8, life: Incarnation, said: Said) {
-        let now = self.now();
-        let index = usize::from(worker);
-        let Some(members) = &mut self.members else {
-            return;
-        };
-        let offices = members.joined.offices;
-        let agent = &mut members.agents[index];
-        if agent.office != office {
-            return;
-        }
-        if let Said::NotHere = said {
-            return agent.look_for_office(now, offices, true);
-        }
-        agent.heard_at = now;
-        if agent.has_left {
-            let is_over = matches!(&said, Said::Newest(view, ..) if !view.has(agent.life.0, life));
-            if is_over && agent.life.1 == life {
-                self.end_if_left(worker);
-            }
-            return;
-        }
-        if agent.life.1 != life || self.turns[index].down_until > now {
-            return;
-        }
-        match said {
-            Said::Newest(..) if agent.is_seated() => agent.hear(said),
-            Said::Newest(..) => {}
-            Said::Member(view) => {
-                let machine = agent.sit_down(&members.joined, view.clone());
-                // The answer to a question that was asked twice says nothing.
-                if machine.is_some() {
-                    let seen = members.views.see(Some(agent.life), &view);
-                    self.fail(seen);
-                    self.begin_membership(index, machine);
-                }
-            }
-            Said::Over if !agent.is_seated() => {
-                self.cluster.lives[index] += 1;
-                agent.life.1.0 += 1;
-                return;
-            }
-            Said::Over | Said::NotHere => {}
-            Said::Nothing => return,
-        }
-        self.rouse(worker, now);
     }
 
     /// Coordinators look at which members are silent.
@@ -486,7 +262,8 @@ impl World<'_> {
         self.follow_office(0);
     }
 
-    /// What follows of what a coordinator was told: records are on their way to the log, and what is new is said to all.
+    /// What follows of what a coordinator was told: records are on their way to the log, and what
+    /// is new is said to all.
     pub(super) fn follow_office(&mut self, office: u8) {
         let now = self.now();
         let Some(members) = &mut self.members else {
@@ -527,7 +304,9 @@ impl World<'_> {
         }
         for worker in 0..self.turns.len() {
             let members = self.members.as_ref();
-            if members.is_some_and(|members| members.agents[worker].office == office) {
+            if self.has_agent(worker as u8)
+                && members.is_some_and(|members| members.agents[worker].office == office)
+            {
                 self.send_to_agent(
                     worker as u8,
                     office,
@@ -572,6 +351,10 @@ impl World<'_> {
             if was_removed || !members.is_removed(worker) {
                 continue;
             }
+            if !members.agents[worker].has_left {
+                // Its flows are over, or go on elsewhere.
+                self.order.cut();
+            }
             let local = self.turns[worker].now(now);
             let switches = usize::from(self.script.shape.switches);
             let machine = match worker.checked_sub(switches) {
@@ -590,26 +373,6 @@ impl World<'_> {
             }
         }
         self.members = Some(members);
-    }
-
-    /// A worker's process has ended: the next one has to join.
-    pub(super) fn begin_agent(&mut self, worker: usize) {
-        let begun = self.cluster.lives[worker];
-        let switches = usize::from(self.script.shape.switches);
-        if let Some(members) = &mut self.members {
-            members.agents[worker] = Agent::new(life_of(id_of(worker, switches), begun));
-        }
-    }
-
-    /// A worker whose life is over: its process ends, and begins again.
-    pub(super) fn end_fenced(&mut self, worker: u8, life: Incarnation) {
-        let Some(members) = &mut self.members else {
-            return;
-        };
-        if members.agents[usize::from(worker)].life.1 == life {
-            let time = members.random.below(BEGINNING);
-            self.crash_one(worker, time);
-        }
     }
 
     /// A coordinator crashes, and begins again after so long.
@@ -684,10 +447,10 @@ impl World<'_> {
         }
     }
 
-    /// Cuts a worker off from all coordinators, or joins them again.
+    /// Cuts a worker's agent off from all coordinators, or joins them again.
     pub(super) fn cut_office(&mut self, worker: u8, to: bool, from: bool, is_cut: bool) {
+        let worker = self.script.shape.first_of(worker.into());
         if let Some(members) = &mut self.members {
-            let worker = usize::from(worker);
             for desk in &mut members.desks {
                 if to {
                     desk.to[worker].is_cut = is_cut;
@@ -762,5 +525,146 @@ impl World<'_> {
             members.is_at_rest(self.now()),
             each.join(", ")
         )
+    }
+
+    /// Whether an agent is with this worker: it is the first of its process.
+    pub(super) fn has_agent(&self, worker: u8) -> bool {
+        self.script.shape.first_of(worker.into()) == usize::from(worker)
+    }
+
+    /// An agent says what there is.
+    pub(super) fn beat(&mut self, worker: u8) {
+        let now = self.now();
+        let index = usize::from(worker);
+        let process = self.script.shape.process_of(worker);
+        let is_up = process.iter().any(|worker| {
+            let turns = &self.turns[usize::from(*worker)];
+            turns.down_until <= now && turns.stalled_until <= now
+        });
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let pause = members.joined.heartbeat + members.random.below(members.joined.heartbeat / 8);
+        members.agents[index].look_for_office(now, members.joined.offices, false);
+        let told = is_up.then(|| members.tell(&process)).flatten();
+        self.plan_for(now + pause, Due::Beat(worker));
+        if let Some(told) = told {
+            self.send_to_office(worker, &told);
+        }
+    }
+
+    fn send_to_office(&mut self, worker: u8, told: &Told) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let index = usize::from(worker);
+        let office = members.agents[index].office;
+        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].to[index].put(now, 64) {
+            for arrival in second.into_iter().chain([first]) {
+                self.plan_for(arrival.at, Due::Told(worker, office, Box::new(told.clone())));
+            }
+        }
+    }
+
+    pub(super) fn send_to_agent(&mut self, worker: u8, office: u8, said: &Said) {
+        let now = self.now();
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let index = usize::from(worker);
+        let life = members.agents[index].life.1;
+        if let Passage::Arrives(first, second) = members.desks[usize::from(office)].from[index].put(now, 256)
+        {
+            for arrival in second.into_iter().chain([first]) {
+                self.plan_for(
+                    arrival.at,
+                    Due::Said(worker, office, life, Box::new(said.clone())),
+                );
+            }
+        }
+    }
+
+    /// An agent hears a coordinator.
+    pub(super) fn hear_office(&mut self, worker: u8, office: u8, life: Incarnation, said: Said) {
+        let now = self.now();
+        let index = usize::from(worker);
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let offices = members.joined.offices;
+        let agent = &mut members.agents[index];
+        if agent.office != office {
+            return;
+        }
+        if let Said::NotHere = said {
+            return agent.look_for_office(now, offices, true);
+        }
+        agent.heard_at = now;
+        let process = self.script.shape.process_of(worker);
+        if agent.has_left {
+            let agents = &members.agents;
+            let is_in = |view: &View, worker: &u8| view.has(agents[usize::from(*worker)].life.0, life);
+            let is_over =
+                matches!(&said, Said::Newest(view, ..) if !process.iter().any(|worker| is_in(view, worker)));
+            if is_over && agents[index].life.1 == life {
+                self.end_if_left(worker);
+            }
+            return;
+        }
+        if agent.life.1 != life || self.turns[index].down_until > now || matches!(said, Said::Nothing) {
+            return;
+        }
+        for worker in process {
+            self.hear_said(worker, &said);
+        }
+    }
+
+    /// A worker's seat hears what was said to its agent.
+    fn hear_said(&mut self, worker: u8, said: &Said) {
+        let index = usize::from(worker);
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        let agent = &mut members.agents[index];
+        match said {
+            Said::Newest(..) if agent.is_seated() => agent.hear(said.clone()),
+            Said::Member(view) => {
+                let machine = agent.sit_down(&members.joined, view.clone());
+                // The answer to a question that was asked twice says nothing.
+                if machine.is_some() {
+                    let seen = members.views.see(Some(agent.life), view);
+                    self.fail(seen);
+                    self.begin_membership(index, machine);
+                }
+            }
+            Said::Over if !agent.is_seated() => {
+                self.cluster.lives[index] += 1;
+                agent.give_up();
+                return;
+            }
+            Said::Newest(..) | Said::Over | Said::NotHere | Said::Nothing => {}
+        }
+        self.rouse(worker, self.now());
+    }
+
+    /// A worker's process has ended: the next one has to join.
+    pub(super) fn begin_agent(&mut self, worker: usize) {
+        let begun = self.cluster.lives[worker];
+        let switches = usize::from(self.script.shape.switches);
+        if let Some(members) = &mut self.members {
+            members.agents[worker] = Agent::new(life_of(id_of(worker, switches), begun));
+        }
+    }
+
+    /// A worker whose life is over: its process ends, and begins again.
+    pub(super) fn end_fenced(&mut self, worker: u8, life: Incarnation) {
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        if members.agents[usize::from(worker)].life.1 == life {
+            let time = members.random.below(BEGINNING);
+            self.crash_one(worker, time);
+        }
     }
 }

@@ -6,6 +6,8 @@
 //!     ─► none left, or none that moves ─► nothing comes for QUIET ─► what is left ends ─► QUIET ─► no more steps; `Leave` ─► ends
 //! ```
 //!
+//! All runtimes of a process leave together.
+//!
 //! Times are shorter than those of `flowkeep::run::part`, as all times of the simulator are.
 //!
 //! Not here: doing it (`apart`), what a view without a member changes (`joined`).
@@ -49,6 +51,8 @@ pub(super) struct Leaving {
     /// What had come to it, and since when no more has.
     pub seen: u64,
     pub quiet: Time,
+    /// Whether that is long enough.
+    pub is_quiet: bool,
     pub rounds: u8,
     pub away: u64,
 }

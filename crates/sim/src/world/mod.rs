@@ -13,15 +13,19 @@
 //! each time, within its pace, so workers take turns in any order. Each has a clock of its own,
 //! which starts elsewhere, runs faster or slower, and may jump.
 //!
-//! Checkers look at what enters and leaves, and, every few turns, at all flows. The first violation ends the run.
+//! Checkers look at what enters and leaves, and, every few turns, at all flows. The first violation
+//! ends the run.
 //!
 //! | file | what |
 //! |---|---|
 //! | `cluster` | the workers and their links |
 //! | `apart` | frames between processes, and processes that crash alone |
 //! | `joined` | a coordinator, and the agents of its members |
+//! | `members` | what there is of both |
 //! | `elections` | several coordinators, and their store |
+//! | `changing` | another configuration while flows live |
 //! | `leaving` | runtimes that leave by plan |
+//! | `neighbours` | kernels, and what they know of hosts |
 //! | `frames` | frames in the network, in and out |
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
@@ -29,21 +33,27 @@
 //! Not here: what happens when ([`crate::script`]); several runs ([`crate::run()`]).
 
 mod apart;
+mod changing;
 mod cluster;
 mod elections;
 mod frames;
 mod hosts;
 mod joined;
 mod leaving;
+mod members;
+mod neighbours;
 mod parts;
 
 use crate::Time;
 use crate::checkers::delivered::Delivered;
 use crate::checkers::order::Order;
 use crate::checkers::read::Read;
-use crate::checkers::{Sighting, Violation, announced, conservation, endpoints, kept, limited, one_actor};
+use crate::checkers::{
+    Sighting, Violation, addressed, announced, conservation, endpoints, kept, limited, one_actor,
+};
 use crate::coordinator::{Said, Told};
 use crate::frame::{self, Assembly, End, Frame, Head, Label, PARTS_MAX};
+use crate::kernel::Planned;
 use crate::link::Clock;
 use crate::network::Path;
 use crate::random::{Random, Stream};
@@ -52,11 +62,13 @@ use crate::script::{INSIDE_HOSTS, SERVERS, Script};
 use crate::store::{Reply, Request};
 use crate::timeline::{Event, Timeline};
 use apart::Past;
+use changing::{Changing, Site};
 use cluster::{Cluster, link_type};
 use frames::port_of;
 use hosts::{Client, Server, Wish};
-use joined::Members;
 use leaving::Leaving;
+use members::Members;
+use neighbours::Neighbours;
 use protocols::membership::Incarnation;
 use runtime::chain::Plan;
 use runtime::group::GroupKey;
@@ -76,7 +88,8 @@ pub(crate) struct Packet {
     pub is_answer: bool,
     /// Damaged: it may be anything.
     pub is_wild: bool,
-    /// How long its fragments are, if it was taken apart, and how often each, or the whole, has come and gone.
+    /// How long its fragments are, if it was taken apart, and how often each, or the whole, has
+    /// come and gone.
     pub split: u16,
     pub passages: [Passages; PARTS_MAX],
     /// What it is about, if it is an ICMP error.
@@ -102,6 +115,11 @@ enum Due {
     Begin(u16),
     End(u16),
     Order(u16),
+    /// A configuration is to be put in force, after so many vain tries; is to be decided; and a
+    /// life of a worker is to commit.
+    Change(u16, u16),
+    Decide(u16, u16),
+    Commit(u8, u64),
     /// A frame from one process to another.
     Carried(u8, u8, Vec<u8>),
     /// A process that crashed begins again.
@@ -120,7 +138,8 @@ enum Due {
     Office(u8),
     /// A coordinator's process sees what there is to ask of the store.
     Poll(u8, u32),
-    /// What a run of a coordinator asks of the store has come there; what that answers has come back.
+    /// What a run of a coordinator asks of the store has come there; what that answers has come
+    /// back.
     Asked(u8, u32, u32, Box<Request>),
     Replied(u8, u32, u32, Box<Reply>),
     /// A runtime is to leave by plan; and how far it is.
@@ -128,6 +147,9 @@ enum Due {
     Leaves(u8, Incarnation),
     /// A worker's process ends, since this life of it is over.
     Fenced(u8, Incarnation),
+    /// A kernel looks at what is wanted; and has heard of a host.
+    Kernel(u8),
+    Resolved(u8, u8),
 }
 
 /// When, in which order among those of one time, and what.
@@ -181,20 +203,26 @@ struct Host {
 const IDLE: u64 = 10_000_000;
 /// The same where it has a seat in a cluster with a coordinator: as threads of `flowkeep` do.
 const SEATED: u64 = 4_000_000;
-/// How often a runtime takes one while groups are on their way to or from it: one that is at work asks again and again.
+/// How often a runtime takes one while groups are on their way to or from it: one that is at work
+/// asks again and again.
 const BUSY: u64 = 20_000;
 /// Clocks start here: no run needs a time before.
 const EPOCH: u64 = 1_000_000_000;
-/// Where each worker is a process, its clock counts from its own machine's start: some are moments old, some years.
+/// Where the cluster is several processes, each clock counts from its own machine's start: some are
+/// moments old, some years.
 const UPTIME_MAX: u64 = 30 * 365 * 24 * 3600 * 1_000_000_000;
-/// How long a worker that could do nothing waits at most until it tries again by itself, in nanoseconds.
+/// How long a worker that could do nothing waits at most until it tries again by itself, in
+/// nanoseconds.
 const VAIN_MAX: u64 = 1_000_000;
 /// Flows are looked at every so many turns of runtimes.
 const LOOKS: u32 = 8;
 
 pub(crate) struct World<'s> {
     script: &'s Script,
-    plan: Plan,
+    /// By worker.
+    plans: Vec<Plan>,
+    /// Where the cluster is a router: what kernels know.
+    neighbours: Option<Neighbours>,
     clock: Clock,
     due: BinaryHeap<Reverse<Entry>>,
     made: u64,
@@ -205,6 +233,8 @@ pub(crate) struct World<'s> {
     /// Between processes, by sender and receiver.
     ways: BTreeMap<(usize, usize), Path>,
     sessions: BTreeMap<(usize, usize), u64>,
+    /// By worker: until when its process is cut off, whatever partition ends before.
+    cut_until: Vec<Time>,
     /// Where workers have joined a coordinator.
     members: Option<Members>,
     found: Option<Violation>,
@@ -223,6 +253,7 @@ pub(crate) struct World<'s> {
     read: Read,
     /// What groups were ordered to move: from which runtime, and the number it gave the order.
     orders: Vec<(u16, u32)>,
+    changing: Changing,
     /// By worker: how far it is, if it leaves.
     departing: Vec<Option<Leaving>>,
     /// Runtimes that are still to leave.
@@ -256,13 +287,23 @@ fn addr_of(host: usize) -> [u8; 4] {
 const HOSTS: usize = (INSIDE_HOSTS + SERVERS + 1) as usize;
 
 impl<'s> World<'s> {
-    pub fn new(script: &'s Script, plan: Plan, records: bool) -> Result<World<'s>, String> {
+    /// `planned`: by worker. `configurations`: all that there are in turn, if they change.
+    pub fn new(
+        script: &'s Script,
+        planned: &[Planned],
+        configurations: Vec<Plan>,
+        records: bool,
+    ) -> Result<World<'s>, String> {
+        let mut plans: Vec<Plan> = planned.iter().map(|planned| planned.plan.clone()).collect();
+        if let Some(first) = configurations.first() {
+            plans.fill(first.clone());
+        }
         let shape = &script.shape;
         let clock: Clock = Rc::new(Cell::new(0));
         let workers = usize::from(shape.switches) + usize::from(shape.runtimes);
         let turns: Vec<Turns> = (0..workers).map(|worker| Turns::new(script, worker)).collect();
         let clocks: Vec<u64> = turns.iter().map(|turns| turns.now(0)).collect();
-        let cluster = Cluster::new(script, &plan, &clock, &clocks, vec![0; workers])?;
+        let cluster = Cluster::new(script, &plans, &clock, &clocks, vec![0; workers])?;
         let hosts = (0..HOSTS).map(|host| {
             let path = |way: u64| {
                 let random = Random::of(script.seed, Stream::Path, 2 * host as u64 + way);
@@ -295,7 +336,8 @@ impl<'s> World<'s> {
             about: 0,
         };
         Ok(World {
-            plan,
+            neighbours: Neighbours::new(script, planned),
+            plans,
             clock,
             due: BinaryHeap::new(),
             made: 0,
@@ -305,6 +347,7 @@ impl<'s> World<'s> {
             clients: script.talks.iter().map(|_| Client::new()).collect(),
             ways: apart::ways(script),
             sessions: BTreeMap::new(),
+            cut_until: vec![0; workers],
             members: Members::new(script),
             found: None,
             past: Past::default(),
@@ -317,6 +360,7 @@ impl<'s> World<'s> {
             delivered: Delivered::default(),
             read: Read::default(),
             orders: Vec::new(),
+            changing: Changing::new(script, configurations, workers),
             departing: (0..workers).map(|_| None).collect(),
             open_goings: 0,
             open_orders: 0,
@@ -346,7 +390,8 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Lets time pass up to `until`, or, if told so, until nothing moves any more; answers whether it came to that.
+    /// Lets time pass up to `until`, or, if told so, until nothing moves any more; answers whether
+    /// it came to that.
     fn pass(&mut self, until: Time, to_rest: bool) -> Result<bool, Violation> {
         loop {
             if to_rest && self.is_at_rest() && self.orders_are_over() {
@@ -372,8 +417,9 @@ impl<'s> World<'s> {
     fn is_at_rest(&self) -> bool {
         let is_stable = self.open_goings == 0 && self.departing.iter().all(Option::is_none);
         let is_silent = self.flying == 0 && self.open_talks == 0 && self.open_orders == 0 && is_stable;
+        let is_changed = self.changing.open == 0 && self.changing.is_over();
         let is_over = self.cluster.moves_nothing() && self.cluster.waits_for_nothing();
-        is_silent && self.cluster.is_at_rest() && is_over && self.members_are_at_rest()
+        is_silent && is_changed && self.cluster.is_at_rest() && is_over && self.members_are_at_rest()
     }
 
     fn happen(&mut self, due: Due) {
@@ -393,6 +439,17 @@ impl<'s> World<'s> {
             Due::Begin(fault) => self.begin_fault(fault),
             Due::End(fault) => self.end_fault(fault),
             Due::Order(index) => self.order_move(index),
+            Due::Change(index, tries) => {
+                let is_all_there = self.is_all_there();
+                self.have_changes(|changing, site| changing.order(site, index, tries, is_all_there));
+            }
+            Due::Decide(index, tries) => {
+                self.have_changes(|changing, site| changing.decide(site, index, tries))
+            }
+            Due::Commit(worker, life) => {
+                let stands_until = self.turns[usize::from(worker)].stalled_until;
+                self.have_changes(|changing, site| changing.commit(site, worker, life, stands_until));
+            }
             Due::Carried(from, to, frame) => self.arrive_at_worker(from, to, frame),
             Due::Return(worker) => self.rouse(worker, self.now()),
             Due::Going(index) => self.begin_going(index),
@@ -407,6 +464,66 @@ impl<'s> World<'s> {
             Due::Asked(office, run, call, request) => self.ask_store(office, run, call, request),
             Due::Replied(office, run, call, reply) => self.hear_store(office, run, call, reply),
             Due::Fenced(worker, life) => self.end_fenced(worker, life),
+            Due::Kernel(index) => self.have_kernels(|kernels, _, now| kernels.look(index, now)),
+            Due::Resolved(index, host) => self.have_tables(|kernels, script, now| {
+                kernels.hear(script, index, host, now);
+            }),
+        }
+    }
+
+    /// Has changes of the configuration go on, and plans what follows.
+    fn have_changes(&mut self, act: impl FnOnce(&mut Changing, &mut Site<'_>)) {
+        let now = self.now();
+        let mut site = Site {
+            script: self.script,
+            cluster: &mut self.cluster,
+            plans: &mut self.plans,
+            timeline: &mut self.timeline,
+            now,
+            dues: Vec::new(),
+            roused: Vec::new(),
+            found: Ok(()),
+        };
+        act(&mut self.changing, &mut site);
+        let Site {
+            dues, roused, found, ..
+        } = site;
+        for (at, due) in dues {
+            self.plan_for(at, due);
+        }
+        for worker in roused {
+            self.rouse(worker, now);
+        }
+        self.fail(found);
+    }
+
+    /// Whether no worker is missing.
+    fn is_all_there(&self) -> bool {
+        let now = self.now();
+        (0..self.turns.len()).all(|worker| {
+            let is_up = self.turns[worker].down_until <= now;
+            is_up && self.is_seated(worker as u8) && !self.is_gone(worker)
+        })
+    }
+
+    /// Has kernels do something, and plans what follows.
+    fn have_kernels(&mut self, act: impl FnOnce(&mut Neighbours, &Script, Time) -> Vec<(Time, Due)>) {
+        let now = self.now();
+        if let Some(neighbours) = &mut self.neighbours {
+            for (at, due) in act(neighbours, self.script, now) {
+                self.plan_for(at, due);
+            }
+        }
+    }
+
+    /// Has kernels tell of other tables: what waits looks at them.
+    fn have_tables(&mut self, act: impl FnOnce(&mut Neighbours, &Script, Time)) {
+        let now = self.now();
+        if let Some(neighbours) = &mut self.neighbours {
+            act(neighbours, self.script, now);
+            for worker in self.script.shape.switches..self.turns.len() as u8 {
+                self.rouse(worker, now);
+            }
         }
     }
 
@@ -475,6 +592,9 @@ impl<'s> World<'s> {
             }
         }
         if worker >= switches {
+            if self.changing.is_under_way(worker) {
+                self.have_changes(|changing, site| changing.look(site, worker));
+            }
             self.look_at_removed(worker);
             self.look_at_said(worker);
         }
@@ -482,7 +602,12 @@ impl<'s> World<'s> {
             .checked_sub(switches)
             .is_some_and(|runtime| !self.cluster.runtimes[usize::from(runtime)].finished());
         let is_talking = self.carry(worker);
-        let next = if is_moving || is_talking { now + busy } else { idle };
+        let is_changing = self.changing.is_under_way(worker);
+        let next = if is_moving || is_talking || is_changing {
+            now + busy
+        } else {
+            idle
+        };
         self.set_turn(worker, next.max(stalled_until));
         for output in 0..self.cluster.outputs[usize::from(worker)].len() {
             let (queue, reader) = &self.cluster.outputs[usize::from(worker)][output];
@@ -588,6 +713,16 @@ impl<'s> World<'s> {
             self.fail(limited::check(&seen));
         }
         self.fail(kept::check(self.script));
+        if self.neighbours.is_some() {
+            let most = u64::from(self.script.shape.calls_max.0);
+            let waiting = self
+                .cluster
+                .runtimes
+                .iter()
+                .map(|runtime| runtime.stats().waiting);
+            let found = addressed::bound(waiting, most);
+            self.fail(found);
+        }
         let rings = self.cluster.rings(&self.script.shape);
         self.fail(conservation::bounds(&self.script.shape, &counts, &rings));
         self.seen = seen;
@@ -608,15 +743,24 @@ impl Turns {
     fn new(script: &Script, worker: usize) -> Self {
         let shape = &script.shape;
         let mut random = Random::of(script.seed, Stream::Worker, worker as u64);
+        // A process has one clock.
+        let first = shape.first_of(worker);
+        let mut of_first = Random::of(script.seed, Stream::Worker, first as u64);
         let slow = shape.slow.filter(|(slow, _)| usize::from(*slow) == worker);
         let most = u64::from(shape.drift_ppm);
+        let clock = |random: &mut Random| {
+            let ahead = if most > 0 { random.below(50_000_000) } else { 0 };
+            (ahead, random.below(most + 1))
+        };
+        let _ = clock(&mut random);
+        let (ahead, drift_ppm) = clock(&mut of_first);
         Turns {
             next: Time::MAX,
             version: 0,
             stalled_until: 0,
             down_until: 0,
-            ahead: epoch(script, worker) + if most > 0 { random.below(50_000_000) } else { 0 },
-            drift_ppm: random.below(most + 1),
+            ahead: epoch(script, first) + ahead,
+            drift_ppm,
             pace: slow.map_or(shape.pace, |(_, pace)| pace),
             vain: 0,
             random,

@@ -4,8 +4,9 @@
 //!   faults ─► heal ─► rest ─► [roomy: early talks ─► rest] ─► leap ─► empty ─► late talks ─► rest ─► leap ─► empty
 //! ```
 //!
-//! *Rest*: no talk open, no frame in the network, none on a ring or at a port. All adds up then, and all buffers are home. *Empty*: all clocks leap by more than any flow's time, and
-//! some turns later there is no flow, group, route or block.
+//! *Rest*: no talk open, no frame in the network, none on a ring or at a port. All adds up then,
+//! and all buffers are home. *Empty*: all clocks leap by more than any flow's time, and some turns
+//! later there is no flow, group, route or block.
 
 use super::apart::Past;
 use super::{Cluster, Due, World};
@@ -37,6 +38,7 @@ impl World<'_> {
     pub fn play(&mut self) -> Result<(), Violation> {
         Account::clear();
         self.begin_members();
+        self.have_kernels(|kernels, script, _| kernels.begin(script));
         for worker in 0..self.turns.len() as u8 {
             self.rouse(worker, 0);
         }
@@ -76,6 +78,9 @@ impl World<'_> {
         {
             self.open_talks += 1;
             self.plan_for(self.now() + talk.start, Due::Wake(index as u16, 0));
+        }
+        for (at, due) in self.changing.begin(script, part, self.now()) {
+            self.plan_for(at, due);
         }
         let moves = script.moves.iter().enumerate();
         for (index, order) in moves.filter(|(_, order)| order.part == part) {
@@ -170,15 +175,22 @@ impl World<'_> {
         converged::empty(&figures)?;
         let connections = self.connections();
         let is_all = !self.script.loses_workers();
+        let ends_twice = self.script.has_silence() && self.script.has_jumps();
         let is_done = |talk: usize| self.clients[talk].stage == super::hosts::Stage::Done;
         self.read.check(self.script, &figures, is_done)?;
-        returned::check(&figures.runtimes, &figures.past_runtimes, &connections, is_all)
+        returned::check(
+            &figures.runtimes,
+            &figures.past_runtimes,
+            &connections,
+            (is_all, ends_twice),
+        )
     }
 
     /// What moved since the run began, or all crashed.
     pub fn moved(&mut self) -> Moved {
         let mut moved = Moved {
             orders: self.orders.len() as u64,
+            changes: self.changing.decisions,
             ..Moved::default()
         };
         for runtime in &self.cluster.runtimes {
@@ -247,6 +259,9 @@ impl World<'_> {
             path.is_cut = false;
         }
         self.heal_members();
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.heal();
+        }
         let now = self.now();
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].stalled_until = 0;
@@ -315,25 +330,42 @@ impl World<'_> {
         self.timeline.note(now, Event::Began(index));
         let time = match self.script.faults[usize::from(index)].fault {
             Fault::Stall { worker, time } => return self.stand_still(worker, time),
+            Fault::Stop { worker, time } => return self.stop(worker, time),
             Fault::Silence { worker, why, time } => {
                 if !why.is_copied() {
                     self.order.cut();
                 }
                 if matches!(why, Why::Stands(_)) {
-                    return self.stand_still(worker, time);
+                    return self.stop(worker, time);
                 }
                 self.cut_off(worker, true);
+                for worker in self.script.shape.process_of(worker) {
+                    self.cut_until[usize::from(worker)] = now + time;
+                }
                 time
             }
             Fault::Jump { worker, by } => {
                 self.order.cut();
                 match worker {
-                    Some(worker) => self.turns[usize::from(worker)].ahead += by,
+                    Some(worker) => {
+                        for worker in self.script.shape.process_of(worker) {
+                            self.turns[usize::from(worker)].ahead += by;
+                        }
+                    }
                     None => self.turns.iter_mut().for_each(|turns| turns.ahead += by),
                 }
                 return;
             }
             Fault::Crash { who } => return self.crash(who),
+            Fault::Forgotten { host } => {
+                return self.have_tables(|kernels, script, now| kernels.forget(script, host, (now, 0)));
+            }
+            Fault::Mute { host, time } => {
+                return self.have_tables(|kernels, script, now| kernels.forget(script, host, (now, time)));
+            }
+            Fault::Replaced { host } => {
+                return self.have_kernels(|kernels, _, now| kernels.replace(host, now));
+            }
             Fault::Storm { noise, time } => {
                 for host in &mut self.hosts {
                     (host.to.noise, host.from.noise) = (noise, noise);
@@ -395,7 +427,12 @@ impl World<'_> {
                 host.to.is_cut &= !to;
                 host.from.is_cut &= !from;
             }
-            Fault::Partition { from, to, back, .. } => self.cut(from, to, back, false),
+            Fault::Partition { from, to, back, .. } => {
+                let is_cut_off = |worker: u8| self.cut_until[usize::from(worker)] > self.now();
+                if !is_cut_off(from) && !is_cut_off(to) {
+                    self.cut(from, to, back, false);
+                }
+            }
             Fault::Silence { worker, .. } => self.cut_off(worker, false),
             Fault::Isolated {
                 worker,
@@ -414,8 +451,12 @@ impl World<'_> {
                 ..
             } => self.cut_office_off(office, whom, (to, from), false),
             Fault::Stall { .. }
+            | Fault::Stop { .. }
             | Fault::Jump { .. }
             | Fault::Crash { .. }
+            | Fault::Forgotten { .. }
+            | Fault::Mute { .. }
+            | Fault::Replaced { .. }
             | Fault::StoreStall { .. }
             | Fault::OfficeCrash { .. }
             | Fault::OfficeStall { .. } => {}
@@ -432,17 +473,24 @@ impl World<'_> {
         }
     }
 
-    /// Cuts all links of a worker, or joins them again.
-    fn cut_off(&mut self, worker: u8, is_cut: bool) {
-        for other in (0..self.turns.len() as u8).filter(|other| *other != worker) {
-            self.cut(worker, other, true, is_cut);
+    /// The process of a worker does nothing.
+    fn stop(&mut self, worker: u8, time: u64) {
+        for worker in self.script.shape.process_of(worker) {
+            self.stand_still(worker, time);
         }
     }
 
-    /// Cuts a worker off from those that are said, one way or both, or joins them again.
+    /// Cuts all links of a worker's process, or joins them again.
+    fn cut_off(&mut self, worker: u8, is_cut: bool) {
+        self.isolate(worker, Whence::Workers, (true, true), is_cut);
+    }
+
+    /// Cuts a worker's process off from those that are said, one way or both, or joins them again.
     fn isolate(&mut self, worker: u8, whom: Whence, (to, from): (bool, bool), is_cut: bool) {
         if whom != Whence::Coordinator {
-            for other in (0..self.turns.len() as u8).filter(|other| *other != worker) {
+            let workers = self.turns.len() as u8;
+            let process = self.script.shape.process_of(worker);
+            for (worker, other) in process.iter().flat_map(|w| (0..workers).map(move |o| (*w, o))) {
                 if from {
                     self.cut(other, worker, false, is_cut);
                 }
@@ -474,11 +522,12 @@ impl World<'_> {
         let now = self.now();
         let clocks: Vec<u64> = self.turns.iter().map(|turns| turns.now(now)).collect();
         let lives = self.cluster.lives.iter().map(|life| life + 1).collect();
-        let Ok(next) = Cluster::new(self.script, &self.plan, &self.clock, &clocks, lives) else {
+        let Ok(next) = Cluster::new(self.script, &self.plans, &self.clock, &clocks, lives) else {
             return;
         };
         self.order.cut();
         self.orders.clear();
+        self.changing.crash();
         self.past = Past::default();
         self.sessions.clear();
         let before = std::mem::replace(&mut self.cluster, next);

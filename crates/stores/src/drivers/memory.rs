@@ -1,7 +1,8 @@
 //! `memory:`, tables in this process.
 //!
-//! Clones share them, so a function that ends and begins again finds its variables as long as the process is there. It is the
-//! model that the conformance suite compares other drivers with, and what a benchmark compares them with.
+//! Clones share them, so a function that ends and begins again finds its variables as long as the
+//! process is there. It is the model that the conformance suite compares other drivers with, and
+//! what a benchmark compares them with.
 
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
@@ -98,6 +99,10 @@ impl Driver for Memory {
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         Ok(self.tables().records.get(name).cloned())
+    }
+
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        Ok(self.tables().records.keys().cloned().collect())
     }
 
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {

@@ -1,7 +1,8 @@
 //! `redb:PATH`, a file: durable without a server.
 //!
-//! All batches of one call are one transaction, which is on the disk when the call answers. So a store takes as many calls in a second as
-//! the disk takes flushes, and the agent's batches grow to fit. One process has the file at a time.
+//! All batches of one call are one transaction, which is on the disk when the call answers. So a
+//! store takes as many calls in a second as the disk takes flushes, and the agent's batches grow to
+//! fit. One process has the file at a time.
 //!
 //! | table | key | value |
 //! |---|---|---|
@@ -9,13 +10,16 @@
 //! | `elements` | variable, 0, field | value |
 //! | `records` | name | value |
 //!
-//! After an error of the disk the library refuses all further calls. So a failure closes the file, and the next call opens it again, from its last whole
-//! transaction. Whether the one that failed is in it is not known: the agent repeats its batches, and their versions tell. Another process that had
-//! the file in between has claimed its partitions, so the earlier writer is fenced.
+//! After an error of the disk the library refuses all further calls. So a failure closes the file,
+//! and the next call opens it again, from its last whole transaction. Whether the one that failed
+//! is in it is not known: the agent repeats its batches, and their versions tell. Another process
+//! that had the file in between has claimed its partitions, so the earlier writer is fenced.
 //!
-//! A file that is not there is made beside its name (`PATH.new`), and gets its name when it is whole.
+//! A file that is not there is made beside its name (`PATH.new`), and gets its name when it is
+//! whole.
 //!
-//! A key of a variable has no byte 0, so an element's key has one reading, and a variable's elements are side by side.
+//! A key of a variable has no byte 0, so an element's key has one reading, and a variable's
+//! elements are side by side.
 
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
@@ -27,6 +31,14 @@ use std::path::{Path, PathBuf};
 const VERSIONS: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("versions");
 const ELEMENTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("elements");
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+
+/// What is said of a file that another process has.
+const HELD: &str = "another process has the file: give each process a file of its own";
+
+/// Whether a failure says that another process has the file.
+pub fn is_held(failure: &Failure) -> bool {
+    failure.remedy == HELD
+}
 
 /// A store in a file.
 pub struct Redb {
@@ -75,6 +87,23 @@ impl Redb {
     }
 }
 
+/// Why the file could not be opened now, as far as that shows without opening it as a store:
+/// another process has it, or may not be written. A file that is not there is made by
+/// [`Redb::open`]; that is not looked at here.
+pub fn look(path: &Path) -> Result<(), Failure> {
+    let name = format!("redb:{}", path.display());
+    if !path.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    let opened = std::fs::File::options().read(true).write(true).open(path);
+    let file = opened.map_err(|error| failed(&name, &redb::Error::Io(error)))?;
+    // It goes with the file, so the next one has it.
+    match file.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => Err(failed(&name, &redb::Error::DatabaseAlreadyOpen)),
+        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
+    }
+}
+
 /// Opens the file, or makes it.
 fn open(path: &Path, name: &str) -> Result<Database, Failure> {
     let is_there = path.try_exists().unwrap_or(true);
@@ -85,7 +114,8 @@ fn open(path: &Path, name: &str) -> Result<Database, Failure> {
     opened.map_err(|error| failed(name, &error))
 }
 
-/// Makes the file under another name, and names it when it is whole: a disk that is full in between leaves nothing behind.
+/// Makes the file under another name, and names it when it is whole: a disk that is full in between
+/// leaves nothing behind.
 fn make(path: &Path) -> Result<Database, redb::Error> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -138,9 +168,7 @@ fn transact<R>(
 /// The file's error, and what a person may do.
 fn failed(name: &str, error: &redb::Error) -> Failure {
     let remedy = match error {
-        redb::Error::DatabaseAlreadyOpen => {
-            "another process has the file: give each process a file of its own"
-        }
+        redb::Error::DatabaseAlreadyOpen => HELD,
         redb::Error::Io(error) => match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 "make room for it: on its disk, in its user's quota and limits; changes wait meanwhile"
@@ -325,6 +353,17 @@ impl Driver for Redb {
         self.read(|transaction| {
             let has = transaction.open_table(RECORDS)?.get(name)?;
             Ok(has.map(|guard| guard.value().to_vec()))
+        })
+    }
+
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        self.read(|transaction| {
+            let records = transaction.open_table(RECORDS)?;
+            let mut all = Vec::new();
+            for found in records.iter()? {
+                all.push(found?.0.value().to_owned());
+            }
+            Ok(all)
         })
     }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// A debt of so many bytes is written in the call that ends it.
 const LAST_BYTES: usize = 64 << 10;
-/// How long a call that brings a store up is waited for when it is made. Later it is only looked at.
+/// How long a call that brings a store up is waited for when it is made. Later it is only looked
+/// at.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// A call that brings a store up.

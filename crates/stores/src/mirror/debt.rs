@@ -1,4 +1,5 @@
-//! What one of two stores has yet to be told: of each element the last change, whatever came before it.
+//! What one of two stores has yet to be told: of each element the last change, whatever came before
+//! it.
 
 use crate::batch::{Batch, Change, KeptBatch};
 use crate::driver::Version;
@@ -6,7 +7,8 @@ use crate::name::{PartitionName, VariableName};
 use std::collections::BTreeMap;
 use variables::buffer::{BATCH_BYTES, CLEAR, PUT, REMOVE};
 
-/// The most bytes of a partition's changes that are kept. Beyond that the store gets a copy of everything.
+/// The most bytes of a partition's changes that are kept. Beyond that the store gets a copy of
+/// everything.
 pub const BYTES_MAX: usize = 16 << 20;
 /// What a change costs in memory besides its bytes, about.
 const OVERHEAD: usize = 128;
@@ -28,7 +30,8 @@ pub struct Debt {
     pub needs_copy: bool,
     /// Whether a copy of everything is among what waits.
     has_copy: bool,
-    /// The version that bringing it up has made there; nothing before the partition was claimed for that.
+    /// The version that bringing it up has made there; nothing before the partition was claimed for
+    /// that.
     pub made: Option<Version>,
     /// A store that has less has lost its data.
     pub least: Version,

@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! A [`Mirror`] is a driver over two. A batch is acknowledged when both stores have it, or when one has it and the other is known
-//! to lack it. It is read from the first, unless that is the one that lacks something.
+//! A [`Mirror`] is a driver over two. A batch is acknowledged when both stores have it, or when one
+//! has it and the other is known to lack it. It is read from the first, unless that is the one that
+//! lacks something.
 //!
 //! ```text
 //!   agent ──► Mirror ══ thread ══► first store          per partition and store:
@@ -13,9 +14,10 @@
 //!                                                            └── claimed, debt or copy written, version set
 //! ```
 //!
-//! *Which has the truth.* Both have the same version of a partition while they are in step. Before the first batch that only one
-//! takes is acknowledged, that one's epoch is raised by [`GAP`]. So of two stores the one with the higher version has all that was
-//! acknowledged, whatever dies and when; a start compares them, and the other one gets a copy.
+//! *Which has the truth.* Both have the same version of a partition while they are in step. Before
+//! the first batch that only one takes is acknowledged, that one's epoch is raised by [`GAP`]. So
+//! of two stores the one with the higher version has all that was acknowledged, whatever dies and
+//! when; a start compares them, and the other one gets a copy.
 //!
 //! ```text
 //!   first (7, 41)   second (7, 41)                 in step
@@ -24,17 +26,22 @@
 //!   first (7+G, 90) second (7+G, 90)               in step
 //! ```
 //!
-//! *Bringing up.* The store that is behind is claimed first: batches that were given up and are executed late are fenced by that. Then
-//! it gets the debt, and at last, in one call with the rest of it, the version of the other. A debt beyond its bound ([`debt::BYTES_MAX`]), and a store that
-//! has lost its data, is a copy of all variables. Calls for that run beside the agent's writing; only the last one is waited for.
+//! *Bringing up.* The store that is behind is claimed first: batches that were given up and are
+//! executed late are fenced by that. Then it gets the debt, and at last, in one call with the rest
+//! of it, the version of the other. A debt beyond its bound ([`debt::BYTES_MAX`]), and a store that
+//! has lost its data, is a copy of all variables. Calls for that run beside the agent's writing;
+//! only the last one is waited for.
 //!
-//! *Epochs.* The agent keeps the epoch that its claim gave; batches go out with the one that the partition has by now.
+//! *Epochs.* The agent keeps the epoch that its claim gave; batches go out with the one that the
+//! partition has by now.
 //!
-//! Invariants: of a partition at most one store is behind (`leave`); a store that is behind has a lower version than the other, until it has everything; what is
-//! acknowledged is at a store that a start will read. Checkers: the tests in `tests/servers/mirror.rs`, `one_of_two_stores_may_fail_at_any_call`.
+//! Invariants: of a partition at most one store is behind (`leave`); a store that is behind has a
+//! lower version than the other, until it has everything; what is acknowledged is at a store that a
+//! start will read. Checkers: the tests in `tests/servers/mirror.rs`,
+//! `one_of_two_stores_may_fail_at_any_call`.
 //!
-//! Not here: records (locks, guarded writes), which are in the first store alone; a start while one of both is away, which is refused, since
-//! the one that answers may be the one that is behind.
+//! Not here: records (locks, guarded writes), which are in the first store alone; a start while one
+//! of both is away, which is refused, since the one that answers may be the one that is behind.
 
 mod bringing;
 mod debt;
@@ -52,7 +59,8 @@ use side::{Asked, Side};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// By how much an epoch is raised where one store goes on alone: more than the other is claimed until it is brought up.
+/// By how much an epoch is raised where one store goes on alone: more than the other is claimed
+/// until it is brought up.
 const GAP: u64 = 1 << 20;
 /// How often a batch is sent in one call: to both, to the one that goes on alone, and once more.
 const ROUNDS: usize = 3;
@@ -157,7 +165,8 @@ impl Part {
     }
 }
 
-/// An epoch that a store is told before it goes on alone: what it has to have, and what it has then.
+/// An epoch that a store is told before it goes on alone: what it has to have, and what it has
+/// then.
 #[derive(Clone)]
 struct Raise {
     partition: PartitionName,
@@ -180,7 +189,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Over a store and its mirror, each with its URI without a password. `report` is called from the agent's thread.
+    /// Over a store and its mirror, each with its URI without a password. `report` is called from
+    /// the agent's thread.
     pub fn start(
         first: (String, Box<dyn Driver>),
         second: (String, Box<dyn Driver>),
@@ -235,7 +245,8 @@ impl Mirror {
         }
     }
 
-    /// Which stores take part in a call for this partition: those in step, but not one that is known to fail while the other is not.
+    /// Which stores take part in a call for this partition: those in step, but not one that is
+    /// known to fail while the other is not.
     fn takers(&mut self, partition: &PartitionName) -> [bool; 2] {
         let out = [self.sides[0].is_out(), self.sides[1].is_out()];
         let Some(part) = self.parts.get_mut(partition) else {
@@ -306,7 +317,8 @@ impl Mirror {
         heard
     }
 
-    /// What a batch's outcome is, by what the stores in step said; nothing where it has to be sent again.
+    /// What a batch's outcome is, by what the stores in step said; nothing where it has to be sent
+    /// again.
     fn judge(&mut self, batch: &Batch<'_>, said: [Option<Outcome>; 2]) -> Option<Outcome> {
         let part = self.parts.get_mut(batch.partition)?;
         let in_step = [part.is_in_step(0), part.is_in_step(1)];
@@ -588,6 +600,10 @@ impl Driver for Mirror {
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let name = name.to_owned();
         self.sides[0].call(move |driver| driver.record(&name))
+    }
+
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        self.sides[0].call(|driver| driver.records())
     }
 
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {

@@ -1,4 +1,5 @@
-//! One of the two stores of a mirror: its driver on a thread of its own, so that one that stalls holds the other up once and no more.
+//! One of the two stores of a mirror: its driver on a thread of its own, so that one that stalls
+//! holds the other up once and no more.
 
 use crate::driver::{Driver, Failure};
 use std::sync::Arc;

@@ -63,6 +63,9 @@ impl Driver for Shaky {
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.call(|inner| inner.record(name))
     }
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        self.call(|inner| inner.records())
+    }
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {
         self.call(|inner| inner.swap(name, expected, new))
     }
@@ -170,7 +173,8 @@ fn one_of_two_stores_may_fail_at_any_call() {
                 let version = first.version(&partition()).unwrap();
                 assert_eq!(version, second.version(&partition()).unwrap());
             }
-            // Otherwise the process dies as it is. Either way the next one finds all of it, and both stores have it.
+            // Otherwise the process dies as it is. Either way the next one finds all of it, and
+            // both stores have it.
             drop(mirror);
             let (mut next, watch) = over(Box::new(stores[0].clone()), Box::new(stores[1].clone()));
             persist(|| next.claim(&partition(), 7));

@@ -5,8 +5,9 @@
 //!                ── end of file, however the process ended ──► keeper kills it and removes its folder
 //! ```
 //!
-//! Tests that only use the node hold it for reading, those that harm it for writing. One with other settings
-//! is its test's own ([`Node::start_with`]). The shared one takes clients with and without TLS.
+//! Tests that only use the node hold it for reading, those that harm it for writing. One with other
+//! settings is its test's own ([`Node::start_with`]). The shared one takes clients with and without
+//! TLS.
 
 use crate::authority::Authority;
 use std::io::{BufRead, BufReader, Write};
@@ -55,8 +56,8 @@ impl Node {
         Self::start_with(OPTIONAL_TLS)
     }
 
-    /// A node with further settings, as `cassandra.yaml` has them. `FOLDER` in them is the node's, which has its certificate, for
-    /// `localhost`.
+    /// A node with further settings, as `cassandra.yaml` has them. `FOLDER` in them is the node's,
+    /// which has its certificate, for `localhost`.
     pub fn start_with(settings: &str) -> Result<Self, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

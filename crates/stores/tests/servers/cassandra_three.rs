@@ -1,6 +1,8 @@
-//! Three nodes of Cassandra with three copies: one that dies is not missed, two are, and counters are exact when the dust settles.
+//! Three nodes of Cassandra with three copies: one that dies is not missed, two are, and counters
+//! are exact when the dust settles.
 //!
-//! Nightly, since they take 2.5 GB and a minute and a half: with `FLOWKEEP_THREE_NODES=1` in the environment.
+//! Nightly, since they take 2.5 GB and a minute and a half: with `FLOWKEEP_THREE_NODES=1` in the
+//! environment.
 
 use crate::cassandra::Node;
 use crate::faults::{PATIENCE, await_failure, await_recovery, goes_on, under_load};

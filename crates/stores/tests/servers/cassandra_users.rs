@@ -1,5 +1,5 @@
-//! A real Cassandra that asks for a user and a password, and gives each user rights of its own: what is
-//! said of a wrong one, and that no password is shown.
+//! A real Cassandra that asks for a user and a password, and gives each user rights of its own:
+//! what is said of a wrong one, and that no password is shown.
 
 use crate::cassandra::Node;
 use crate::faults::{name, options};

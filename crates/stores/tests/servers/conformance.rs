@@ -1,7 +1,8 @@
 //! What any driver has to do, tried on each.
 //!
-//! A driver is given as a way to open it, again and again, on the same data. To try another one, add it to [`everywhere`].
-//! The same calls go to the driver and to `memory:`, the model; what both answer is compared.
+//! A driver is given as a way to open it, again and again, on the same data. To try another one,
+//! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; what both
+//! answer is compared.
 
 use crate::cassandra;
 use crate::redis::Server;
@@ -169,8 +170,8 @@ fn random_calls_are_a_maps_through_restarts() {
     });
 }
 
-/// A driver that does what it is asked, and then says in some cases that it has not; and that does some calls again later, as a network does that
-/// keeps bytes of a connection that is given up.
+/// A driver that does what it is asked, and then says in some cases that it has not; and that does
+/// some calls again later, as a network does that keeps bytes of a connection that is given up.
 struct Ambiguous {
     inner: Box<dyn Driver>,
     random: u64,
@@ -243,6 +244,9 @@ impl Driver for Ambiguous {
     }
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, flowkeep_stores::Failure> {
         self.inner.record(name)
+    }
+    fn records(&mut self) -> Result<Vec<String>, flowkeep_stores::Failure> {
+        self.inner.records()
     }
     fn swap(
         &mut self,
@@ -471,6 +475,15 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
                     .unwrap();
             });
         }
+        // Locks, and what they guard, are records.
+        let records = [("lock/c@a%{b", &b"held"[..]), ("guarded/c@a", b"")];
+        for (record, value) in records {
+            open().swap(record, None, Some(value)).unwrap();
+        }
+        let mut listed = open().records().unwrap();
+        listed.retain(|record| records.iter().any(|(name, _)| name == record));
+        listed.sort();
+        assert_eq!(listed, ["guarded/c@a", "lock/c@a%{b"], "{driver}");
         let found = inspect(open().as_mut()).unwrap();
         let named: Vec<(String, u64, Option<i64>)> = found
             .iter()
@@ -503,6 +516,13 @@ fn what_a_store_has_is_listed_and_taken_over_whole() {
         };
         assert_eq!(migrated, all, "{driver}");
         assert_eq!(inspect(&mut other.clone()).unwrap(), found, "{driver}");
+        for (record, value) in records {
+            assert_eq!(
+                other.clone().record(record).unwrap().as_deref(),
+                Some(value),
+                "{driver}"
+            );
+        }
         // And back, over what is there; a function goes on with it.
         migrate(&mut other.clone(), open().as_mut()).unwrap();
         assert_eq!(inspect(open().as_mut()).unwrap(), found, "{driver}");

@@ -1,4 +1,5 @@
-//! A real redis-server, and in [`crate::cassandra_faults`] a real Cassandra, that dies, stalls, refuses and lies, under load: counters are exact when the dust settles.
+//! A real redis-server, and in [`crate::cassandra_faults`] a real Cassandra, that dies, stalls,
+//! refuses and lies, under load: counters are exact when the dust settles.
 
 use crate::redis::Server;
 use flowkeep_stores::drivers::cassandra::Cassandra;
@@ -63,7 +64,8 @@ pub struct Seen {
     left: Vec<(u64, u64)>,
 }
 
-/// Runs two workers that count, while `disturb` does its harm; then all is stored, and what the server at `at` has is exact.
+/// Runs two workers that count, while `disturb` does its harm; then all is stored, and what the
+/// server at `at` has is exact.
 pub fn under_load(
     uri: &str,
     at: &str,
@@ -295,12 +297,14 @@ fn a_server_that_stalls_holds_no_packet_up_and_nothing_counts_twice() {
     let mut more: Vec<Report> = reports.clone();
     more.retain(|report| !matches!(report, Report::Failing(_) | Report::Again(_)));
     alarms(&more);
-    // Batches that were given up were in the stopped server's buffers, and came to be written when it went on.
+    // Batches that were given up were in the stopped server's buffers, and came to be written when
+    // it went on.
     assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
     assert!(health.failures > 0);
 }
 
-/// That the reports are alarms of late changes, that there is one, and that each is over before the next, and in the end.
+/// That the reports are alarms of late changes, that there is one, and that each is over before the
+/// next, and in the end.
 fn alarms(reports: &[Report]) {
     let bound = Duration::from_millis(100);
     let mut late = std::collections::HashSet::new();
@@ -323,8 +327,9 @@ fn alarms(reports: &[Report]) {
     assert!(count > 0 && late.is_empty(), "{reports:?}");
 }
 
-/// Hands bytes on between a client and the server, and cuts each connection after some of them: either way, anywhere.
-/// The one that goes to the server is cut after `sent` bytes at least, the other after `heard`; each after up to so many more.
+/// Hands bytes on between a client and the server, and cuts each connection after some of them:
+/// either way, anywhere. The one that goes to the server is cut after `sent` bytes at least, the
+/// other after `heard`; each after up to so many more.
 pub fn cutting_proxy(
     to: u16,
     cuts: Arc<AtomicU64>,
@@ -370,7 +375,8 @@ pub fn cutting_proxy(
     port
 }
 
-/// Hands bytes on between a client and the server; what the server answers is late, by a time of its own each time.
+/// Hands bytes on between a client and the server; what the server answers is late, by a time of
+/// its own each time.
 fn slow_proxy(to: u16, late: std::ops::Range<u64>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -410,8 +416,8 @@ fn a_slow_server_stretches_the_interval_and_holds_no_packet_up() {
         let [batches, before] = [store.health().batches, packets.load(Ordering::Relaxed)];
         goes_on(packets, time);
         calm = packets.load(Ordering::Relaxed) - before;
-        // Two buffers of each of two workers are on their way at most, and each go takes 50 ms: the interval of 1 ms has become
-        // 25 ms and more.
+        // Two buffers of each of two workers are on their way at most, and each go takes 50 ms: the
+        // interval of 1 ms has become 25 ms and more.
         let written = store.health().batches - batches;
         let most = u64::try_from(4 * time.as_millis() / 50).unwrap();
         assert!((10..=most).contains(&written), "{written}, {most} at most");
@@ -447,7 +453,8 @@ fn connections_that_are_cut_in_mid_batch_cost_nothing() {
     assert!(seen.iter().all(|seen| seen.rewritten == 0));
 }
 
-/// The server refuses while `wrong` holds; its error says what to do, and everything is there when `right` does.
+/// The server refuses while `wrong` holds; its error says what to do, and everything is there when
+/// `right` does.
 fn refuses(wrong: &str, right: &str, code: &str, remedy: &str) {
     let Some(server) = server(&[]) else { return };
     let uri = server.uri();
@@ -534,7 +541,8 @@ fn users_and_passwords_are_those_of_the_server() {
     assert_eq!(opened(":other").unwrap(), 2);
 }
 
-/// A server that answers each read with the next of these; what asks for its version it may answer honestly.
+/// A server that answers each read with the next of these; what asks for its version it may answer
+/// honestly.
 fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

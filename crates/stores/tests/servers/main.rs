@@ -1,7 +1,9 @@
-//! Everything that needs a server: one process, so that all of it shares one Cassandra, which takes seconds to start.
+//! Everything that needs a server: one process, so that all of it shares one Cassandra, which takes
+//! seconds to start.
 
 mod authority;
 mod cassandra;
+mod cassandra_ended;
 mod cassandra_faults;
 mod cassandra_three;
 mod cassandra_tls;

@@ -1,4 +1,5 @@
-//! Two real stores that mirror each other, under load: either one dies, stalls or loses its data, and both have every count in the end.
+//! Two real stores that mirror each other, under load: either one dies, stalls or loses its data,
+//! and both have every count in the end.
 
 use crate::faults::{PATIENCE, Reports, Seen, driver, goes_on, under_load_of, verify};
 use crate::redis::Server;

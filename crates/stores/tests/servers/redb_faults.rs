@@ -1,7 +1,8 @@
-//! A file whose disk is full, under load: packets go on, and the store has every count when there is room.
+//! A file whose disk is full, under load: packets go on, and the store has every count when there
+//! is room.
 //!
-//! The disk is full by a limit (`RLIMIT_FSIZE`), in a process of its own, which needs no rights: each byte behind the limit is refused (`EFBIG`), in the
-//! middle of a write too.
+//! The disk is full by a limit (`RLIMIT_FSIZE`), in a process of its own, which needs no rights:
+//! each byte behind the limit is refused (`EFBIG`), in the middle of a write too.
 
 use crate::faults::{await_failure, await_recovery, goes_on, under_load};
 use flowkeep_stores::Report;

@@ -1,4 +1,5 @@
-//! A redis-server of a test's own: on a free port of the loopback, with its data in a temporary folder, ended with the test.
+//! A redis-server of a test's own: on a free port of the loopback, with its data in a temporary
+//! folder, ended with the test.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +15,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it with further settings, as `--name value` has them. The error says why it cannot be had.
+    /// Starts it with further settings, as `--name value` has them. The error says why it cannot be
+    /// had.
     pub fn start(settings: &[&str]) -> Result<Self, String> {
         Self::start_program("redis-server", settings)
     }

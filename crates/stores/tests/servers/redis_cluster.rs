@@ -1,4 +1,5 @@
-//! A real cluster of redis-servers on the loopback: slots that move, nodes that die, slots that are missing.
+//! A real cluster of redis-servers on the loopback: slots that move, nodes that die, slots that are
+//! missing.
 
 use crate::faults::{await_failure, await_recovery, goes_on, name, under_load};
 use crate::redis::Server;
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 const SLOTS: u16 = 16384;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Servers that have all slots between them, each a third; and one that is a replica, where a test wants one.
+/// Servers that have all slots between them, each a third; and one that is a replica, where a test
+/// wants one.
 pub struct Cluster {
     nodes: Vec<Server>,
     bus: Vec<u16>,
@@ -140,7 +142,8 @@ impl Cluster {
         format!("redis://127.0.0.1:{}?cluster", self.nodes[at].port)
     }
 
-    /// Has a slot go from one node to another, key by key, as `redis-cli --cluster reshard` does it.
+    /// Has a slot go from one node to another, key by key, as `redis-cli --cluster reshard` does
+    /// it.
     fn give(&self, slot: u16, from: usize, to: usize) {
         let (old, new, port) = (self.id(from), self.id(to), self.nodes[to].port);
         self.done(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {old}"));

@@ -1,10 +1,10 @@
 //! What a function chooses at random, and may choose otherwise another time: external endpoints.
 //!
 //! # Theory of operation
-//! A packet that leaves from a chosen endpoint is compared as if it left from the one that it came in from, together with how often the endpoint of
-//! its conversation has changed so far, and whether it is the one that was used last for its
-//! sender. So the endpoint itself may be another one, but a conversation keeps it, and
-//! conversations that have one in common have:
+//! A packet that leaves from a chosen endpoint is compared as if it left from the one that it came
+//! in from, together with how often the endpoint of its conversation has changed so far, and
+//! whether it is the one that was used last for its sender. So the endpoint itself may be another
+//! one, but a conversation keeps it, and conversations that have one in common have:
 //!
 //! ```text
 //!   flows stay   10.0.0.1:5 > 9.9.9.9:1   leaves from 203.0.113.1:4711      first choice
@@ -13,9 +13,11 @@
 //!                10.0.0.1:5 > 9.9.9.9:2                 203.0.113.1:4321    first choice, not as used last: a difference
 //! ```
 //!
-//! Of ICMP errors that have to do with a chosen address the length is compared. In the event log and in flows' states such endpoints are left out.
+//! Of ICMP errors that have to do with a chosen address the length is compared. In the event log
+//! and in flows' states such endpoints are left out.
 //!
-//! Not here: whether replies find their way: they come to the endpoint that was chosen, and what leaves to inside is compared byte by byte.
+//! Not here: whether replies find their way: they come to the endpoint that was chosen, and what
+//! leaves to inside is compared byte by byte.
 
 use super::rig::Left;
 use super::story::Story;

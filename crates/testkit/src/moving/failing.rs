@@ -150,7 +150,8 @@ impl Rig {
         self.settle()
     }
 
-    /// Flows, and groups without, recovered so far, and flows that could not be, at runtimes that are there.
+    /// Flows, and groups without, recovered so far, and flows that could not be, at runtimes that
+    /// are there.
     pub fn recovered(&self) -> [u64; 2] {
         let mut sum = [0; 2];
         for stats in self.runtimes.iter().flatten().map(Runtime::stats) {

@@ -2,9 +2,9 @@
 //! it against what comes of it while they stay.
 //!
 //! # Theory of operation
-//! [`survives_migration`] is the one line that a function's author writes. It plays the script to two real runtimes behind a
-//! switch (`rig`), once with all flows at one of them, and then once for each [`Way`] of moving
-//! them at every step (`way`):
+//! [`survives_migration`] is the one line that a function's author writes. It plays the script to
+//! two real runtimes behind a switch (`rig`), once with all flows at one of them, and then once for
+//! each [`Way`] of moving them at every step (`way`):
 //!
 //! ```text
 //!                    before step n              step n is processed
@@ -13,22 +13,26 @@
 //!   Amid                                        the move begins with it: it is kept, handed over, taken up behind the state
 //! ```
 //!
-//! The two runtimes' clocks are 28 years apart (`clock`), as those of two hosts may be: a time that a state keeps as a plain number is wrong
-//! at the other one. What is told there, of flows and in the event log, is told by the first one's clock, as far as it is a [`nf::Time`] or [`nf::Tick`],
+//! The two runtimes' clocks are 28 years apart (`clock`), as those of two hosts may be: a time that
+//! a state keeps as a plain number is wrong at the other one. What is told there, of flows and in
+//! the event log, is told by the first one's clock, as far as it is a [`nf::Time`] or [`nf::Tick`],
 //! or a date as EVE has it.
 //!
-//! Compared are (`story`): what leaves, byte for byte and in order; drops by reason and functions' counters, step by step; the
-//! flows' state; the event log; what functions answer when asked. Afterwards no route, block of ports, group, packet or buffer
-//! is left, and every flow has begun and ended once.
+//! Compared are (`story`): what leaves, byte for byte and in order; drops by reason and functions'
+//! counters, step by step; the flows' state; the event log; what functions answer when asked.
+//! Afterwards no route, block of ports, group, packet or buffer is left, and every flow has begun
+//! and ended once.
 //!
-//! Where that differs, the case is made small (`shrink`): fewer moves, then fewer steps, as long as it still differs; and printed with
-//! the numbers that its packets have in the script, and the line that repeats it.
+//! Where that differs, the case is made small (`shrink`): fewer moves, then fewer steps, as long as
+//! it still differs; and printed with the numbers that its packets have in the script, and the line
+//! that repeats it.
 //!
 //! # What may differ
-//! What is chosen at random, if it is said ([`Migration::choosing`]), and numbers that mean something at one instance only
-//! ([`Migration::local`]). A new group begins at runtime 0 whether flows move or not. A function that chooses by what *this* runtime has at the moment (the fewest connections, the next in turn)
-//! may rightly choose otherwise when some of it has moved: give it settings by which it does not, or one way of moving at a
-//! time ([`Migration::ways`]).
+//! What is chosen at random, if it is said ([`Migration::choosing`]), and numbers that mean
+//! something at one instance only ([`Migration::local`]). A new group begins at runtime 0 whether
+//! flows move or not. A function that chooses by what *this* runtime has at the moment (the fewest
+//! connections, the next in turn) may rightly choose otherwise when some of it has moved: give it
+//! settings by which it does not, or one way of moving at a time ([`Migration::ways`]).
 //!
 //! # Failures
 //! [`survives_failure`] is the line for runtimes that fail. Their flows go on at the other one from
@@ -42,6 +46,17 @@
 //!   follow from them may differ, and is a difference;
 //! - a recovered flow has the time left that it had when it was copied: flows may be there still
 //!   that are over in the other run.
+//!
+//! # Changes of the configuration
+//! [`survives_change`] is the line for them: new instances take over before every step, asked about
+//! each flow, and the same with a runtime that fails meanwhile, whose flows the other one asks as
+//! they arrive ([`NetworkFunction::recovered_of_before`]).
+//!
+//! # Ends
+//! [`Way::Expire`] has all flows end before a step, by hours that pass, and then a runtime fail: no
+//! copy is left of what is over. What comes of it is compared with what comes of the script where
+//! hours pass and none fails. The script begins again with each such step, so it is a way for some
+//! of them: `failure().ways([Way::Expire]).every(20)`.
 //!
 //! A new group begins at runtime 0 if that is there: a function that decides by the runtime it is
 //! at (NAT's blocks) may decide otherwise at the heir, and says so ([`Migration::choosing`]).
@@ -72,7 +87,8 @@ use std::sync::{Arc, Mutex};
 use story::Story;
 pub use way::Way;
 
-/// Sees to it that a function's flows come through a move at every step of a script, in each [`Way`].
+/// Sees to it that a function's flows come through a move at every step of a script, in each
+/// [`Way`].
 ///
 /// ```
 /// # use nf::{ConfigError, Cx, FlowState, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
@@ -99,8 +115,8 @@ pub use way::Way;
 /// ```
 ///
 /// # Panics
-/// If anything differs from what comes of the script while flows stay, with the smallest case of it that was found; or if the script
-/// has no flow that is still there when its next step comes.
+/// If anything differs from what comes of the script while flows stay, with the smallest case of it
+/// that was found; or if the script has no flow that is still there when its next step comes.
 #[track_caller]
 pub fn survives_migration<F: NetworkFunction>(
     config: F::Config,
@@ -149,6 +165,21 @@ pub fn survives_failure<F: NetworkFunction>(
     failure().function::<F>(config).check(script)
 }
 
+/// Sees to it that a function's flows go on when its settings are taken again, as another
+/// configuration, before every step of a script: alone, and with a runtime that fails before it has
+/// asked a flow ([`Way::CHANGES`]).
+///
+/// # Panics
+/// As [`survives_migration`], if anything differs from what comes of the script while neither
+/// happens.
+#[track_caller]
+pub fn survives_change<F: NetworkFunction>(
+    config: F::Config,
+    script: impl IntoIterator<Item = Step>,
+) -> Survived {
+    migration().ways(Way::CHANGES).function::<F>(config).check(script)
+}
+
 /// A failure to be described in more detail than [`survives_failure`] takes: a [`migration`] in the
 /// ways of [`Way::FAILURES`].
 pub fn failure() -> Migration {
@@ -162,6 +193,7 @@ pub fn migration() -> Migration {
         asked: Vec::new(),
         chosen: chosen::Chosen::default(),
         local: BTreeSet::new(),
+        uncounted: BTreeSet::new(),
         lazy: Vec::new(),
         flows_max: 1024,
         begins_at: play::BEGINNING,
@@ -181,6 +213,8 @@ struct Function {
     /// As code names it.
     type_name: &'static str,
     make: Maker,
+    /// With the settings that it changes to, if they are others.
+    make_other: Option<Maker>,
 }
 
 /// Functions, and how their flows move. Made by [`migration`].
@@ -190,6 +224,8 @@ pub struct Migration {
     asked: Vec<(&'static str, Vec<String>)>,
     chosen: chosen::Chosen,
     local: BTreeSet<String>,
+    /// Counters that are not compared, by function and name.
+    uncounted: BTreeSet<(String, String)>,
     /// Fields that a copy may have as they were a while ago.
     lazy: Vec<String>,
     flows_max: u32,
@@ -217,19 +253,40 @@ impl Migration {
     }
 
     fn made<F: NetworkFunction>(mut self, config: impl Fn() -> Arc<F::Config> + 'static) -> Self {
-        let make = move |notes| -> Box<dyn Factory> {
-            let config = config();
-            Box::new(Configured::<Watched<F>>::new(
-                F::NAME,
-                WatchedConfig { config, notes },
-            ))
-        };
+        let make = maker::<F>(config);
         self.lazy.extend(lazy_fields::<F>());
         self.functions.push(Function {
             name: F::NAME,
             type_name: std::any::type_name::<F>(),
-            make: Box::new(make),
+            make,
+            make_other: None,
         });
+        self
+    }
+
+    /// The settings that the function has in turn with its own, in ways by which settings change
+    /// ([`Way::CHANGES`]). What comes of the script is compared with what comes of it while they
+    /// change and no runtime fails.
+    ///
+    /// # Panics
+    /// If the chain has no such function.
+    #[track_caller]
+    pub fn changing_to<F: NetworkFunction>(mut self, config: F::Config) -> Self {
+        let config = Arc::new(config);
+        let of = self
+            .functions
+            .iter_mut()
+            .find(|function| function.name == F::NAME);
+        match of {
+            Some(function) => function.make_other = Some(maker::<F>(move || Arc::clone(&config))),
+            None => panic!("`{}` is none of the chain's functions: name it first", F::NAME),
+        }
+        self
+    }
+
+    /// A counter of the function that says what an instance did for itself: it is not compared.
+    pub fn uncounted<F: NetworkFunction>(mut self, counter: &str) -> Self {
+        self.uncounted.insert((F::NAME.to_owned(), counter.to_owned()));
         self
     }
 
@@ -295,7 +352,8 @@ impl Migration {
         self
     }
 
-    /// When all flows are over, asks the function ([`NetworkFunction::command`]) at both runtimes; the answers are to be the same.
+    /// When all flows are over, asks the function ([`NetworkFunction::command`]) at both runtimes;
+    /// the answers are to be the same.
     pub fn asking<F: NetworkFunction>(mut self, words: &[&str]) -> Self {
         self.asked
             .push((F::NAME, words.iter().map(|word| (*word).to_owned()).collect()));
@@ -336,7 +394,9 @@ impl Migration {
         let mut moved = 0;
         for way in &self.ways {
             let points = self.points(&script);
-            let (story, difference) = shrink::judge(self, &script, &points, *way, Some(&stayed));
+            let unfailed = self.while_none_fails(&script, &points, *way);
+            let beside = unfailed.as_ref().unwrap_or(&stayed);
+            let (story, difference) = shrink::judge(self, &script, &points, *way, Some(beside));
             if let Some(difference) = difference {
                 panic!(
                     "{}",
@@ -372,7 +432,38 @@ impl Migration {
 
     #[track_caller]
     fn while_flows_stay(&self, script: &[play::Numbered]) -> Story {
-        let stayed = match play::play(self, script, &BTreeSet::new(), Way::Over) {
+        self.undisturbed(script, &BTreeSet::new(), Way::Over)
+    }
+
+    /// What comes of the script where no runtime fails, if that is not what comes of it while
+    /// flows stay.
+    #[track_caller]
+    fn while_none_fails(
+        &self,
+        script: &[play::Numbered],
+        points: &BTreeSet<usize>,
+        way: Way,
+    ) -> Option<Story> {
+        let (points, way) = self.beside(points, way);
+        (!points.is_empty()).then(|| self.undisturbed(script, &points, way))
+    }
+
+    /// What a way is compared with: at which steps something happens there, too, and how.
+    fn beside(&self, points: &BTreeSet<usize>, way: Way) -> (BTreeSet<usize>, Way) {
+        let has_other = self
+            .functions
+            .iter()
+            .any(|function| function.make_other.is_some());
+        match way {
+            Way::Change | Way::ChangeFail if has_other => (points.clone(), Way::Change),
+            Way::Expire => (points.clone(), Way::Pass),
+            _ => (BTreeSet::new(), way),
+        }
+    }
+
+    #[track_caller]
+    fn undisturbed(&self, script: &[play::Numbered], points: &BTreeSet<usize>, way: Way) -> Story {
+        let stayed = match play::play(self, script, points, way) {
             Ok(story) => story,
             Err(play::Failure::Script(why) | play::Failure::Broken(why)) => panic!("{why}"),
         };
@@ -382,7 +473,8 @@ impl Migration {
         stayed
     }
 
-    /// Plays the script once, while flows move in the first of the ways, and compares it with nothing.
+    /// Plays the script once, while flows move in the first of the ways, and compares it with
+    /// nothing.
     ///
     /// # Panics
     /// If something is left over when all flows are over.
@@ -433,6 +525,16 @@ impl Migration {
 }
 
 /// The lazy fields of a function's states, by name: those that begin behind the committed bytes.
+fn maker<F: NetworkFunction>(config: impl Fn() -> Arc<F::Config> + 'static) -> Maker {
+    Box::new(move |notes| -> Box<dyn Factory> {
+        let config = config();
+        Box::new(Configured::<Watched<F>>::new(
+            F::NAME,
+            WatchedConfig { config, notes },
+        ))
+    })
+}
+
 fn lazy_fields<F: NetworkFunction>() -> Vec<String> {
     let state = F::Flow::default();
     let begins_at = std::ptr::from_ref(&state).addr();
@@ -484,7 +586,8 @@ impl Survived {
             .sum()
     }
 
-    /// What the functions answered when all flows were over ([`Migration::asking`]), runtime by runtime.
+    /// What the functions answered when all flows were over ([`Migration::asking`]), runtime by
+    /// runtime.
     pub fn answers(&self) -> &[String] {
         &self.story.answers
     }

@@ -1,9 +1,10 @@
 //! Plays a script to a [`Rig`] and writes down what comes of each step.
 //!
 //! # Theory of operation
-//! The clock is the player's, as when a function is alone (`crate::play`): it goes on by two nanoseconds with a packet, and by what the
-//! script says, stopping wherever a call is due. Flows move first, then time passes, then the packet comes: what a flow
-//! waits for, it waits for where it has gone.
+//! The clock is the player's, as when a function is alone (`crate::play`): it goes on by two
+//! nanoseconds with a packet, and by what the script says, stopping wherever a call is due. Flows
+//! move first, then time passes, then the packet comes: what a flow waits for, it waits for where
+//! it has gone.
 //!
 //! *Runtimes fail* in turn, each with what it has in hand: packets that it has received and that
 //! have neither left nor been dropped. These come again, in
@@ -21,7 +22,7 @@ use crate::step::{Step, What};
 use crate::watch::Notes;
 use nf::{Endpoint, Side, Verdict};
 use runtime::chain::{ChainRule, Plan};
-use runtime::stats::Named;
+use runtime::stats::{Named, RuntimeStats};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,13 +43,18 @@ pub enum Failure {
     Broken(String),
 }
 
-/// The script's beginning, as where no flow moves: not zero, so that a time that was never set shows.
+/// The script's beginning, as where no flow moves: not zero, so that a time that was never set
+/// shows.
 pub const BEGINNING: u64 = 1_000_000_000_000;
 const FRAME_MAX: usize = 2048;
 /// Long after the last flow: no call and no timer waits longer.
 const LONG: u64 = 400_000_000_000;
 
-struct Player {
+/// Longer than any flow lives without a packet.
+const HOURS: Duration = Duration::from_secs(5 * 3600);
+
+struct Player<'a> {
+    migration: &'a Migration,
     rig: Rig,
     notes: Arc<Mutex<Notes>>,
     conversations: Conversations,
@@ -63,6 +69,27 @@ struct Player {
     in_hand: BTreeMap<u64, (Side, Coming, Option<usize>)>,
     /// Which runtime fails next.
     fails: usize,
+    /// How often the configuration has changed.
+    changes: u64,
+}
+
+/// The chain of the functions, made again, as the configuration of this number. Every second one
+/// has other settings where there are any.
+fn plan(migration: &Migration, notes: &Arc<Mutex<Notes>>, number: u64) -> Result<Plan, Failure> {
+    let functions = migration.functions.iter();
+    let is_other = number.is_multiple_of(2);
+    let factories = functions.clone().map(|function| {
+        let other = function.make_other.as_ref().filter(|_| is_other);
+        other.unwrap_or(&function.make)(notes.clone())
+    });
+    let rule = ChainRule {
+        name: "test".into(),
+        functions: functions.map(|function| function.name.into()).collect(),
+        ..ChainRule::default()
+    };
+    let plan = Plan::new(vec![rule], factories.collect());
+    let plan = plan.map_err(|error| Failure::Script(error.to_string()))?;
+    Ok(plan.known_by(number))
 }
 
 /// Plays a script, flows moving at the steps of these numbers.
@@ -75,21 +102,7 @@ pub fn play(
     let mut notes = Notes::default();
     notes.life.is_on = migration.functions.len() == 1;
     let notes = Arc::new(Mutex::new(notes));
-    let factories = migration
-        .functions
-        .iter()
-        .map(|function| (function.make)(notes.clone()))
-        .collect();
-    let rule = ChainRule {
-        name: "test".into(),
-        functions: migration
-            .functions
-            .iter()
-            .map(|function| function.name.into())
-            .collect(),
-        ..ChainRule::default()
-    };
-    let plan = Plan::new(vec![rule], factories).map_err(|error| Failure::Script(error.to_string()))?;
+    let plan = plan(migration, &notes, 1)?;
     let longest = script.iter().map(|numbered| match &numbered.step.what {
         What::Frame(bytes, ..) => bytes.len(),
         What::Packet(described) => described.payload.len() + 128,
@@ -103,6 +116,7 @@ pub fn play(
         is_apart: way.is_failure() && !points.is_empty(),
     };
     let mut player = Player {
+        migration,
         rig: Rig::new(&shape, plan).map_err(Failure::Script)?,
         notes,
         conversations: Conversations::default(),
@@ -113,6 +127,7 @@ pub fn play(
         counted: Counts::new(),
         in_hand: BTreeMap::new(),
         fails: 0,
+        changes: 0,
     };
     let mut before = None;
     for Numbered { number, step } in script {
@@ -121,10 +136,10 @@ pub fn play(
         before = Some(*number);
         player.play(*number, step, moves.then_some(way))?;
     }
-    player.end(migration)
+    player.end()
 }
 
-impl Player {
+impl Player<'_> {
     fn play(&mut self, number: usize, step: &Step, way: Option<Way>) -> Result<(), Failure> {
         match way {
             Some(Way::Over) => {
@@ -140,6 +155,9 @@ impl Player {
             Some(Way::Fail | Way::FailBack | Way::FailTwice) => {
                 self.fail_before(number, way)?;
             }
+            Some(Way::Change) => self.change()?,
+            Some(Way::ChangeFail) => self.change_and_fail()?,
+            Some(Way::Pass | Way::Expire) => self.expire()?,
             Some(Way::Amid | Way::FailAmid) | None => {}
         }
         self.story.chapters.push(Chapter::default());
@@ -293,6 +311,68 @@ impl Player {
         Ok(lost)
     }
 
+    /// Both runtimes prepare what they have as another configuration; `false` if a call waits that
+    /// began under the one before.
+    fn prepare_change(&mut self) -> Result<bool, Failure> {
+        let plan = plan(self.migration, &self.notes, self.changes + 2)?;
+        let is_prepared = self.rig.prepare_change(plan).map_err(Failure::Broken)?;
+        self.changes += u64::from(is_prepared);
+        Ok(is_prepared)
+    }
+
+    /// The configuration changes, and all flows are asked.
+    fn change(&mut self) -> Result<(), Failure> {
+        if self.prepare_change()? {
+            // The survey is over every flow.
+            self.settle()?;
+            [0, 1].iter().for_each(|runtime| self.rig.commit_change(*runtime));
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// The configuration changes, and the next runtime fails before it has asked a flow.
+    fn change_and_fail(&mut self) -> Result<(), Failure> {
+        if !self.prepare_change()? {
+            return Ok(());
+        }
+        let (failing, heir) = (self.fails, 1 - self.fails);
+        self.fails = heir;
+        match self.changes % 3 {
+            0 => {
+                self.rig.commit_change(heir);
+                self.settle()?;
+            }
+            1 => self.rig.commit_change(failing),
+            _ => [heir, failing]
+                .iter()
+                .for_each(|runtime| self.rig.commit_change(*runtime)),
+        }
+        let lost = self.fail(failing, None)?;
+        self.rig.commit_change(heir);
+        self.settle()?;
+        self.come_back(failing)?;
+        self.come_again(lost)
+    }
+
+    /// All flows are over, and no copy is left of them when a runtime fails.
+    fn expire(&mut self) -> Result<(), Failure> {
+        for _ in 0..3 {
+            self.pass(HOURS)?;
+        }
+        let copies = |stats: &RuntimeStats| (stats.flows, stats.copies);
+        let left: Vec<_> = self.rig.stats().iter().map(copies).collect();
+        if left.iter().any(|left| *left != (0, 0)) {
+            let words =
+                format!("hours have passed, and there are flows and copies yet, by runtime: {left:?}");
+            return Err(Failure::Broken(words));
+        }
+        match self.rig.is_apart() {
+            true => self.fail_next(),
+            false => Ok(()),
+        }
+    }
+
     fn come_back(&mut self, runtime: usize) -> Result<(), Failure> {
         self.rig.recover(runtime).map_err(Failure::Broken)?;
         self.settle()
@@ -392,7 +472,8 @@ impl Player {
         }
     }
 
-    fn end(mut self, migration: &Migration) -> Result<Story, Failure> {
+    fn end(mut self) -> Result<Story, Failure> {
+        let migration = self.migration;
         for flow in self.rig.flows() {
             // Its end is noticed sooner or later.
             if flow.expires_in > 0 {

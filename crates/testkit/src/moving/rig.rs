@@ -1,13 +1,15 @@
-//! Two runtimes behind a switch or two, on one thread, between which groups move when the player says so.
+//! Two runtimes behind a switch or two, on one thread, between which groups move when the player
+//! says so.
 //!
 //! # Theory of operation
-//! The workers are the real ones, and so is everything between them but the wires: links and ports are queues in memory. The
-//! player steps the workers in turn until none has anything to do, always at the same instant: a move takes no time by the
-//! clock, so a packet is processed at the same time whether flows moved before it or not, and what comes of it can be
-//! compared bit by bit.
+//! The workers are the real ones, and so is everything between them but the wires: links and ports
+//! are queues in memory. The player steps the workers in turn until none has anything to do, always
+//! at the same instant: a move takes no time by the clock, so a packet is processed at the same
+//! time whether flows moved before it or not, and what comes of it can be compared bit by bit.
 //!
-//! New groups begin at runtime 0, moved or not (the switch takes runtime 1 for one that is leaving): what a function decides
-//! by the runtime it is at, as NAT's blocks of ports, it decides alike.
+//! New groups begin at runtime 0, moved or not (the switch takes runtime 1 for one that is
+//! leaving): what a function decides by the runtime it is at, as NAT's blocks of ports, it decides
+//! alike.
 //!
 //! ```text
 //!   inside  ◄──► port 0 ┐                ┌─► runtime 0 ─┐
@@ -18,9 +20,11 @@
 //! Where runtimes fail, each worker is a process of its own (`failing`), and each runtime keeps
 //! copies of the other's flows.
 //!
-//! With two switches the inside port is at one and the outside port at the other, and each has the routes of half the groups.
+//! With two switches the inside port is at one and the outside port at the other, and each has the
+//! routes of half the groups.
 //!
-//! Runtime 1 is at another host: its clock is [`clock::AHEAD`] of all others'. What it tells is told by theirs.
+//! Runtime 1 is at another host: its clock is [`clock::AHEAD`] of all others'. What it tells is
+//! told by theirs.
 //!
 //! Not here: what is played (`mod`), what came out (`story`).
 
@@ -29,12 +33,13 @@ use super::clock;
 use crate::build::Last;
 use crate::sent::Copied;
 use nf::cx::EFFECTS_MAX;
-use nf::{Endpoint, Side, WorkerInfo};
+use nf::{Endpoint, Generation, Side, WorkerInfo};
 use runtime::chain::Plan;
 use runtime::mobility::{Order, Receipt, Selector};
 use runtime::objects::Members;
 use runtime::stats::{Named, RuntimeStats};
 use runtime::switch::{self, Policy, SideRule, Switch};
+use runtime::worker::change::{ChangeError, Prepared};
 use runtime::{Burst, Port, PortCounters, Runtime, Settings};
 use wire::memory::Region;
 use wire::{HashSeed, LinkType, Pool};
@@ -145,18 +150,22 @@ impl Shape {
         Pool::new(region, buffers, self.frame_max, worker as u8)
     }
 
+    fn info(&self, number: u16) -> WorkerInfo {
+        WorkerInfo {
+            runtime: number,
+            runtimes: RUNTIMES,
+            flows_max: self.flows_max,
+            seed: 1,
+        }
+    }
+
     fn runtime(&self, number: u16, now: u64, plan: &Plan, cables: &mut Cables) -> Result<Worker, String> {
         let (switches, worker) = (
             usize::from(self.switches),
             usize::from(self.switches) + usize::from(number),
         );
         let settings = Settings {
-            info: WorkerInfo {
-                runtime: number,
-                runtimes: RUNTIMES,
-                flows_max: self.flows_max,
-                seed: 1,
-            },
+            info: self.info(number),
             switches: self.switches,
             egress: [0, self.switches - 1],
             replicated: self.is_apart,
@@ -230,12 +239,14 @@ pub struct Rig {
     plan: Plan,
     pub(super) cables: Cables,
     switches: Vec<Switch<World, Box<dyn Port>>>,
+    /// Of each runtime: the number of its configuration.
+    generations: [u64; 2],
     /// None while one has failed.
     pub(super) runtimes: Vec<Option<Worker>>,
     pub now: u64,
     pub events: String,
-    /// Flows that have moved, and groups without; or flows that were recovered; and those that had to stay (a call of theirs
-    /// waits, or the target is full), or could not be recovered.
+    /// Flows that have moved, and groups without; or flows that were recovered; and those that had
+    /// to stay (a call of theirs waits, or the target is full), or could not be recovered.
     pub moved: u64,
     pub refused: u64,
     orders: Vec<(usize, u32)>,
@@ -256,6 +267,7 @@ impl Rig {
             plan,
             cables,
             switches,
+            generations: [1; 2],
             runtimes,
             now: shape.now,
             events: String::new(),
@@ -283,7 +295,43 @@ impl Rig {
             .shape
             .runtime(number as u16, self.now, &self.plan, &mut self.cables)?;
         self.runtimes[number] = Some(made);
+        self.generations[number] = 1;
         Ok(())
+    }
+
+    /// Each runtime prepares a plan that follows the one in force; `false` if one cannot yet, since
+    /// a call waits that began under the one before.
+    pub fn prepare_change(&mut self, plan: Plan) -> Result<bool, String> {
+        let mut is_prepared = true;
+        for (number, runtime) in self.runtimes.iter_mut().enumerate() {
+            let Some(runtime) = runtime else { continue };
+            let info = self.shape.info(number as u16);
+            let generation = Generation(self.generations[number] + 1);
+            let prepared = Prepared::new(generation, plan.clone(), &self.plan, &info, 0);
+            let prepared = prepared.map_err(|error| error.to_string())?;
+            match runtime.prepare_change(prepared) {
+                Ok(()) => {}
+                Err((ChangeError::Unsettled { .. } | ChangeError::Moving, _)) => is_prepared = false,
+                Err((error, _)) => return Err(error.to_string()),
+            }
+        }
+        if is_prepared {
+            self.plan = plan;
+        } else {
+            self.runtimes.iter_mut().flatten().for_each(|runtime| {
+                let _ = runtime.abandon_change();
+            });
+        }
+        Ok(is_prepared)
+    }
+
+    /// What a runtime has prepared is in force there, if it has.
+    pub fn commit_change(&mut self, number: usize) {
+        if let Some(runtime) = &mut self.runtimes[number]
+            && runtime.commit_change()
+        {
+            self.generations[number] += 1;
+        }
     }
 
     fn there(&self) -> impl Iterator<Item = &Worker> {
@@ -351,6 +399,9 @@ impl Rig {
     fn rest(&mut self) -> Result<(), String> {
         for number in 0..self.runtimes.len() {
             self.take_events(number);
+            if let Some(runtime) = &mut self.runtimes[number] {
+                let _ = runtime.take_before();
+            }
         }
         let runtimes = &mut self.runtimes;
         let (moved, refused) = (&mut self.moved, &mut self.refused);

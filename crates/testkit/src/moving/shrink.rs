@@ -1,12 +1,14 @@
 //! Makes a case small in which moving flows makes a difference.
 //!
 //! # Theory of operation
-//! A case is some steps of the script and the steps at which flows move. What comes behind the difference is cut off first. Then
-//! parts of the moves are left out, and parts of the steps: halves, quarters and so on to single ones, each part that is not
-//! missed staying out (Zeller's delta debugging without its complements). A step that is left out takes no move
-//! with it: that happens before the next step that is there.
+//! A case is some steps of the script and the steps at which flows move. What comes behind the
+//! difference is cut off first. Then parts of the moves are left out, and parts of the steps:
+//! halves, quarters and so on to single ones, each part that is not missed staying out (Zeller's
+//! delta debugging without its complements). A step that is left out takes no move with it: that
+//! happens before the next step that is there.
 //!
-//! Whatever difference remains is one; it need not be the one that was found first. How often the script is played, and how long, is bounded.
+//! Whatever difference remains is one; it need not be the one that was found first. How often the
+//! script is played, and how long, is bounded.
 //!
 //! Not here: what a difference is (`story`).
 
@@ -24,7 +26,8 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 /// Steps of a case that are printed.
 const SHOWN: usize = 40;
 
-/// What comes of a case and where it differs; `stayed` is what comes of its steps while flows stay, if that is known already.
+/// What comes of a case and where it differs; `stayed` is what comes of its steps while flows stay,
+/// if that is known already.
 pub fn judge(
     migration: &Migration,
     script: &[Numbered],
@@ -35,7 +38,7 @@ pub fn judge(
     let made;
     let stayed = match stayed {
         Some(stayed) => stayed,
-        None => match play(migration, script, &BTreeSet::new(), way) {
+        None => match play_beside(migration, script, points, way) {
             Ok(story) if story.wrong.is_none() => {
                 made = story;
                 &made
@@ -48,6 +51,7 @@ pub fn judge(
         Ok(Ok(moved)) => {
             let terms = Terms {
                 chosen: &migration.chosen,
+                uncounted: &migration.uncounted,
                 meanwhile: way.meanwhile(),
                 lags: way.is_failure() && !migration.lazy.is_empty(),
                 lives_longer: way.is_failure(),
@@ -65,6 +69,17 @@ pub fn judge(
             (Story::default(), Some(Difference::at_the_end(words)))
         }
     }
+}
+
+/// What a case is compared with.
+fn play_beside(
+    migration: &Migration,
+    script: &[Numbered],
+    points: &BTreeSet<usize>,
+    way: Way,
+) -> Result<Story, Failure> {
+    let (points, way) = migration.beside(points, way);
+    play(migration, script, &points, way)
 }
 
 /// A case that differs.

@@ -1,9 +1,9 @@
 //! What came of a script in a cluster, and whether it is the same as another time.
 //!
 //! # Theory of operation
-//! A [`Story`] has a chapter for each step: what left, byte for byte and in order, and what was dropped and counted by it; and an
-//! end: the flows with their states, the lines of the event log, what functions answer when all is over. [`difference`] holds
-//! one against another.
+//! A [`Story`] has a chapter for each step: what left, byte for byte and in order, and what was
+//! dropped and counted by it; and an end: the flows with their states, the lines of the event log,
+//! what functions answer when all is over. [`difference`] holds one against another.
 //!
 //! Two things may differ although nothing was lost: the time of a line in the event log (a flow's
 //! end is noticed up to 34 ms late, and when exactly depends on when it was last looked at) and the
@@ -17,7 +17,7 @@ use super::chosen::{Chosen, Compared};
 use super::rig::Left;
 use crate::sent::{Copied, Words, side_name};
 use nf::Side;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use wire::LinkType;
 
@@ -74,6 +74,8 @@ impl Difference {
 /// How stories are compared.
 pub struct Terms<'a> {
     pub chosen: &'a Chosen,
+    /// Counters that are not compared, by function and name.
+    pub uncounted: &'a BTreeSet<(String, String)>,
     /// What happened in the second story: "they move".
     pub meanwhile: &'static str,
     /// Whether functions have fields that lag. Then what they count and write into the event log
@@ -233,7 +235,16 @@ fn why(theirs: &Chapter, ours: &Chapter, meanwhile: &str) -> String {
 fn counters_differ(theirs: &Counts, ours: &Counts, terms: &Terms<'_>) -> Option<String> {
     match terms.lags {
         true => None,
-        false => counts_differ("counted", theirs, ours, terms.meanwhile),
+        false => {
+            let is_compared = |(function, name): &&(String, &'static str)| {
+                !terms.uncounted.contains(&(function.clone(), (*name).to_owned()))
+            };
+            let compared = |counts: &Counts| -> Counts {
+                let names = counts.keys().filter(is_compared);
+                names.map(|name| (name.clone(), counts[name])).collect()
+            };
+            counts_differ("counted", &compared(theirs), &compared(ours), terms.meanwhile)
+        }
     }
 }
 

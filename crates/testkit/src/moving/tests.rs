@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::{tcp, udp, wait};
-use nf::{Arrival, ConfigError, Cx, Departure, FlowState, Packet, Verdict, WorkerInfo, network_function};
+use nf::{
+    Arrival, ConfigError, Cx, Departure, FlowState, Keep, Packet, Verdict, WorkerInfo, network_function,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,6 +27,9 @@ enum Fault {
     RecordOfWhatGoesOn,
     GivenBackTwice,
     Panics,
+    NotTakenOver,
+    CountsAsAsked,
+    CountsTwice,
 }
 
 #[derive(Clone, Default, serde::Deserialize)]
@@ -62,6 +67,10 @@ impl NetworkFunction for Numbers {
             let mut known = self.known.borrow_mut();
             let (key, _) = nf::FlowKey::of(packet).expect("a parsed packet");
             number = *known.entry(key).and_modify(|count| *count += 1).or_insert(1);
+        }
+        // As many flows as a script has may be counted.
+        if self.counts_as_asked() && self.taken.get() > 8 {
+            return cx.drop("third");
         }
         match packet.payload().first() {
             Some(b's') => cx.sleep(Duration::from_millis(10)).await,
@@ -105,8 +114,37 @@ impl NetworkFunction for Numbers {
         Some(Duration::from_secs(10))
     }
 
+    fn take_over(&self, before: &Self) {
+        let forgets = [Fault::NotTakenOver, Fault::CountsAsAsked, Fault::CountsTwice];
+        // What was counted for the survey is forgotten.
+        self.taken.set(match forgets.contains(&self.fault) {
+            true => 0,
+            false => before.taken.get(),
+        });
+    }
+
+    fn configured(&self, _: &mut Numbered, _: &mut Cx<Self>) -> Keep {
+        if self.counts_as_asked() {
+            self.taken.set(self.taken.get() + 1);
+        }
+        Keep::Keep
+    }
+
+    fn recovered_of_before(&self, flow: &mut Numbered, cx: &mut Cx<Self>) -> Keep {
+        if self.fault != Fault::CountsAsAsked {
+            self.arrived(flow, Arrival::Recovered, cx);
+        }
+        self.configured(flow, cx)
+    }
+
     fn command(&self, _: &[&str]) -> Result<String, String> {
         Ok(format!("{} taken", self.taken.get()))
+    }
+}
+
+impl Numbers {
+    fn counts_as_asked(&self) -> bool {
+        [Fault::CountsAsAsked, Fault::CountsTwice].contains(&self.fault)
     }
 }
 
@@ -288,6 +326,48 @@ fn what_an_instance_keeps_to_itself_is_noticed_when_it_fails() {
 fn a_state_that_a_recovery_forgets_is_noticed() {
     let words = failure(&failing(Fault::ForgottenOnArrival), script());
     assert!(words.contains("has 2 of"), "{words}");
+}
+
+/// What is over is in no copy, and begins again.
+#[test]
+fn what_is_over_does_not_come_back_when_its_runtime_fails() {
+    let expiring = |fault: Fault, every: usize| {
+        let ways = moving(fault).ways([Way::Expire]);
+        ways.every(every).may_stay()
+    };
+    assert_eq!(expiring(Fault::None, 4).check(script()).moved(), 0);
+    let words = failure(&expiring(Fault::KeptInTheInstance, 20), script());
+    assert!(
+        words.contains("hours pass, and a runtime fails, before"),
+        "{words}"
+    );
+}
+
+fn changing(fault: Fault) -> Migration {
+    moving(fault).ways(Way::CHANGES)
+}
+
+#[test]
+fn what_a_change_does_to_a_function_is_noticed() {
+    for fault in [Fault::None, Fault::CountsAsAsked] {
+        let survived = changing(fault).check(script());
+        assert!(survived.moved() > 8 * 40 / 3, "{}", survived.moved());
+        assert_eq!((survived.dropped("third"), survived.left()), (9, 32));
+    }
+    for fault in [Fault::KeptInTheInstance, Fault::NotTakenOver] {
+        let words = failure(&changing(fault), script());
+        assert!(
+            words.contains("does not come through a change of configuration"),
+            "{words}"
+        );
+        assert!(words.contains(".ways([Way::Change]).only(["), "{words}");
+    }
+    // What is counted as it arrives, and as it is asked, in one.
+    let words = failure(&changing(Fault::CountsTwice), script());
+    assert!(
+        words.contains("take their settings again, and one fails, before"),
+        "{words}"
+    );
 }
 
 /// Counts in the state of an inside host's group what happens to its flows, and writes that into

@@ -1,4 +1,5 @@
-//! How flows get to another runtime at a step: they move, or their runtime fails.
+//! How flows get to another runtime at a step: they move, or their runtime fails, also while the
+//! configuration changes.
 //!
 //! ```text
 //!                before step n                         step n is processed
@@ -9,6 +10,10 @@
 //!   FailBack     0 ✗, comes back; 1 ✗, comes back      from a copy of a copy
 //!   FailTwice    0 ✗, ✗ again while it gets copies     from a copy; the next base is another
 //!   FailAmid                                           0 ✗ with it, what it says to 1 is lost
+//!   Change       0 and 1: another generation           by instances that are new
+//!   ChangeFail   the same, 0 ✗ before it asks a flow   from a copy by the generation before, or behind
+//!   Pass         all flows are over
+//!   Expire       the same, 0 ✗                         what is over is in no copy
 //! ```
 //!
 //! Not here: how it is done (`rig`), at which steps (`mod`).
@@ -35,6 +40,16 @@ pub enum Way {
     /// Their runtime fails when it has processed the step's packet, before anything of that is with
     /// the other one. What has not left comes again.
     FailAmid,
+    /// Before the step both runtimes take the same settings again, as another configuration.
+    Change,
+    /// The same, and a runtime fails before it has asked a flow: now both have the new
+    /// configuration, now the other one alone, now the failing one alone. The next time the other
+    /// fails.
+    ChangeFail,
+    /// Before the step hours pass, so that all flows are over.
+    Pass,
+    /// The same, and then a runtime fails. The next time the other fails.
+    Expire,
 }
 
 impl Way {
@@ -43,24 +58,35 @@ impl Way {
     /// Those by which runtimes fail.
     pub const FAILURES: [Way; 4] = [Way::Fail, Way::FailBack, Way::FailTwice, Way::FailAmid];
 
+    /// Those by which the configuration changes.
+    pub const CHANGES: [Way; 2] = [Way::Change, Way::ChangeFail];
+
     /// Whether a runtime fails.
     pub fn is_failure(self) -> bool {
-        Way::FAILURES.contains(&self)
+        Way::FAILURES.contains(&self) || matches!(self, Way::ChangeFail | Way::Expire)
+    }
+
+    /// Whether the configuration changes.
+    pub(super) fn is_change(self) -> bool {
+        Way::CHANGES.contains(&self)
     }
 
     /// What flows do not come through.
     pub(super) fn what(self) -> &'static str {
-        match self.is_failure() {
-            true => "a runtime's failure",
-            false => "a migration",
+        match (self.is_change(), self.is_failure()) {
+            (true, false) => "a change of configuration",
+            (true, true) => "a runtime's failure with a change of configuration",
+            (false, true) => "a runtime's failure",
+            (false, false) => "a migration",
         }
     }
 
     /// When something else happens than while flows stay.
     pub(super) fn meanwhile(self) -> &'static str {
-        match self.is_failure() {
-            true => "runtimes fail",
-            false => "they move",
+        match (self.is_change(), self.is_failure()) {
+            (true, false) => "settings change",
+            (_, true) => "runtimes fail",
+            (false, false) => "they move",
         }
     }
 }
@@ -75,6 +101,10 @@ impl Display for Way {
             Way::FailBack => "a runtime fails, comes back, and the other fails before",
             Way::FailTwice => "a runtime fails, comes back and fails again before",
             Way::FailAmid => "a runtime fails with the packet of",
+            Way::Change => "both runtimes take their settings again before",
+            Way::ChangeFail => "both runtimes take their settings again, and one fails, before",
+            Way::Pass => "hours pass before",
+            Way::Expire => "hours pass, and a runtime fails, before",
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The forwarding step on the real workers: what leaves, by which port, with which addresses, and what senders are told.
+//! The forwarding step on the real workers: what leaves, by which port, with which addresses, and
+//! what senders are told.
 
 mod frames;
 mod reverse;
@@ -88,8 +89,8 @@ fn the_last_hop_is_told_to_the_sender() {
     );
 }
 
-/// The first packet of a flow is answered here, the next by another router, the third arrives: as traceroute and mtr send
-/// them, with one identifier.
+/// The first packet of a flow is answered here, the next by another router, the third arrives: as
+/// traceroute and mtr send them, with one identifier.
 #[test]
 fn traceroute_through_a_nat_sees_every_hop() {
     let mut router = Router::new(true);
@@ -257,8 +258,8 @@ fn what_is_too_long_for_inside_is_told_outside_as_outside_sent_it() {
         (WAN, ip("203.0.113.8"), ip("192.0.2.9"))
     );
     assert_eq!((told.about, told.rest), ((3, 4), [0, 0, 3, 232]));
-    // It is the NAT's own address that the sender knows the host by (RFC 5508 REQ-5), as with Linux.
-    // All but the hop count and what follows from it.
+    // It is the NAT's own address that the sender knows the host by (RFC 5508 REQ-5), as with
+    // Linux. All but the hop count and what follows from it.
     assert_eq!(told.payload[..8], big[14..22]);
     assert_eq!(
         told.payload[12..28],
@@ -488,7 +489,8 @@ fn tags_are_pushed_popped_and_changed() {
     let (by, frame) = router.one(DMZ, udp_tagged("10.8.0.8", "10.0.0.5", (53, 4000), 64, 20, b"y"));
     assert_eq!((by, seen(&frame).vlan), (LAN, 0));
     assert_eq!(router.stats().flows, 1);
-    // From one tag to another on the same port, and an error from the address of the tagged interface.
+    // From one tag to another on the same port, and an error from the address of the tagged
+    // interface.
     router.interfaces.push(functions::forward::tables::Interface {
         index: 6,
         vlan: 30,

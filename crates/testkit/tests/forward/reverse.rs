@@ -109,7 +109,8 @@ fn answers_and_errors_pass() {
     let mut router = Router::new(true);
     let (_, out) = router.one(LAN, udp("10.0.0.5", "192.0.2.9", 64, b"x"));
     let mapped = seen(&out);
-    // The last hop of a reply: the answer runs as the flow was opened, with an address of the router's.
+    // The last hop of a reply: the answer runs as the flow was opened, with an address of the
+    // router's.
     let reply = udp_tagged("192.0.2.9", "203.0.113.8", (53, mapped.about.0), 1, 0, b"y");
     let (by, frame) = router.one(WAN, reply);
     assert_eq!((by, seen(&frame).about), (WAN, (11, 0)));
@@ -137,7 +138,8 @@ fn spoofed_sources_take_nothing_from_a_nat() {
     assert_eq!((router.dropped("reverse_path"), router.stats().flows), (2016, 1));
 }
 
-/// A connection between two inside hosts by the NAT's outside address turns in the NAT, before the step.
+/// A connection between two inside hosts by the NAT's outside address turns in the NAT, before the
+/// step.
 #[test]
 fn a_hairpinned_source_is_checked_where_it_came_in() {
     let mut router = Router::new(true);

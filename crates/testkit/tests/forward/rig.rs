@@ -1,4 +1,5 @@
-//! A router on the real workers: switches with ports, a runtime, a chain that ends in the forwarding step; tables as a test says.
+//! A router on the real workers: switches with ports, a runtime, a chain that ends in the
+//! forwarding step; tables as a test says.
 //!
 //! ```text
 //!   lan   port 0  eth 2  10.0.0.1/24, fd00:1::1/64         10.0.0.5 fd00:1::5    inside

@@ -4,7 +4,8 @@ use crate::frames::{seen, udp_tagged};
 use crate::rig::{DMZ, LAN, Router, WAN, neighbour};
 use crate::{SECOND, ip};
 
-/// A datagram from the client to an address of the WAN's own network, of which no host has said that it has it.
+/// A datagram from the client to an address of the WAN's own network, of which no host has said
+/// that it has it.
 fn to(host: u8, port: u16) -> Vec<u8> {
     udp_tagged("10.0.0.5", &format!("203.0.113.{host}"), (port, 9), 64, 0, b"x")
 }
@@ -39,7 +40,8 @@ fn all_that_wait_for_a_silent_neighbour_are_answered_at_once() {
     assert_eq!((told.len(), unreachable_at_client(&told)), (12, 12));
     assert_eq!((router.stats().held, router.stats().waiting), (0, 0));
     assert_eq!(router.counter("waited"), 1);
-    // It is remembered: other flows to it are answered without a wait, and it is asked for again each second.
+    // It is remembered: other flows to it are answered without a wait, and it is asked for again
+    // each second.
     let mut asked = Vec::new();
     for port in 2..40 {
         router.now += SECOND / 10;
@@ -90,7 +92,8 @@ fn what_waits_for_one_neighbour_is_bounded() {
     assert_eq!(router.dropped("waiting_share_full"), 12_000 - held);
 }
 
-/// Tables come, and change nothing that waits: nothing is lost by looking at them, and nothing looks while none come.
+/// Tables come, and change nothing that waits: nothing is lost by looking at them, and nothing
+/// looks while none come.
 #[test]
 fn what_waits_looks_when_tables_come() {
     let mut router = Router::new(false);

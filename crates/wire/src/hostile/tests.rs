@@ -27,7 +27,8 @@ fn read(packet: &Packet) {
 
 /// Does everything that can be done, each on a packet of its own; `frame` parses.
 ///
-/// A packet whose checksums were right keeps them, and one whose were wrong is not made to look sound.
+/// A packet whose checksums were right keeps them, and one whose were wrong is not made to look
+/// sound.
 fn write(link: LinkType, frame: &[u8], wire: u32) {
     let load = || {
         let mut packet = loaded(link, frame);
@@ -178,7 +179,8 @@ fn no_packet_does_harm() {
     );
 }
 
-/// Parsing writes nothing but the length of an IPv4 packet that has none, and then its header is right.
+/// Parsing writes nothing but the length of an IPv4 packet that has none, and then its header is
+/// right.
 fn has_got_its_length(packet: &Packet, came: &[u8]) -> bool {
     let network = packet.network_offset();
     let came_without = packet.version() == 4 && came[network + 2..network + 4] == [0, 0];

@@ -9,10 +9,10 @@ use super::{FRAME_MAX, Packet, flag};
 use crate::LinkType;
 
 impl Packet {
-    /// Replaces whatever stands before the IP header of a parsed packet by an Ethernet header, with an 802.1Q tag if `vlan` is
-    /// not 0. All that is known of the packet stays known. `false`, and no change, if there is no room, or if the packet lies
-    /// under labels: the router that takes them off says where they lead (RFC 3031 3.18), and here
-    /// nothing does.
+    /// Replaces whatever stands before the IP header of a parsed packet by an Ethernet header, with
+    /// an 802.1Q tag if `vlan` is not 0. All that is known of the packet stays known. `false`, and
+    /// no change, if there is no room, or if the packet lies under labels: the router that takes
+    /// them off says where they lead (RFC 3031 3.18), and here nothing does.
     #[inline]
     pub fn set_ethernet(&mut self, to: [u8; 6], from: [u8; 6], vlan: u16) -> bool {
         let length = if vlan == 0 { 14 } else { 18 };
@@ -25,18 +25,21 @@ impl Packet {
         {
             return false;
         }
-        self.notes.vlan = vlan;
         let ether_type: u16 = if self.notes.version == 4 { 0x0800 } else { 0x86dd };
-        let frame = self.frame_mut();
-        frame[..6].copy_from_slice(&to);
-        frame[6..12].copy_from_slice(&from);
+        // A packet that was cut behind its parsing may not have it.
+        let Some(header) = self.frame_mut().get_mut(..length) else {
+            return false;
+        };
+        header[..6].copy_from_slice(&to);
+        header[6..12].copy_from_slice(&from);
         if vlan == 0 {
-            frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
+            header[12..14].copy_from_slice(&ether_type.to_be_bytes());
         } else {
-            frame[12..14].copy_from_slice(&[0x81, 0]);
-            frame[14..16].copy_from_slice(&vlan.to_be_bytes());
-            frame[16..18].copy_from_slice(&ether_type.to_be_bytes());
+            header[12..14].copy_from_slice(&[0x81, 0]);
+            header[14..16].copy_from_slice(&vlan.to_be_bytes());
+            header[16..18].copy_from_slice(&ether_type.to_be_bytes());
         }
+        self.notes.vlan = vlan;
         true
     }
 
@@ -51,7 +54,9 @@ impl Packet {
             return false;
         };
         let (old, new) = (u32::from(notes.network), u32::from(length));
-        let total = notes.length - old + new;
+        let Some(total) = notes.length.checked_sub(old).map(|rest| rest + new) else {
+            return false;
+        };
         if total as usize > FRAME_MAX {
             return false;
         }
@@ -97,6 +102,19 @@ mod tests {
                 let mut packet = parsed(LinkType::Ethernet, &frame);
                 assert!(!packet.set_ethernet(TO, FROM, vlan));
                 assert_eq!(packet.frame(), frame);
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_that_was_cut_behind_its_parsing_gets_no_header() {
+        let plain = [2, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x08, 0];
+        for length in [0, 5, 13] {
+            for vlan in [0, 10] {
+                let mut packet = parsed(LinkType::Ethernet, &packet_behind(&plain));
+                assert!(packet.set_length(length));
+                assert!(!packet.set_ethernet(TO, FROM, vlan));
+                assert_eq!(packet.frame(), &plain[..length]);
             }
         }
     }

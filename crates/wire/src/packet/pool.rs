@@ -4,13 +4,13 @@
 //!   Pool ── take ─► PacketBox ── ports, rings, lists … ─► PacketBox ── give ─► Pool
 //! ```
 //!
-//! A region has a fixed number of buffers. Each is laid out when it is taken for the first time, so memory of
-//! buffers that nothing ever needed is never touched; from then on boxes only move. A list needs no memory of
-//! its own: a buffer's notes have a place for the next one.
+//! A region has a fixed number of buffers. Each is laid out when it is taken for the first time, so
+//! memory of buffers that nothing ever needed is never touched; from then on boxes only move. A
+//! list needs no memory of its own: a buffer's notes have a place for the next one.
 //!
-//! Invariants: a box is the only handle to its buffer (so `&mut` is exclusive, and a box may change threads); `capacity` is
-//! what the pool wrote, wherever the buffer is; the region outlives every box
-//! (`tests::a_pool_that_goes_before_its_buffers_leaves_them_usable`).
+//! Invariants: a box is the only handle to its buffer (so `&mut` is exclusive, and a box may change
+//! threads); `capacity` is what the pool wrote, wherever the buffer is; the region outlives every
+//! box (`tests::a_pool_that_goes_before_its_buffers_leaves_them_usable`).
 //!
 //! Not here: what is in a buffer ([`Packet`]).
 
@@ -45,7 +45,8 @@ impl Deref for PacketBox {
     type Target = Packet;
     #[inline]
     fn deref(&self) -> &Packet {
-        // SAFETY: the box alone owns the buffer; `capacity` was set by the pool that made it and never changes.
+        // SAFETY: the box alone owns the buffer; `capacity` was set by the pool that made it and
+        // never changes.
         unsafe { &*packet_at(self.0) }
     }
 }
@@ -64,7 +65,8 @@ impl core::fmt::Debug for PacketBox {
     }
 }
 
-/// A queue of packets, first in first out, linked through the buffers themselves: it allocates nothing.
+/// A queue of packets, first in first out, linked through the buffers themselves: it allocates
+/// nothing.
 #[derive(Default)]
 pub struct PacketList {
     head: Option<NonNull<Notes>>,
@@ -134,7 +136,8 @@ impl PacketList {
         let mut next = self.head;
         core::iter::from_fn(move || {
             let node = next?;
-            // SAFETY: the list owns the buffers in it, and lends them as long as it is borrowed itself.
+            // SAFETY: the list owns the buffers in it, and lends them as long as it is borrowed
+            // itself.
             unsafe {
                 next = (*node.as_ptr()).next;
                 Some(&*packet_at(node))
@@ -146,7 +149,8 @@ impl PacketList {
     pub fn for_each_mut(&mut self, mut job: impl FnMut(&mut Packet)) {
         let mut next = self.head;
         while let Some(node) = next {
-            // SAFETY: the list owns the buffers in it, and `&mut self` makes this the only reference to the buffer.
+            // SAFETY: the list owns the buffers in it, and `&mut self` makes this the only
+            // reference to the buffer.
             unsafe {
                 next = (*node.as_ptr()).next;
                 job(&mut *packet_at(node));
@@ -187,8 +191,8 @@ impl Pool {
         (size_of::<Notes>() + HEADROOM + frame_max.min(FRAME_MAX)).next_multiple_of(64)
     }
 
-    /// Lays `count` buffers for frames of up to `frame_max` bytes out in `region`. `origin` numbers the pool: a
-    /// worker that ends up with a buffer of another one's sends it home by that number.
+    /// Lays `count` buffers for frames of up to `frame_max` bytes out in `region`. `origin` numbers
+    /// the pool: a worker that ends up with a buffer of another one's sends it home by that number.
     ///
     /// # Panics
     /// If the region is smaller than [`Pool::region_length`].
@@ -228,10 +232,12 @@ impl Pool {
         if self.fresh == self.total {
             return None;
         }
-        // SAFETY: the offset lies within the region (asserted in `new`) and is a multiple of 64, so aligned.
+        // SAFETY: the offset lies within the region (asserted in `new`) and is a multiple of 64, so
+        // aligned.
         let notes = unsafe { self._region.start().add(self.fresh * self.stride) }.cast::<Notes>();
         self.fresh += 1;
-        // SAFETY: the memory is the region's, and each buffer is laid out once: nothing has a pointer to it yet.
+        // SAFETY: the memory is the region's, and each buffer is laid out once: nothing has a
+        // pointer to it yet.
         unsafe {
             notes.write(Notes {
                 capacity: (self.stride - size_of::<Notes>()) as u32,

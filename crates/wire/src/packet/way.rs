@@ -1,6 +1,7 @@
 //! A packet's way: where it came in, where it is to leave, how often it has been turned.
 //!
-//! Ports are numbered over a whole cluster. A packet leaves by the port that a function named, or else by that of its side.
+//! Ports are numbered over a whole cluster. A packet leaves by the port that a function named, or
+//! else by that of its side.
 
 use super::{Packet, Side};
 

@@ -175,7 +175,8 @@ fn more_than_four_tags_are_refused() {
     }
 }
 
-/// An IPv4 packet as it is before a device cuts it into segments: without length, and without checksum.
+/// An IPv4 packet as it is before a device cuts it into segments: without length, and without
+/// checksum.
 fn unlengthed(mut ip: Vec<u8>) -> Vec<u8> {
     ip[2..4].fill(0);
     ip[10..12].fill(0);
@@ -345,7 +346,8 @@ fn fragments_have_ports_only_where_the_header_is() {
 
 #[test]
 fn fragments_that_attack_reassembly_are_refused() {
-    // RFC 1858 3: a first fragment too short for the TCP header, and one that overlaps the TCP flags.
+    // RFC 1858 3: a first fragment too short for the TCP header, and one that overlaps the TCP
+    // flags.
     let tiny = v4(6, &[], 0x2000, &tcp(2, &[], &[])[..16]);
     assert_eq!(refused(LinkType::Raw, &tiny), ParseError::Truncated);
     let overlapping = v4(6, &[], 0x0001, &[0; 16]);

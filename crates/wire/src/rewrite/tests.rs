@@ -108,7 +108,8 @@ proptest! {
         prop_assert!(!packet.checksums_valid());
     }
 
-    /// Of a capture cut short and of a first fragment the checksum is updated blindly; put together again it is right.
+    /// Of a capture cut short and of a first fragment the checksum is updated blindly; put together
+    /// again it is right.
     #[test]
     fn what_is_cut_is_mended_blindly((mut whole, end, to) in case(), keep in 0usize..40) {
         prop_assume!(whole.protocol() != protocol::ICMP || whole.has(flag::ICMP_QUERY));
@@ -121,7 +122,8 @@ proptest! {
         prop_assert_eq!(cut.frame(), &whole.frame()[..held]);
     }
 
-    /// The quoted packet translated, all three checksums hold: quoted header, quoted transport, error.
+    /// The quoted packet translated, all three checksums hold: quoted header, quoted transport,
+    /// error.
     #[test]
     fn a_rewritten_quotation_is_right_in_every_checksum(
         (quoted_packet, end, inner) in case(),
@@ -157,7 +159,8 @@ proptest! {
         notes_agree(&error);
         let mut translated = parsed(quoted_packet.link(), quoted_packet.frame());
         prop_assert!(translated.rewrite(end, inner));
-        // The quotation is the translated packet, as far as it goes; what stands behind is as it was.
+        // The quotation is the translated packet, as far as it goes; what stands behind is as it
+        // was.
         let start = found.network;
         prop_assert_eq!(&error.frame()[start..start + kept], &translated.network()[..kept]);
         prop_assert_eq!(&error.frame()[start + kept..], &before[start + kept..]);

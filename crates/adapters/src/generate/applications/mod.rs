@@ -1,4 +1,5 @@
-//! A port that plays applications: recorded connections, each begun so often a second, with addresses of their own.
+//! A port that plays applications: recorded connections, each begun so often a second, with
+//! addresses of their own.
 //!
 //! # Theory of operation
 //!
@@ -12,13 +13,14 @@
 //!   HTTP, 102 a second:  SYN, SYN ACK, ACK, GET …  44 packets, with the recorded pauses
 //! ```
 //!
-//! A template with several connections between its ends (RTSP with its RTP) keeps the ports of all but the first. Addresses
-//! inside the data (SDP in SIP, for example) stay as recorded.
+//! A template with several connections between its ends (RTSP with its RTP) keeps the ports of all
+//! but the first. Addresses inside the data (SDP in SIP, for example) stay as recorded.
 //!
-//! Invariants: as the generator's: the same settings give the same packets at the same times; each connection has all of
-//! its template's packets, in order (`tests`).
+//! Invariants: as the generator's: the same settings give the same packets at the same times; each
+//! connection has all of its template's packets, in order (`tests`).
 //!
-//! Not here: reaction to loss, timing by round trip (TRex's `ipg` and `rtt`); the recorded times are played.
+//! Not here: reaction to loss, timing by round trip (TRex's `ipg` and `rtt`); the recorded times
+//! are played.
 //!
 //! Source: TRex's stateful traffic profiles, of which SFR is one.
 
@@ -49,8 +51,8 @@ pub struct ApplicationsProfile {
     /// Connections per second, as a multiple of the mix's. Default: 1.
     #[serde(default = "one")]
     pub factor: f64,
-    /// Prefixes, client ports, seed, spacing of beginnings, pace, limits and `emit`. Its flows, rate, classes, replies and
-    /// destination ports are not used: the mix has its own. IPv4 only.
+    /// Prefixes, client ports, seed, spacing of beginnings, pace, limits and `emit`. Its flows,
+    /// rate, classes, replies and destination ports are not used: the mix has its own. IPv4 only.
     #[serde(default)]
     pub traffic: Profile,
 }
@@ -74,7 +76,8 @@ pub struct Mix {
     random: Random,
     spacing: Spacing,
     factor: f64,
-    /// Due times of templates' next beginnings (numbers below their count) and of connections' next packets (above).
+    /// Due times of templates' next beginnings (numbers below their count) and of connections' next
+    /// packets (above).
     due: BinaryHeap<Reverse<(u64, u32)>>,
     playing: Vec<Playing>,
     /// Places in `playing` that are free.
@@ -172,7 +175,8 @@ impl Mix {
 }
 
 impl Source for Mix {
-    /// Begins the connections that are due before or with the next packet; says when that packet is due.
+    /// Begins the connections that are due before or with the next packet; says when that packet is
+    /// due.
     fn peek(&mut self) -> u64 {
         loop {
             match self.due.peek() {

@@ -1,8 +1,8 @@
 //! Recorded connections to play again, and the list that says which and how often.
 //!
-//! The list is TRex's (`cap_info` of a traffic profile), of which two settings are read for each template: `name`, a
-//! capture beside the list, and `cps`, its connections per second. It is YAML, but read line by line: what is not one of
-//! these two is skipped.
+//! The list is TRex's (`cap_info` of a traffic profile), of which two settings are read for each
+//! template: `name`, a capture beside the list, and `cps`, its connections per second. It is YAML,
+//! but read line by line: what is not one of these two is skipped.
 //!
 //! ```text
 //!   cap_info :

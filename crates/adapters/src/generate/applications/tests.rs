@@ -37,7 +37,8 @@ fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16), data: &[u8]) -> Vec<u8> {
 const CLIENT: [u8; 4] = [21, 0, 0, 2];
 const SERVER: [u8; 4] = [22, 0, 0, 12];
 
-/// A folder with a mix of two: question and answer at 100 a second, a connection with a side channel at 10 a second.
+/// A folder with a mix of two: question and answer at 100 a second, a connection with a side
+/// channel at 10 a second.
 fn mix() -> (tempfile::TempDir, ApplicationsProfile) {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.path().join(name), bytes).unwrap();

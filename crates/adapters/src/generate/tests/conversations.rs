@@ -148,7 +148,8 @@ impl Follower {
         if flags & ACK != 0 {
             let sent = self.next[&(seen.key, !client)];
             let behind = sent.wrapping_sub(acknowledgement);
-            // The server, seen where it is, may not yet have what is on its way; the client always has.
+            // The server, seen where it is, may not yet have what is on its way; the client always
+            // has.
             assert!(
                 if client { behind == 0 } else { behind < 20_000 },
                 "{behind} behind"

@@ -96,7 +96,8 @@ fn published_tables_are_reproduced() {
         }
         let name = path.display().to_string();
         let sampler = Distribution::File(name.clone()).compile("life").unwrap();
-        // The expectation is read apart from the code under test: the first two numbers of each line.
+        // The expectation is read apart from the code under test: the first two numbers of each
+        // line.
         let mut expected: BTreeMap<u64, f64> = BTreeMap::new();
         for line in std::fs::read_to_string(&path).unwrap().lines() {
             let numbers: Vec<f64> = line.split_whitespace().map(|w| w.parse().unwrap()).collect();
@@ -191,8 +192,8 @@ fn the_campus_network_is_reproduced() {
                 *sum += got * share / (53.85 + 43.09);
             }
         }
-        // The study's mixtures are themselves up to 1.5 points away from its summary (which also counts the 3 % of flows
-        // that are neither TCP nor UDP): draws from them cannot be nearer.
+        // The study's mixtures are themselves up to 1.5 points away from its summary (which also
+        // counts the 3 % of flows that are neither TCP nor UDP): draws from them cannot be nearer.
         let expected: Vec<f64> = points.iter().map(|p| p.1).collect();
         assert_within(&all, &expected, 1.6, quantity);
     }
@@ -216,7 +217,8 @@ fn generated_flows_have_the_campus_lengths() {
     let profile = Profile {
         flows: 400,
         shares_of: SharesOf::NewFlows,
-        // Each flow's packets all at once in virtual time, so that long ones do not crowd the run's end.
+        // Each flow's packets all at once in virtual time, so that long ones do not crowd the run's
+        // end.
         rate: Rate::PerFlow(1e6),
         ..limited(600_000)
     };

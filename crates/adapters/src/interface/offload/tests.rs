@@ -84,7 +84,8 @@ fn header(kind: Kind, segment: u16, transport: usize, offset: usize) -> FrameHea
     }
 }
 
-/// Payload and, of TCP, sequence number and whether FIN and PSH are set, of a frame whose checksums are right.
+/// Payload and, of TCP, sequence number and whether FIN and PSH are set, of a frame whose checksums
+/// are right.
 fn seen(frame: &[u8]) -> (Vec<u8>, u32, bool) {
     let mut pool = pool(2000);
     let mut whole = packet(&mut pool);

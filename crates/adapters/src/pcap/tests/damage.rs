@@ -31,7 +31,8 @@ fn a_capture_cut_off_anywhere_gives_all_packets_before_and_says_where() {
                 let whole = ends.iter().filter(|&&end| end <= cut).count();
                 assert_eq!(frames.len(), whole);
                 let Some(error) = error else {
-                    // Nothing is missing where a packet ends or, before the first, a header or block does.
+                    // Nothing is missing where a packet ends or, before the first, a header or
+                    // block does.
                     let at_end = ends.contains(&cut) || whole == 0;
                     assert!(at_end, "cut at {cut} went unnoticed");
                     continue;

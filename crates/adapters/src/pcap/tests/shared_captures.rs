@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Packets by `pcap-parser`'s own reader, which shares no code with ours but the parsing of a block.
+/// Packets by `pcap-parser`'s own reader, which shares no code with ours but the parsing of a
+/// block.
 fn count_independently(path: &Path) -> u64 {
     let file = std::fs::File::open(path).unwrap();
     let mut reader = pcap_parser::create_reader(1 << 20, file).unwrap();

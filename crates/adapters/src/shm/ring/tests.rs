@@ -1,4 +1,5 @@
-//! Rings over plain memory, so that miri can look at them: order, threads, and an other end that is mad.
+//! Rings over plain memory, so that miri can look at them: order, threads, and an other end that is
+//! mad.
 
 use super::*;
 use proptest::prelude::*;
@@ -49,7 +50,8 @@ fn check(reader: &mut Reader, record: Record, number: u64) {
 }
 
 proptest! {
-    /// Any order of putting in, publishing, taking out and giving back: what comes out is what was put in and published.
+    /// Any order of putting in, publishing, taking out and giving back: what comes out is what was
+    /// put in and published.
     #[test]
     fn records_come_in_order(steps in prop::collection::vec((0..4_u8, 0..300_usize), 1..STEPS)) {
         let (_region, start) = memory(LENGTH);
@@ -90,8 +92,9 @@ proptest! {
         }
     }
 
-    /// The other end writes what it likes where it likes: what is handed out lies inside (the copy would fail under miri, and the
-    /// bounds are asserted here), nothing goes on for ever, nothing panics.
+    /// The other end writes what it likes where it likes: what is handed out lies inside (the copy
+    /// would fail under miri, and the bounds are asserted here), nothing goes on for ever, nothing
+    /// panics.
     #[test]
     fn a_mad_writer_harms_no_reader(
         begin in 0..40_u64,
@@ -150,7 +153,8 @@ fn scribble() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Numbered records from thread to thread: all of them, in order, with their bytes, whenever the threads run.
+/// Numbered records from thread to thread: all of them, in order, with their bytes, whenever the
+/// threads run.
 #[test]
 fn threads_pass_numbered_records() {
     const RECORDS: u64 = if cfg!(miri) { 24 } else { 300_000 };

@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use wire::FlowKey;
 
-/// Answers what is asked after with one receipt after the other, the last again and again; each order leaves so many flows at runtime 1.
+/// Answers what is asked after with one receipt after the other, the last again and again; each
+/// order leaves so many flows at runtime 1.
 #[derive(Default)]
 struct Scripted {
     receipts: Mutex<VecDeque<Result<Receipt, String>>>,
@@ -39,8 +40,8 @@ impl Cluster for Scripted {
         snapshot
     }
 
-    fn flows(&self, _: Cursor, _: usize) -> (Vec<FlowView>, Option<Cursor>) {
-        (Vec::new(), None)
+    fn flows(&self, _: Cursor, _: usize) -> Result<(Vec<FlowView>, Option<Cursor>), String> {
+        Ok((Vec::new(), None))
     }
 
     fn flow(&self, key: &FlowKey) -> Option<FlowView> {

@@ -10,16 +10,22 @@ use std::path::PathBuf;
 pub(in crate::cli) enum ChainVerb {
     /// Check a configuration, and show its chains
     #[command(
-        after_help = "Exit codes: 0 it is good; 2 it is not.\n\nExample:\n  flowkeep chain check gateway.toml"
+        after_help = "Exit codes: 0 it is good; 2 it is not. With --strict 1, too: `flowkeep run` would refuse it here and now.\n\n\
+                      Example:\n  flowkeep chain check gateway.toml"
     )]
     Check {
         /// The configuration
         config: PathBuf,
+        /// What `flowkeep run` refuses on this machine, as this user, is an error rather than a
+        /// warning
+        #[arg(long)]
+        strict: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Say what another configuration would change in the running cluster, and which live flows it would cut
+    /// Say what another configuration would change in the running cluster, and which live flows it
+    /// would cut
     #[command(after_help = "\
 Exit codes: 0 nothing differs, or it can be applied without cutting a flow; 1 failed; 2 it cannot be applied while the cluster runs, or is \
 wrong; 3 it would cut flows.

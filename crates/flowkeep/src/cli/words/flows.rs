@@ -1,6 +1,6 @@
 //! `flow`, `capture`, `top`: flows and their packets.
 
-use crate::cli::listing;
+use crate::cli::listing::{self, between_looks};
 use crate::cli::reach::{Asking, Over};
 use clap::{Args, Subcommand};
 use nf::{ByteSize, Period};
@@ -44,8 +44,36 @@ Examples:
         #[arg(value_parser = end)]
         destination: SocketAddr,
         /// Its VLAN
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=4094))]
         vlan: u16,
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Say which way a packet would take that came in now: chain, runtime, functions. None is sent
+    #[command(after_help = "\
+By the state that switches and runtimes have at this moment. A flow that is there has its runtime, its chain and its functions' states; for another one it
+is said which chain's rule matches, which runtime has its group or would be chosen, and which functions it would pass. Whether a function would let it pass is
+said of a flow that is there. `flowkeep flow trace` follows packets that come.
+
+Examples:
+  flowkeep flow explain tcp 10.0.0.1:40000 192.0.2.1:443
+  flowkeep flow explain udp 192.0.2.1:53 10.0.0.1:40000 --side outside --json")]
+    Explain {
+        /// Its protocol, by name or number
+        protocol: String,
+        /// Its sender, address and port
+        #[arg(value_parser = end)]
+        source: SocketAddr,
+        /// Its receiver
+        #[arg(value_parser = end)]
+        destination: SocketAddr,
+        /// Its VLAN
+        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=4094))]
+        vlan: u16,
+        /// The side from which it comes; without, by its address where a port tells sides so, else
+        /// inside
+        #[arg(long, value_enum)]
+        side: Option<crate::explain::From>,
         #[command(flatten)]
         asking: Asking,
     },
@@ -66,7 +94,7 @@ Examples:
         #[arg(value_parser = end)]
         destination: SocketAddr,
         /// Its VLAN
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=4094))]
         vlan: u16,
         /// End after so many packets
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -117,10 +145,12 @@ Examples:
         /// Only from this runtime; otherwise from all but those of --to, which must be said then
         #[arg(long, value_name = "RUNTIME")]
         from: Option<u16>,
-        /// To this one; several take turns; otherwise all others that are neither drained nor full do
+        /// To this one; several take turns; otherwise all others that are neither drained nor full
+        /// do
         #[arg(long, value_name = "RUNTIME")]
         to: Vec<u16>,
-        /// So many flows at most; groups move whole, so it may be fewer. One runtime gives them: --from says which, where several have some
+        /// So many flows at most; groups move whole, so it may be fewer. One runtime gives them:
+        /// --from says which, where several have some
         #[arg(long, value_name = "N", conflicts_with = "protocol", value_parser = clap::value_parser!(u32).range(1..))]
         count: Option<u32>,
         #[command(flatten)]
@@ -163,7 +193,7 @@ pub(in crate::cli) struct Which {
     #[arg(value_parser = end)]
     pub(in crate::cli) destination: Option<SocketAddr>,
     /// Its VLAN
-    #[arg(long, default_value_t = 0, requires = "protocol")]
+    #[arg(long, default_value_t = 0, requires = "protocol", value_parser = clap::value_parser!(u16).range(0..=4094))]
     pub(in crate::cli) vlan: u16,
     /// Flows with an end in this prefix, before translation
     #[arg(long, value_name = "PREFIX")]
@@ -229,7 +259,7 @@ Examples:
   flowkeep top --json --interval 5s | jq .in.packets")]
 pub(in crate::cli) struct Top {
     /// How often to look
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = between_looks)]
     pub(in crate::cli) interval: Period,
     /// Look once, and print text
     #[arg(long)]
@@ -243,7 +273,10 @@ pub(in crate::cli) fn end(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let bare = text.trim_matches(['[', ']']);
         match bare.parse::<std::net::IpAddr>() {
-            Ok(address) => format!("it has no port; write {}", SocketAddr::new(address, 443)),
+            Ok(address) => format!(
+                "it has no port; write {} (of ICMP its identifier, of a protocol without ports 0)",
+                SocketAddr::new(address, 443)
+            ),
             Err(_) => "write an address and a port, like 10.0.0.1:443 or [2001:db8::1]:443".to_owned(),
         }
     })

@@ -33,7 +33,8 @@ pub(in crate::cli) enum LabVerb {
         #[arg(long = "for", value_name = "TIME")]
         stop_after: Option<Period>,
     },
-    /// Build one, send ping, downloads and streams through firewall, NAT and load balancer, and take it down
+    /// Build one, send ping, downloads and streams through firewall, NAT and load balancer, and
+    /// take it down
     #[command(after_help = "\
 Exit codes: 0 everything passed; 1 something did not.
 
@@ -78,6 +79,8 @@ pub enum Scenario {
     Recover,
     /// Counts that are kept in stores
     Store,
+    /// What leases and views cost a packet, beside workers without a coordinator
+    Leases,
     /// Port, switch, runtime, switch, port: rate and delay
     System,
     /// The papers' figures and ours in one table, in minutes
@@ -110,7 +113,9 @@ pub(in crate::cli) struct Bench {
     /// What to measure
     #[arg(value_enum)]
     pub(in crate::cli) scenario: Scenario,
-    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with `store`, 10000,100000 with `replicate` and `recover`, 10000 with `objects`, 500,1000,100000,200000 with `migrate`, 8000,100000 with `scale`
+    /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with
+    /// `store`, 10000,100000 with `replicate` and `recover`, 10000 with `objects`,
+    /// 500,1000,100000,200000 with `migrate`, 8000,100000 with `scale`
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub(in crate::cli) flows: Vec<u32>,
     /// How often each case is measured; the median counts
@@ -170,7 +175,8 @@ pub(in crate::cli) struct Sim {
     /// This seed alone
     #[arg(long)]
     pub(in crate::cli) seed: Option<u64>,
-    /// Only this scenario: bridge, balance, nat, gateway, dual, edge, inspect or slow; by default each seed says which
+    /// Only this scenario: bridge, balance, nat, gateway, dual, edge, inspect or slow; by default
+    /// each seed says which
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) scenario: Option<String>,
     /// Print one JSON object

@@ -1,4 +1,5 @@
-//! What can be typed behind each verb, and its help. What is done with it is in the modules beside this one.
+//! What can be typed behind each verb, and its help. What is done with it is in the modules beside
+//! this one.
 
 mod changing;
 mod flows;

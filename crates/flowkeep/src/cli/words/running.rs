@@ -51,7 +51,8 @@ pub(in crate::cli) struct Run {
 /// Which lines a process says on standard error.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Said {
-    /// Lines on standard error: of this level, and those that matter more; else what the environment variable FLOWKEEP_LOG says, else info
+    /// Lines on standard error: of this level, and those that matter more; else what the
+    /// environment variable FLOWKEEP_LOG says, else info
     #[arg(long, value_name = "LEVEL")]
     pub(in crate::cli) log: Option<Level>,
 }
@@ -95,7 +96,8 @@ pub(in crate::cli) struct MemberWords {
     /// End with one JSON object instead of a table
     #[arg(long)]
     pub(in crate::cli) json: bool,
-    /// Be a member by the coordinator's views: where coordinators may be. All members of a cluster join, or none
+    /// Be a member by the coordinator's views: where coordinators may be. All members of a cluster
+    /// join, or none
     #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',')]
     pub(in crate::cli) join: Vec<String>,
     /// The word by which this process gets its certificate (flowkeep cluster token), the first time

@@ -1,5 +1,6 @@
 //! `runtime`, `replication`, `port`: workers, their copies and their ports.
 
+use crate::cli::listing::between_looks;
 use crate::cli::reach::Asking;
 use crate::cli::staff::PolicyWord;
 use clap::Subcommand;
@@ -7,7 +8,8 @@ use nf::Period;
 
 #[derive(Subcommand, Debug)]
 pub(in crate::cli) enum ReplicationVerb {
-    /// Say what is copied of a chain's flows, at the runtimes of one process or, with --cluster, of all, while traffic passes
+    /// Say what is copied of a chain's flows, at the runtimes of one process or, with --cluster, of
+    /// all, while traffic passes
     #[command(after_help = "\
 Flows that lack a copy get one, and copies that are no longer wanted end. The configuration stays as it is: the next change of it, or start, goes by that.
 
@@ -103,7 +105,7 @@ Examples:
   flowkeep runtime rebalance --interval 10s --cluster 192.0.2.1:4400 --identity cluster/ --name operate")]
     Rebalance {
         /// How long to look
-        #[arg(long, value_name = "TIME", default_value = "2s")]
+        #[arg(long, value_name = "TIME", default_value = "2s", value_parser = between_looks)]
         interval: Period,
         #[command(flatten)]
         asking: Asking,

@@ -7,6 +7,24 @@ use adapters::pages::PagesError;
 use nf::ConfigError;
 use runtime::chain::PlanError;
 use runtime::env::AttachError;
+use runtime::replication::STORED_AS;
+
+/// More than there is.
+#[derive(Debug)]
+pub struct Shortage {
+    /// What is needed at the start.
+    pub needs: String,
+    /// The same in units of 1024 bytes.
+    pub kilobytes: u64,
+    /// What there is.
+    pub has: String,
+    /// The setting that takes most.
+    pub setting: String,
+    /// How much that is.
+    pub takes: String,
+    /// How low it must be, where that is known.
+    pub to: String,
+}
 
 /// Why a cluster cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -44,19 +62,17 @@ pub enum RunError {
     Memory(#[from] PagesError),
     /// There is too little memory for its tables.
     #[error(
-        "this needs {needs} of memory at the start, and this machine has {has}: `{setting}` takes {takes}; lower it \
-         (`flowkeep chain check` shows what each table takes)"
+        "this needs {} of memory at the start, and this machine has {}: `{}` takes {}; lower it{} \
+         (`flowkeep chain check` shows what each table takes)", .0.needs, .0.has, .0.setting, .0.takes, .0.to
     )]
-    TooLittle {
-        /// What it takes at the start.
-        needs: String,
-        /// What there is.
-        has: String,
-        /// What takes most.
-        setting: String,
-        /// How much that is.
-        takes: String,
-    },
+    TooLittle(Box<Shortage>),
+    /// There is too little address space for its tables.
+    #[error(
+        "this maps {} at the start, and this process may map {}; raise that (`ulimit -v {kilobytes}`; of a unit \
+         `LimitAS={kilobytes}K`), or lower `{}`{}; it takes {}",
+        .0.needs, .0.has, .0.setting, .0.to, .0.takes, kilobytes = .0.kilobytes
+    )]
+    TooLittleSpace(Box<Shortage>),
     /// The kernel's tables cannot be followed.
     #[error(transparent)]
     Kernel(adapters::netlink::NetlinkError),
@@ -109,20 +125,30 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the configuration says something that cannot be, whatever the machine; else the machine refused.
+    /// Whether the configuration says something that cannot be: what `chain check` calls an error.
+    /// Else the machine refused, of which `chain check` warns at most.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             RunError::Port { source, .. } => matches!(
                 source,
-                OpenError::Uri(_) | OpenError::InUse { .. } | OpenError::ReflectorIsBoth { .. }
+                OpenError::Uri(_)
+                    | OpenError::Capture(_)
+                    | OpenError::Generator { .. }
+                    | OpenError::NoGenerator { .. }
+                    | OpenError::InUse { .. }
+                    | OpenError::ReflectorIsBoth { .. }
             ),
             RunError::EmptyPort { .. }
             | RunError::NoInput
             | RunError::Plan(_)
-            | RunError::NoSuchPort { .. }
-            | RunError::Function { .. } => true,
+            | RunError::NoSuchPort { .. } => true,
+            // A store that does not answer is none of the configuration.
+            RunError::Function { function, source } => {
+                source.at != nf::function::VARIABLES && function != STORED_AS
+            }
             RunError::Memory(_)
-            | RunError::TooLittle { .. }
+            | RunError::TooLittle(_)
+            | RunError::TooLittleSpace(_)
             | RunError::Join(_)
             | RunError::Thread(_)
             | RunError::Store(_)

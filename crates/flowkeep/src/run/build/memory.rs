@@ -2,9 +2,10 @@
 //!
 //! # Theory of operation
 //!
-//! There is no list of tables with their sizes, which would have to be kept like the tables. A worker of each kind is made as `run` makes it, without
-//! ports, and what it asks for is counted ([`adapters::large::counted`]); then it is dropped. Tables and queues are bounded and made at the start, so what is
-//! asked for then is the most. What of it is *taken* at the start:
+//! There is no list of tables with their sizes, which would have to be kept like the tables. A
+//! worker of each kind is made as `run` makes it, without ports, and what it asks for is counted
+//! ([`adapters::large::counted`]); then it is dropped. Tables and queues are bounded and made at
+//! the start, so what is asked for then is the most. What of it is *taken* at the start:
 //!
 //! ```text
 //!   a runtime, live            all of it: it is touched while it is made (`at_once`)
@@ -13,18 +14,21 @@
 //!   packet buffers             the first 16 MiB where ports have frames of an MTU, else none
 //! ```
 //!
-//! For more than [`TRIED_MAX`] flows (routes) two smaller workers are made, and what more flows take follows from the two: tables grow in proportion
-//! with what they have room for. Pieces are whole pages of 2 MiB, by which that is a few parts in a hundred off.
+//! For more than [`TRIED_MAX`] flows (routes) two smaller workers are made, and what more flows
+//! take follows from the two: tables grow in proportion with what they have room for. Pieces are
+//! whole pages of 2 MiB, by which that is a few parts in a hundred off.
 //!
-//! Not counted: what ports have the kernel keep, copies of other runtimes' flows and entries of a store (they grow with the flows that have any),
-//! what threads and questions take for a moment.
+//! Not counted: what ports have the kernel keep, copies of other runtimes' flows and entries of a
+//! store (they grow with the flows that have any), what threads and questions take for a moment.
 
+use super::error::Shortage;
 use super::{BUFFERS, Egress, OWN_FRAME, QUEUE, RunError, Shape};
 use crate::config::layout::Layout;
 use crate::config::{Clock, Config};
 use crate::report::human_size;
 use crate::run::links::WorkerLink;
 use crate::run::neighbours;
+use crate::run::refusals::{Reach, Refusal};
 use adapters::large::counted;
 use adapters::ring::RingPort;
 use adapters::uri::{PortUri, Role};
@@ -39,6 +43,12 @@ use wire::{HashSeed, Pool};
 
 /// Room for so many flows or routes is made to see how much it takes.
 const TRIED_MAX: u32 = 1 << 20;
+/// The same where address space is limited: there is to be room for the trial.
+const TRIED_IN_LITTLE: u32 = 1 << 16;
+/// Threads beside the workers' own: of the event log, sockets, addresses, stores and the like.
+const THREADS: u64 = 12;
+/// Address space that a thread has: its stack, and what its allocator begins with.
+const STACK: u64 = 3 << 20;
 
 /// Memory that a configuration needs, of all its processes together.
 #[derive(Serialize, JsonSchema, Clone, Debug)]
@@ -53,6 +63,15 @@ pub struct Memory {
     pub most_bytes: u64,
     /// What this machine has to give, swap included.
     pub available_bytes: u64,
+    /// What this process may map, if that is limited (`ulimit -v`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space_bytes: Option<u64>,
+    /// What this process has mapped before it has any worker.
+    #[serde(skip)]
+    mapped_bytes: u64,
+    /// The setting.
+    #[serde(skip)]
+    flows_max: u32,
 }
 
 /// Memory of workers of a kind, or of the links between them.
@@ -110,36 +129,88 @@ impl Memory {
     }
 
     /// What `run` would refuse on this machine; the file may be for another one.
-    pub fn warning(&self) -> Option<String> {
+    pub fn refused(&self) -> Option<Refusal> {
         let refused = self.held_against_what_there_is().err()?;
-        Some(format!("`flowkeep run` refuses it here: {refused}"))
+        let at = match &refused {
+            RunError::TooLittle(of) | RunError::TooLittleSpace(of) => of.setting.as_str(),
+            _ => "",
+        };
+        Some(Refusal::saying(
+            at.to_owned(),
+            &refused.to_string(),
+            Reach::Machine,
+        ))
     }
 
     /// Refuses what cannot be: it would be killed, or the machine would stand still.
     fn held_against_what_there_is(&self) -> Result<(), RunError> {
-        if self.start_bytes <= self.available_bytes {
-            return Ok(());
+        if self.start_bytes > self.available_bytes {
+            let largest = self.largest(|table| table.start_bytes);
+            let shortage = self.shortage(self.start_bytes, self.available_bytes, largest);
+            return Err(RunError::TooLittle(Box::new(shortage)));
         }
+        // Tables are mapped whole when they are made, and found as they are used.
+        let each = self.workers.iter();
+        let mapped =
+            each.map(|worker| worker.count * worker.tables.iter().map(|of| of.most_bytes).sum::<u64>());
+        let threads = THREADS + self.workers.iter().map(|worker| worker.count).sum::<u64>();
+        let mapped = self.mapped_bytes + threads * STACK + mapped.sum::<u64>();
+        match self.space_bytes {
+            Some(space) if mapped > space => {
+                let largest = self.largest(|table| table.most_bytes);
+                let shortage = self.shortage(mapped, space, largest);
+                Err(RunError::TooLittleSpace(Box::new(shortage)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Of what is needed and there, and of the setting that takes most.
+    fn shortage(&self, needed: u64, has: u64, (setting, takes): (String, u64)) -> Shortage {
+        Shortage {
+            needs: human_size(needed),
+            kilobytes: needed.div_ceil(1 << 10),
+            has: human_size(has),
+            to: self.lowered(&setting, takes, needed, has),
+            takes: human_size(takes),
+            setting,
+        }
+    }
+
+    /// How low a setting that takes so many bytes of those that are needed must be, where it is the
+    /// one whose bytes grow in proportion, and is enough.
+    fn lowered(&self, setting: &str, takes: u64, needed: u64, has: u64) -> String {
+        if setting != "flows_max" {
+            return String::new();
+        }
+        let room = has.saturating_sub(needed.saturating_sub(takes)) as f64;
+        // Tables are whole large pages: they do not shrink by as little as is asked.
+        let to = 0.9 * f64::from(self.flows_max) * room / takes.max(1) as f64;
+        let to = (to as u32) / 1000 * 1000;
+        match to {
+            0 => " (alone that is not enough)".to_owned(),
+            to => format!(" to {to}"),
+        }
+    }
+
+    /// The setting by which most is taken at the start, and how much.
+    fn largest(&self, of: fn(&TableMemory) -> u64) -> (String, u64) {
         let mut by_setting: BTreeMap<&str, u64> = BTreeMap::new();
         for worker in &self.workers {
             for table in &worker.tables {
                 if let Some(setting) = &table.setting {
-                    *by_setting.entry(setting).or_default() += worker.count * table.start_bytes;
+                    *by_setting.entry(setting).or_default() += worker.count * of(table);
                 }
             }
         }
         let largest = by_setting.into_iter().max_by_key(|(_, bytes)| *bytes);
         let (setting, bytes) = largest.unwrap_or(("runtimes", 0));
-        Err(RunError::TooLittle {
-            needs: human_size(self.start_bytes),
-            has: human_size(self.available_bytes),
-            setting: setting.to_owned(),
-            takes: human_size(bytes),
-        })
+        (setting.to_owned(), bytes)
     }
 }
 
-/// What a configuration needs on this machine; none if this program's allocator counts nothing, or its functions cannot be made. Takes the functions.
+/// What a configuration needs on this machine; none if this program's allocator counts nothing, or
+/// its functions cannot be made. Takes the functions.
 pub(in crate::run) fn of(config: &mut Config) -> Option<Memory> {
     let plan = Plan::new(config.rules(), config.take_factories()).ok()?;
     let layout = Layout::whole(config);
@@ -218,6 +289,17 @@ impl Need {
             start: on(self.start, smaller.start),
             most: on(self.most, smaller.most),
         }
+        .bounded()
+    }
+
+    /// What is taken at the start is never more than the most. The kernel's figure counts pages
+    /// that were there before, so a difference of two such figures may be off by more than a small
+    /// table has.
+    fn bounded(self) -> Need {
+        Need {
+            start: self.start.min(self.most),
+            ..self
+        }
     }
 
     fn less(self, other: Need) -> Need {
@@ -225,6 +307,7 @@ impl Need {
             start: self.start.saturating_sub(other.start),
             most: self.most.saturating_sub(other.most),
         }
+        .bounded()
     }
 
     fn table(self, table: &str, setting: Option<&str>) -> TableMemory {
@@ -247,8 +330,12 @@ fn taken<T>(make: impl FnOnce() -> T) -> (T, Need) {
 
 /// What so many of something take, where room for more is proportional to what some take.
 fn of_size(size: u32, take: impl Fn(u32) -> Result<Need, RunError>) -> Result<Need, RunError> {
+    let tried_max = match adapters::pages::space_max() {
+        Some(_) => TRIED_IN_LITTLE,
+        None => TRIED_MAX,
+    };
     let mut part = size.max(1);
-    while part > TRIED_MAX {
+    while part > tried_max {
         part /= 2;
     }
     let one = take(part)?;
@@ -269,7 +356,7 @@ fn measure(
     if counted(|| Box::new([0_u8; 64])).1 == 0 {
         return Ok(None);
     }
-    let program_bytes = resident() as u64;
+    let (program_bytes, mapped_bytes) = (resident() as u64, pages_of_process(0) as u64);
     let layout = shape.layout;
     let (switches, runtimes) = (layout.switches_here.len(), layout.runtimes_here.len());
     let mut workers = Vec::new();
@@ -307,12 +394,16 @@ fn measure(
         start_bytes: all(|table| table.start_bytes, |worker| worker.count),
         most_bytes: all(|table| table.most_bytes, |worker| worker.count_max),
         available_bytes: available(),
+        space_bytes: adapters::pages::space_max(),
+        mapped_bytes,
+        flows_max: config.flows_max,
         program_bytes,
         workers,
     }))
 }
 
-/// A link that is a ring; a link between processes is as large, near enough, or a channel, which is smaller.
+/// A link that is a ring; a link between processes is as large, near enough, or a channel, which is
+/// smaller.
 fn link(shape: &Shape<'_>, switches: usize, runtimes: usize) -> TableMemory {
     let buffers = switches * shape.switch_buffers() + runtimes * shape.runtime_buffers();
     let (_, need) = taken(|| RingPort::pair_with_limit(buffers, QUEUE));
@@ -436,10 +527,15 @@ fn runtime(shape: &Shape<'_>, config: &Config, plan: &Plan) -> Result<Vec<TableM
 
 /// Bytes of this process that are in memory.
 fn resident() -> usize {
+    pages_of_process(1)
+}
+
+/// Bytes of this process: 0 those that are mapped, 1 those that are in memory.
+fn pages_of_process(column: usize) -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = pages
         .split_whitespace()
-        .nth(1)
+        .nth(column)
         .and_then(|pages| pages.parse().ok());
     pages.unwrap_or(0) * rustix::param::page_size()
 }
@@ -489,6 +585,30 @@ mod tests {
     }
 
     #[test]
+    fn a_start_takes_no_more_than_the_most() {
+        // Pages of the smaller one were there already; the larger one found its own.
+        let (large, small) = (
+            Need {
+                start: 90_000,
+                most: 90_000,
+            },
+            Need {
+                start: 0,
+                most: 89_000,
+            },
+        );
+        let difference = large.less(small);
+        assert!(
+            difference.start <= difference.most,
+            "{} of {}",
+            difference.start,
+            difference.most
+        );
+        let on = large.carried_on(small, 1000.0);
+        assert!(on.start <= on.most, "{} of {}", on.start, on.most);
+    }
+
+    #[test]
     fn too_little_memory_names_the_setting_that_takes_most() {
         let table = |setting, start_bytes| TableMemory {
             table: "t".to_owned(),
@@ -511,6 +631,9 @@ mod tests {
             start_bytes: 26 << 30,
             most_bytes: 52 << 30,
             available_bytes,
+            space_bytes: None,
+            mapped_bytes: 0,
+            flows_max: 1_000_000,
         };
         assert!(memory(26 << 30).held_against_what_there_is().is_ok());
         let error = memory((26 << 30) - 1).held_against_what_there_is().unwrap_err();
@@ -520,6 +643,31 @@ mod tests {
             text.contains("`flows_max` takes 6.4 GB") && text.contains("27.9 GB"),
             "{text}"
         );
+        // Enough of it, and too little room to map it in.
+        let mut limited = memory(26 << 30);
+        let threads = (THREADS + 2) * STACK;
+        limited.space_bytes = Some((26 << 30) + threads);
+        assert!(limited.held_against_what_there_is().is_ok());
+        limited.space_bytes = Some((26 << 30) + threads - 1);
+        let error = limited.held_against_what_there_is().unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("(`ulimit -v 27305984`;")
+                && text.ends_with("lower `flows_max` to 899000; it takes 6.4 GB"),
+            "{text}"
+        );
+        // A half of what it takes is there.
+        limited.space_bytes = Some((23 << 30) + threads);
+        let text = limited.held_against_what_there_is().unwrap_err().to_string();
+        assert!(
+            text.ends_with("lower `flows_max` to 450000; it takes 6.4 GB"),
+            "{text}"
+        );
+        // What the others take is not.
+        limited.space_bytes = Some(20 << 30);
+        let text = limited.held_against_what_there_is().unwrap_err().to_string();
+        assert!(text.contains("`flows_max` (alone that is not enough)"), "{text}");
+        assert!(!error.is_of_configuration());
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //!            └─ a set of records of one template, one behind the other
 //! ```
 //!
-//! Each set has one template's records, so a message has one set besides the templates, and another kind of record begins another message.
+//! Each set has one template's records, so a message has one set besides the templates, and another
+//! kind of record begins another message.
 
 use super::{Collector, Sender, field};
 use crate::run::stamps::milliseconds;

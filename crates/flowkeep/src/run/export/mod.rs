@@ -62,6 +62,11 @@ pub(super) fn of<W: Write>(log: &Log, file: W, reports: &Reports) -> io::Result<
     })
 }
 
+/// Whether there is a way to each collector; nothing is sent.
+pub(super) fn way(log: &Log) -> io::Result<()> {
+    of(log, io::sink(), &Reports::default()).map(drop)
+}
+
 impl<W: Write> Write for Exporting<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.file.write(bytes)?;

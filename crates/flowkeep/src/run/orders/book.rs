@@ -1,4 +1,5 @@
-//! What is noted of orders and words while runtimes are asked, and afterwards. Each of these is one step, under the lock.
+//! What is noted of orders and words while runtimes are asked, and afterwards. Each of these is one
+//! step, under the lock.
 //!
 //! ```text
 //!   order: reserved ─► being given ─► given, with its parts ─► over, or taken back: forgotten
@@ -6,7 +7,8 @@
 //!   word:  begun ─► said: forgotten
 //! ```
 //!
-//! Invariants: as many orders as there may be, those that are being given among them; a part is of one order; a runtime has one word.
+//! Invariants: as many orders as there may be, those that are being given among them; a part is of
+//! one order; a runtime has one word.
 //!
 //! Not here: asking ([`super`]).
 
@@ -82,7 +84,8 @@ impl Book {
         is_to_go
     }
 
-    /// What drains have ordered of a runtime, to be taken back; what they order at this moment is when it is given.
+    /// What drains have ordered of a runtime, to be taken back; what they order at this moment is
+    /// when it is given.
     pub fn resume(&mut self, runtime: u16) -> Vec<(u32, Vec<Part>)> {
         let mut ordered = Vec::new();
         for (number, noted) in &mut self.orders {

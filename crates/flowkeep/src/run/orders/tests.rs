@@ -1,4 +1,5 @@
-//! Orders and drains while runtimes leave questions unanswered: each runtime is a thread that answers as the real one would, but for what it is told to keep.
+//! Orders and drains while runtimes leave questions unanswered: each runtime is a thread that
+//! answers as the real one would, but for what it is told to keep.
 
 use super::super::handle::{Command, End, QUESTIONS};
 use super::super::watching;

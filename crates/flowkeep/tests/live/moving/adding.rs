@@ -1,4 +1,5 @@
-//! A runtime comes into a cluster of the default size, on a machine whose processors are busy: flows hardly notice that its memory is made.
+//! A runtime comes into a cluster of the default size, on a machine whose processors are busy:
+//! flows hardly notice that its memory is made.
 //!
 //! ```text
 //!   a thread per processor that only burns time      two probes of 1000 datagrams a second ([`super::probe`])
@@ -7,8 +8,8 @@
 //! ```
 //!
 //! What the machine itself paused for meanwhile ([`Seen::paused`]) is allowed besides: twice, since
-//! it may hold a datagram up on each way. A round trip that is too long is looked at again in a cluster
-//! of its own, a few times.
+//! it may hold a datagram up on each way. A round trip that is too long is looked at again in a
+//! cluster of its own, a few times.
 //!
 //! What it is for: the room for a million flows is some 600 MB a runtime. Flows stand still where
 //! the kernel finds and clears it when the first flows use it, or a thread of the workers' priority
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 
 /// A pause that no client would notice.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Times the longest round trip without a new runtime: on a machine that is busy with more than this test, that is longer.
+/// Times the longest round trip without a new runtime: on a machine that is busy with more than
+/// this test, that is longer.
 const WORSE: u32 = 4;
 
 /// What was seen while something was done.
@@ -84,7 +86,8 @@ fn a_runtime_comes(scheme: &'static str) {
                 }
             });
         }
-        // Once each host has asked for its neighbours' link addresses: what waits for that in a kernel may leave behind what comes later.
+        // Once each host has asked for its neighbours' link addresses: what waits for that in a
+        // kernel may leave behind what comes later.
         let on = AtomicBool::new(true);
         std::thread::scope(|scope| {
             let (client, server, on) = (&site.network.client, &site.network.server, &on);

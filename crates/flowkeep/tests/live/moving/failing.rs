@@ -9,12 +9,15 @@
 //!     └ meanwhile: `runtime kill` of right; it starts again; once all flows have copies, kill -9 of left; between hosts, left then stands still for 4 s
 //! ```
 //!
-//! A node that stands still has failed for the switch, which takes nothing more of it: when it goes on, it begins again, and its former flows stay elsewhere.
+//! A node that stands still has failed for the switch, which takes nothing more of it: when it goes
+//! on, it begins again, and its former flows stay elsewhere.
 //!
-//! No SIP over the bad network: sipp says the last answer of a call once, and a failure may lose just that.
+//! No SIP over the bad network: sipp says the last answer of a call once, and a failure may lose
+//! just that.
 //!
-//! Every flow is at one of the two, so each failure concerns about half of the clients. What a killed process had in hand is lost: of TCP that is sent
-//! again, of the probes it is one gap for each failure, whose length is said. Nothing comes twice or in another order.
+//! Every flow is at one of the two, so each failure concerns about half of the clients. What a
+//! killed process had in hand is lost: of TCP that is sent again, of the probes it is one gap for
+//! each failure, whose length is said. Nothing comes twice or in another order.
 
 use super::suspicion::Suspicions;
 use super::{Contents, PATIENCE, probe, serve};
@@ -46,7 +49,8 @@ const STOPPED: Duration = Duration::from_secs(4);
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Milliseconds: the default of `silence`.
 const SILENCE: u64 = 200;
-/// Datagrams, one a millisecond: fewer that are missing are no failure's gap, but those for which a socket or a link had no room.
+/// Datagrams, one a millisecond: fewer that are missing are no failure's gap, but those for which a
+/// socket or a link had no room.
 pub(super) const GAP: u64 = 30;
 
 pub(super) fn of_runtime(site: &Site, (member, runtime): (usize, u64)) -> Value {
@@ -175,15 +179,16 @@ fn impaired(site: &Site) {
     }
 }
 
-/// Names: without an answer are those asked while flows stood still, for so many milliseconds in all.
+/// Names: without an answer are those asked while flows stood still, for so many milliseconds in
+/// all.
 pub(super) fn named(site: &Site, still: u64) {
     let names = Names::ask(&site.network, SERVER, Some("10.0.1.8"), super::SECONDS);
     let good = names.are_good(super::SECONDS) && names.lost <= 300 * still / 1000;
     site.log.expect("names", good, &names.said);
 }
 
-/// Waits until all connections are open: while that many begin at once, links have no room for some packets, and more of them on
-/// a bad network. What is lost that way is not what this is about.
+/// Waits until all connections are open: while that many begin at once, links have no room for some
+/// packets, and more of them on a bad network. What is lost that way is not what this is about.
 pub(super) fn opened(site: &Site) {
     let began = Instant::now();
     let (mut lost, mut since) = (site.dropped("runtime_busy"), began);
@@ -200,7 +205,8 @@ pub(super) fn opened(site: &Site) {
     );
 }
 
-/// Datagrams come once each and in order. They are missing at most once for each failure, and for no longer than this.
+/// Datagrams come once each and in order. They are missing at most once for each failure, and for
+/// no longer than this.
 fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, (failures, gap_max): (usize, u64)) {
     let mut seen = probe::probe(&site.network.client, &site.network.server, host, port, on);
     let told = seen.told();
@@ -237,8 +243,8 @@ fn runtimes_that_are_killed_over_an_impaired_network() {
         failing(
             Links::Impaired,
             &[How::Command, How::Kill],
-            // Silence is looked for each quarter of it; then a datagram has two ways to go again, each
-            // of which takes a late frame twice the jitter.
+            // Silence is looked for each quarter of it; then a datagram has two ways to go again,
+            // each of which takes a late frame twice the jitter.
             SILENCE + SILENCE / 4 + 4 * JITTER.as_millis() as u64,
         );
     });

@@ -1,4 +1,5 @@
-//! Members of a coordinator on three hosts, whose clocks are a year apart, while real clients talk through the chain.
+//! Members of a coordinator on three hosts, whose clocks are a year apart, while real clients talk
+//! through the chain.
 //!
 //! ```text
 //!                one: switch front, node middle     two: node left      three: node right, or d
@@ -7,8 +8,8 @@
 //!   control   10.8.0.1 ═══════════════════════════ 10.8.0.2 ═══════════ 10.8.0.3
 //! ```
 //!
-//! Each network is a bridge. A *cut* takes a host's cable off a bridge: frames vanish in silence, and
-//! no interface goes down.
+//! Each network is a bridge. A *cut* takes a host's cable off a bridge: frames vanish in silence,
+//! and no interface goes down.
 //!
 //! *Come and go*: a node that no file lists joins, and the flows are spread over both nodes. All
 //! members take another configuration on. The coordinator is killed while all flows move back and
@@ -28,7 +29,8 @@
 //! | both probes | nothing comes twice or in another order |
 //!
 //! *One owner*: from the removal to the new incarnation, the switch sends no more packets than the
-//! nodes in view have passed, and what was between them. At the end each flow is in one node's list.
+//! nodes in view have passed, and what was between them. At the end each flow is in one node's
+//! list.
 
 use super::failing::{CONFIG as COPIES, GAP, PAUSE, of_runtime};
 use super::probe::{self, Seen};
@@ -37,8 +39,8 @@ use crate::machine;
 use crate::network::PATIENCE;
 use crate::site::{Member, Site, site};
 use crate::ssh;
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::Run;
+use lab::Namespace;
+use lab::process::Run;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -313,7 +315,8 @@ fn come_and_go() {
 }
 
 impl Hosts {
-    /// The newcomer, runtime 1, gets a quarter of the load or more: from one look at packets to the next.
+    /// The newcomer, runtime 1, gets a quarter of the load or more: from one look at packets to the
+    /// next.
     fn takes_its_share(&self) {
         let passed = || {
             let list = self.asked("read", "runtime list");
@@ -339,8 +342,8 @@ impl Hosts {
         }
     }
 
-    /// The coordinator is killed while all flows move back and forth. Its guard starts it again, and it
-    /// decides nothing that was decided.
+    /// The coordinator is killed while all flows move back and forth. Its guard starts it again,
+    /// and it decides nothing that was decided.
     fn without_coordinator(&self) {
         let before = self.view().expect("the coordinator answers")["view"].clone();
         let killed = self.coordinator();

@@ -8,10 +8,12 @@
 //!     └ meanwhile: ten times all flows to one runtime and all to another; then each runtime drained and resumed
 //! ```
 //!
-//! In one process, and with a process for the switch and one for each of two runtimes: of one host, which share memory, or of two, over Geneve
-//! and on Ethernet with a key; there without forwarding, since runtimes of another host have no routes. The other host's clock is ten hours ahead.
+//! In one process, and with a process for the switch and one for each of two runtimes: of one host,
+//! which share memory, or of two, over Geneve and on Ethernet with a key; there without forwarding,
+//! since runtimes of another host have no routes. The other host's clock is ten hours ahead.
 //!
-//! The clients have several addresses, since NAT keeps the flows of one inside host together: groups are hosts here, and those of IPv6 too.
+//! The clients have several addresses, since NAT keeps the flows of one inside host together:
+//! groups are hosts here, and those of IPv6 too.
 //!
 //! A loss counts unless an overload explains it. On a machine that is busy with other things
 //! sockets overflow and queues are full, which is counted where it happens ([`Site::overload`]); of
@@ -28,7 +30,7 @@ mod suspicion;
 use crate::network::PATIENCE;
 use crate::site::{Links, Names, SERVER, Site, VIRTUAL, end_of, site};
 use crate::{sip, ssh};
-use flowkeep::lab::process::Run;
+use lab::process::Run;
 use serde_json::Value;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -142,7 +144,8 @@ fn moving(scheme: &'static str, processes: Processes) {
             scope.spawn(move || downloads(site_of, host, content));
             std::thread::sleep(PAUSE);
         }
-        // Five hundred connections that open are more than some machines can do at once; what is lost by that is not what this is about.
+        // Five hundred connections that open are more than some machines can do at once; what is
+        // lost by that is not what this is about.
         std::thread::sleep(Duration::from_secs(1));
         for (host, port) in [("10.0.1.6", 7006), ("10.0.1.7", 7007)] {
             scope.spawn(move || probes(site_of, host, port, on_of, missing_of));

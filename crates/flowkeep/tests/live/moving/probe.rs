@@ -7,12 +7,13 @@
 //!     └───────────────────────────┘ [`Track`] of the way back
 //! ```
 //!
-//! Both ends are threads of the test in the namespaces of the hosts, so they have one clock. What a socket has no room for while its thread
-//! has no processor is the kernel's to count ([`crate::network::udp_overflows`]), and the test's to take into account.
+//! Both ends are threads of the test in the namespaces of the hosts, so they have one clock. What a
+//! socket has no room for while its thread has no processor is the kernel's to count
+//! ([`crate::network::udp_overflows`]), and the test's to take into account.
 
 use crate::machine::Pauses;
 use crate::site::SERVER;
-use flowkeep::lab::Namespace;
+use lab::Namespace;
 use std::fmt;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Between two datagrams.
 const PERIOD: Duration = Duration::from_millis(1);
-/// A longer run of missing datagrams is no processor that had other things to do, but flows that stood still.
+/// A longer run of missing datagrams is no processor that had other things to do, but flows that
+/// stood still.
 pub const GAP_MAX: u64 = 100;
 /// How long the last ones may be on their way.
 const LATE: Duration = Duration::from_secs(3);
@@ -79,7 +81,8 @@ impl Track {
             .unwrap_or_default()
     }
 
-    /// Runs of numbers that are not there, of so many that were sent: where each begins, and how long it is.
+    /// Runs of numbers that are not there, of so many that were sent: where each begins, and how
+    /// long it is.
     pub fn gaps(&self, sent: u64) -> Vec<(u64, u64)> {
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         for number in 0..sent {
@@ -114,8 +117,8 @@ impl Seen {
         self.sent - self.back.distinct
     }
 
-    /// Whether datagrams were missing for longer than this at a time, besides what the machine itself
-    /// paused for: a millisecond each.
+    /// Whether datagrams were missing for longer than this at a time, besides what the machine
+    /// itself paused for: a millisecond each.
     pub fn stood_still(&self, gap_max: u64) -> bool {
         self.times_missing(gap_max) > 0
     }

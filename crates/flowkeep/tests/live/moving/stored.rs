@@ -1,4 +1,5 @@
-//! Every process of the cluster is killed while real clients talk through it; their flows are in a data store, and no connection fails.
+//! Every process of the cluster is killed while real clients talk through it; their flows are in a
+//! data store, and no connection fails.
 //!
 //! ```text
 //!   gateway, one process, two runtimes ──► a file (redb:)
@@ -7,13 +8,14 @@
 //!     └ meanwhile, twice: kill -9 of all processes; all begin again
 //! ```
 //!
-//! The policy is `store`: what changed within its interval before the kill is lost. So the kill comes once connections are open. Names are
-//! asked from eight ports that stay; without an answer are those that were asked while there was no process.
+//! The policy is `store`: what changed within its interval before the kill is lost. So the kill
+//! comes once connections are open. Names are asked from eight ports that stay; without an answer
+//! are those that were asked while there was no process.
 
 use super::{Contents, PATIENCE, serve};
 use crate::site::{Links, Site, site};
 use crate::ssh;
-use flowkeep::lab::process::Process;
+use lab::process::Process;
 use std::time::{Duration, Instant};
 
 const KILLS: u32 = 2;

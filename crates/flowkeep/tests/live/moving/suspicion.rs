@@ -5,11 +5,13 @@
 //!     └ memory ─ right: runtime 1 ── channel ┘   for each failure of the other since it began ([`Suspicions`])
 //! ```
 //!
-//! *Full load*: iperf3 sends as fast as it can, up and down, through two runtimes that keep copies of each other's flows, and a
-//! thread per processor only burns time. Nothing fails, so there is no recovery, and no session ends. It takes
-//! `FLOWKEEP_BUSY_SECONDS`: 20 where it is not said, ten minutes every night.
+//! *Full load*: iperf3 sends as fast as it can, up and down, through two runtimes that keep copies
+//! of each other's flows, and a thread per processor only burns time. Nothing fails, so there is no
+//! recovery, and no session ends. It takes `FLOWKEEP_BUSY_SECONDS`: 20 where it is not said, ten
+//! minutes every night.
 //!
-//! A machine that stands still for as long as a quarter of `silence` is not what this is about: such a run is tried again.
+//! A machine that stands still for as long as a quarter of `silence` is not what this is about:
+//! such a run is tried again.
 
 use super::failing::{CONFIG, NODES, PAUSE, of_runtime, protected};
 use crate::machine::{self, Pauses};
@@ -34,7 +36,8 @@ impl Suspicions {
         }
     }
 
-    /// A process was told to fail, and another has its flows now; it has begun again, or stood still and gone on.
+    /// A process was told to fail, and another has its flows now; it has begun again, or stood
+    /// still and gone on.
     pub fn fail(&mut self, failed: usize, heir: usize, is_new: bool) {
         for other in 0..3 {
             self.met[other][failed] += 1;
@@ -84,7 +87,7 @@ fn duration() -> Duration {
         text.parse()
             .expect("FLOWKEEP_BUSY_SECONDS is a number of seconds")
     });
-    Duration::from_secs(seconds.unwrap_or(20).max(5))
+    Duration::from_secs(seconds.unwrap_or(60).max(5))
 }
 
 /// The machine's processor time so far, in ticks: with something to do, and without.
@@ -104,7 +107,7 @@ fn flood(site: &Site, host: u8, port: u16, duration: Duration, how: &str) -> u64
         "timeout {} iperf3 --json --client {SERVER} --bind 10.0.1.{host} --port {port} --time {seconds} --interval 10 {how}",
         seconds + 50
     );
-    let limit = flowkeep::lab::process::Run::within(duration + Duration::from_secs(60));
+    let limit = lab::process::Run::within(duration + Duration::from_secs(60));
     let ended = site.network.client.finish(&words, limit).unwrap();
     let report: Value = serde_json::from_str(&ended.out).unwrap_or_default();
     let bytes = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);

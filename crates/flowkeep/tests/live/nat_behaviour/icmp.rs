@@ -157,7 +157,8 @@ fn nat_5508_req6_errors_neither_keep_nor_end_a_query() {
             identifier,
             "not ended"
         );
-        // One in its last third, and then for as long again: it would still be there if that had kept it.
+        // One in its last third, and then for as long again: it would still be there if that had
+        // kept it.
         std::thread::sleep(second * 9 / 5);
         in_time(began, timeout)?;
         rig.arrived(&error(S, POOL, (3, 1), 0, &sent));

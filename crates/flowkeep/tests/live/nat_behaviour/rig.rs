@@ -4,8 +4,8 @@ use super::packets::{End, Ip, UDP, udp};
 use crate::network::{Network, PATIENCE, network};
 use adapters::buffers;
 use adapters::open::{BoxPort, Ports};
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::{Process, Run};
+use lab::Namespace;
+use lab::process::{Process, Run};
 use runtime::env::{Burst, Port};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -153,7 +153,8 @@ impl Wire {
     }
 }
 
-/// A test of timeouts, with its times as they are written; where the machine was too slow for them (`None`), with longer ones.
+/// A test of timeouts, with its times as they are written; where the machine was too slow for them
+/// (`None`), with longer ones.
 pub fn timed(test: impl Fn(u32) -> Option<()>) {
     if [1, 3, 9].into_iter().all(|scale| test(scale).is_none()) {
         panic!("this machine is too slow for it");
@@ -174,7 +175,8 @@ pub struct Rig {
     pub network: Network,
 }
 
-/// A cluster whose NAT has these settings beside a pool of one address, or a line that says what is missing for it.
+/// A cluster whose NAT has these settings beside a pool of one address, or a line that says what is
+/// missing for it.
 pub fn rig(settings: &str) -> Option<Rig> {
     rig_of("[\"203.0.113.64\"]", settings)
 }
@@ -287,7 +289,8 @@ impl Rig {
         self.outside.silent_for(Duration::ZERO);
     }
 
-    /// Ends the cluster. All packets are accounted for, and these, by reason, are all that were dropped.
+    /// Ends the cluster. All packets are accounted for, and these, by reason, are all that were
+    /// dropped.
     #[track_caller]
     pub fn end(self, drops: &[(&str, u64)]) {
         let expected = drops.iter().map(|(reason, count)| ((*reason).to_owned(), *count));

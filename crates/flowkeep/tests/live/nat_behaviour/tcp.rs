@@ -23,7 +23,8 @@ fn opens(rig: &mut Rig, from: End, to: End) -> End {
     seen.ends().0
 }
 
-/// A segment from inside, as it must be seen outside; and one from outside, as it must be seen inside.
+/// A segment from inside, as it must be seen outside; and one from outside, as it must be seen
+/// inside.
 #[track_caller]
 fn says(rig: &mut Rig, from: End, to: End, outside: End, flags: u8, text: &[u8]) {
     let seen = rig.sent(&tcp(from, to, flags, (1001, 9001), text));

@@ -97,7 +97,8 @@ fn nat_4787_req5_mappings_live_as_long_as_is_set() {
         in_time(began, udp_timeout)?;
         let began = Instant::now();
         assert_eq!(rig.back(S1, outside), X1, "before its time is over");
-        // That was a flow of its own, which has the same time. REQ-5 a: one to a well-known port has a shorter one.
+        // That was a flow of its own, which has the same time. REQ-5 a: one to a well-known port
+        // has a shorter one.
         let short = rig.out((X, 5353), (R, 53));
         std::thread::sleep(second * 3 / 2);
         rig.refused(&udp(S1, short, b"too late"));
@@ -279,7 +280,8 @@ fn nat_4787_req14_fragments_in_any_order_and_a_flood_of_them() {
         assert!(seen.transport_holds(), "{order:?}");
         assert_eq!((seen.ends(), seen.text()), ((R1, X1), &text[..]));
     }
-    // REQ-14 a: parts whose first ones never come; everything else goes on meanwhile, whole or in parts.
+    // REQ-14 a: parts whose first ones never come; everything else goes on meanwhile, whole or in
+    // parts.
     for id in 0..3000_u16 {
         let parts = udp((T, 1), outside, &text).id(1000 + id).parts(1400);
         rig.outside.send(&parts[1]);

@@ -42,7 +42,8 @@ fn nat_7857_9_ports_cannot_be_guessed() {
     let Some(mut rig) = rig("preserve_ports = false\npreserve_parity = false") else {
         return;
     };
-    // Of 40 million orders 352 had eight such steps or more, so one host alone may be that unlucky; not three, each with a block of its own.
+    // Of 40 million orders 352 had eight such steps or more, so one host alone may be that unlucky;
+    // not three, each with a block of its own.
     let orders = [X, Y, [10, 0, 1, 77]]
         .map(|host| -> Vec<u16> { (0..64).map(|n| rig.out((host, 2000 + n), R1).1).collect() });
     let is_guessed = |ports: &&Vec<u16>| {
@@ -76,8 +77,8 @@ fn nat_7857_10_the_identification_stays_as_it_was() {
         assert_eq!(rig.sent(&udp(X1, R1, b"out").id(id)).id, id);
         assert_eq!(rig.arrived(&udp(R1, outside, b"back").id(id)).id, id);
     }
-    // Which is what RFC 6864 asks of atomic datagrams; those of two hosts may clash when they come in parts, and then each part
-    // still has its own host's ports.
+    // Which is what RFC 6864 asks of atomic datagrams; those of two hosts may clash when they come
+    // in parts, and then each part still has its own host's ports.
     let text: Vec<u8> = (0..2000).map(|n| n as u8).collect();
     let mut seen = Vec::new();
     for host in [X, Y] {

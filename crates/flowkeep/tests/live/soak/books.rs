@@ -1,8 +1,8 @@
 //! Flowkeep's books at its end, and the kernel's over the same interfaces.
 
 use crate::network::PATIENCE;
-use flowkeep::lab::Namespace;
-use flowkeep::lab::process::Run;
+use lab::Namespace;
+use lab::process::Run;
 use serde_json::Value;
 
 /// What the kernel has counted at an interface.

@@ -7,11 +7,14 @@
 //!     └ floods from both sides: SYNs of sources that no host has, fragments, garbage
 //! ```
 //!
-//! `FLOWKEEP_SOAK_SECONDS` says how long: 20 s where it is not said, an hour every night (`./x nightly`). Meanwhile the process is looked at
-//! once a second ([`vitals`]). At the end ([`books`]): each packet accounted for by Flowkeep, what its ports counted compared with what the kernel's
-//! interfaces did, and memory, descriptors and threads compared with what they were when all kinds of traffic had been there.
+//! `FLOWKEEP_SOAK_SECONDS` says how long: 20 s where it is not said, an hour every night
+//! (`./x nightly`). Meanwhile the process is looked at once a second ([`vitals`]). At the end
+//! ([`books`]): each packet accounted for by Flowkeep, what its ports counted compared with what
+//! the kernel's interfaces did, and memory, descriptors and threads compared with what they were
+//! when all kinds of traffic had been there.
 //!
-//! A reload, `flowkeep chain apply` of the same configuration with another rule, is done again and again.
+//! A reload, `flowkeep chain apply` of the same configuration with another rule, is done again and
+//! again.
 //!
 //! Needs root, `curl`, `nginx`, `dnsmasq` and `dnsperf`; says so where they are missing.
 
@@ -21,7 +24,7 @@ mod vitals;
 
 use crate::log::Log;
 use crate::network::{Network, PATIENCE, network};
-use flowkeep::lab::process::{Process, Run};
+use lab::process::{Process, Run};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -53,9 +56,10 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(SHORT).max(10))
 }
 
-/// Timeouts are short, so that what floods leave behind goes within the time of a short run, too; those of NAT and the load balancer as well,
-/// since a flow lasts as long as any function of its chain wants: with the minutes that are usual the client's 2048 ports are used up
-/// after as many downloads.
+/// Timeouts are short, so that what floods leave behind goes within the time of a short run, too;
+/// those of NAT and the load balancer as well, since a flow lasts as long as any function of its
+/// chain wants: with the minutes that are usual the client's 2048 ports are used up after as many
+/// downloads.
 fn config(rule: &str) -> String {
     format!(
         r#"
@@ -154,7 +158,8 @@ fn start(network: &Network) -> (Process, String) {
     (cluster, socket)
 }
 
-/// Applies a configuration again and again, now with the one rule's name, now with the other; answers how often.
+/// Applies a configuration again and again, now with the one rule's name, now with the other;
+/// answers how often.
 fn reload(network: &Network, socket: &str, on: &AtomicBool, log: &Log) -> u32 {
     let flowkeep = env!("CARGO_BIN_EXE_flowkeep");
     let file = network.folder.path("reload.toml");

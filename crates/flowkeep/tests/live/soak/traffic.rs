@@ -1,14 +1,15 @@
 //! Senders through the chain: clients that behave, each of which says what went wrong, and floods.
 //!
-//! Frames are prepared and put on the wire as a driver forwards them ([`adapters::interface::offer`]), so that a flood costs its sender
-//! little. Kinds of floods take turns, a second each, with a pause behind all of them; one round is [`ROUND`].
+//! Frames are prepared and put on the wire as a driver forwards them
+//! ([`adapters::interface::offer`]), so that a flood costs its sender little. Kinds of floods take
+//! turns, a second each, with a pause behind all of them; one round is [`ROUND`].
 
 use super::{SERVER, VIRTUAL};
 use crate::log::Log;
 use crate::network::{Network, PATIENCE};
 use adapters::interface::Interface;
 use adapters::interface::offer::{OFFERED, Offer};
-use flowkeep::lab::process::Run;
+use lab::process::Run;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fs;
@@ -69,8 +70,8 @@ pub fn downloads(network: &Network, content: &[u8], on: &AtomicBool, log: &Log) 
     }
 }
 
-/// Names asked for, from ten ports that change. dnsperf asks for each once, and floods may fill a queue: up to half may be lost before
-/// it is a failure, and how many were is told.
+/// Names asked for, from ten ports that change. dnsperf asks for each once, and floods may fill a
+/// queue: up to half may be lost before it is a failure, and how many were is told.
 pub fn names(network: &Network, duration: Duration, log: &Log) {
     let file = network.folder.path("names");
     fs::write(&file, "example.test A\n").unwrap();

@@ -1,33 +1,41 @@
-//! What a process has taken of the machine, once a second: memory, descriptors, threads; and the kernel's own memory.
+//! What a process has taken of the machine, once a second: memory, descriptors, threads; and the
+//! kernel's own memory.
 //!
-//! Theory of operation. A process's memory is of two sorts, told apart by what the kernel says of each mapping (`/proc/…/smaps`):
+//! Theory of operation. A process's memory is of two sorts, told apart by what the kernel says of
+//! each mapping (`/proc/…/smaps`):
 //!
 //! ```text
 //!   large    pieces of 1 MiB and more (tables, pools), in mappings of their own that want large pages (`adapters::large`, `pages`)
 //!   rest     everything else: small pieces of the heap, stacks, the program itself
 //! ```
 //!
-//! Large pieces are laid out at the start and touched when they are used first, 2 MiB at a time: what is resident of a table grows, in jumps,
-//! until as many flows, fragments or blocks have been there at a time as ever are, on whichever day that is. So not what is resident of them is judged
-//! but their length, which is the most that they can hold: what leaks there needs a new piece or a longer one.
-//! The rest is judged by what is resident. A leak raises what is there at the *least*, so that it is the least of a stretch of time that is compared
-//! with the least of another: what a reload or a question takes for a while is no leak.
+//! Large pieces are laid out at the start and touched when they are used first, 2 MiB at a time:
+//! what is resident of a table grows, in jumps, until as many flows, fragments or blocks have been
+//! there at a time as ever are, on whichever day that is. So not what is resident of them is judged
+//! but their length, which is the most that they can hold: what leaks there needs a new piece or a
+//! longer one. The rest is judged by what is resident. A leak raises what is there at the *least*,
+//! so that it is the least of a stretch of time that is compared with the least of another: what a
+//! reload or a question takes for a while is no leak.
 //!
 //! All kinds of traffic come round in [`ROUND`]. A process is warm after two such rounds, or a
 //! third of the time if that is less. The first third of the time from then on is compared with the
 //! last.
 //!
-//! Not here: entries of tables that are never given back. They make no memory grow; NAT's tests hold its tables empty behind the last flow.
+//! Not here: entries of tables that are never given back. They make no memory grow; NAT's tests
+//! hold its tables empty behind the last flow.
 
 use super::traffic::ROUND;
 use std::fs;
 use std::time::Duration;
 
-/// How much longer all large pieces may be at the end: one of the smallest of them, for a table that has to be longer.
+/// How much longer all large pieces may be at the end: one of the smallest of them, for a table
+/// that has to be longer.
 const LARGE_GROWTH_MAX_KB: u64 = 2 << 10;
-/// How much more of the rest there may be at the end. In an hour, a kilobyte a second is 2.4 MB between the two thirds' least.
+/// How much more of the rest there may be at the end. In an hour, a kilobyte a second is 2.4 MB
+/// between the two thirds' least.
 const REST_GROWTH_MAX_KB: u64 = 2 << 10;
-/// The kernel's memory that it cannot take back is the whole machine's, with whatever else runs there.
+/// The kernel's memory that it cannot take back is the whole machine's, with whatever else runs
+/// there.
 const KERNEL_GROWTH_MAX_KB: u64 = 128 << 10;
 
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +161,8 @@ impl Vitals {
             ),
             ("the rest", |sample| sample.memory.rest, REST_GROWTH_MAX_KB),
             ("the kernel's", |sample| sample.kernel_kb, KERNEL_GROWTH_MAX_KB),
-            // A question over the control socket has a descriptor and a thread while it is answered.
+            // A question over the control socket has a descriptor and a thread while it is
+            // answered.
             ("descriptors", |sample| sample.descriptors as u64, 2),
             ("threads", |sample| sample.threads as u64, 2),
         ] {
@@ -172,7 +181,8 @@ impl Vitals {
 mod tests {
     use super::*;
 
-    /// Once a second for `seconds`: so many KiB of the rest more with each, and a table that is touched more and more.
+    /// Once a second for `seconds`: so many KiB of the rest more with each, and a table that is
+    /// touched more and more.
     fn vitals(seconds: u64, rest_of: impl Fn(u64) -> u64, large: u64) -> Vitals {
         let samples = (1..=seconds).map(|second| Sample {
             at: Duration::from_secs(second),

@@ -18,7 +18,8 @@ impl Site {
         Some(of.map(|row| row["count"].as_u64().expect("a number")).sum())
     }
 
-    /// What functions have counted comes to be in the objects, all but `lost`, and no more than that.
+    /// What functions have counted comes to be in the objects, all but `lost`, and no more than
+    /// that.
     #[track_caller]
     fn adds_up(&self, when: &str, nodes: &[&Member], gone: [u64; 2], lost: u64) {
         let counted = || {

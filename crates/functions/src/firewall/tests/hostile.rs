@@ -64,7 +64,8 @@ proptest! {
             prop_assert!(packet.set_frame(&frame, LinkType::Ethernet));
             if wire::parse(&mut packet).is_ok() && FlowKey::of(&packet).is_some() {
                 let side = if inside { Side::Inside } else { Side::Outside };
-                // One flow's state meets packets of other flows here: worse than a runtime would do to it.
+                // One flow's state meets packets of other flows here: worse than a runtime would do
+                // to it.
                 bench.opening = None;
                 let fresh = bench.flow.phase == Phase::New;
                 let verdict = bench.run_packet(side, &mut packet);

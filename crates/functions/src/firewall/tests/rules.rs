@@ -200,7 +200,8 @@ proptest! {
         openings in proptest::collection::vec(opening(), 1..60),
     ) {
         let text = format!("{}{SETS}", rules.concat());
-        // Tables come last in TOML: the rules' sub-tables first is fine, the sets' behind them, too.
+        // Tables come last in TOML: the rules' sub-tables first is fine, the sets' behind them,
+        // too.
         let config: Config = toml::from_str(&text).unwrap();
         let settings = config.settings();
         let program = config.program().unwrap();

@@ -169,7 +169,8 @@ impl World {
                 self.open(host, host, Side::Inside, address(host), [192, 0, 2, 1], false);
             }
             Step::In(host, translated) => {
-                // In front of NAT the packet is for an external address, and only the group knows the host.
+                // In front of NAT the packet is for an external address, and only the group knows
+                // the host.
                 let known = self.groups[usize::from(host)].1.inside != Addr::UNSPECIFIED;
                 let seen = if translated && known {
                     [203, 0, 113, 1]
@@ -289,7 +290,8 @@ proptest! {
     }
 }
 
-/// Closing what it has opened gives a host no tokens back, nor does moving, nor does being forgotten for another host.
+/// Closing what it has opened gives a host no tokens back, nor does moving, nor does being
+/// forgotten for another host.
 #[test]
 fn what_a_host_has_spent_it_has_spent() {
     let mut world = World::with("new_flows_per_second = 1\nburst = 3\nhosts_max = 1");

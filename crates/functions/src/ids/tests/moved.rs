@@ -1,5 +1,5 @@
-//! A flow's state goes to another worker as bytes, in the middle of a match, and goes on there; and whatever bytes it is, it
-//! is served.
+//! A flow's state goes to another worker as bytes, in the middle of a match, and goes on there; and
+//! whatever bytes it is, it is served.
 
 use super::*;
 use alloc::sync::Arc;

@@ -1,4 +1,5 @@
-//! What is found in streams, however they are divided, repeated and reordered; and what then happens.
+//! What is found in streams, however they are divided, repeated and reordered; and what then
+//! happens.
 
 use super::*;
 use crate::ids::OutOfOrder;
@@ -300,7 +301,8 @@ fn a_rejected_segment_is_answered_by_a_reset() {
 
 #[test]
 fn a_dropped_packet_is_read_again() {
-    // A packet that is dropped for its own sake was never received: other bytes may come in its place.
+    // A packet that is dropped for its own sake was never received: other bytes may come in its
+    // place.
     let rules = r#"drop tcp any any -> any any (ttl:<5; sid:1;)
         alert tcp any any -> any any (content:"/etc/passwd"; sid:2;)"#;
     let script = opened([at(0, "GET /etc/xxxxxx").ttl(4), at(0, "GET /etc/passwd")]);
@@ -370,7 +372,8 @@ fn a_forged_fin_does_not_end_a_stream() {
 
 #[test]
 fn a_place_in_an_early_segment_is_found() {
-    // As in Suricata a place is counted from the stream's beginning or from the packet's, whenever that comes.
+    // As in Suricata a place is counted from the stream's beginning or from the packet's, whenever
+    // that comes.
     let rules = r#"drop tcp any any -> any any (content:"EVIL"; depth:4; sid:1;)"#;
     for out_of_order in [OutOfOrder::Pass, OutOfOrder::Drop, OutOfOrder::Hold] {
         for order in [[0, 4], [4, 0]] {

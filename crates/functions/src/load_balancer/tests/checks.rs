@@ -1,4 +1,5 @@
-//! What a service asks to have checked, and what comes of a check's result beside an operator's word.
+//! What a service asks to have checked, and what comes of a check's result beside an operator's
+//! word.
 
 use super::*;
 use nf::{Check, Period, Probe};

@@ -15,7 +15,8 @@ fn weights_give_shares() {
     for (got, want) in least.iter().zip([1000i32, 2000, 5000]) {
         assert!((*got as i32 - want).abs() <= 3, "{least:?}");
     }
-    // Chi-square with 2 degrees of freedom: 13.8 is passed by one honest sample in a thousand; the seed is fixed.
+    // Chi-square with 2 degrees of freedom: 13.8 is passed by one honest sample in a thousand; the
+    // seed is fixed.
     let maglev = shares(PolicyConfig::Maglev, false);
     assert!(chi_square(&maglev, &[1.0, 2.0, 5.0]) < 13.8, "{maglev:?}");
 }
@@ -88,7 +89,8 @@ fn loads(count: usize) -> Vec<Load> {
 
 #[test]
 fn the_papers_example_fills_as_printed() {
-    // Maglev, Table 1: (offset, skip) of B0, B1, B2 are (3, 4), (0, 2), (3, 1); lookup before and after B1 goes.
+    // Maglev, Table 1: (offset, skip) of B0, B1, B2 are (3, 4), (0, 2), (3, 1); lookup before and
+    // after B1 goes.
     let table = maglev::Table::with_walks(7, &[(3, 4), (0, 2), (3, 1)]);
     let loads = loads(3);
     table.fill(&loads);
@@ -122,7 +124,8 @@ fn maglev_is_even_and_steady() {
         .zip(&after)
         .filter(|(b, a)| **b != 17 && b != a)
         .count();
-    // Paper, figure 12: some percent move beside those that must, far from the 99 % of hashing modulo the count.
+    // Paper, figure 12: some percent move beside those that must, far from the 99 % of hashing
+    // modulo the count.
     assert!(
         moved < before.len() / 50,
         "{moved} of {} entries moved",

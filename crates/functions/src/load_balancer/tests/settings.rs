@@ -26,6 +26,20 @@ fn the_configuration_complains_where_it_hurts() {
             c.services[0].policy = PolicyConfig::Maglev;
             c.services[0].table_size = u32::MAX;
         }),
+        // A flow's number of its address has 16 bits; pairs of addresses and backends take memory.
+        ("services[0].addresses", |c| {
+            let many = (0..65_536u32).map(|n| std::net::Ipv4Addr::from(0x0b00_0000 + n).to_string());
+            c.services[0].addresses = many.collect();
+        }),
+        ("services[0].addresses", |c| {
+            let many = (0..30_000u32).map(|n| std::net::Ipv4Addr::from(0x0b00_0000 + n).to_string());
+            c.services[0].addresses = many.collect();
+            let backends = (0..40).map(|n| BackendConfig {
+                name: n.to_string(),
+                ..c.services[0].backends[0].clone()
+            });
+            c.services[0].backends = backends.collect();
+        }),
         ("services[0].backends", |c| c.services[0].backends.clear()),
         ("services[0].backends[1].name", |c| {
             c.services[0].backends[1].name = "a".into()

@@ -1,4 +1,5 @@
-//! Packets are translated both ways, with what they quote and their fragments, and connections have phases.
+//! Packets are translated both ways, with what they quote and their fragments, and connections have
+//! phases.
 
 use super::*;
 
@@ -166,7 +167,8 @@ fn timeouts_go_by_phase_or_by_setting() {
     }
 }
 
-/// An ICMP error from `from` to `to` that quotes `quoted`'s IP header and first eight bytes behind it.
+/// An ICMP error from `from` to `to` that quotes `quoted`'s IP header and first eight bytes behind
+/// it.
 fn error_about(from: Addr, to: Addr, quoted: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     match (from.as_v4(), to.as_v4()) {
@@ -209,7 +211,8 @@ fn icmp_errors_are_translated_with_what_they_quote() {
         let sent = bench.open(&mut flow, SYN).unwrap();
         let server = bench.server(&flow);
 
-        // The server, or a router before it, complains about what it was sent: the client sees what *it* sent.
+        // The server, or a router before it, complains about what it was sent: the client sees what
+        // *it* sent.
         for (sender, seen) in [(server.addr, service.addr), (router, router)] {
             let error = error_about(sender, client.addr, &sent);
             let back = bench.run(&mut flow, Direction::Reply, &error).unwrap();

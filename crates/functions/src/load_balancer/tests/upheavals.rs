@@ -84,8 +84,9 @@ fn hostile_state_does_no_harm() {
     assert_eq!(bench.connections(), [0; 3]);
 }
 
-/// Another configuration in the place of the one in force: flows of servers that stay are counted there, one by one, those of a server
-/// that is gone, or of a port that is, end, and what an operator has said of a server holds.
+/// Another configuration in the place of the one in force: flows of servers that stay are counted
+/// there, one by one, those of a server that is gone, or of a port that is, end, and what an
+/// operator has said of a server holds.
 #[test]
 fn a_change_keeps_flows_with_their_servers_and_the_counts_right() {
     let mut here = Bench::new(three(PolicyConfig::RoundRobin));
@@ -166,5 +167,28 @@ fn a_flow_that_passed_ends_when_its_destination_becomes_a_service() {
             balancer.configured(&mut state, cx)
         });
         assert_eq!(keep != Keep::Keep, ends, "{to}");
+    }
+}
+
+/// A flow that comes from a copy by other settings is counted once, whether the instance has taken
+/// over from another or not.
+#[test]
+fn a_recovered_flow_of_other_settings_is_counted_once() {
+    for takes_over in [false, true] {
+        let mut here = Bench::new(three(PolicyConfig::RoundRobin));
+        let mut one = flow("198.51.100.7:1", "203.0.113.10:80", protocol::TCP);
+        here.open(&mut one, SYN).unwrap();
+        let mut there = Bench::new(three(PolicyConfig::RoundRobin));
+        if takes_over {
+            let before = Bench::new(three(PolicyConfig::RoundRobin));
+            there.balancer.take_over(&before.balancer);
+        }
+        let mut state = one.state;
+        let keep = there.with_cx(&one, Direction::Opening, |balancer, cx| {
+            balancer.recovered_of_before(&mut state, cx)
+        });
+        assert_eq!((keep, there.connections()), (Keep::Keep, vec![1, 0, 0]));
+        there.depart(&one, Departure::Expired);
+        assert_eq!(there.connections(), [0, 0, 0]);
     }
 }

@@ -1,4 +1,5 @@
-//! A pool that is used up: spoofed sources do not lock new hosts out, live flows lose nothing, and an alarm says how long the rest lasts.
+//! A pool that is used up: spoofed sources do not lock new hosts out, live flows lose nothing, and
+//! an alarm says how long the rest lasts.
 
 extern crate std;
 
@@ -116,7 +117,8 @@ fn what_has_just_begun_is_left_alone() {
     assert_eq!(rig.send_inside(&tcp(host(40), SERVER, Tcp::Syn)).reason(), "sent");
 }
 
-/// A reset is what the host sends whose address another has used; and an answer alone is no proof, though the flow counts as established.
+/// A reset is what the host sends whose address another has used; and an answer alone is no proof,
+/// though the flow counts as established.
 #[test]
 fn neither_an_answer_nor_a_reset_proves_a_host() {
     let mut rig = Rig::new(small());

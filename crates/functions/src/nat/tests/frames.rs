@@ -150,7 +150,8 @@ fn assert_icmp(icmp: &Icmpv4Slice<'_>) {
     assert_eq!(sum, 0xffff, "ICMP");
 }
 
-/// The packet that an ICMP error quotes, as a frame of its own, its transport checksum to be judged if all of it is there.
+/// The packet that an ICMP error quotes, as a frame of its own, its transport checksum to be judged
+/// if all of it is there.
 pub fn quoted(frame: &[u8]) -> Vec<u8> {
     let mut inner = frame[..14].to_vec();
     inner.extend_from_slice(&frame[14 + 20 + 8..]);

@@ -1,4 +1,5 @@
-//! ICMP errors both ways (RFC 5508 4 and 7.2, RFC 4787 REQ-12), checksums recomputed inside and out.
+//! ICMP errors both ways (RFC 5508 4 and 7.2, RFC 4787 REQ-12), checksums recomputed inside and
+//! out.
 
 extern crate std;
 

@@ -80,7 +80,8 @@ fn config() -> impl Strategy<Value = Config> {
     )
 }
 
-/// What is known from outside: which inside endpoint (and remote) has which external endpoint, by living flows.
+/// What is known from outside: which inside endpoint (and remote) has which external endpoint, by
+/// living flows.
 struct Oracle {
     rig: Rig,
     dependent: bool,

@@ -1,9 +1,11 @@
-//! What a runtime does around a function, as plainly as can be: flows in a hash map, groups in another.
+//! What a runtime does around a function, as plainly as can be: flows in a hash map, groups in
+//! another.
 //!
-//! A flow is found by key *and orientation*: its first key as it opened, and the key of what left the chain reversed. The
-//! other two (a reply to the untranslated key, an opening packet with the translated one) find it, too, unless another flow
-//! owns them. That matters for a hairpinned pair: the packet that left the first flow comes in again with that flow's
-//! second key in the opening orientation, and is the second flow's.
+//! A flow is found by key *and orientation*: its first key as it opened, and the key of what left
+//! the chain reversed. The other two (a reply to the untranslated key, an opening packet with the
+//! translated one) find it, too, unless another flow owns them. That matters for a hairpinned pair:
+//! the packet that left the first flow comes in again with that flow's second key in the opening
+//! orientation, and is the second flow's.
 
 extern crate std;
 
@@ -198,8 +200,8 @@ impl Rig {
         }
     }
 
-    /// Puts other settings in force, as a runtime does: all flows asked about the ones before, new instances, then flow by flow
-    /// ([`Rig::ask`]).
+    /// Puts other settings in force, as a runtime does: all flows asked about the ones before, new
+    /// instances, then flow by flow ([`Rig::ask`]).
     pub fn configure(&mut self, mut config: Config) -> Result<(), ConfigError> {
         self.ask_all();
         Nat::succeed(&mut config, &self.config)?;
@@ -380,6 +382,9 @@ impl Rig {
             now: self.now,
             wake_at: RawCx::NO_WAKE,
             waits_for: 0,
+            token: 0,
+            tokens: None,
+            place: 0,
             timeout: 0,
             key: NonNull::from(&mut key),
             flow,
@@ -401,7 +406,8 @@ impl Rig {
             pinned: core::marker::PhantomPinned,
         };
         let nat = &self.nats[entry.runtime];
-        // SAFETY: key, group, counters and log are the rig's own, alive and not referred to otherwise during the call.
+        // SAFETY: key, group, counters and log are the rig's own, alive and not referred to
+        // otherwise during the call.
         let result = f(nat, unsafe { Cx::of(&mut raw) });
         self.recalls |= raw.effects & effect::RECALL != 0;
         for effect in raw.blocks {

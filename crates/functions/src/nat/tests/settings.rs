@@ -1,4 +1,5 @@
-//! Settings: what is read, what is refused and how, and what they are worth where the established path must cost nothing.
+//! Settings: what is read, what is refused and how, and what they are worth where the established
+//! path must cost nothing.
 
 extern crate std;
 

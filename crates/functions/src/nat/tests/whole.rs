@@ -1,5 +1,5 @@
-//! Addresses as a whole: a host's own external address, with all protocols; pings of an external address; a host's place in the pool; blocks
-//! of few ports; segment sizes.
+//! Addresses as a whole: a host's own external address, with all protocols; pings of an external
+//! address; a host's place in the pool; blocks of few ports; segment sizes.
 
 extern crate std;
 
@@ -183,7 +183,8 @@ fn a_ping_of_an_external_address_is_answered() {
     );
 }
 
-/// RFC 4787 REQ-2, and more: while the pool has room there, a host comes back to its address after all of its flows have ended.
+/// RFC 4787 REQ-2, and more: while the pool has room there, a host comes back to its address after
+/// all of its flows have ended.
 #[test]
 fn a_host_keeps_its_address() {
     let mut rig = Rig::new(pool_of("203.0.113.0/28"));

@@ -1,7 +1,7 @@
 //! `flow/arkime/*.test`: Arkime's sessions, with packets, bytes and TCP flags.
 //!
-//! Arkime counts how many packets had a flag and a record says which flags there were: a flag is compared as "at least
-//! once", over both directions. The files do not tell VLANs.
+//! Arkime counts how many packets had a flag and a record says which flags there were: a flag is
+//! compared as "at least once", over both directions. The files do not tell VLANs.
 
 use super::records::{Key, Record, Table, add, differences};
 use serde_json::Value;
@@ -12,10 +12,12 @@ use std::net::IpAddr;
 pub enum Except {
     /// Its link type is none that Flowkeep reads: no record.
     LinkType,
-    /// Arkime's sessions are those inside the tunnel, the records the tunnel's own: all counts together are equal.
+    /// Arkime's sessions are those inside the tunnel, the records the tunnel's own: all counts
+    /// together are equal.
     Tunnel,
-    /// Arkime puts fragments together and counts the whole packet as one frame. So many later fragments each way, each a
-    /// packet with 14 bytes of Ethernet and 20 of IPv4 more, make up the difference.
+    /// Arkime puts fragments together and counts the whole packet as one frame. So many later
+    /// fragments each way, each a packet with 14 bytes of Ethernet and 20 of IPv4 more, make up the
+    /// difference.
     Reassembled([u64; 2]),
 }
 
@@ -30,7 +32,8 @@ pub const EXCEPT: &[(&str, Except)] = &[
     ("vxlan", Except::Tunnel),
 ];
 
-/// Says how the records of a capture stand to its expected file: equal, or excepted and as expected; or what differs.
+/// Says how the records of a capture stand to its expected file: equal, or excepted and as
+/// expected; or what differs.
 pub fn judge(name: &str, records: Vec<Record>, expected: &str) -> Result<String, String> {
     let except = EXCEPT
         .iter()
@@ -137,7 +140,8 @@ fn letters(name: &str) -> &'static str {
     }
 }
 
-/// What the record would be had the later fragments, so many from 10.0.0.1 and so many to it, been part of their first.
+/// What the record would be had the later fragments, so many from 10.0.0.1 and so many to it, been
+/// part of their first.
 fn put_together(mut record: Record, later: [u64; 2]) -> Record {
     for side in 0..2 {
         let from = if record.orig.0.to_string() == "10.0.0.1" {

@@ -1,7 +1,9 @@
-//! `flow/zeek-conn/conn-baseline/*.log`: Zeek's connections with state, history, packets and IP bytes.
+//! `flow/zeek-conn/conn-baseline/*.log`: Zeek's connections with state, history, packets and IP
+//! bytes.
 //!
-//! Zeek keys ICMP by type, so ICMP is summed by addresses. It sees no VLAN here. Where its history has `^`, it took the
-//! ends the other way round than they came. Records do so at a SYN,ACK only (`^h`): otherwise directions are not compared.
+//! Zeek keys ICMP by type, so ICMP is summed by addresses. It sees no VLAN here. Where its history
+//! has `^`, it took the ends the other way round than they came. Records do so at a SYN,ACK only
+//! (`^h`): otherwise directions are not compared.
 
 use super::records::Record;
 use std::collections::BTreeMap;
@@ -28,7 +30,8 @@ pub struct Comparison {
     pub expected: usize,
     /// Connections that were compared in full.
     pub equal: usize,
-    /// Openers for which packets and bytes are equal in sum, but Zeek made another number of connections of them.
+    /// Openers for which packets and bytes are equal in sum, but Zeek made another number of
+    /// connections of them.
     pub split: Vec<String>,
     /// All else.
     pub different: Vec<String>,
@@ -93,7 +96,8 @@ fn plain((state, history): &(String, String), flipped: bool) -> (String, String)
     }
 }
 
-/// The records by opener and other end; an ICMP exchange that the file has the other way round is turned.
+/// The records by opener and other end; an ICMP exchange that the file has the other way round is
+/// turned.
 fn ours(records: &[Record], theirs: &Table) -> Table {
     let mut table = Table::new();
     for record in records {

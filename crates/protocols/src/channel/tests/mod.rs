@@ -169,7 +169,8 @@ fn each_checker_fires() {
     }
 }
 
-/// Without loss and disorder, what one says comes out at the other in the very order, packets among messages.
+/// Without loss and disorder, what one says comes out at the other in the very order, packets among
+/// messages.
 #[test]
 fn packets_and_messages_keep_one_order() {
     let (mut a, mut b) = pair(&settings());
@@ -339,7 +340,8 @@ fn who_disagrees_is_not_met() {
     assert!(!a.is_met() && !b.is_met());
 }
 
-/// A sender meets its bound, sees it and counts it, and hears when there is room; the other end has no more than it offered.
+/// A sender meets its bound, sees it and counts it, and hears when there is room; the other end has
+/// no more than it offered.
 #[test]
 fn back_pressure_is_seen_and_counted() {
     let (mut a, mut b) = pair(&settings());

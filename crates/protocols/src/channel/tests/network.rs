@@ -1,10 +1,11 @@
 //! Two ends over a network that does what networks do, in one thread, from one seed.
 //!
-//! What each end's worker says is numbered: which life of it, which session as it counts them, which message; a checker at
-//! the other end knows what must come next. Packets say how many messages were said before them, and messages how many packets.
+//! What each end's worker says is numbered: which life of it, which session as it counts them,
+//! which message; a checker at the other end knows what must come next. Packets say how many
+//! messages were said before them, and messages how many packets.
 //!
-//! A run has two halves: faults, in which only safety is asked for, and then a whole network, in which everything that was said in the
-//! session must arrive within [`HEALED_NS`].
+//! A run has two halves: faults, in which only safety is asked for, and then a whole network, in
+//! which everything that was said in the session must arrive within [`HEALED_NS`].
 
 use super::super::*;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,13 +1,17 @@
-//! Every state that a few members and a coordinator can get into, within some ticks of time, explored with the production machines.
+//! Every state that a few members and a coordinator can get into, within some ticks of time,
+//! explored with the production machines.
 //!
 //! # Theory of operation
 //!
-//! A [`World`] is the members, each with a clock of its own, the coordinator and its log, and what is on its way: a grant for each pair, one
-//! word of each member about each other. [`World::actions`] lists what can happen next: a holder asks and is granted, the grant arrives or is
-//! lost, a member hears the coordinator, or the coordinator it, the log takes an entry, the coordinator restarts, time passes. A member
-//! to which nothing happens is cut off, or stalls. Breadth first, each state once; a violation comes with the shortest way to it.
+//! A [`World`] is the members, each with a clock of its own, the coordinator and its log, and what
+//! is on its way: a grant for each pair, one word of each member about each other.
+//! [`World::actions`] lists what can happen next: a holder asks and is granted, the grant arrives
+//! or is lost, a member hears the coordinator, or the coordinator it, the log takes an entry, the
+//! coordinator restarts, time passes. A member to which nothing happens is cut off, or stalls.
+//! Breadth first, each state once; a violation comes with the shortest way to it.
 //!
-//! Checkers: [`World::check`]: whom a published view has not got may not act; two views of one number are the same.
+//! Checkers: [`World::check`]: whom a published view has not got may not act; two views of one
+//! number are the same.
 
 use super::super::*;
 use std::collections::hash_map::Entry as Slot;
@@ -298,7 +302,8 @@ impl World {
 /// Faults stop: whatever is on its way arrives, all are heard and hear. Each member must have the
 /// newest view in the end, and none be suspected; a member that was removed must know it.
 fn heal(world: &World, bounds: &Bounds) -> Result<(), String> {
-    // What is said at a time is heard at the next; a suspect that is fenced needs the log twice, with promises in between.
+    // What is said at a time is heard at the next; a suspect that is fenced needs the log twice,
+    // with promises in between.
     const ROUNDS: u64 = 4 * TERM.promise() + 8;
     let mut world = world.clone();
     for _ in 0..ROUNDS {
@@ -339,7 +344,8 @@ fn heal(world: &World, bounds: &Bounds) -> Result<(), String> {
     }
 }
 
-/// The number of states within the bounds, and how many views were made in one at most; or a violation and the shortest way to it.
+/// The number of states within the bounds, and how many views were made in one at most; or a
+/// violation and the shortest way to it.
 fn explore(bounds: &Bounds) -> Result<(usize, u32), String> {
     let hashers = [RandomState::new(), RandomState::new()];
     let name = |world: &World| {

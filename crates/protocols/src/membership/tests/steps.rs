@@ -392,7 +392,8 @@ fn a_switch_that_hears_few_is_the_one_that_goes() {
     standing(&mut rig, T, Standing::Joining);
     live(&mut rig, 0..1200, &all, &misses);
     assert_eq!(rig.log.len(), 1);
-    // Where one runtime is joining, the other is all there are, and the same where no other switch hears more.
+    // Where one runtime is joining, the other is all there are, and the same where no other switch
+    // hears more.
     let mut rig = Rig::new(&all);
     standing(&mut rig, Q, Standing::Joining);
     live(&mut rig, 0..1200, &all, &[(T, R), (T, Q), (S, R)]);
@@ -539,7 +540,8 @@ fn what_is_said_of_a_standing_while_a_view_is_on_its_way_is_in_the_next() {
     let leaves = Input::Stand(R, ONE, Some(Standing::Leaving));
     let second = unlogged(&mut rig.coordinator, 20, leaves);
     assert_eq!(second.len(), 1);
-    // R has no flow left before the view is in the log that says that it leaves; Q is said to leave.
+    // R has no flow left before the view is in the log that says that it leaves; Q is said to
+    // leave.
     unlogged(&mut rig.coordinator, 21, Input::Stand(R, ONE, None));
     unlogged(
         &mut rig.coordinator,
@@ -676,4 +678,49 @@ fn behind_a_restart_the_next_life_of_one_that_was_removed_is_suspected_as_any_ot
     let log = vec![(2, Entry::Withdraw(R, ONE)), (7, Entry::View(newest))];
     let coordinator = Coordinator::replay(0, TIMING, log).expect("a log");
     assert_eq!(coordinator.suspects(), (2, vec![(R, ONE)]));
+}
+
+/// A member that is heard and does not take the newest view holds up no other view for long.
+#[test]
+fn a_member_that_stays_at_an_old_view_is_suspected_as_one_that_is_silent() {
+    let mut rig = Rig::new(&[S, R, Q]);
+    let stuck = |rig: &mut Rig, now, view| {
+        let list = rig.coordinator.suspects().0;
+        rig.handle(now, Input::Heartbeat(Q, ONE, view, list));
+    };
+    rig.beat(200, &[S, R, Q]);
+    rig.handle(201, Input::Stand(R, ONE, Some(Standing::Leaving)));
+    assert_eq!(rig.coordinator.view().number, 2);
+    // Another change waits for it as long as it may be slow.
+    rig.handle(202, Input::Stand(R, ONE, None));
+    for now in (210..1200).step_by(20) {
+        rig.beat(now, &[S, R]);
+        stuck(&mut rig, now, 1);
+    }
+    assert_eq!(
+        (rig.coordinator.view().number, rig.coordinator.suspects().1),
+        (2, vec![])
+    );
+    stuck(&mut rig, 1201, 1);
+    assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
+    assert_eq!(rig.coordinator.view().number, 3, "the change is made");
+    assert!(!rig.coordinator.view().has(R, ONE));
+    // It beats on, is suspected on, and is removed when its leases are over.
+    rig.beat(1202, &[S]);
+    stuck(&mut rig, 1203, 1);
+    assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
+    rig.withdrawn(1204, S, Q);
+    assert!(!rig.coordinator.view().has(Q, ONE));
+
+    // One that was slow is a member as before when it has the newest view.
+    let mut rig = Rig::new(&[S, R, Q]);
+    rig.beat(200, &[S, R, Q]);
+    rig.handle(201, Input::Stand(R, ONE, Some(Standing::Leaving)));
+    for now in (210..=1210).step_by(20) {
+        rig.beat(now, &[S, R]);
+        stuck(&mut rig, now, 1);
+    }
+    assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
+    stuck(&mut rig, 1211, 2);
+    assert_eq!(rig.coordinator.suspects().1, vec![]);
 }

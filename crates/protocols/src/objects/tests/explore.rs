@@ -464,7 +464,8 @@ fn a_runtime_fails_at_any_step() {
     );
 }
 
-/// Two of three fail, the second one while the first failure is heard of, or later. Each update was at all three.
+/// Two of three fail, the second one while the first failure is heard of, or later. Each update was
+/// at all three.
 #[test]
 fn a_second_runtime_fails_at_any_step() {
     hold(

@@ -248,7 +248,8 @@ impl World {
         }
     }
 
-    /// The coordinator dies, and another goes on with the log; what was on its way may have arrived.
+    /// The coordinator dies, and another goes on with the log; what was on its way may have
+    /// arrived.
     fn crash(&mut self, has_arrived: bool) {
         if let Some(decision) = self.on_its_way.take()
             && has_arrived

@@ -1,121 +1,49 @@
-//! The search through all states of `model`, backwards from the ends, and what must hold at which bounds.
+//! What must hold in every state of `model`, and at which bounds.
 
 use super::super::*;
 use super::model::{Action, Bounds, World};
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use super::search::{self, Explored, Model};
 use std::string::String;
 use std::vec::Vec;
-use std::{format, println, vec};
+use std::{format, println};
 
-/// What was found.
-#[derive(Debug)]
-struct Explored {
-    states: usize,
-    ends: usize,
-}
+impl Model for World {
+    type Bounds = Bounds;
+    type Action = Action;
 
-/// All states within the bounds, or a violation and the shortest way to it.
-fn explore(bounds: &Bounds) -> Result<Explored, String> {
-    let hashers = [RandomState::new(), RandomState::new()];
-    let name = |world: &World| {
-        let [a, b] = hashers.each_ref().map(|hasher| hasher.hash_one(world));
-        u128::from(a) << 64 | u128::from(b)
-    };
-    let first = World::new(bounds);
-    let mut numbers = HashMap::from([(name(&first), 0_u32)]);
-    let mut ways: Vec<Option<(u32, Action)>> = vec![None];
-    let mut edges: Vec<(u32, u32)> = vec![];
-    let mut ends: Vec<u32> = vec![];
-    let mut frontier = VecDeque::from([(0_u32, first)]);
-    while let Some((number, world)) = frontier.pop_front() {
-        if world.is_end(bounds) {
-            // A route of a group that no runtime has is yet to be forgotten.
-            if !world.actions(bounds).contains(&Action::Forget) {
-                world
-                    .check_end(bounds)
-                    .map_err(|why| told(bounds, &ways, number, None, &why))?;
-                ends.push(number);
-            }
-        }
-        for action in world.actions(bounds) {
-            let mut next = world.clone();
-            next.step(action, bounds)
-                .map_err(|why| told(bounds, &ways, number, Some(action), &why))?;
-            let new = numbers.len() as u32;
-            let at = *numbers.entry(name(&next)).or_insert(new);
-            if at == new {
-                ways.push(Some((number, action)));
-                frontier.push_back((at, next));
-            }
-            edges.push((at, number));
-        }
+    fn first(bounds: &Bounds) -> Self {
+        World::new(bounds)
     }
-    let reached = reachable(ways.len(), &mut edges, &ends);
-    match reached.iter().position(|reached| !reached) {
-        Some(stuck) => Err(told(
-            bounds,
-            &ways,
-            stuck as u32,
-            None,
-            "the end cannot be reached",
-        )),
-        None => Ok(Explored {
-            states: ways.len(),
-            ends: ends.len(),
-        }),
-    }
-}
 
-/// From where an end can be reached: `edges` lead backwards.
-fn reachable(count: usize, edges: &mut Vec<(u32, u32)>, ends: &[u32]) -> Vec<bool> {
-    edges.sort_unstable();
-    edges.dedup();
-    let mut reached = vec![false; count];
-    let mut open = ends.to_vec();
-    ends.iter().for_each(|end| reached[*end as usize] = true);
-    while let Some(state) = open.pop() {
-        let from = edges.partition_point(|(at, _)| *at < state);
-        for (_, before) in edges[from..].iter().take_while(|(at, _)| *at == state) {
-            if !core::mem::replace(&mut reached[*before as usize], true) {
-                open.push(*before);
-            }
-        }
+    fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+        self.actions(bounds)
     }
-    reached
-}
 
-/// A violation, told from the start.
-fn told(
-    bounds: &Bounds,
-    ways: &[Option<(u32, Action)>],
-    state: u32,
-    last: Option<Action>,
-    why: &str,
-) -> String {
-    let mut actions = Vec::from_iter(last);
-    let mut at = state;
-    while let Some((before, action)) = ways[at as usize] {
-        actions.push(action);
-        at = before;
+    fn step(&mut self, action: Action, bounds: &Bounds) -> Result<(), String> {
+        self.step(action, bounds)
     }
-    actions.reverse();
-    let mut world = World::new(bounds);
-    let mut story = String::new();
-    for (index, action) in actions.iter().enumerate() {
-        let _ = world.step(*action, bounds);
-        let phases = world
+
+    fn is_end(&self, bounds: &Bounds) -> bool {
+        // A route of a group that no runtime has is yet to be forgotten.
+        self.is_end(bounds) && !self.actions(bounds).contains(&Action::Forget)
+    }
+
+    fn check_end(&self, bounds: &Bounds) -> Result<(), String> {
+        self.check_end(bounds)
+    }
+
+    fn told(&self) -> String {
+        let phases = self
             .runtimes
             .map(|machine| machine.map(|machine| machine.phase()));
-        story += &format!("{index:3} {action:?}: {phases:?}\n");
+        format!("{phases:?}")
     }
-    format!("{why}\n{story}{world:?}")
 }
 
 /// Runs with a rule broken.
 fn with(bug: Bug, bounds: &Bounds) -> Result<Explored, String> {
     PLANTED.set(Some(bug));
-    let found = explore(bounds);
+    let found = search::explore::<World>(bounds);
     PLANTED.set(None);
     found
 }
@@ -131,7 +59,7 @@ const CALM: Bounds = Bounds {
 };
 
 fn hold(name: &str, bounds: Bounds) {
-    let found = explore(&bounds).unwrap_or_else(|story| panic!("{name}: {story}"));
+    let found = search::explore::<World>(&bounds).unwrap_or_else(|story| panic!("{name}: {story}"));
     println!("{name}: {} states, {} ends", found.states, found.ends);
     assert!(found.ends > 0);
 }

@@ -1,20 +1,23 @@
-//! Every state that two runtimes and one or two home switches can get into, explored with the production machines themselves.
+//! Every state that two runtimes and one or two home switches can get into, explored with the
+//! production machines themselves.
 //!
 //! # Theory of operation
 //!
-//! A [`World`] is the machines, the links between them (queues that keep order, and may lose a message), what each runtime keeps,
-//! and the state that it holds: how many packets of each home it has seen. [`World::actions`] lists everything that can happen next: a packet
-//! comes in, the head of any link is delivered or lost, a timer runs out, a call that was waited for is done, an operator
-//! orders a move, a runtime crashes, the view without it is published, a live one hears of it, recovery decides. Breadth first, each state
-//! once; a violation comes with the shortest way to it. Then backwards from the states in which everything is over: a state
-//! that is not met could go on for ever, or stands still.
+//! A [`World`] is the machines, the links between them (queues that keep order, and may lose a
+//! message), what each runtime keeps, and the state that it holds: how many packets of each home it
+//! has seen. [`World::actions`] lists everything that can happen next: a packet comes in, the head
+//! of any link is delivered or lost, a timer runs out, a call that was waited for is done, an
+//! operator orders a move, a runtime crashes, the view without it is published, a live one hears of
+//! it, recovery decides. `search` goes through all that follows.
 //!
-//! What a switch hears after a runtime's crash is what was on its way; with the view's publication the rest is dropped (the barrier of
-//! `Removed`). Recovery is an oracle: of a copy that is orphaned it makes the owner; where there is none, the route ends.
+//! What a switch hears after a runtime's crash is what was on its way; with the view's publication
+//! the rest is dropped (the barrier of `Removed`). There are no copies here (`replicas` has those):
+//! recovery makes the owner of a copy that is orphaned; where there is none, the route ends.
 //!
-//! Checkers: [`World::process`] (each packet once, in order, on the latest state), [`World::leave`] (order at the exits),
-//! [`World::check`] (one active, an active one holds the state, the state survives), [`World::check_end`] (all is out or accounted for, and
-//! all agree), and `explore` (the end can be reached).
+//! Checkers: [`World::process`] (each packet once, in order, on the latest state), [`World::leave`]
+//! (order at the exits), [`World::check`] (one active, an active one holds the state, the state
+//! survives), [`World::check_end`] (all is out or accounted for, and all agree), and `search` (the
+//! end can be reached).
 
 use super::super::*;
 use std::format;
@@ -341,7 +344,8 @@ impl World {
         gone.into_iter().for_each(|(h, n)| self.drop_packet(h, n));
     }
 
-    /// A runtime hears that the switch is gone: behind all that it sent, or a part of it that is lost.
+    /// A runtime hears that the switch is gone: behind all that it sent, or a part of it that is
+    /// lost.
     fn notice(&mut self, r: usize, bounds: &Bounds) -> Check {
         let Some(h) = self.gone else { return Ok(()) };
         self.noticed[r] = true;
@@ -409,7 +413,7 @@ impl World {
             }) => {
                 self.send_down(h, usize::from(to), Item::SwitchSays(SwitchSays::Clear(epoch)));
             }
-            Item::Tell(TellSwitch::Reroute { from, to, epoch }) => {
+            Item::Tell(TellSwitch::Reroute { from, to, epoch, .. }) => {
                 let is_removed = self.told[RUNTIMES + h] && self.runtimes[usize::from(to.0)].is_none();
                 let mut said = vec![];
                 let input = HomeInput::Reroute {

@@ -109,7 +109,8 @@ fn a_route_that_is_called_back_tells_the_target() {
         assert_eq!(said[0], (S, SwitchSays::Rerouted(epoch(count))));
         assert_eq!(said[1..], if count == 2 { vec![moved] } else { vec![] });
     }
-    // Where the first re-route never came, the one that was to have it hears of it nevertheless: it must say `End`.
+    // Where the first re-route never came, the one that was to have it hears of it nevertheless: it
+    // must say `End`.
     let mut home = Home::chosen(S);
     let back = HomeInput::Reroute {
         by: S,

@@ -24,15 +24,15 @@
 //!
 //! A flow that is a group by itself has one record, and a batch is taken whole: it needs no mark.
 //!
-//! *With `store`* no packet waits. *Gone* is said at once, and *Done* waits for the store as long as
-//! a change may be late (`bound`), so a store that is down stops no move.
+//! *With `store`* no packet waits. *Gone* is said at once, and *Done* waits for the store as long
+//! as a change may be late (`bound`), so a store that is down stops no move.
 //!
 //! *One end dies alone.* The other goes on, as with any move (`mobility::lost`), and the dead one's
 //! records are refused when its next life tells of them. Should all die before that life has begun,
 //! the older records may be those that go on.
 //!
-//! Invariants: a group's mark goes when all of its flows are written; the source's records stay until
-//! *Done*. Checkers: `tests::store_commit`, with moves.
+//! Invariants: a group's mark goes when all of its flows are written; the source's records stay
+//! until *Done*. Checkers: `tests::store_commit`, with moves.
 //!
 //! Not here: the words (`mobility::stored`).
 

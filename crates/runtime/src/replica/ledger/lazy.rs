@@ -1,5 +1,5 @@
-//! Flows of which nothing but lazy bytes has changed, or when they are over: they are written within
-//! `lazy`, one behind the other.
+//! Flows of which nothing but lazy bytes has changed, or when they are over: they are written
+//! within `lazy`, one behind the other.
 //!
 //! # Theory of operation
 //!
@@ -10,12 +10,13 @@
 //! ```
 //!
 //! So writes are spread over `lazy`, however flows began, and a flow without packets costs one bit.
-//! The walk goes on in [`PARTS`], at most once an interval, which has what it wrote in one batch of the store. It
-//! waits while the store has yet to take [`BEHIND_MAX`] changes: what is committed goes first.
+//! The walk goes on in [`PARTS`], at most once an interval, which has what it wrote in one batch of
+//! the store. It waits while the store has yet to take [`BEHIND_MAX`] changes: what is committed
+//! goes first.
 //!
-//! *Deadlines.* An entry says that its flow has longer than it has, by [`Lazy::margin`]: a flow whose
-//! packets come more often than that is not written for each of them, and its time in the store is
-//! never shorter than its own.
+//! *Deadlines.* An entry says that its flow has longer than it has, by [`Lazy::margin`]: a flow
+//! whose packets come more often than that is not written for each of them, and its time in the
+//! store is never shorter than its own.
 //!
 //! Invariant: a flow is written within `lazy` behind the packet that touched it, and a step, as far
 //! as the store takes that.

@@ -20,17 +20,18 @@
 //!
 //! A flow is in the queue once, however many packets pass. So what a packet changed is handed to
 //! the store's agent `interval` later, and the store has it when the agent's call is done: that is
-//! the window of loss. What a flow has is written as it is then, so a flow may be ahead of another
-//! by that much; but a group is written before each flow of it that knows more, and the store takes
-//! a batch whole. So no flow in the store has a port of a block that its group does not have there.
+//! the window of loss. Entries are dated by the packet: ages at the store are that window. What a
+//! flow has is written as it is then, so a flow may be ahead of another by that much; but a group
+//! is written before each flow of it that knows more, and the store takes a batch whole. So no flow
+//! in the store has a port of a block that its group does not have there.
 //!
 //! *Numbers.* An entry's number is never given again. An actor's place may have another flow before
 //! the store has heard of the last one's end, and a batch may be cut between the two.
 //!
 //! *Blocks of ports* are part of their group's entry: both change in the same packets.
 //!
-//! *A group that rests* ([`crate::flows::resting`]) has an entry with the time that it has left: from
-//! its rest on, though none of its flows had one.
+//! *A group that rests* ([`crate::flows::resting`]) has an entry with the time that it has left:
+//! from its rest on, though none of its flows had one.
 //!
 //! # After the kill
 //!
@@ -62,9 +63,9 @@
 //! Source and target of a move have partitions of their own, so for a moment both have records of
 //! the group. Which may write which, and when, is in [`handed`].
 //!
-//! Invariants: an actor is in the queue at most once, and has a bit at most besides; an entry has one flow or group; a chain
-//! without the policy notes nothing; bytes of the store are checked before they are a state, as
-//! those of a peer are.
+//! Invariants: an actor is in the queue at most once, and has a bit at most besides; an entry has
+//! one flow or group; a chain without the policy notes nothing; bytes of the store are checked
+//! before they are a state, as those of a peer are.
 //!
 //! Not here: the store and its agent (`stores`); copies at another runtime ([`super`]).
 
@@ -108,6 +109,17 @@ struct Place {
     is_behind: bool,
 }
 
+/// In the queue.
+#[derive(Clone, Copy)]
+struct Queued {
+    /// An actor, or a group with [`GROUP`].
+    place: u32,
+    /// When it is to be written.
+    at: u64,
+    /// Since when it is other than at the store.
+    since: u64,
+}
+
 /// See the module's page.
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -131,7 +143,9 @@ pub(crate) struct Ledger {
     flows: Vec<Place>,
     groups: Vec<Place>,
     /// Actors, and groups, and when they are to be written, in that order.
-    queue: VecDeque<(u32, u64)>,
+    queue: VecDeque<Queued>,
+    /// How long ago what is written now was changed.
+    age: u64,
     lazy: lazy::Lazy,
     /// Memory of entries that are gone.
     spares: Vec<Bytes>,
@@ -151,7 +165,7 @@ impl Ledger {
 
     /// When the next flow is to be written.
     pub fn next_at(&self) -> Option<u64> {
-        let queued = self.queue.front().map(|(_, at)| *at);
+        let queued = self.queue.front().map(|queued| queued.at);
         queued.into_iter().chain(self.lazy.next_at()).min()
     }
 
@@ -200,8 +214,7 @@ impl Ledger {
             // Its own flows are not written, but those of another chain may be.
             let is_alone = !has_policy && group.entry != 0;
             if is_alone && !core::mem::replace(&mut group.is_queued, true) {
-                self.queue
-                    .push_back((header.group | GROUP, now.saturating_add(self.interval)));
+                self.put(header.group | GROUP, now);
             }
         }
         // One that has the policy no more has an entry yet.
@@ -209,7 +222,7 @@ impl Ledger {
             && (has_policy || flow.entry != 0)
             && !core::mem::replace(&mut flow.is_queued, true)
         {
-            self.queue.push_back((actor, now.saturating_add(self.interval)));
+            self.put(actor, now);
         }
     }
 
@@ -222,17 +235,23 @@ impl Ledger {
             group.is_changed = true;
             group.is_wanted |= is_wanted;
             if !core::mem::replace(&mut group.is_queued, true) {
-                self.queue
-                    .push_back((index | GROUP, now.saturating_add(self.interval)));
+                self.put(index | GROUP, now);
             }
         }
     }
 
+    /// A place is to be written: it is other than at the store from now on.
+    fn put(&mut self, place: u32, now: u64) {
+        self.queue.push_back(Queued {
+            place,
+            at: now.saturating_add(self.interval),
+            since: now,
+        });
+    }
+
     /// The next that is due.
-    fn next(&mut self, now: u64) -> Option<u32> {
-        self.queue
-            .pop_front_if(|(_, at)| *at <= now)
-            .map(|(place, _)| place)
+    fn next(&mut self, now: u64) -> Option<Queued> {
+        self.queue.pop_front_if(|queued| queued.at <= now)
     }
 
     fn remove(&mut self, entries: &Map<u64, Bytes>, is_group: bool, index: u32) {
@@ -280,7 +299,7 @@ impl Ledger {
             0 => (self.next, self.spares.pop().unwrap_or_default()),
             known => (known, Bytes::default()),
         };
-        let written = entries.change_near(&number, &mut place.near, fresh, |bytes| {
+        let written = entries.change_near(&number, (&mut place.near, self.age), fresh, |bytes| {
             bytes.0.clear();
             write(&mut bytes.0);
         });
@@ -359,7 +378,11 @@ impl Core {
         }
         self.store_ends();
         self.note_blocks();
-        let is_due = self.ledger.queue.front().is_some_and(|(_, at)| *at <= self.now);
+        let is_due = self
+            .ledger
+            .queue
+            .front()
+            .is_some_and(|queued| queued.at <= self.now);
         if is_due || self.ledger.walk.is_some() || self.ledger.lazy.is_due(self.now) {
             return self.store_some(self.now, WRITES);
         }
@@ -386,9 +409,12 @@ impl Core {
     fn store_some(&mut self, now: u64, budget: usize) -> usize {
         let mut count = 0;
         while count < budget {
-            if let Some(place) = self.ledger.next(now) {
+            if let Some(queued) = self.ledger.next(now) {
                 count += 1;
-                self.store_place(place, now == u64::MAX);
+                // A window of loss begins with the packet, not with what is written of it.
+                self.ledger.age = self.now.saturating_sub(queued.since);
+                self.store_place(queued, now == u64::MAX);
+                self.ledger.age = 0;
                 continue;
             }
             let Some(actor) = self.ledger.walk else {
@@ -437,7 +463,8 @@ impl Core {
         self.note(actor);
     }
 
-    fn store_place(&mut self, place: u32, is_last: bool) {
+    fn store_place(&mut self, queued: Queued, is_last: bool) {
+        let place = queued.place;
         let index = place & !GROUP;
         let is_group = place & GROUP != 0;
         let places = match is_group {
@@ -462,7 +489,7 @@ impl Core {
             if let Some(known) = places.get_mut(index as usize) {
                 known.is_queued = true;
             }
-            self.ledger.queue.push_back((place, at));
+            self.ledger.queue.push_back(Queued { at, ..queued });
         }
     }
 }

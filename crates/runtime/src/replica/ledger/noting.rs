@@ -107,7 +107,8 @@ impl Core {
             return false;
         };
         let through = &mut self.ledger.through;
-        // Copies watch for the same, and forget what was taken. Where packets wait it is noted anyway.
+        // Copies watch for the same, and forget what was taken. Where packets wait it is noted
+        // anyway.
         let is_watched = kept.taking > 0 || self.sender.is_on();
         if is_watched && header.group != NO_GROUP && !through.is_on() {
             observe_group(through, header.group, &self.runner, &self.flows);
@@ -116,8 +117,8 @@ impl Core {
         false
     }
 
-    /// Behind a chain whose calls were watched: whether there is nothing to be noted. Marks of the flow are others only behind
-    /// a call that has effects.
+    /// Behind a chain whose calls were watched: whether there is nothing to be noted. Marks of the
+    /// flow are others only behind a call that has effects.
     #[inline(always)]
     pub fn is_as_noted(&self, actor: u32, before: &Before) -> bool {
         let header = self.flows.header(actor);

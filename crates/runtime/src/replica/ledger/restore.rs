@@ -67,6 +67,7 @@ impl Keeper {
             why: Refused::default(),
             last: 0,
         };
+        found.copies.know_own(core);
         found.read(core, &entries);
         core.ledger.next = found.last.saturating_add(1);
         core.out.set_muted(true);
@@ -180,6 +181,7 @@ impl Found {
                     slot,
                     group,
                     length: u16::try_from(state.len()).ok()?,
+                    generation: core.runner.young(),
                     facts: Facts {
                         chain,
                         time_left: time_left(core, facts.time_left, entry.stamp),

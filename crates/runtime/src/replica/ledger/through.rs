@@ -19,13 +19,13 @@
 //! A group is compared for each packet of its flows, whatever the policy of their chain: what one
 //! of them changed, a packet of another that waits may depend on.
 //!
-//! *A store that is down.* Packets wait, and no more than a quarter of the pool's buffers; beyond is
-//! a counted drop (`store_full`). The same where the map has no room for one more flow, since the
-//! store has yet to hear of others' ends. Packets of flows whose entries the store has, and that
-//! change nothing, pass.
+//! *A store that is down.* Packets wait, and no more than a quarter of the pool's buffers; beyond
+//! is a counted drop (`store_full`). The same where the map has no room for one more flow, since
+//! the store has yet to hear of others' ends. Packets of flows whose entries the store has, and
+//! that change nothing, pass.
 //!
-//! Lazy bytes ([`nf::FlowState::COMMITTED`]), and the flow's deadline, are written `interval` later,
-//! as with `store`.
+//! Lazy bytes ([`nf::FlowState::COMMITTED`]), and the flow's deadline, are written `interval`
+//! later, as with `store`.
 //!
 //! Invariants: a packet leaves when the store has its flow, and its group, with all committed
 //! bytes that they had behind its chain; packets of a flow leave in order (the gate's).

@@ -2,16 +2,18 @@
 //!
 //! # Theory of operation
 //!
-//! Runtimes claim blocks for their groups, at every switch, whether that is the group's home or not. So the runtime that has a group with blocks,
-//! its *holder*, is known here too, and another that may have the group, should the holder go: where it moves to, or came from.
+//! Runtimes claim blocks for their groups, at every switch, whether that is the group's home or
+//! not. So the runtime that has a group with blocks, its *holder*, is known here too, and another
+//! that may have the group, should the holder go: where it moves to, or came from.
 //!
 //! ```text
 //!   holder S ─Reroute─► S, other T ─Behind─► T, other S;  a claim by another than the holder makes that one it, and the one before the other
 //!   the holder goes ─► the other is there: it is the holder, and asked │ else: the blocks end with it
 //! ```
 //!
-//! A holder that has gone is looked for among all groups with blocks: a millisecond for 65,536. The other one is asked about each block
-//! (`BlockDoubted`), and says that it has it (`BlockClaimed`) or not (`BlockDoubted`). No runtime that restarts is told *all* before these answers are there.
+//! A holder that has gone is looked for among all groups with blocks: a millisecond for 65,536. The
+//! other one is asked about each block (`BlockDoubted`), and says that it has it (`BlockClaimed`)
+//! or not (`BlockDoubted`). No runtime that restarts is told *all* before these answers are there.
 //!
 //! A block that goes back to a runtime that is not there is *pending return* until it is.
 //!
@@ -39,6 +41,8 @@ pub(in crate::switch) type Place = (Addr, u16);
 #[derive(Clone, Copy)]
 struct Holder {
     runtime: u16,
+    /// In which life of that runtime, of those that this switch has met.
+    life: u16,
     blocks: u32,
     /// The other that may have it, should that one go: it moves, or has moved, from or to there.
     other: u16,
@@ -57,7 +61,14 @@ pub(in crate::switch) struct Blocks {
     returning: HashSet<(u16, Block)>,
     /// Blocks that runtimes have lent each other.
     lent: Register<Block>,
+    /// By runtime: how many of its lives have ended.
+    lives: Vec<u16>,
     runtimes: usize,
+}
+
+/// How many lives of a runtime have ended.
+fn life_of(lives: &[u16], runtime: u16) -> u16 {
+    lives.get(usize::from(runtime)).copied().unwrap_or_default()
 }
 
 impl Blocks {
@@ -68,6 +79,7 @@ impl Blocks {
             asked: HashSet::new(),
             returning: HashSet::new(),
             lent: Register::default(),
+            lives: alloc::vec![0; runtimes],
             runtimes,
         }
     }
@@ -116,7 +128,8 @@ impl Blocks {
         }
     }
 
-    /// A runtime has gone, and its flows have ended or gone on elsewhere: what it had borrowed is to go home.
+    /// A runtime has gone, and its flows have ended or gone on elsewhere: what it had borrowed is
+    /// to go home.
     #[cold]
     pub fn let_lent_go(&mut self, runtime: usize, now: u64) {
         let owners = &self.owners;
@@ -170,7 +183,8 @@ impl Blocks {
         holder.is_some_and(|holder| holder != runtime)
     }
 
-    /// A group on its way has a block, unless another has claimed it. The runtime to be asked is the one that is known to have the group.
+    /// A group on its way has a block, unless another has claimed it. The runtime to be asked is
+    /// the one that is known to have the group.
     pub fn told(&mut self, runtime: usize, block: Block, group: GroupKey) {
         if self.owners.at(block.addr, block.first).is_none() {
             let holder = self.holder(&group).unwrap_or(runtime);
@@ -179,7 +193,8 @@ impl Blocks {
         }
     }
 
-    /// A runtime has not got a group's block: none has, if that one had the group, and no other may have it.
+    /// A runtime has not got a group's block: none has, if that one had the group, and no other may
+    /// have it.
     pub fn doubted<L: Port>(
         &mut self,
         runtime: usize,
@@ -197,6 +212,7 @@ impl Blocks {
         if usize::from(holder.runtime) == runtime && outbox.is_there(usize::from(holder.other)) {
             // It claimed this, too, when it was met again, and has let go of what is another's.
             holder.runtime = core::mem::replace(&mut holder.other, NO_RUNTIME);
+            holder.life = life_of(&self.lives, holder.runtime);
         }
         match usize::from(holder.runtime) {
             holder if holder != runtime => outbox.push_message(holder, Message::BlockDoubted(block, group)),
@@ -216,8 +232,9 @@ impl Blocks {
         }
     }
 
-    /// A block goes back to the runtime whose pool it is of, and which is told so when it is there. Each block that was lent when that one went has a flow in it
-    /// somewhere, so there are no more of one runtime's than there may be blocks; of all together, no more than so many for each.
+    /// A block goes back to the runtime whose pool it is of, and which is told so when it is there.
+    /// Each block that was lent when that one went has a flow in it somewhere, so there are no more
+    /// of one runtime's than there may be blocks; of all together, no more than so many for each.
     pub fn give_back<L: Port>(&mut self, home: RuntimeId, block: Block, outbox: &mut Outbox<L>) {
         let runtime = usize::from(home.0);
         if runtime >= self.runtimes || outbox.is_there(runtime) {
@@ -231,8 +248,10 @@ impl Blocks {
 
     fn note_claim(&mut self, group: GroupKey, runtime: usize, is_new: bool) {
         let runtime = runtime as u16;
+        let life = life_of(&self.lives, runtime);
         let holder = self.holders.entry(group).or_insert(Holder {
             runtime,
+            life,
             blocks: 0,
             other: NO_RUNTIME,
             is_mixed: false,
@@ -241,6 +260,9 @@ impl Blocks {
             (holder.runtime, holder.other) = (runtime, holder.runtime);
             holder.is_mixed = true;
         }
+        // Others of its blocks are those of a life before.
+        holder.is_mixed |= holder.life != life;
+        holder.life = life;
         holder.blocks += u32::from(is_new);
     }
 
@@ -265,6 +287,14 @@ impl Blocks {
         let holder = self.holders.get_mut(group);
         if let Some(holder) = holder.filter(|holder| usize::from(holder.runtime) == from) {
             (holder.runtime, holder.other) = (to, holder.runtime);
+            holder.life = life_of(&self.lives, to);
+        }
+    }
+
+    /// A life of a runtime is over: what is noted from now on is of the next one.
+    pub(super) fn leave(&mut self, runtime: usize) {
+        if let Some(life) = self.lives.get_mut(runtime) {
+            *life = life.wrapping_add(1);
         }
     }
 
@@ -279,15 +309,19 @@ impl Blocks {
         }
     }
 
-    /// Ends the blocks of a runtime that has gone, but for those of groups that another may have: that one is asked.
+    /// Ends the blocks of a runtime that has gone, but for those of groups that another may have:
+    /// that one is asked.
     pub(super) fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         let gone = runtime as u16;
         self.asked.retain(|(to, ..)| *to != gone);
-        let holders = &mut self.holders;
+        let (holders, lives) = (&mut self.holders, &self.lives);
+        // What a next life has claimed meanwhile is that one's.
+        let now = life_of(lives, gone);
         let (mut is_one, mut suspect) = (false, HashSet::new());
         for (group, holder) in holders.iter_mut() {
-            if holder.runtime != gone {
-                // Some may have been those of the one that has gone. And what that one sent of a group that it moved may be gone with it.
+            if holder.runtime != gone || holder.life == now {
+                // Some may have been those of the one that has gone. And what that one sent of a
+                // group that it moved may be gone with it.
                 let came_from_it = holder.other == gone;
                 if core::mem::take(&mut holder.is_mixed) || came_from_it {
                     suspect.insert(*group);
@@ -301,11 +335,12 @@ impl Blocks {
             let other = core::mem::replace(&mut holder.other, NO_RUNTIME);
             if outbox.is_there(usize::from(other)) {
                 holder.runtime = other;
+                holder.life = life_of(lives, other);
                 suspect.insert(*group);
             }
         }
         if is_one {
-            let stays = |holder: &Holder| holder.runtime != gone;
+            let stays = |holder: &Holder| holder.runtime != gone || holder.life == now;
             self.owners.retain(|group| holders.get(group).is_none_or(stays));
             holders.retain(|_, holder| stays(holder));
         }
@@ -314,7 +349,8 @@ impl Blocks {
         }
     }
 
-    /// A runtime that was let go is there again as it was, and is asked which blocks its groups have.
+    /// A runtime that was let go is there again as it was, and is asked which blocks its groups
+    /// have.
     pub(super) fn back<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         let back = runtime as u16;
         let holders = self.holders.iter();

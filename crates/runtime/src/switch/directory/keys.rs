@@ -2,16 +2,19 @@
 //!
 //! # Theory of operation
 //!
-//! Room for the routes of all runtimes that there may be is a gigabyte, of which few clusters use much; and a table is touched all over by
-//! its first entries. So there are tables of several sizes, each four times the one before. All are mapped at the start, and one is touched
-//! when the one before is full. Then both are in use, until the entries of the one before have been moved, some each step.
+//! Room for the routes of all runtimes that there may be is a gigabyte, of which few clusters use
+//! much; and a table is touched all over by its first entries. So there are tables of several
+//! sizes, each four times the one before. All are mapped at the start, and one is touched when the
+//! one before is full. Then both are in use, until the entries of the one before have been moved,
+//! some each step.
 //!
 //! ```text
 //!   now ──full──► now = the next, before = the full one ──all moved──► before = none
 //!                 find: now, then before; insert: now; remove: either
 //! ```
 //!
-//! Invariants: an entry is in one of the two; the next table is not begun before all entries are in `now`.
+//! Invariants: an entry is in one of the two; the next table is not begun before all entries are in
+//! `now`.
 //!
 //! Not here: keys and routes, so the caller moves the entries.
 

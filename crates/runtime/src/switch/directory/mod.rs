@@ -1,55 +1,52 @@
-//! Which runtime has a group: any key, a group's own or a flow's reply key, leads to a route; a block of ports leads to a group (`blocks`).
+//! Which runtime has a group: any key, a group's own or a flow's reply key, leads to a route; a
+//! block of ports leads to a group (`blocks`).
 //!
 //! # Theory of operation
 //!
-//! A route begins when a runtime is chosen ([`Directory::add`]) or by a runtime's message (`Routed`). It ends by a runtime's message alone (`Idle`), and only if
-//! nothing has been sent for it since. A runtime says so when its last flow of the group ends. Two cases are left in which no
+//! A route begins when a runtime is chosen ([`Directory::add`]) or by a runtime's message
+//! (`Routed`). It ends by a runtime's message alone (`Idle`), and only if nothing has been sent for
+//! it since. A runtime says so when its last flow of the group ends. Two cases are left in which no
 //! flow of the group ends there, so that no runtime would say it:
 //!
-//! - What made the route began no flow of the group: it met a flow that another group opened (both ends of an exchange that
-//!   is not between inside and outside may send), or its block of ports has changed hands on its way.
+//! - What made the route began no flow of the group: it met a flow that another group opened (both
+//!   ends of an exchange that is not between inside and outside may send), or its block of ports
+//!   has changed hands on its way.
 //! - *Idle* came while packets were on their way, and these do not begin the group again either.
 //!
-//! In both the route is *suspect*, and its runtime is *probed*, behind everything that was sent for it: a runtime without the group says idle
-//! again, which ends the route as ever; one with it is silent, and will say so in time.
+//! In both the route is *suspect*, and its runtime is *probed*, behind everything that was sent for
+//! it: a runtime without the group says idle again, which ends the route as ever; one with it is
+//! silent, and will say so in time.
 //!
 //! ```text
 //!   chosen, or Idle refused ──► suspect ──probe, in band──► the runtime has it: silence, the route stays
 //!                                                    └────► it has not: Idle with the count, the route ends or is suspect again
 //! ```
 //!
-//! Each probe has a packet, or an *Idle*, before it, so there are no more of them than these. Where flows are by themselves a route that was chosen is not
-//! probed: such a packet begins or meets the flow whose key its route has, or is declined, which says idle. An *Idle* that is refused
-//! is probed there, too: no packet was sent for a route that a runtime's message has made, or turned.
-//!
-//! *Moves.* A runtime re-routes each key of a group that moves; which runtime the route may follow, and which is told what, is
-//! [`protocols::ownership::Home`]'s to say, which is made of the route and put back.
-//!
-//! ```text
-//!   Reroute{S→T} from S ─► route: T ─► Rerouted, behind the last packet to S
-//!   Behind{T} from S, behind S's last packet here ─► Clear to T
-//! ```
-//!
-//! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends comes later, whatever link is read
-//! first.
+//! Each probe has a packet, or an *Idle*, before it, so there are no more of them than these. Where
+//! flows are by themselves a route that was chosen is not probed: such a packet begins or meets the
+//! flow whose key its route has, or is declined, which says idle. An *Idle* that is refused is
+//! probed there, too: no packet was sent for a route that a runtime's message has made, or turned.
 //!
 //! *A runtime that has gone* has taken all its flows with it: no other can have them active, so a
 //! packet of theirs may begin them again anywhere. Routes are looked through some each step; a
 //! packet that meets one before, ends it and is routed again. A route knows by which *incarnation*
 //! of its runtime it was made, so a runtime that restarts gets nothing that was its predecessor's.
 //! A group whose target goes before it has said that it is installed is still its source's: the
-//! route goes back there. If the source goes first, the target has the group or will say that it
-//! has not: it is probed. A key re-routed to a runtime that this switch has not met stays with the
-//! source until that one says that it has it, and is that one's from then on.
+//! route goes back there, once no heir of the target has announced the group. If the source goes
+//! first, the target has the group or will say that it has not: it is probed. A key re-routed to a
+//! runtime that this switch has not met stays with the source until that one says that it has it,
+//! and is that one's from then on.
 //!
-//! Invariants: a group has one route, at its home; a route for which nothing is on its way has a group at its runtime, or a
-//! probe or an *Idle* on the way (`one_home_per_group`, where nothing is left at the end); a route leads to an incarnation of a runtime that is
-//! there, or ends before it is used.
+//! Invariants: a group has one route, at its home; a route for which nothing is on its way has a
+//! group at its runtime, or a probe or an *Idle* on the way (`one_home_per_group`, where nothing is
+//! left at the end); a route leads to an incarnation of a runtime that is there, or ends before it
+//! is used.
 //!
-//! Not here: which runtime is chosen (`choice`), where groups go (`mobility`), links.
+//! Not here: routes of groups that move (`moves`), which runtime is chosen (`choice`), links.
 
 mod blocks;
 mod keys;
+mod moves;
 mod route;
 
 pub(super) use blocks::{Blocks, Place};
@@ -58,7 +55,7 @@ use super::Settings;
 use super::outbox::{Outbox, PROBES};
 use crate::env::Port;
 use crate::group::GroupKey;
-use crate::message::{Message, Reroute};
+use crate::message::Message;
 use crate::stats::DropReason;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -66,7 +63,8 @@ use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use keys::Keys;
 use nf::Affinity;
-use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
+use protocols::ownership::recovery::{Course, Standing};
+use protocols::ownership::{Epoch, RuntimeId};
 use route::{AWAITED, NO_RUNTIME, Route, SUSPECT};
 use wire::memory::{Region, prefetch};
 use wire::packet::flag;
@@ -168,7 +166,8 @@ impl Directory {
         self.keys.prefetch(hash);
     }
 
-    /// The route that has, by all likelihood, a key of this hash; the processor is asked for its line.
+    /// The route that has, by all likelihood, a key of this hash; the processor is asked for its
+    /// line.
     #[inline(always)]
     pub fn candidate(&self, hash: u64) -> Option<u32> {
         let index = self.keys.candidate(hash)?;
@@ -200,7 +199,8 @@ impl Directory {
         (!self.is_forgetting() || self.look_at(index)).then_some(index)
     }
 
-    /// Asks the processor for the routes of a frame's keys, if it is about groups that move: they do so many at a time.
+    /// Asks the processor for the routes of a frame's keys, if it is about groups that move: they
+    /// do so many at a time.
     pub fn prefetch_rerouted(&self, frame: &[u8]) {
         for key in Message::keys_rerouted(frame) {
             self.prefetch(self.hash(&key));
@@ -234,7 +234,8 @@ impl Directory {
 
     // Beginning and end.
 
-    /// A group gets a route to a runtime that was chosen; `None` if there is no room. What it is for may begin no flow of the group.
+    /// A group gets a route to a runtime that was chosen; `None` if there is no room. What it is
+    /// for may begin no flow of the group.
     pub fn choose(&mut self, key: GroupKey, runtime: usize) -> Option<u32> {
         let index = self.add(key, runtime)?;
         if self.affinity != Affinity::Flow {
@@ -287,12 +288,14 @@ impl Directory {
         runtime: usize,
         key: GroupKey,
         is_heir_of: impl Fn(usize) -> bool,
+        goes_on: impl Fn() -> bool,
         outbox: &mut Outbox<L>,
     ) {
         let found = self.find_live(&key);
         if let Some(index) = found
-            && (self.is_suspended(index) && is_heir_of(self.runtime(index))
-                || self.is_source_suspended(index) && is_heir_of(self.source(index)))
+            && self
+                .standing(index)
+                .is_taken_over(is_heir_of(self.runtime(index)), is_heir_of(self.source(index)))
         {
             let failed = self.runtime(index);
             self.set_source(index, None, Epoch::default());
@@ -307,8 +310,11 @@ impl Directory {
             self.on_met(index, runtime as u16);
         }
         let reason = match found {
-            // An existing route wins: its flow is older.
-            Some(index) if self.runtime(index) != runtime => DropReason::ReplyKeyTaken,
+            // An existing route wins: its flow is older. So is one of a life before, which an heir
+            // may go on with; unless what that life had is here.
+            Some(index) if self.runtime(index) != runtime || (self.is_suspended(index) && !goes_on()) => {
+                DropReason::ReplyKeyTaken
+            }
             None if self.add(key, runtime).is_none() => DropReason::RoutesFull,
             _ => return,
         };
@@ -321,7 +327,8 @@ impl Directory {
         outbox.push_message(runtime, Message::Taken(key));
     }
 
-    /// A runtime has what a route is for: if that was on its way there before this switch had met it, it leads there.
+    /// A runtime has what a route is for: if that was on its way there before this switch had met
+    /// it, it leads there.
     fn on_met(&mut self, index: u32, runtime: u16) {
         let Route {
             key, runtime: has, ..
@@ -346,7 +353,8 @@ impl Directory {
         !self.rejected.is_empty()
     }
 
-    /// Why a packet from a runtime is dropped, if it belongs to a flow whose reply key was rejected.
+    /// Why a packet from a runtime is dropped, if it belongs to a flow whose reply key was
+    /// rejected.
     #[cold]
     pub fn rejection(&self, runtime: usize, packet: &PacketBox) -> Option<DropReason> {
         let (key, way) = FlowKey::of(packet)?;
@@ -394,7 +402,8 @@ impl Directory {
         !self.suspects.is_empty()
     }
 
-    /// Probes suspect routes, behind everything that was sent for them; those of runtimes without room now come later. Answers how many.
+    /// Probes suspect routes, behind everything that was sent for them; those of runtimes without
+    /// room now come later. Answers how many.
     pub fn probe<L: Port>(&mut self, outbox: &mut Outbox<L>) -> usize {
         let mut probed = 0;
         for _ in 0..PROBES {
@@ -418,90 +427,7 @@ impl Directory {
         probed
     }
 
-    // Moves.
-
-    /// A runtime says that packets with a group's key go elsewhere.
-    #[cold]
-    pub fn reroute<L: Port>(&mut self, runtime: usize, reroute: &Reroute, outbox: &mut Outbox<L>) {
-        let to = usize::from(reroute.to.0);
-        let found = self.find_live(&reroute.key);
-        let found = found.filter(|index| !self.is_anothers(*index, runtime, reroute));
-        // A route that has ended gets another in the usual way when the group begins again.
-        let mut home = Home {
-            route: None,
-            epoch: Epoch::default(),
-            source: None,
-        };
-        if let Some(index) = found {
-            let route = &self.routes[index as usize];
-            home = Home {
-                route: Some(RuntimeId(route.runtime)),
-                epoch: route.epoch,
-                source: (route.source != NO_RUNTIME).then_some(RuntimeId(route.source)),
-            };
-        }
-        if home.route == Some(reroute.to) && home.source.is_none() && reroute.key == reroute.group {
-            // It had this re-routed before this switch restarted, and the target has told first.
-            home.source = Some(RuntimeId(runtime as u16));
-        }
-        self.blocks.note_reroute(&reroute.group, runtime, reroute.to.0);
-        self.forget_pending(&reroute.key);
-        let input = HomeInput::Reroute {
-            by: RuntimeId(runtime as u16),
-            from: reroute.from,
-            to: reroute.to,
-            epoch: reroute.epoch,
-            is_removed: !self.runtimes[to].is_there,
-        };
-        home.handle(input, |(to, says)| {
-            // One answer for all keys of the group: behind the last of them.
-            if !reroute.is_last {
-                return;
-            }
-            let mut say = |to: RuntimeId, says| {
-                outbox.push_message(usize::from(to.0), Message::Switch(reroute.group, says));
-            };
-            match says {
-                // A reply key whose route is another's was refused to this one: its flow is about to end, and the rest goes on.
-                SwitchSays::Fenced(_) if reroute.key != reroute.group => {
-                    say(to, SwitchSays::Rerouted(reroute.epoch));
-                    if reroute.from != to && !planted::is("refused_key_not_called_back") {
-                        // Called back: the runtime that was to have the group waits for each home's message.
-                        say(reroute.from, SwitchSays::Moved(reroute.to, reroute.epoch));
-                    }
-                }
-                says => say(to, says),
-            }
-        });
-        let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {
-            return;
-        };
-        if !self.runtimes[to].is_there && usize::from(now) == runtime && reroute.epoch > home.epoch {
-            let pending = Pending {
-                source: now,
-                target: reroute.to.0,
-                epoch: reroute.epoch,
-            };
-            self.pending.insert(reroute.key, pending);
-        }
-        self.set_source(index, home.source, home.epoch);
-        if self.runtime(index) != usize::from(now) && !planted::is("route_only_answered") {
-            // A runtime that calls it back has had it all the time.
-            self.routes[index as usize].set(AWAITED, usize::from(now) != runtime);
-            self.turn(index, now);
-        }
-    }
-
-    /// Whether another runtime was chosen for a group that this one has and moves, while this switch, having restarted, did not know of it. The
-    /// target is told so when it says that the group is installed.
-    fn is_anothers(&self, index: u32, by: usize, reroute: &Reroute) -> bool {
-        let route = &self.routes[index as usize];
-        let others = [route.runtime, route.source];
-        !others.contains(&(by as u16))
-            && route.runtime != reroute.to.0
-            && route.epoch < reroute.epoch
-            && reroute.key == reroute.group
-    }
+    // Moves: more in `moves`.
 
     fn set_source(&mut self, index: u32, source: Option<RuntimeId>, epoch: Epoch) {
         let route = &mut self.routes[index as usize];
@@ -531,41 +457,6 @@ impl Directory {
         }
     }
 
-    /// The target of a move has the group.
-    pub fn installed<L: Port>(
-        &mut self,
-        runtime: usize,
-        key: GroupKey,
-        epoch: Epoch,
-        outbox: &mut Outbox<L>,
-    ) {
-        let found = self.find_live(&key).map(|index| &mut self.routes[index as usize]);
-        match found {
-            Some(route) if usize::from(route.runtime) == runtime => {
-                if route.epoch == epoch {
-                    route.set(AWAITED, false);
-                }
-            }
-            // The route has ended meanwhile, with a runtime that has gone or with all.
-            _ => self.routed(runtime, key, |_| false, outbox),
-        }
-    }
-
-    /// The source of a move that this switch was told of late, having restarted: it is over. What the target has said of it may have come
-    /// before.
-    pub fn moved_before(&mut self, source: usize, key: &GroupKey) {
-        if let Some(index) = self.find_live(key) {
-            let route = &mut self.routes[index as usize];
-            if usize::from(route.source) == source {
-                route.set(AWAITED, false);
-                self.suspect(index);
-            } else if usize::from(route.runtime) == source && !route.has(AWAITED) {
-                // The target was not there yet.
-                self.suspect(index);
-            }
-        }
-    }
-
     // Runtimes that come and go.
 
     /// A runtime is there.
@@ -577,6 +468,7 @@ impl Directory {
     pub fn leave(&mut self, runtime: usize) {
         let seat = &mut self.runtimes[runtime];
         (seat.is_there, seat.is_back) = (false, false);
+        self.blocks.leave(runtime);
         seat.incarnation = seat.incarnation.wrapping_add(1);
         seat.sent = 0;
     }
@@ -602,23 +494,33 @@ impl Directory {
         seat.is_some_and(|seat| seat.is_suspended && route.incarnation.wrapping_add(1) == seat.incarnation)
     }
 
-    /// Whether a route leads to the target of a move that has not installed its group, and the source is suspended. A source with a copy at its heir had not
-    /// sent the group's state, so no target will install it.
-    fn is_source_suspended(&self, index: u32) -> bool {
+    /// How a route stands while runtimes go.
+    fn standing(&self, index: u32) -> Standing {
         let route = &self.routes[index as usize];
-        let seat = self.runtimes.get(usize::from(route.source));
-        let is_it =
-            |seat: &Seat| seat.is_suspended && route.source_incarnation.wrapping_add(1) == seat.incarnation;
-        route.has(AWAITED) && seat.is_some_and(is_it)
+        let seat = |runtime: u16| self.runtimes.get(usize::from(runtime));
+        let lives = |runtime: u16, incarnation: u16| {
+            seat(runtime).is_some_and(|seat| seat.is_there && seat.incarnation == incarnation)
+        };
+        Standing {
+            is_there: lives(route.runtime, route.incarnation),
+            is_awaited: route.has(AWAITED),
+            has_source: lives(route.source, route.source_incarnation),
+            is_suspended: self.is_suspended(index),
+            is_source_suspended: seat(route.source).is_some_and(|seat| {
+                seat.is_suspended && route.source_incarnation.wrapping_add(1) == seat.incarnation
+            }),
+        }
     }
 
-    /// The suspended runtime that a route's packets wait for: the one that it leads to, or the source of a move that its target has not installed.
+    /// The suspended runtime that a route's packets wait for: the one that it leads to, or the
+    /// source of a move that its target has not installed.
     #[inline]
     pub fn suspended(&self, index: u32) -> Option<usize> {
         if self.is_suspended(index) {
             return Some(self.runtime(index));
         }
-        self.is_source_suspended(index).then(|| self.source(index))
+        let waits = self.standing(index).waits_for_source();
+        waits.then(|| self.source(index))
     }
 
     fn source(&self, index: u32) -> usize {
@@ -635,7 +537,8 @@ impl Directory {
         self.blocks.gone(runtime, outbox);
     }
 
-    /// A runtime that was let go is there again as it was: what led to it does so again. What it has no longer it says when it is asked.
+    /// A runtime that was let go is there again as it was: what led to it does so again. What it
+    /// has no longer it says when it is asked.
     pub fn back<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         self.runtimes[runtime].is_back = true;
         self.rejected.retain(|(_, to, _)| *to != runtime);
@@ -705,31 +608,21 @@ impl Directory {
         looked
     }
 
-    /// Ends a route that leads to no runtime, or turns it to the one that has its group; whether it is there.
+    /// Ends a route that leads to no runtime, or turns it to the one that has its group; whether it
+    /// is there.
     fn look_at(&mut self, index: u32) -> bool {
         if self.routes[index as usize].runtime == NO_RUNTIME {
             return false;
         }
         self.bring_back(index);
-        let route = self.routes[index as usize];
-        let lives = |runtime: u16, incarnation: u16| {
-            let seat = self.runtimes.get(usize::from(runtime));
-            seat.is_some_and(|seat| seat.is_there && seat.incarnation == incarnation)
-        };
-        let has_source = lives(route.source, route.source_incarnation);
-        let is_awaited = route.has(AWAITED);
-        if lives(route.runtime, route.incarnation) {
-            if !is_awaited || has_source || self.is_source_suspended(index) {
-                return true;
+        match Course::of(self.standing(index)) {
+            Course::Stays => return true,
+            Course::IsAsked => {}
+            Course::Returns => self.turn(index, self.routes[index as usize].source),
+            Course::Ends => {
+                self.remove(index);
+                return false;
             }
-        } else if is_awaited && has_source {
-            // Its source has not let go of it, or has when the other one's last message was lost with it: it is probed.
-            self.turn(index, route.source);
-        } else if self.is_suspended(index) {
-            return true;
-        } else {
-            self.remove(index);
-            return false;
         }
         self.routes[index as usize].set(AWAITED, false);
         self.suspect(index);

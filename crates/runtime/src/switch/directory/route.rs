@@ -44,8 +44,9 @@ impl Route {
         }
     }
 
-    /// Where the last packet that was sent for the group stands in the link's count. The count has 62 bits: a link that sends a
-    /// hundred million packets a second fills them in a thousand years.
+    /// Where the last packet that was sent for the group stands in the link's count. The count has
+    /// 62 bits: a link that sends a hundred million packets a second fills them in a thousand
+    /// years.
     #[inline(always)]
     pub fn last_sent(&self) -> u64 {
         self.sent_and_marks >> MARKS

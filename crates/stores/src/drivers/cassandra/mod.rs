@@ -1,5 +1,5 @@
-//! `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?SETTING=VALUE&…]`: Cassandra 5, and ScyllaDB by the same protocol;
-//! `cassandras://…` the same over TLS.
+//! `cassandra://[USER:PASSWORD@]HOST[:PORT][,HOST…][/KEYSPACE][?SETTING=VALUE&…]`: Cassandra 5, and
+//! ScyllaDB by the same protocol; `cassandras://…` the same over TLS.
 //!
 //! | setting | is |
 //! |---|---|
@@ -11,50 +11,67 @@
 //!
 //! # Theory of operation
 //!
-//! FlexState (IV-B) gives each partition a key space, and each kind of variable a table. Here the partition is the *partition key* of one table, and
-//! the kind is a column: only what lies in one table and has one partition key can be written whole or not at all, under a condition.
+//! FlexState (IV-B) gives each partition a key space, and each kind of variable a table. Here the
+//! partition is the *partition key* of one table, and the kind is a column: only what lies in one
+//! table and has one partition key can be written whole or not at all, under a condition.
 //!
 //! ```text
-//!   variables   partition     kind        name      life  field  value  │ epoch, sequence, lives
-//!               nat@edge1@0   Counter     packets   0     –      41     │ 7, 42, {Map@seen: 1}
-//!               nat@edge1@0   Map         seen      1     k      v      │ (one for the partition: static columns)
+//!   elements    partition     kind        name      life  slot  is_held  field  value  │ epoch, sequence, lives
+//!               nat@edge1@0   Counter     packets   0     0     true     –      41     │ 7, 42, {Map@seen: 1}
+//!               nat@edge1@0   Map         seen      1     0     true     k      v      │ (one for the partition:
+//!               nat@edge1@0   Map         seen      1     1     false    –      –      │  static columns)
 //!   partitions  function, partition            records  name, value
 //! ```
 //!
-//! *A batch* is one conditional batch of prepared statements (a lightweight transaction): `IF epoch = E AND sequence = S - 1` writes all changes and the
-//! version, or nothing. So a repetition, an earlier writer and a batch that comes late change nothing, whatever the consistency. Counters are written as
-//! their values: Cassandra's own counters cannot be repeated. Partitions are written at the same time, the batches of one after another.
+//! *A batch* is one conditional batch of prepared statements (a lightweight transaction):
+//! `IF epoch = E AND sequence = S - 1` writes all changes and the version, or nothing. So a
+//! repetition, an earlier writer and a batch that comes late change nothing, whatever the
+//! consistency. Counters are written as their values: Cassandra's own counters cannot be repeated.
+//! Partitions are written at the same time, the batches of one after another.
 //!
-//! *Lives.* ScyllaDB gives all statements of a batch one time stamp, and a deletion wins against a value of the same time: what a batch writes behind a
-//! `clear` would be gone. (Cassandra dates deletions back by a microsecond.) So each variable has a life, a number that each `clear` raises; rows carry it,
-//! and the rows of the life before are deleted. A reader takes the rows of the life that the partition names, and begins again where it has changed.
+//! *Slots.* An element is in a row that is named by a number, its slot. An element that goes leaves
+//! the slot free (`is_held` is false), and a later element gets it: no row is ever deleted but by a
+//! `clear`. Cassandra keeps a mark for each row that was deleted, for hours, and refuses to read
+//! past 100,000 of them; a map whose elements come and go would so become unreadable. There are at
+//! most as many rows as there were elements at once. The writer knows which element has which slot
+//! ([`slots`]): it reads that with its first batch, and keeps it while each batch is applied. A
+//! batch is applied only behind the one before, so what the writer knows is what the table has
+//! (decision 29).
 //!
-//! *The first row* of each partition is an empty one. A condition makes Cassandra look for the partition's first row that is not deleted:
-//! without it the look would pass the marks of all elements that ever went.
+//! *Lives.* ScyllaDB gives all statements of a batch one time stamp, and a deletion wins against a
+//! value of the same time: what a batch writes behind a `clear` would be gone. (Cassandra dates
+//! deletions back by a microsecond.) So each variable has a life, a number that each `clear`
+//! raises; rows carry it, and the rows of the life before are deleted. A reader takes the rows of
+//! the life that the partition names, and begins again where it has changed.
 //!
-//! *Sessions.* A call that fails, but by an error that the server sent, ends the session; the next call makes another. Nothing is retried here, the
-//! agent does so.
+//! *The first row* of each partition is an empty one. A condition makes Cassandra look for the
+//! partition's first row that is not deleted: without it the look would pass the marks of what was
+//! cleared.
 //!
-//! Invariants: `lives` of a partition is kept from one batch to the next only while each has been applied; rows of `variables` are written by
-//! conditional batches alone.
+//! *Sessions.* A call that fails, but by an error that the server sent, ends the session; the next
+//! call makes another. Nothing is retried here, the agent does so.
 //!
-//! Not here: a bound on marks of deletion. A map whose elements come and go leaves a mark for each that went, until [`MARKS`] are over and
-//! the table is compacted; Cassandra refuses to read a variable with more than 100,000 of them (`tombstone_failure_threshold`).
+//! Invariants: what is known of a partition is kept from one batch to the next only while each has
+//! been applied; rows of `elements` are written by conditional batches alone.
+//!
+//! Not here: what a batch is ([`crate::batch`]); repetitions (the agent).
 
 mod address;
 mod session;
+mod slots;
 mod tls;
 
 use crate::batch::Batch;
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
-use crate::name::{Part, PartitionName, VariableName};
+use crate::name::{Part, PartitionName, VariableName, unescaped};
 use crate::uri::without_secret;
 use address::Address;
 use futures_util::future::join_all;
 use scylla::errors::DbError;
+use scylla::value::CqlValue;
 use session::Cell::{Bytes, Number, Text};
-use session::{Connected, Lives, Trouble};
-use std::collections::HashMap;
+use session::{Connected, Known, Trouble};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tls::Tls;
 
@@ -62,10 +79,9 @@ use tls::Tls;
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits until tables are made, the first time.
 const MAKING: Duration = Duration::from_secs(30);
-/// Seconds for which the marks of deleted rows stay: as long as a node's hints do. A node that was away longer has to be repaired.
+/// Seconds for which the marks of cleared variables stay: as long as a node's hints do. A node that
+/// was away longer has to be repaired.
 pub const MARKS: u32 = 3 * 3600;
-/// The longest key of an element: Cassandra takes 64 KiB for all columns of a row's key.
-pub const KEY_BYTES_MAX: usize = 60_000;
 /// How often a reader begins again, and a claim is tried, against others that write.
 const TRIES: u32 = 20;
 
@@ -79,12 +95,12 @@ pub struct Cassandra {
     runtime: Option<tokio::runtime::Runtime>,
     connected: Option<Connected>,
     /// Of partitions whose last batch was applied.
-    lives: HashMap<PartitionName, Lives>,
+    known: HashMap<PartitionName, Known>,
 }
 
 impl Cassandra {
-    /// Knows the cluster; the first call connects, and makes keyspace and tables where there are none. Each request waits for
-    /// `patience` at most, and connecting twice that.
+    /// Knows the cluster; the first call connects, and makes keyspace and tables where there are
+    /// none. Each request waits for `patience` at most, and connecting twice that.
     pub fn new(uri: &str, patience: Duration) -> Result<Self, Failure> {
         let name = without_secret(uri);
         let address = Address::of(uri).map_err(|problem| {
@@ -109,7 +125,7 @@ impl Cassandra {
             patience,
             runtime: None,
             connected: None,
-            lives: HashMap::new(),
+            known: HashMap::new(),
         })
     }
 
@@ -125,7 +141,7 @@ impl Cassandra {
     }
 
     fn disconnect(&mut self) {
-        self.lives.clear();
+        self.known.clear();
         // Within the runtime: what it has started ends there.
         let _runtime = self.runtime.as_ref().map(|runtime| runtime.enter());
         self.connected = None;
@@ -213,10 +229,7 @@ fn remedy(error: &DbError) -> &'static str {
         | DbError::IsBootstrapping => {
             "the nodes are slow or too few; it is tried again, and changes wait meanwhile"
         }
-        DbError::ReadFailure { .. } => {
-            "see the nodes' logs: a variable may have left more marks of deletion than they read; then set `tombstone_failure_threshold` \
-             higher in each node's cassandra.yaml, and start it again"
-        }
+        DbError::ReadFailure { .. } => "see the nodes' logs; it is tried again",
         DbError::Invalid | DbError::SyntaxError => {
             "see that the keyspace's tables are those that Flowkeep makes"
         }
@@ -245,7 +258,7 @@ fn record_key(name: &str) -> String {
 
 impl Driver for Cassandra {
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
-        self.lives.remove(partition);
+        self.known.remove(partition);
         let (function, key) = (function_key(partition.function()), partition.to_string());
         self.call(async |connected| {
             connected
@@ -276,7 +289,7 @@ impl Driver for Cassandra {
     }
 
     fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
-        self.lives.remove(partition);
+        self.known.remove(partition);
         let (function, key) = (function_key(partition.function()), partition.to_string());
         self.call(async |connected| {
             connected
@@ -320,22 +333,22 @@ impl Driver for Cassandra {
         }
         let known: Vec<_> = groups
             .iter()
-            .map(|(partition, ..)| self.lives.remove(*partition))
+            .map(|(partition, ..)| self.known.remove(*partition))
             .collect();
         let written = self.call(async |connected| {
             let writes = groups.iter().zip(known);
-            Ok(join_all(writes.map(|((_, of, _), lives)| connected.write(lives, of))).await)
+            Ok(join_all(writes.map(|((_, of, _), known)| connected.write(known, of))).await)
         })?;
         let mut said = vec![None; batches.len()];
         let mut failed = None;
-        for ((partition, _, places), (known, lives, trouble)) in groups.into_iter().zip(written) {
-            for (at, outcome) in places.into_iter().zip(known) {
+        for ((partition, _, places), (done, known, trouble)) in groups.into_iter().zip(written) {
+            for (at, outcome) in places.into_iter().zip(done) {
                 if let Some(place) = said.get_mut(at) {
                     *place = Some(outcome);
                 }
             }
-            if let Some(lives) = lives {
-                self.lives.insert(partition.clone(), lives);
+            if let Some(known) = known {
+                self.known.insert(partition.clone(), known);
             }
             failed = failed.or(trouble);
         }
@@ -369,8 +382,10 @@ impl Driver for Cassandra {
                 let row = [Text(&partition), Text(&kind), Text(&name), Number(now)];
                 connected
                     .rows(&connected.elements, &row, |row| {
-                        let [field, value] = <[_; 2]>::try_from(row).ok()?;
-                        elements.push((field?.into_blob()?, value?.into_blob()?));
+                        let [is_held, field, value] = <[_; 3]>::try_from(row).ok()?;
+                        if is_held?.as_boolean()? {
+                            elements.push((field?.into_blob()?, value?.into_blob()?));
+                        }
                         Some(())
                     })
                     .await?;
@@ -416,28 +431,46 @@ impl Driver for Cassandra {
                     Some(())
                 })
                 .await?;
-            let mut found = Vec::new();
+            let mut found = BTreeSet::new();
             for partition in partitions {
                 connected
                     .rows(&connected.names, &[Text(&partition)], |row| {
-                        let [kind, name] = <[_; 2]>::try_from(row).ok()?;
-                        let (Some(kind), Some(name)) = (kind, name) else {
+                        let [kind, name, is_held] = <[_; 3]>::try_from(row).ok()?;
+                        // The first row holds nothing, nor does a partition that has none but
+                        // static columns.
+                        let (Some(kind), Some(name), Some(CqlValue::Boolean(true))) = (kind, name, is_held)
+                        else {
                             return Some(());
                         };
-                        // The first row, and what else may be there, is none of ours.
                         let key = format!("{partition}@{}@{}", kind.as_text()?, name.as_text()?);
                         found.extend(key.parse::<VariableName>());
                         Some(())
                     })
                     .await?;
             }
-            Ok(found)
+            Ok(found.into_iter().collect())
         })
     }
 
     fn record(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let key = record_key(name);
         self.call(async |connected| read_record(connected, &key).await)
+    }
+
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        self.call(async |connected| {
+            let mut found = Vec::new();
+            connected
+                .rows(&connected.record_names, &[], |row| {
+                    let [name] = <[_; 1]>::try_from(row).ok()?;
+                    // What else may be there is none of ours.
+                    let key = name?.into_string()?;
+                    found.extend(key.strip_prefix('@').and_then(unescaped));
+                    Some(())
+                })
+                .await?;
+            Ok(found)
+        })
     }
 
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {

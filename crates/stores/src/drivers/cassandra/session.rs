@@ -1,8 +1,9 @@
 //! A session with its prepared statements, and what a batch comes to in them.
 
 use super::address::Address;
+use super::slots::Slots;
 use super::tls::Tls;
-use super::{KEY_BYTES_MAX, MAKING, MARKS};
+use super::{MAKING, MARKS};
 use crate::batch::{Batch, Change};
 use crate::driver::{Outcome, Version};
 use crate::name::{Part, VariableName};
@@ -29,9 +30,10 @@ use std::time::Duration;
 
 const TABLES: [(&str, &str); 3] = [
     (
-        "variables",
-        "(partition text, kind text, name text, life bigint, field blob, value blob, epoch bigint static, sequence bigint static, \
-         lives map<text, bigint> static, PRIMARY KEY (partition, kind, name, life, field))",
+        "elements",
+        "(partition text, kind text, name text, life bigint, slot bigint, is_held boolean, field blob, value blob, \
+         epoch bigint static, sequence bigint static, lives map<text, bigint> static, \
+         PRIMARY KEY (partition, kind, name, life, slot))",
     ),
     (
         "partitions",
@@ -96,6 +98,14 @@ impl From<PrepareError> for Trouble {
 
 pub type Lives = HashMap<String, i64>;
 
+/// What the writer of a partition knows of it, as of its last batch.
+#[derive(Default)]
+pub struct Known {
+    lives: Lives,
+    /// Of variables that it has written, or read for that, by their names in the partition.
+    slots: HashMap<String, Slots>,
+}
+
 /// What the store has of a partition.
 pub struct State {
     pub version: Version,
@@ -114,11 +124,13 @@ pub struct Connected {
     pub clear: PreparedStatement,
     pub state: PreparedStatement,
     pub elements: PreparedStatement,
+    pub places: PreparedStatement,
     pub known: PreparedStatement,
     pub partitions: PreparedStatement,
     pub all: PreparedStatement,
     pub names: PreparedStatement,
     pub record: PreparedStatement,
+    pub record_names: PreparedStatement,
     pub record_first: PreparedStatement,
     pub record_set: PreparedStatement,
     pub record_delete: PreparedStatement,
@@ -165,28 +177,36 @@ impl Connected {
         Ok(Connected {
             serial,
             mark: prepare(
-                "UPDATE KEYSPACE.variables SET epoch = ?, sequence = ? WHERE partition = ? IF epoch = ? AND sequence = ?",
+                "UPDATE KEYSPACE.elements SET epoch = ?, sequence = ? WHERE partition = ? IF epoch = ? AND sequence = ?",
             )
             .await?,
             first: prepare(
-                "INSERT INTO KEYSPACE.variables (partition, kind, name, life, field, value) VALUES (?, '', '', 0, 0x, 0x)",
+                "INSERT INTO KEYSPACE.elements (partition, kind, name, life, slot, is_held, field, value) \
+                 VALUES (?, '', '', 0, 0, false, 0x, 0x)",
             )
             .await?,
-            life: prepare("UPDATE KEYSPACE.variables SET lives[?] = ? WHERE partition = ?").await?,
+            life: prepare("UPDATE KEYSPACE.elements SET lives[?] = ? WHERE partition = ?").await?,
             put: prepare(
-                "INSERT INTO KEYSPACE.variables (partition, kind, name, life, field, value) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO KEYSPACE.elements (partition, kind, name, life, slot, is_held, field, value) \
+                 VALUES (?, ?, ?, ?, ?, true, ?, ?)",
             )
             .await?,
-            remove: prepare(&format!("DELETE FROM KEYSPACE.variables WHERE {row} AND field = ?")).await?,
-            clear: prepare(&format!("DELETE FROM KEYSPACE.variables WHERE {row}")).await?,
-            state: prepare("SELECT DISTINCT partition, epoch, sequence, lives FROM KEYSPACE.variables WHERE partition = ?")
+            remove: prepare(
+                "INSERT INTO KEYSPACE.elements (partition, kind, name, life, slot, is_held, field, value) \
+                 VALUES (?, ?, ?, ?, ?, false, 0x, 0x)",
+            )
+            .await?,
+            clear: prepare(&format!("DELETE FROM KEYSPACE.elements WHERE {row}")).await?,
+            state: prepare("SELECT DISTINCT partition, epoch, sequence, lives FROM KEYSPACE.elements WHERE partition = ?")
                 .await?,
-            elements: prepare(&format!("SELECT field, value FROM KEYSPACE.variables WHERE {row}")).await?,
+            elements: prepare(&format!("SELECT is_held, field, value FROM KEYSPACE.elements WHERE {row}")).await?,
+            places: prepare(&format!("SELECT slot, is_held, field FROM KEYSPACE.elements WHERE {row}")).await?,
             known: prepare("INSERT INTO KEYSPACE.partitions (function, partition) VALUES (?, ?)").await?,
             partitions: prepare("SELECT partition FROM KEYSPACE.partitions WHERE function = ?").await?,
-            all: prepare("SELECT DISTINCT partition FROM KEYSPACE.variables").await?,
-            names: prepare("SELECT kind, name FROM KEYSPACE.variables WHERE partition = ? GROUP BY kind, name").await?,
+            all: prepare("SELECT DISTINCT partition FROM KEYSPACE.elements").await?,
+            names: prepare("SELECT kind, name, is_held FROM KEYSPACE.elements WHERE partition = ?").await?,
             record: prepare("SELECT value FROM KEYSPACE.records WHERE name = ?").await?,
+            record_names: prepare("SELECT name FROM KEYSPACE.records").await?,
             record_first: prepare("INSERT INTO KEYSPACE.records (name, value) VALUES (?, ?) IF NOT EXISTS").await?,
             record_set: prepare("UPDATE KEYSPACE.records SET value = ? WHERE name = ? IF value = ?").await?,
             record_delete: prepare("DELETE FROM KEYSPACE.records WHERE name = ? IF value = ?").await?,
@@ -280,44 +300,55 @@ impl Connected {
         applied(&answer.into_rows_result().map_err(|_| Trouble::Nonsense)?)
     }
 
-    /// Writes the batches of one partition in their order; answers outcomes, as far as they are known.
-    pub async fn write(&self, mut lives: Option<Lives>, batches: &[&Batch<'_>]) -> Written {
+    /// Writes the batches of one partition in their order; answers outcomes, as far as they are
+    /// known.
+    pub async fn write(&self, mut known: Option<Known>, batches: &[&Batch<'_>]) -> Written {
         let mut outcomes = Vec::with_capacity(batches.len());
         for batch in batches {
-            match self.write_one(&mut lives, batch).await {
+            match self.write_one(&mut known, batch).await {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(trouble) => return (outcomes, None, Some(trouble)),
             }
         }
-        (outcomes, lives, None)
+        (outcomes, known, None)
     }
 
-    async fn write_one(&self, known: &mut Option<Lives>, batch: &Batch<'_>) -> Result<Outcome, Trouble> {
+    async fn write_one(&self, known: &mut Option<Known>, batch: &Batch<'_>) -> Result<Outcome, Trouble> {
         let partition = batch.partition.to_string();
         for _ in 0..2 {
-            let lives = match known.take() {
-                Some(lives) => lives,
+            // Until the batch is applied nothing is known: what is noted below holds only then.
+            let mut now = match known.take() {
+                Some(known) => known,
                 None => {
                     let state = self.state(&partition).await?;
                     let version = state.as_ref().map_or(Version::default(), |state| state.version);
                     if let Some(outcome) = version.judge(batch.version) {
                         return Ok(outcome);
                     }
-                    state.map_or_else(Lives::new, |state| state.lives)
+                    let lives = state.map_or_else(Lives::new, |state| state.lives);
+                    Known {
+                        lives,
+                        ..Known::default()
+                    }
                 }
             };
             let before = Version {
                 sequence: batch.version.sequence.saturating_sub(1),
                 ..batch.version
             };
-            let changes = Changes::of(batch, &lives)?;
-            let statements = changes.statements(self, &partition);
+            let changes = Changes::of(batch, &now.lives);
+            self.find(&partition, &changes, &mut now).await?;
+            let placed = changes.place(&mut now);
+            let statements = changes.statements(self, &partition, &placed);
             if self
                 .mark(&partition, Some(before), batch.version, &statements)
                 .await?
             {
                 drop(statements);
-                *known = Some(changes.lives);
+                drop(placed);
+                now.lives = changes.lives;
+                now.slots.values_mut().for_each(Slots::settle);
+                *known = Some(now);
                 return Ok(Outcome::Stored);
             }
         }
@@ -326,12 +357,46 @@ impl Connected {
             "it is tried again",
         ))
     }
+
+    /// Reads where the elements are of variables of which that is not known.
+    async fn find(&self, partition: &str, changes: &Changes<'_>, known: &mut Known) -> Result<(), Trouble> {
+        for (((variable, _), (kind, name)), cleared) in changes.each() {
+            let key = variable.local_key();
+            if cleared.is_some() || known.slots.contains_key(&key) {
+                continue;
+            }
+            let life = known.lives.get(&key).copied().unwrap_or_default();
+            let mut slots = Slots::default();
+            let row = [Text(partition), Text(kind), Text(name), Number(life)];
+            self.rows(&self.places, &row, |row| {
+                let [slot, is_held, field] = <[_; 3]>::try_from(row).ok()?;
+                let field = match is_held? {
+                    CqlValue::Boolean(true) => Some(field?.into_blob()?),
+                    _ => None,
+                };
+                slots.read(slot?.as_bigint()?, field)
+            })
+            .await?;
+            slots.have_read();
+            known.slots.insert(key, slots);
+        }
+        Ok(())
+    }
 }
 
-pub type Written = (Vec<Outcome>, Option<Lives>, Option<Trouble>);
+pub type Written = (Vec<Outcome>, Option<Known>, Option<Trouble>);
 
 /// The last value of each element; `None` where it is gone.
 type Fields<'b> = HashMap<&'b [u8], Option<&'b [u8]>>;
+
+/// A variable's changes, its kind and name as columns, and the life that it had if it is cleared.
+type Each<'c, 'b> = (
+    (&'c (&'b VariableName, Fields<'b>), &'c (String, String)),
+    &'c Option<i64>,
+);
+
+/// A slot, and the element that it gets; `None`: it is free from now on.
+type Placed<'b> = (i64, Option<(&'b [u8], &'b [u8])>);
 
 /// What a batch comes to: the last change of each element, since all of them have one time stamp.
 struct Changes<'b> {
@@ -345,7 +410,7 @@ struct Changes<'b> {
 }
 
 impl<'b> Changes<'b> {
-    fn of(batch: &Batch<'b>, lives: &Lives) -> Result<Self, Trouble> {
+    fn of(batch: &Batch<'b>, lives: &Lives) -> Self {
         let mut places: HashMap<&VariableName, usize> = HashMap::new();
         let mut changes = Changes {
             fields: Vec::new(),
@@ -379,34 +444,46 @@ impl<'b> Changes<'b> {
                     }
                 }
                 Change::Put { field, value, .. } => {
-                    if field.len() > KEY_BYTES_MAX {
-                        let problem = format!("a key in {variable} has {} bytes", field.len());
-                        return Err(Trouble::Other(
-                            problem,
-                            "give it at most 60000, or keep it in another kind of store",
-                        ));
-                    }
                     fields.insert(field, Some(value));
                 }
-                // What is longer was never written.
-                Change::Remove { field, .. } if field.len() > KEY_BYTES_MAX => {}
                 Change::Remove { field, .. } => {
                     fields.insert(field, None);
                 }
             }
         }
-        Ok(changes)
+        changes
+    }
+
+    fn each(&self) -> impl Iterator<Item = Each<'_, 'b>> {
+        self.fields.iter().zip(&self.columns).zip(&self.cleared)
+    }
+
+    /// Gives each changed element its slot: its own, or a free one. An element that goes without
+    /// having had one needs none.
+    fn place(&self, known: &mut Known) -> Vec<Vec<Placed<'b>>> {
+        let mut placed = Vec::with_capacity(self.fields.len());
+        for (((variable, fields), _), cleared) in self.each() {
+            let slots = known.slots.entry(variable.local_key()).or_default();
+            if cleared.is_some() {
+                *slots = Slots::default();
+            }
+            let one = |(field, value): (&&'b [u8], &Option<&'b [u8]>)| match value {
+                Some(value) => Some((slots.take(field), Some((*field, *value)))),
+                None => Some((slots.give(field)?, None)),
+            };
+            placed.push(fields.iter().filter_map(one).collect());
+        }
+        placed
     }
 
     fn statements<'c>(
         &'c self,
         by: &'c Connected,
         partition: &'c str,
+        placed: &'c [Vec<Placed<'b>>],
     ) -> Vec<(&'c PreparedStatement, Vec<Cell<'c>>)> {
         let mut statements = Vec::new();
-        for (((variable, fields), (kind, name)), cleared) in
-            self.fields.iter().zip(&self.columns).zip(&self.cleared)
-        {
+        for ((((variable, _), (kind, name)), cleared), placed) in self.each().zip(placed) {
             let key = self.lives.get_key_value(&variable.local_key());
             let life = key.map_or(0, |(_, life)| *life);
             if let (Some(before), Some((key, _))) = (cleared, key) {
@@ -416,25 +493,22 @@ impl<'b> Changes<'b> {
                 ));
                 statements.push((&by.life, vec![Text(key), Number(life), Text(partition)]));
             }
-            let row = |field| {
-                vec![
+            for (slot, element) in placed {
+                let mut cells = vec![
                     Text(partition),
                     Text(kind),
                     Text(name),
                     Number(life),
-                    Bytes(field),
-                ]
-            };
-            for (field, value) in fields {
-                match value {
-                    Some(value) => {
-                        let mut cells = row(field);
-                        cells.push(Bytes(value));
-                        statements.push((&by.put, cells));
+                    Number(*slot),
+                ];
+                let statement = match element {
+                    Some((field, value)) => {
+                        cells.extend([Bytes(field), Bytes(value)]);
+                        &by.put
                     }
-                    None if cleared.is_some() => {}
-                    None => statements.push((&by.remove, row(field))),
-                }
+                    None => &by.remove,
+                };
+                statements.push((statement, cells));
             }
         }
         statements
@@ -458,7 +532,8 @@ fn applied(rows: &QueryRowsResult) -> Result<bool, Trouble> {
 /// The first version of Cassandra that is served: of an earlier one nothing was tried.
 const VERSION_MIN: u32 = 5;
 
-/// Refuses a Cassandra that is older than [`VERSION_MIN`]. A ScyllaDB names an old Cassandra, and a version of its own.
+/// Refuses a Cassandra that is older than [`VERSION_MIN`]. A ScyllaDB names an old Cassandra, and a
+/// version of its own.
 async fn check_version(session: &Session) -> Result<(), Trouble> {
     let ask = async |statement: &str| {
         let answer = session.query_unpaged(statement, &[]).await?;

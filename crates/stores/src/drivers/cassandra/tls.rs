@@ -8,10 +8,10 @@
 //!                                   └── is asked ─── Ours: what the node asks of us
 //! ```
 //!
-//! *Names.* The library tells the verifier the address of a connection and no name: of most nodes it
-//! knows nothing else, since the first one lists the others by address. So a certificate is good for
-//! the address, and for a host that the URI writes as a name. With `name` it is good for that name
-//! alone, whatever the address. In each case one of the authorities has to have signed it.
+//! *Names.* The library tells the verifier the address of a connection and no name: of most nodes
+//! it knows nothing else, since the first one lists the others by address. So a certificate is good
+//! for the address, and for a host that the URI writes as a name. With `name` it is good for that
+//! name alone, whatever the address. In each case one of the authorities has to have signed it.
 //!
 //! Invariants: no certificate is taken unlooked at, and none twice after one look (sessions are not
 //! resumed), so that an expiry is seen by the next connection. Files are read once.
@@ -164,7 +164,8 @@ impl Tls {
         } else if has("corrupt message") {
             (text, PLAIN)
         } else if seen.is_asked && (has("fatal alert") || has("broken")) {
-            // With TLS 1.3 the node refuses behind the handshake, and the library does not always read why.
+            // With TLS 1.3 the node refuses behind the handshake, and the library does not always
+            // read why.
             (format!("{text} (the node asked for a certificate of ours)"), OURS)
         } else {
             (text, UNKNOWN)
@@ -198,7 +199,8 @@ fn roots(ca: Option<&str>) -> Result<RootCertStore, Problem> {
             }
         }
         None => {
-            // As the system has them: one that cannot be read is left out, as its other programs do.
+            // As the system has them: one that cannot be read is left out, as its other programs
+            // do.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err((

@@ -1,13 +1,15 @@
-//! The way to a Redis server, or to the nodes of a cluster: addresses, connections, commands and their answers.
+//! The way to a Redis server, or to the nodes of a cluster: addresses, connections, commands and
+//! their answers.
 //!
 //! ```text
 //!   one server    commands ═ one go ═► server
 //!   cluster       commands ─ by slot of the first key ─► node      MOVED, ASK: the library asks the node that has the slot
 //! ```
 //!
-//! Any failure ends the connection, of a cluster all of them: the next call connects to the first node that answers, of those in the
-//! URI and those that were heard of last, and learns from it which node has which slots. A cluster that has lost slots answers so to
-//! each command; it is tried again until a replica has them.
+//! Any failure ends the connection, of a cluster all of them: the next call connects to the first
+//! node that answers, of those in the URI and those that were heard of last, and learns from it
+//! which node has which slots. A cluster that has lost slots answers so to each command; it is
+//! tried again until a replica has them.
 
 use crate::driver::Failure;
 use crate::uri::without_secret;
@@ -19,7 +21,8 @@ use redis::{
 };
 use std::time::Duration;
 
-/// How often a command of a cluster is sent again within a call: to where it was moved to, and from there.
+/// How often a command of a cluster is sent again within a call: to where it was moved to, and from
+/// there.
 const REDIRECTIONS: u32 = 2;
 /// How long between two of those, in milliseconds.
 const PAUSE_MS: u64 = 20;
@@ -70,7 +73,8 @@ impl Link {
         };
         let has_tls = uri.starts_with("rediss:");
         if has_tls {
-            // Where more than one is built in, rustls wants one to be chosen. A choice that was made before stays.
+            // Where more than one is built in, rustls wants one to be chosen. A choice that was
+            // made before stays.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let way = if names_cluster(settings) {
@@ -160,7 +164,8 @@ impl Link {
         Ok(primaries.into_iter().map(Some).collect())
     }
 
-    /// Does something with the connection, which is made where there is none, and ended where that fails.
+    /// Does something with the connection, which is made where there is none, and ended where that
+    /// fails.
     fn on_line<T>(&mut self, work: impl FnOnce(&mut Line) -> RedisResult<T>) -> Result<T, Failure> {
         let line = match &mut self.line {
             Some(line) => line,
@@ -177,7 +182,8 @@ impl Link {
         })
     }
 
-    /// An answer, unless it is an error. An error is the command's and leaves the connection as it is.
+    /// An answer, unless it is an error. An error is the command's and leaves the connection as it
+    /// is.
     pub fn good(&self, answer: Value) -> Result<Value, Failure> {
         answer
             .extract_error()
@@ -199,7 +205,8 @@ fn no_answer(name: &str) -> Failure {
     )
 }
 
-/// Refuses a server that is older than [`VERSION_MIN`]. Any user may ask for the version: `HELLO` needs no right.
+/// Refuses a server that is older than [`VERSION_MIN`]. Any user may ask for the version: `HELLO`
+/// needs no right.
 fn check_version(line: &mut Line, name: &str) -> Result<(), Failure> {
     let hello = redis::cmd("HELLO");
     let answer = match line {

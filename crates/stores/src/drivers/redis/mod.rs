@@ -1,14 +1,17 @@
-//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, Redis 7 and Valkey; `rediss://…[?SETTING=FILE&…]` the same over TLS.
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, Redis 7 and Valkey;
+//! `rediss://…[?SETTING=FILE&…]` the same over TLS.
 //!
 //! | setting, of `rediss` | is a file in PEM |
 //! |---|---|
 //! | `ca` | the authority that signed the server's certificate; without it, those that the system trusts |
 //! | `cert`, `key` | our own certificate and its key, for a server that asks for one |
 //!
-//! With `?cluster`, or `&cluster` behind other settings, the hosts are nodes of a cluster: `redis://HOST[:PORT][,HOST…]?cluster`. One that answers is
-//! enough. The commands go to the node that has the partition's slot ([`link`]).
+//! With `?cluster`, or `&cluster` behind other settings, the hosts are nodes of a cluster:
+//! `redis://HOST[:PORT][,HOST…]?cluster`. One that answers is enough. The commands go to the node
+//! that has the partition's slot ([`link`]).
 //!
-//! Keys, for a function's instance `nat@edge1@0`; the braces keep a partition in one slot of a cluster:
+//! Keys, for a function's instance `nat@edge1@0`; the braces keep a partition in one slot of a
+//! cluster:
 //!
 //! | key | type | what |
 //! |---|---|---|
@@ -22,17 +25,18 @@
 //! should it fail in its middle (memory is full, a key has another type), the batch is not stored,
 //! and its repetition writes the same.
 //!
-//! What the store keeps through its own end is its configuration: `appendonly yes` with `appendfsync everysec` loses a second, which
-//! the workers write again. `maxmemory-policy` has to be `noeviction`: a server that evicts keys loses variables that nothing
-//! notices.
+//! What the store keeps through its own end is its configuration: `appendonly yes` with
+//! `appendfsync everysec` loses a second, which the workers write again. `maxmemory-policy` has to
+//! be `noeviction`: a server that evicts keys loses variables that nothing notices.
 //!
-//! An answer that is not the protocol's, or not of the kind that was asked for, ends the connection; the next call makes another.
+//! An answer that is not the protocol's, or not of the kind that was asked for, ends the
+//! connection; the next call makes another.
 
 mod link;
 
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
-use crate::name::{Part, PartitionName, VariableName};
+use crate::name::{Part, PartitionName, VariableName, unescaped};
 use link::Link;
 use redis::{Cmd, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -41,7 +45,8 @@ use std::time::Duration;
 /// How long a call waits for the server.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// KEYS: the version, then variables. ARGV: epoch, sequence, then changes: `P` key field value, `R` key field, `C` key.
+/// KEYS: the version, then variables. ARGV: epoch, sequence, then changes: `P` key field value, `R`
+/// key field, `C` key.
 const WRITE: &str = r"
 local v = redis.call('HMGET', KEYS[1], 'epoch', 'sequence')
 local epoch, sequence = tonumber(v[1] or 0), tonumber(v[2] or 0)
@@ -100,8 +105,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Knows the server; the first call connects. Each call waits for `patience` at most, and connecting does so too; of a
-    /// cluster a few times that, since a command may be sent on.
+    /// Knows the server; the first call connects. Each call waits for `patience` at most, and
+    /// connecting does so too; of a cluster a few times that, since a command may be sent on.
     pub fn new(uri: &str, patience: Duration) -> Result<Self, Failure> {
         let link = Link::new(uri, patience)?;
         Ok(Redis { link })
@@ -138,8 +143,8 @@ impl Redis {
         heard.ok_or_else(|| self.link.nonsense())
     }
 
-    /// Has the function's partitions listed. In a cluster the list would be in another slot than the partition, and each be lost
-    /// without the other: there the nodes are asked for their keys.
+    /// Has the function's partitions listed. In a cluster the list would be in another slot than
+    /// the partition, and each be lost without the other: there the nodes are asked for their keys.
     fn list(&mut self, partition: &PartitionName) -> Result<(), Failure> {
         if self.link.is_cluster() {
             return Ok(());
@@ -350,6 +355,17 @@ impl Driver for Redis {
         let answer = self.say(command)?;
         let record = bytes(&answer).map(|record| record.map(<[u8]>::to_vec));
         self.heard(record)
+    }
+
+    fn records(&mut self) -> Result<Vec<String>, Failure> {
+        let prefix = record_key("");
+        let name = |key: &String| unescaped(key.strip_prefix(&prefix)?);
+        let found: BTreeSet<_> = self
+            .keys(&format!("{prefix}*"))?
+            .iter()
+            .filter_map(name)
+            .collect();
+        Ok(found.into_iter().collect())
     }
 
     fn swap(&mut self, name: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swapped, Failure> {

@@ -9,8 +9,8 @@
 //!   packet ─► into_raw ─► distance of the frame ─► device sends it ─► distance ─► from_raw ─► give
 //! ```
 //!
-//! While the device has it there is no [`PacketBox`], and nothing here reads or writes the buffer. The notes at its
-//! beginning stay: the device writes behind them.
+//! While the device has it there is no [`PacketBox`], and nothing here reads or writes the buffer.
+//! The notes at its beginning stay: the device writes behind them.
 //!
 //! Invariant: a buffer is a box, or it is the device's; never both.
 
@@ -31,8 +31,8 @@ pub struct PoolMemory {
 }
 
 impl Pool {
-    /// Where its buffers lie. The memory stays where it is for as long as the pool lives, and longer if buffers are out when
-    /// it goes.
+    /// Where its buffers lie. The memory stays where it is for as long as the pool lives, and
+    /// longer if buffers are out when it goes.
     pub fn memory(&self) -> PoolMemory {
         PoolMemory {
             start: self._region.start(),
@@ -41,7 +41,8 @@ impl Pool {
         }
     }
 
-    /// The longest frame that a buffer of `stride` bytes takes ([`Pool::new`] rounds the stride up to whole lines).
+    /// The longest frame that a buffer of `stride` bytes takes ([`Pool::new`] rounds the stride up
+    /// to whole lines).
     pub const fn frame_max_of(stride: usize) -> usize {
         stride - size_of::<Notes>() - HEADROOM
     }
@@ -96,8 +97,9 @@ impl Packet {
     /// Bytes of a buffer before its headroom, which only this module writes.
     pub const NOTES: usize = size_of::<Notes>();
 
-    /// Notes that a device has put a frame of `length` bytes at `offset` from where the buffer starts, and forgets what was
-    /// known of the buffer's last frame; `false` (and no change) if that lies outside of the buffer.
+    /// Notes that a device has put a frame of `length` bytes at `offset` from where the buffer
+    /// starts, and forgets what was known of the buffer's last frame; `false` (and no change) if
+    /// that lies outside of the buffer.
     #[inline]
     pub fn received_at(&mut self, offset: usize, length: usize, link: LinkType) -> bool {
         let start = match offset.checked_sub(Self::NOTES) {

@@ -14,7 +14,8 @@ fn only_inside_prefixes_are_translated_and_no_outside_host_reaches_them_directly
     assert_eq!(rig.send_outside(&back).sent(), back);
     assert_eq!(rig.send_outside(&udp(R2, X1)).reason(), "no_mapping");
     assert_eq!(rig.send_inside(&udp((EXT, 5000), R1)).reason(), "spoofed");
-    // Not by the key of an existing flow either, neither from the wrong side nor to the untranslated address.
+    // Not by the key of an existing flow either, neither from the wrong side nor to the
+    // untranslated address.
     open(&mut rig, X1, R1);
     assert_eq!(rig.send_outside(&udp(X1, R1)).reason(), "wrong_endpoint");
     assert_eq!(rig.send_outside(&udp(R1, X1)).reason(), "wrong_endpoint");

@@ -120,7 +120,8 @@ fn open_hairpin(rig: &mut Rig, from: ([u8; 4], u16), to: ([u8; 4], u16)) {
 fn hairpinned_flows_that_both_ends_open_are_one_pair() {
     let mut rig = with_filtering(Filtering::AddressAndPortDependent);
     let (e1, e2) = (open(&mut rig, X1, R1), open(&mut rig, X2, R1));
-    // The first is filtered, as by any NAT in the way of a hole punch; the second meets the first's flow.
+    // The first is filtered, as by any NAT in the way of a hole punch; the second meets the first's
+    // flow.
     assert_eq!(rig.send_inside(&udp(X1, e2)).reason(), "filtered");
     assert_eq!(ends(&rig.send_inside(&udp(X2, e1)).sent()), (e2, X1));
     assert_eq!(ends(&rig.send_inside(&udp(X1, e2)).sent()), (e1, X2));

@@ -1,4 +1,5 @@
-//! What a mapping is, which port it has, how long it lives: RFC 4787 REQ-1 to REQ-7, REQ-11, REQ-14.
+//! What a mapping is, which port it has, how long it lives: RFC 4787 REQ-1 to REQ-7, REQ-11,
+//! REQ-14.
 
 use super::*;
 
@@ -89,7 +90,8 @@ fn rfc4787_req4_parity_is_kept() {
         let outside = open(&mut rig, (X1.0, port), R1);
         assert_eq!(outside.1 % 2, port % 2);
     }
-    // Of one parity there are 128 in a block: the next block is taken for it rather than a port of the other parity.
+    // Of one parity there are 128 in a block: the next block is taken for it rather than a port of
+    // the other parity.
     for port in (10_000..10_400).step_by(2) {
         assert_eq!(open(&mut rig, (X1.0, port), R1).1 % 2, 0);
     }

@@ -287,7 +287,8 @@ fn a_block_that_ends_elsewhere_stays_its_own_runtimes() {
     rig.assert_empty();
 }
 
-/// Flows out of a store, and another pool meanwhile: they end, and begin with an endpoint of this one.
+/// Flows out of a store, and another pool meanwhile: they end, and begin with an endpoint of this
+/// one.
 #[test]
 fn a_recovered_host_whose_address_is_gone_begins_again() {
     let mut rig = Rig::with(one_address(), 2, 1000).unwrap();

@@ -1,0 +1,101 @@
+//! The command `bench`: what is to be measured goes to the crate `bench`, and its figures are
+//! printed.
+
+use crate::cli;
+use crate::registry::Registry;
+use crate::shape::{self, Shape};
+use ::bench::papers::{self, Figures};
+use ::bench::report::Report;
+use ::bench::{Options, live};
+use adapters::pages::Want;
+use std::process::ExitCode;
+use std::time::Duration;
+
+impl Shape for Report {
+    const NAME: &'static str = "bench";
+}
+
+impl Shape for Figures {
+    const NAME: &'static str = "bench-papers";
+}
+
+/// The command `bench`.
+pub fn job(job: cli::jobs::BenchJob, _registry: &Registry) -> ExitCode {
+    let scenario = match job.scenario {
+        cli::Scenario::Chain => "chain",
+        cli::Scenario::Switch => "switch",
+        cli::Scenario::Launch => "launch",
+        cli::Scenario::Stage => "stage",
+        cli::Scenario::Message => "message",
+        cli::Scenario::Migrate => "migrate",
+        cli::Scenario::Scale => "scale",
+        cli::Scenario::Objects => "objects",
+        cli::Scenario::Replicate => "replicate",
+        cli::Scenario::Recover => "recover",
+        cli::Scenario::Store => "store",
+        cli::Scenario::Leases => "leases",
+        cli::Scenario::System => "system",
+        cli::Scenario::Papers => return papers_job(&job),
+        cli::Scenario::Live => return live_job(&job),
+    };
+    if scenario == "message" && ::bench::message::serve()
+        || scenario == "recover" && ::bench::recover::serve()
+    {
+        return ExitCode::SUCCESS;
+    }
+    let options = Options {
+        flows: job.flows,
+        runs: usize::from(job.runs),
+        pages: match job.pages {
+            cli::PageSize::Large => Want::Huge,
+            cli::PageSize::Small => Want::Plain,
+        },
+        ..Options::default()
+    };
+    match ::bench::run(scenario, &options) {
+        Ok(report) if job.json => println!("{}", shape::object(&report)),
+        Ok(report) => print!("{}", report.table()),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(cli::FAILURE);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn papers_job(job: &cli::jobs::BenchJob) -> ExitCode {
+    // The first run of some scenarios only warms up.
+    let options = Options {
+        runs: usize::from(job.runs).max(2),
+        ..Options::default()
+    };
+    let tell = |scenario: &str| eprintln!("flowkeep bench {scenario} …");
+    match papers::measure(&options, tell) {
+        Ok(figures) if job.json => println!("{}", shape::object(&figures)),
+        Ok(figures) => print!("{}", figures.table()),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(cli::FAILURE);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn live_job(job: &cli::jobs::BenchJob) -> ExitCode {
+    let settings = live::Settings {
+        runs: usize::from(job.runs),
+        flows: job.flows.clone(),
+        port: job.port,
+        loads: job.loads.clone(),
+        moment: Duration::from_millis(u64::from(job.moment_ms)),
+    };
+    match live::run(&settings) {
+        Ok(report) if job.json => println!("{}", shape::object(&report)),
+        Ok(report) => print!("{}", live::table(&report)),
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(cli::FAILURE);
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,221 @@
+//! The commands `lab up`, `lab demo` and `lab down`.
+//!
+//! `up` stays until it is asked to end, since the namespaces are its own and go with it. `demo` has
+//! a site for itself, tries what people would, and says in a table what came of it. `down` ends
+//! every site of this machine, and removes what killed ones left.
+
+use crate::cli::FAILURE;
+use crate::shape::{self, Shape};
+use crate::signals::StopSignal;
+use ::lab::LabError;
+use ::lab::process::Run;
+use ::lab::site::{self, FILE, SERVER, Site, VIRTUAL};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use std::fs;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What to do with labs.
+#[derive(Debug)]
+pub enum LabJob {
+    /// Build one and keep it until the signal.
+    Up {
+        /// Ports by packet sockets or AF_XDP.
+        scheme: &'static str,
+        /// When to take it down.
+        stop: StopSignal,
+    },
+    /// Build one, try it, take it down.
+    Demo {
+        /// Ports by packet sockets or AF_XDP.
+        scheme: &'static str,
+        /// Print JSON.
+        json: bool,
+    },
+    /// Take all down.
+    Down,
+}
+
+/// Does what was asked for.
+pub fn run(job: LabJob) -> ExitCode {
+    let done = match job {
+        LabJob::Up { scheme, stop } => up(scheme, &stop),
+        LabJob::Demo { scheme, json } => demo(scheme, json),
+        LabJob::Down => down(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILURE),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn up(scheme: &str, stop: &StopSignal) -> Result<bool, LabError> {
+    let mut site = Site::build(scheme)?;
+    let (client, socket) = (site.client.name(), site.socket());
+    let _ = writeln!(
+        io::stdout(),
+        "The lab is up, until Ctrl-C or `flowkeep lab down`. From another terminal, as root:\n\n  \
+         ip netns exec {client} curl -s -o /dev/null -D - http://{VIRTUAL}/{FILE}\n  \
+         ip netns exec {client} ping {SERVER}\n  \
+         ip netns exec {client} iperf3 -c {SERVER}\n  \
+         flowkeep status --socket {socket}\n  \
+         flowkeep flow list --socket {socket}\n\n\
+         namespaces: {client}, {}, {}\nconfiguration: {}/gateway.toml",
+        site.gateway.name(),
+        site.server.name(),
+        site.folder().display(),
+        socket = socket.display(),
+    );
+    while !stop.is_raised() {
+        if let Some(printed) = site.has_ended()? {
+            let _ = writeln!(io::stderr(), "the cluster has ended by itself:\n{printed}");
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let report = site.stop()?;
+    let _ = writeln!(io::stdout(), "{report}");
+    Ok(true)
+}
+
+fn down() -> Result<bool, LabError> {
+    let (ended, swept) = site::down()?;
+    let _ = writeln!(
+        io::stdout(),
+        "labs ended: {ended}; left by killed ones and removed: {swept}"
+    );
+    Ok(true)
+}
+
+/// What the demonstration printed, as `--json` has it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Demo {
+    /// What was tried, in order.
+    rows: [Row; 5],
+}
+
+impl Shape for Demo {
+    const NAME: &'static str = "lab-demo";
+}
+
+/// What was tried, and what came of it.
+#[derive(Serialize, JsonSchema)]
+struct Row {
+    /// What it was.
+    what: &'static str,
+    /// What came of it, in words.
+    result: String,
+    /// Whether that is as it should be.
+    #[serde(rename = "good")]
+    is_good: bool,
+}
+
+fn demo(scheme: &str, json: bool) -> Result<bool, LabError> {
+    let site = Site::build(scheme)?;
+    let rows = [
+        ping(&site)?,
+        downloads(&site)?,
+        stream(&site, "iperf3, TCP out", "")?,
+        stream(&site, "iperf3, TCP in", "--reverse")?,
+        refused(&site)?,
+    ];
+    let report = site.stop()?;
+    let is_good = rows.iter().all(|row| row.is_good);
+    let mut out = io::stdout();
+    let _ = if json {
+        writeln!(out, "{}", shape::object(&Demo { rows }))
+    } else {
+        let mut lines = format!("client ══ firewall, NAT, load balancer, forward ({scheme}) ══ servers\n\n");
+        for row in &rows {
+            let sign = if row.is_good { "ok" } else { "FAILED" };
+            lines.push_str(&format!("{:<7} {:<36} {}\n", sign, row.what, row.result));
+        }
+        writeln!(out, "{lines}\n{report}")
+    };
+    Ok(is_good)
+}
+
+fn ping(site: &Site) -> Result<Row, LabError> {
+    // Behind the last one ping waits for no longer than its interval or twice the longest round
+    // trip so far, whatever `-W` says.
+    let out = site.at_client(&format!("ping -n -c 20 -i 0.2 -W 2 {SERVER}"))?;
+    let counted = out.lines().find(|line| line.contains("packets transmitted"));
+    let times = out.lines().find_map(|line| line.split_once("= "));
+    Ok(Row {
+        what: "ping",
+        is_good: out.contains("20 packets transmitted, 20 received"),
+        result: match (counted, times) {
+            (Some(counted), Some((_, times))) => {
+                let answered = counted.split(", ").nth(1).unwrap_or(counted);
+                format!("20 sent, {answered}, min/avg/max/mdev {times}")
+            }
+            _ => out,
+        },
+    })
+}
+
+/// Downloads at a time, each compared with what is served.
+const DOWNLOADS: usize = 20;
+
+fn downloads(site: &Site) -> Result<Row, LabError> {
+    let folder = site.folder().display();
+    let out = site.at_client(&format!(
+        "curl --silent --show-error --fail --parallel --parallel-immediate --parallel-max {DOWNLOADS} --max-time 50 \
+         --write-out %{{header_json}} --output {folder}/got-#1 http://{VIRTUAL}/{FILE}?[1-{DOWNLOADS}]"
+    ))?;
+    let content = Site::content();
+    let equal = (1..=DOWNLOADS)
+        .filter(|n| fs::read(site.folder().join(format!("got-{n}"))).is_ok_and(|got| got == content))
+        .count();
+    let by = |name: &str| out.matches(&format!("[\"{name}\"]")).count();
+    let (one, two) = (by("one"), by("two"));
+    Ok(Row {
+        what: "curl, 20 downloads at a time",
+        result: format!("{equal} whole and equal; {one} by one server, {two} by the other"),
+        is_good: equal == DOWNLOADS && one > 0 && two > 0,
+    })
+}
+
+fn stream(site: &Site, what: &'static str, how: &str) -> Result<Row, LabError> {
+    let mut problem = String::new();
+    // Its server is busy for a moment after each measurement.
+    for _ in 0..50 {
+        let out = site.at_client(&format!("iperf3 --json --client {SERVER} --time 2 {how}"))?;
+        let report: Value = serde_json::from_str(&out).unwrap_or_default();
+        if let Some(bits) = report["end"]["sum_received"]["bits_per_second"].as_f64() {
+            return Ok(Row {
+                what,
+                result: format!("{:.0} Mbit/s", bits / 1e6),
+                is_good: bits > 0.0,
+            });
+        }
+        problem = report["error"].as_str().unwrap_or(&out).to_owned();
+        if !problem.contains("busy") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(Row {
+        what,
+        result: problem,
+        is_good: false,
+    })
+}
+
+/// No host outside reaches an address of the pool of which no flow is.
+fn refused(site: &Site) -> Result<Row, LabError> {
+    let words = "curl --silent --show-error --max-time 2 http://203.0.113.65:80/";
+    let ended = site.server.finish(words, Run::within(Duration::from_secs(20)))?;
+    Ok(Row {
+        what: "unsolicited connection from outside",
+        result: ended.err.trim().to_owned(),
+        is_good: ended.err.contains("timed out"),
+    })
+}

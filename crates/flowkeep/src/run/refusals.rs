@@ -1,0 +1,201 @@
+//! What `run` would refuse on this machine, as this user, at this time: asked by `chain check`,
+//! which starts nothing.
+//!
+//! # Theory of operation
+//!
+//! Each question is answered by the part that would refuse, by what it can say without opening
+//! anything for good: no file is made or emptied, no program put on an interface, no socket
+//! listens, no store is claimed. How far an answer holds is its [`Reach`].
+//!
+//! | at `run`'s start | asked here |
+//! |---|---|
+//! | files, interfaces, rights, queues, buffers of ports | [`ports::refused`] |
+//! | the event log, its collectors | whether it may be written; whether there is a way to them |
+//! | the control socket, the address of the metrics | whether another has them; the address is bound and let go |
+//! | the user, what it may become | its entry, this process's capabilities |
+//! | key files | they are read |
+//! | interfaces of `forward` | their names |
+//! | stores of variables and of flows | a server is asked for a version; a file is locked and let go |
+//! | memory | [`memory`](super::build::memory) |
+//!
+//! Not here: what only a start shows. Another program may have an interface's XDP, a driver none;
+//! Cassandra is not asked, since it would have tables made.
+
+use super::build::BUFFERS;
+use super::export;
+use super::privileges::{Account, Privileges};
+use crate::config::{Config, ports};
+use crate::control::{path_of_environment, server};
+use crate::member::secrets;
+use crate::{metrics, store};
+use nf::WorkerInfo;
+use nf::objects::WorkerObjects;
+use nf::variables::Variables;
+use runtime::replication::STORED_AS;
+use std::path::Path;
+
+/// How far a refusal holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The configuration is wrong.
+    All,
+    /// Words of the command line mend it.
+    Words,
+    /// This machine, this user, or this time: the configuration may be for another.
+    Machine,
+    /// It may be another member's, on another host.
+    Member,
+}
+
+/// Something for which a cluster does not start.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The setting; empty for the file as a whole.
+    pub at: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do.
+    pub remedy: String,
+    /// How far it holds.
+    pub reach: Reach,
+}
+
+impl Refusal {
+    /// Of what an error says: behind the first `; ` is the remedy.
+    pub fn saying(at: String, said: &str, reach: Reach) -> Self {
+        let (problem, remedy) = said.split_once("; ").unwrap_or((said, ""));
+        Refusal {
+            at,
+            problem: problem.to_owned(),
+            remedy: remedy.to_owned(),
+            reach,
+        }
+    }
+
+    /// It is said of a member's setting, and this may not be its host.
+    pub fn of_a_member(&mut self) {
+        self.reach = Reach::Member;
+    }
+
+    /// As a warning, on one line.
+    pub fn warning(&self) -> String {
+        let Refusal {
+            at, problem, remedy, ..
+        } = self;
+        let place = if at.is_empty() {
+            String::new()
+        } else {
+            format!("{at}: ")
+        };
+        let remedy = if remedy.is_empty() {
+            String::new()
+        } else {
+            format!("; {remedy}")
+        };
+        let whose = match self.reach {
+            Reach::Member => " (a member on this host would be refused)",
+            Reach::All | Reach::Words | Reach::Machine => " (`flowkeep run` refuses it here)",
+        };
+        format!("{place}{problem}{remedy}{whose}")
+    }
+}
+
+/// All that `run` would refuse, but for memory. `own` is the configuration's file.
+pub fn all(config: &Config, own: &Path) -> Vec<Refusal> {
+    let mut found = ports::refused(config, Some(own), BUFFERS);
+    let is_alone = config.member.is_empty();
+    let mut add = |at: &str, said: Option<String>| {
+        found.extend(said.map(|said| Refusal::saying(at.to_owned(), &said, Reach::Machine)));
+    };
+    let events = config.log.events.as_deref().filter(|path| *path != "-");
+    add(
+        "log.events",
+        events.and_then(|path| ports::unwritten(Path::new(path))),
+    );
+    let way = export::way(&config.log).err();
+    add(
+        "log",
+        way.map(|error| format!("no socket for a collector of events: {error}")),
+    );
+    add("control.socket", socket(config));
+    let listen = config.metrics.listen;
+    let bound = listen.and_then(|listen| metrics::Bound::at(listen).err());
+    add("metrics.listen", bound);
+    add(
+        "user",
+        Privileges::of(config).map_or_else(Some, |rights| rights.refused()),
+    );
+    for (at, said) in interfaces(config) {
+        add(&at, Some(said));
+    }
+    for (at, said) in stores(config) {
+        add(&at, Some(said));
+    }
+    if !is_alone {
+        found.iter_mut().for_each(Refusal::of_a_member);
+    } else if config.port.iter().all(|port| port.input.is_none()) {
+        let said = "no port has an input; add one, or say `--input URI` to `flowkeep run`";
+        found.push(Refusal::saying(String::new(), said, Reach::Words));
+    }
+    let account = Account::of(config).ok().flatten();
+    let keys = secrets::unusable(config, account.map(|account| account.user));
+    found.extend(
+        keys.into_iter()
+            .map(|(at, said)| Refusal::saying(at, &said, Reach::Member)),
+    );
+    found
+}
+
+/// Why there could be no control socket; one that no setting names may be missing.
+fn socket(config: &Config) -> Option<String> {
+    let said = path_of_environment();
+    let path = said.as_deref().or(config.control.socket.as_deref())?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) {
+        return ports::unwritten(path);
+    }
+    server::look(path).err().map(|error| error.to_string())
+}
+
+/// Interfaces that `forward` names and this machine does not have.
+fn interfaces(config: &Config) -> Vec<(String, String)> {
+    let there = adapters::interface::names();
+    let mut found = Vec::new();
+    for (name, function) in config.used() {
+        let supply = function.factory.feed();
+        let supply = supply.and_then(|feed| feed.downcast::<functions::forward::Supply>().ok());
+        for (port, interface) in supply.iter().flat_map(|supply| &supply.interfaces) {
+            if !there.contains(interface) {
+                let all = there.join(", ");
+                let said = format!("there is no interface `{interface}`; there are: {all}");
+                found.push((format!("function.{name}.interfaces.{port}"), said));
+            }
+        }
+    }
+    found
+}
+
+/// Stores that functions with variables, or copies of flows, could not have.
+fn stores(config: &Config) -> Vec<(String, String)> {
+    let mut names: Vec<String> = (config.used())
+        .filter(|(_, function)| has_variables(config, &*function.factory))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    if config.keeps_stored() {
+        names.push(STORED_AS.to_owned());
+    }
+    store::look(&config.store, &names)
+}
+
+/// Whether a function's instance opens variables.
+fn has_variables(config: &Config, factory: &dyn runtime::stage::Factory) -> bool {
+    let worker = WorkerInfo {
+        runtime: 0,
+        runtimes: config.runtimes,
+        flows_max: config.flows_max.min(1024),
+        seed: 0,
+    };
+    let (mut variables, mut objects) = (Variables::local(), WorkerObjects::default());
+    let made = factory.instantiate(&worker, &mut variables, &mut objects.of(factory.name()));
+    made.is_ok() && variables.partition().is_some()
+}

@@ -1,0 +1,120 @@
+//! Members at the coordinator's usual times, with as much traffic as they take and a thread for
+//! each processor that only burns time: no worker is suspected, and leases come in time. And how
+//! much of a processor heartbeats take.
+//!
+//! It takes `FLOWKEEP_BUSY_SECONDS`: 10 where it is not said, ten minutes every night.
+//!
+//! A worker that gets no processor for 50 ms is suspected, which is what the time says. So a
+//! machine that stands still for as long as a quarter of a lease is not what this is about: such a
+//! run is tried again.
+//!
+//! Not here: what leases cost a packet (`flowkeep bench leases`).
+
+use super::joined::{Site, no_lease, passes};
+use super::machine::{self, Pauses};
+use super::rig::Member;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The usual times, without a guard.
+const USUAL: &str = "--unguarded";
+/// As fast as the switch reads.
+const FULL: &str = "flows = 1000\npackets_max = 1099511627776\npace = \"reader\"\nsources = [\"10.0.0.0/24\"]\nsource_ports = [1024, 60000]\n\
+     destinations = [\"198.51.100.0/28\"]\ndestination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
+
+/// Of a processor, in percent, for heartbeats of one member.
+const AGENT_MAX: f64 = 5.0;
+/// A quarter of a lease.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn said(variable: &str, usual: u64) -> u64 {
+    let said = std::env::var(variable).ok();
+    said.map_or(usual, |count| count.parse().expect("a number"))
+}
+
+/// Suspicions that the coordinator has said.
+fn suspicions(site: &Site) -> Vec<String> {
+    let text = site.folder.read("cluster.err");
+    let lines = text
+        .lines()
+        .filter(|line| line.ends_with(" suspected") && !line.ends_with(" 0 suspected"));
+    lines.map(str::to_owned).collect()
+}
+
+fn lives(view: &Value) -> Vec<(String, u64)> {
+    let workers = view["workers"].as_array().expect("a list").iter();
+    let life = |worker: &Value| {
+        let name = worker["name"].as_str().expect("a name").to_owned();
+        (name, worker["incarnation"].as_u64().expect("a number"))
+    };
+    workers.map(life).collect()
+}
+
+/// Processor time that agents' threads have had, of each member.
+fn of_agents(members: &[Member; 3]) -> [Duration; 3] {
+    members.each_ref().map(|member| {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.id()));
+        let tasks = tasks.expect("it runs").flatten().map(|task| task.path());
+        let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let agents = tasks.filter(|task| read(task.join("comm")).trim() == "agent");
+        let ran = agents.map(|task| {
+            let stat = read(task.join("schedstat"));
+            let first = stat.split(' ').next().and_then(|word| word.parse().ok());
+            Duration::from_nanos(first.expect("nanoseconds"))
+        });
+        ran.sum()
+    })
+}
+
+/// So long, with a thread for each processor that only burns time.
+fn burn(time: Duration) {
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                let began = Instant::now();
+                while began.elapsed() < time {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+    });
+}
+
+fn full_load() {
+    let site = Site::by(USUAL, "loaded", false, FULL, "");
+    let members = site.all();
+    passes(&members[0], 100_000);
+    let then = site.coordinator.view().expect("it answers");
+    let count = suspicions(&site).len();
+    let without = || members.each_ref().map(|one| no_lease(&one.status()));
+    let (dropped, pauses) = (without(), Pauses::watch());
+    let before = of_agents(&members);
+    let (out, since) = (members[0].status().packets.out, Instant::now());
+    burn(Duration::from_secs(said("FLOWKEEP_BUSY_SECONDS", 10)));
+    let (passed, took) = (members[0].status().packets.out - out, since.elapsed());
+    let agents = of_agents(&members);
+    let after = without();
+    let now = site.coordinator.view().expect("it answers");
+    println!(
+        "{took:.1?}: {:.0} packets/s, the machine's longest pause {:?}, dropped without a lease {dropped:?}, then {after:?}, suspicions {:?}",
+        passed as f64 / took.as_secs_f64(),
+        pauses.longest(),
+        &suspicions(&site)[count..]
+    );
+    let shares = [0, 1, 2].map(|at| 100.0 * (agents[at] - before[at]).as_secs_f64() / took.as_secs_f64());
+    println!("heartbeats: of a processor {shares:.2?} %");
+    assert!(passed > 0 && shares.iter().all(|share| *share > 0.0 && *share < AGENT_MAX));
+    assert_eq!(suspicions(&site).len(), count, "a worker was suspected");
+    assert_eq!((&then["view"], lives(&then)), (&now["view"], lives(&now)));
+    // A worker that gets no processor for 40 ms drops what it has then.
+    let lost = after.iter().sum::<u64>() - dropped.iter().sum::<u64>();
+    assert!(
+        lost * 1000 < passed,
+        "{lost} dropped without a lease, {passed} passed"
+    );
+}
+
+#[test]
+fn the_usual_times_hold_under_full_load() {
+    machine::unless_paused(PAUSE, full_load);
+}

@@ -1,0 +1,177 @@
+//! Routes of groups that change hands: by which runtime's word they turn, and what is said of it.
+//!
+//! A runtime re-routes each key of a group that moves; which runtime the route may follow, and
+//! which is told what, is [`protocols::ownership::Home`]'s to say, which is made of the route and
+//! put back.
+//!
+//! ```text
+//!   Reroute{S→T} from S ─► route: T ─► Rerouted, behind the last packet to S
+//!   Behind{T} from S, behind S's last packet here ─► Clear to T
+//!   Reroute{T→S} from S, T is gone ─► T there, or suspended: no answer, S asks again │ else as above
+//!                                 └─► the route is the heir's: Fenced
+//! ```
+//!
+//! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends
+//! comes later, whatever link is read first.
+//!
+//! *Taken back.* T may have installed the group before it went, and its heir go on with it
+//! ([`TakenBack`]). One answer is for all keys of a group, so the word of a key that waits has
+//! none.
+//!
+//! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
+
+use super::route::{AWAITED, NO_RUNTIME};
+use super::{Directory, Pending};
+use crate::env::Port;
+use crate::group::GroupKey;
+use crate::message::{Message, Reroute, Taken};
+use crate::switch::outbox::Outbox;
+use protocols::ownership::recovery::TakenBack;
+use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
+use wire::planted;
+
+impl Directory {
+    /// A runtime says that packets with a group's key go elsewhere.
+    #[cold]
+    pub fn reroute<L: Port>(&mut self, runtime: usize, reroute: &Reroute, outbox: &mut Outbox<L>) {
+        let to = usize::from(reroute.to.0);
+        let found = self.find_live(&reroute.key);
+        match self.taken_back(found, runtime, reroute) {
+            TakenBack::Follows => {}
+            TakenBack::Waits => return,
+            TakenBack::Fenced => {
+                let epoch = found.map_or(reroute.epoch, |index| self.routes[index as usize].epoch);
+                let fenced = Message::Switch(reroute.group, SwitchSays::Fenced(epoch));
+                return outbox.push_message(runtime, fenced);
+            }
+        }
+        let found = found.filter(|index| !self.is_anothers(*index, runtime, reroute));
+        // A route that has ended gets another in the usual way when the group begins again.
+        let mut home = Home {
+            route: None,
+            epoch: Epoch::default(),
+            source: None,
+        };
+        if let Some(index) = found {
+            let route = &self.routes[index as usize];
+            home = Home {
+                route: Some(RuntimeId(route.runtime)),
+                epoch: route.epoch,
+                source: (route.source != NO_RUNTIME).then_some(RuntimeId(route.source)),
+            };
+        }
+        if home.route == Some(reroute.to) && home.source.is_none() && reroute.key == reroute.group {
+            // It had this re-routed before this switch restarted, and the target has told first.
+            home.source = Some(RuntimeId(runtime as u16));
+        }
+        self.blocks.note_reroute(&reroute.group, runtime, reroute.to.0);
+        self.forget_pending(&reroute.key);
+        let input = HomeInput::Reroute {
+            by: RuntimeId(runtime as u16),
+            from: reroute.from,
+            to: reroute.to,
+            epoch: reroute.epoch,
+            is_removed: !self.runtimes[to].is_there,
+        };
+        home.handle(input, |(to, says)| {
+            // One answer for all keys of the group: behind the last of them.
+            if !reroute.is_last {
+                return;
+            }
+            let mut say = |to: RuntimeId, says| {
+                outbox.push_message(usize::from(to.0), Message::Switch(reroute.group, says));
+            };
+            match says {
+                // A reply key whose route is another's was refused to this one: its flow is about
+                // to end, and the rest goes on.
+                SwitchSays::Fenced(_) if reroute.key != reroute.group => {
+                    say(to, SwitchSays::Rerouted(reroute.epoch));
+                    if reroute.from != to && !planted::is("refused_key_not_called_back") {
+                        // Called back: the runtime that was to have the group waits for each home's
+                        // message.
+                        say(reroute.from, SwitchSays::Moved(reroute.to, reroute.epoch));
+                    }
+                }
+                says => say(to, says),
+            }
+        });
+        let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {
+            return;
+        };
+        if !self.runtimes[to].is_there && usize::from(now) == runtime && reroute.epoch > home.epoch {
+            let pending = Pending {
+                source: now,
+                target: reroute.to.0,
+                epoch: reroute.epoch,
+            };
+            self.pending.insert(reroute.key, pending);
+        }
+        self.set_source(index, home.source, home.epoch);
+        if self.runtime(index) != usize::from(now) && !planted::is("route_only_answered") {
+            // A runtime that calls it back has had it all the time.
+            self.routes[index as usize].set(AWAITED, usize::from(now) != runtime);
+            self.turn(index, now);
+        }
+    }
+
+    /// What is done with the word of a source that takes a group back. Of a reply key it is as with
+    /// any word if another runtime's flow has that key.
+    fn taken_back(&self, found: Option<u32>, by: usize, reroute: &Reroute) -> TakenBack {
+        if reroute.taken == Taken::Not || crate::replica::is_broken("what is taken back waits for an heir") {
+            return TakenBack::Follows;
+        }
+        let route = found.map(|index| (RuntimeId(self.runtime(index) as u16), self.standing(index)));
+        let words = (RuntimeId(by as u16), reroute.from);
+        match TakenBack::of(route, words, reroute.taken == Taken::Late) {
+            TakenBack::Fenced if reroute.key != reroute.group => TakenBack::Follows,
+            verdict => verdict,
+        }
+    }
+
+    /// Whether another runtime was chosen for a group that this one has and moves, while this
+    /// switch, having restarted, did not know of it. The target is told so when it says that the
+    /// group is installed.
+    fn is_anothers(&self, index: u32, by: usize, reroute: &Reroute) -> bool {
+        let route = &self.routes[index as usize];
+        let others = [route.runtime, route.source];
+        !others.contains(&(by as u16))
+            && route.runtime != reroute.to.0
+            && route.epoch < reroute.epoch
+            && reroute.key == reroute.group
+    }
+
+    /// The target of a move has the group.
+    pub fn installed<L: Port>(
+        &mut self,
+        runtime: usize,
+        key: GroupKey,
+        epoch: Epoch,
+        outbox: &mut Outbox<L>,
+    ) {
+        let found = self.find_live(&key).map(|index| &mut self.routes[index as usize]);
+        match found {
+            Some(route) if usize::from(route.runtime) == runtime => {
+                if route.epoch == epoch {
+                    route.set(AWAITED, false);
+                }
+            }
+            // The route has ended meanwhile, with a runtime that has gone or with all.
+            _ => self.routed(runtime, key, |_| false, || true, outbox),
+        }
+    }
+
+    /// The source of a move that this switch was told of late, having restarted: it is over. What
+    /// the target has said of it may have come before.
+    pub fn moved_before(&mut self, source: usize, key: &GroupKey) {
+        if let Some(index) = self.find_live(key) {
+            let route = &mut self.routes[index as usize];
+            if usize::from(route.source) == source {
+                route.set(AWAITED, false);
+                self.suspect(index);
+            } else if usize::from(route.runtime) == source && !route.has(AWAITED) {
+                // The target was not there yet.
+                self.suspect(index);
+            }
+        }
+    }
+}
