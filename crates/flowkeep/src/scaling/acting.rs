@@ -213,14 +213,16 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    /// Links to one that has just come may not be laid yet: until then it takes nothing.
+    /// Links to one that has just come may not be laid yet, nor may its member answer: until then
+    /// it takes nothing.
     fn give_newcomer(&mut self, from: u16, to: u16, count: u64) -> Result<u64, String> {
         let began = Instant::now();
         loop {
-            let receipt = self.give(from, vec![to], Some(count))?;
+            let given = self.give(from, vec![to], Some(count));
+            let moved = given.map(|receipt| receipt.flows_moved);
             let is_late = began.elapsed() > NEWCOMER || self.ground.is_over();
-            if receipt.flows_moved > 0 || is_late {
-                return Ok(receipt.flows_moved);
+            if is_late || moved.as_ref().is_ok_and(|moved| *moved > 0) {
+                return moved;
             }
             std::thread::sleep(LOOK);
         }
@@ -300,6 +302,8 @@ mod tests {
         runtimes: Vec<RuntimeStatus>,
         asked: Vec<String>,
         refuses: bool,
+        /// So many orders are answered by an error.
+        away: u32,
         removals: VecDeque<bool>,
     }
 
@@ -321,6 +325,10 @@ mod tests {
                 Request::Move(order) => {
                     self.asked
                         .push(format!("move {:?} {:?} {:?}", order.from, order.to, order.count));
+                    if self.away > 0 {
+                        self.away -= 1;
+                        return Err("member-away".into());
+                    }
                     Answer::Ordered(Vec::new())
                 }
                 Request::Receipt { .. } => Answer::Receipt(Receipt {
@@ -377,6 +385,7 @@ mod tests {
             runtimes,
             asked: Vec::new(),
             refuses: false,
+            away: 0,
             removals: VecDeque::new(),
         }
     }
@@ -398,6 +407,15 @@ mod tests {
         assert_eq!(step, Step::Add { from: 0, count: 50 });
         assert_eq!((runtime, moved, runtimes), (9, 7, 2));
         assert_eq!(fake.asked, ["add", "move Some(0) [9] Some(50)"]);
+    }
+
+    #[test]
+    fn one_that_comes_and_does_not_answer_yet_is_asked_again() {
+        let mut fake = fake(vec![of(0, 100)]);
+        fake.away = 2;
+        let said = turned(&mut fake, &[1.0]);
+        assert!(matches!(said, Some(Said::Done { moved: 7, .. })), "{said:?}");
+        assert_eq!(fake.asked.len(), 4);
     }
 
     #[test]
