@@ -58,8 +58,8 @@ impl World {
                 "the switch leads to {route:?}, and {holders:?} have the group"
             ));
         }
-        let no_one_is_gone = (0..RUNTIMES).all(|r| self.is_member(r));
-        if holders.is_empty() && no_one_is_gone {
+        let all_are_there = (0..RUNTIMES).all(|r| self.is_member(r));
+        if holders.is_empty() && all_are_there {
             return Err("the state is lost, and no runtime was removed".into());
         }
         if self.survivor.is_some_and(|survivor| !holders.contains(&survivor)) {
