@@ -70,7 +70,8 @@
 //! restart and a log without what is not needed; of two switches and a runtime within two ticks;
 //! and in the first 300,000 states of a switch and two runtimes. From states of the smallest
 //! cluster, one in 32, all faults stop: then each member has the newest view in the end, and no
-//! member is suspected. Larger clusters have stories step by step.
+//! member is suspected. Larger clusters have stories step by step. What becomes of a group that
+//! moves while a view removes its source or its target is explored in `ownership::tests::views`.
 //!
 //! Not here: what becomes of a removed member's groups (recovery), which runtime is chosen for new
 //! ones, the transport of these messages, the log itself; rates of clocks are assumed, not
@@ -90,9 +91,10 @@ pub use member::{Membership, Notice};
 pub use view::{Incarnation, Member, Role, Standing, View, WorkerId};
 
 /// Rules of this module, each of which a test breaks to see a checker fire: a test of this module,
-/// or one of the simulator, which chooses it by name (`wire::planted`).
+/// one of `ownership` that explores both, or one of the simulator, which chooses it by name
+/// (`wire::planted`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Bug {
+pub(crate) enum Bug {
     /// A holder counts its lease from the grant's arrival.
     CountsFromGrant,
     /// A grantor says that it has withdrawn while its promise lasts.
@@ -127,7 +129,7 @@ enum Bug {
 
 #[cfg(test)]
 std::thread_local! {
-    static PLANTED: core::cell::Cell<Option<Bug>> = const { core::cell::Cell::new(None) };
+    pub(crate) static PLANTED: core::cell::Cell<Option<Bug>> = const { core::cell::Cell::new(None) };
 }
 
 #[cfg(test)]

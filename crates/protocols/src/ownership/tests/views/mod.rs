@@ -1,0 +1,219 @@
+//! Membership and ownership together: what becomes of a group when one of two runtimes stands
+//! still, is cut off, or is not heard, and a view removes it, or not.
+//!
+//! # Theory of operation
+//!
+//! `explore` and `replicas` say by themselves which runtime is gone. Here no part of the model does.
+//! A runtime is gone for another, and for the switch, when the view that *they* have has it no more,
+//! and views come from the coordinator's machine alone. So [`World`] has the production machines of
+//! both: a `Coordinator`, three `Membership`s, a `Home` and an `Ownership` at each runtime.
+//!
+//! ```text
+//!                  heartbeats, leases that are over
+//!   two runtimes, a switch ──────────────────────► coordinator
+//!      ▲   ◄───────── views, lists of suspects ───────┘
+//!      │
+//!      ├─ view without a worker ─► its words unread are dropped
+//!      │        at a runtime ─► Ownership: Removed    at the switch ─► Course, TakenBack, Home
+//!      └─ lease of the switch ─► looked at before a packet is processed, and before it leaves
+//! ```
+//!
+//! *Time* is in steps. What is said takes no longer than one between those that are never late: the
+//! switch, the coordinator and one runtime. The other may be in trouble. It asks for its lease when
+//! it likes, and reads the grant when it likes. Trouble begins at first, behind whatever was said
+//! and done by then: the runtime takes no step; or nothing passes between it and all others; or the
+//! coordinator and it do not hear each other. It ends at any time, and what waited in the links is
+//! read then; or never. Heartbeats alone may be lost.
+//!
+//! *Effects* are two: a packet is processed, and a packet is handed to the switch. They are two
+//! actions, between which any time may pass.
+//!
+//! Invariants, in every state:
+//!
+//! - One runtime at most acts for the group (`World::check`).
+//! - No runtime without its lease, and none that the newest view has removed, processes a packet or
+//!   transmits one (`World::effect`).
+//! - Views' numbers grow by one at the coordinator, and do not go back at members. No view follows
+//!   one that has not reached its members (`World::note_view`, `World::hear`), and one that is said
+//!   to have reached them has (`World::note_reached`).
+//! - Each packet is processed once, in order; on the latest state as long as no runtime was removed
+//!   (`World::process`).
+//! - An end can be reached. All agree there which member has the group. It is the one that had it
+//!   when the other was removed. If the group went with its runtime, it begins at a member with the
+//!   next packet (`World::check_end`).
+//!
+//! Not here: copies and heirs (`replicas`), a log that is slow and a coordinator that begins again
+//! (`membership::tests::explore`), several switches, a switch in trouble, a link between two workers
+//! alone that is cut (`membership::unheard`), a runtime that comes again with another life, clocks
+//! of different rates.
+
+mod world;
+
+use super::search::{self, Explored, Model};
+use crate::membership::{self, Bug};
+use std::println;
+use std::string::String;
+use std::vec::Vec;
+use world::{Action, Bounds, Broken, Check, Trouble, World};
+
+impl Model for World {
+    type Bounds = Bounds;
+    type Action = Action;
+
+    fn first(_: &Bounds) -> Self {
+        World::new()
+    }
+
+    fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+        self.actions(bounds)
+    }
+
+    fn step(&mut self, action: Action, bounds: &Bounds) -> Check {
+        self.step(action, bounds)
+    }
+
+    fn is_end(&self, bounds: &Bounds) -> bool {
+        self.is_end(bounds)
+    }
+
+    fn check_end(&self, bounds: &Bounds) -> Check {
+        self.check_end(bounds)
+    }
+
+    fn told(&self) -> String {
+        self.told()
+    }
+}
+
+const ALL: &[Trouble] = &[Trouble::Stalls, Trouble::CutOff, Trouble::Unheard];
+
+/// The source of the move.
+const SOURCE: Bounds = Bounds {
+    packets: 1,
+    moves: 1,
+    troubled: 0,
+    troubles: ALL,
+    ends: true,
+    losses: 0,
+    deadlines: false,
+    ticks: 3,
+    broken: None,
+};
+
+const TARGET: Bounds = Bounds {
+    troubled: 1,
+    ..SOURCE
+};
+
+fn hold(name: &str, bounds: Bounds) {
+    let found = search::explore::<World>(&bounds).unwrap_or_else(|story| panic!("{name}: {story}"));
+    println!("{name}: {} states, {} ends", found.states, found.ends);
+    assert!(found.ends > 0);
+}
+
+#[test]
+fn a_source_in_trouble_for_a_while_acts_for_its_group_alone_or_not_at_all() {
+    hold("the source, for a while", SOURCE);
+}
+
+#[test]
+fn so_does_a_target() {
+    hold("the target, for a while", TARGET);
+}
+
+/// Time passes here as a removal needs it.
+#[test]
+fn a_group_goes_on_where_a_runtime_is_in_trouble_for_ever() {
+    let for_ever = Bounds {
+        packets: 2,
+        ends: false,
+        ticks: 0,
+        ..SOURCE
+    };
+    hold("the source, for ever", for_ever);
+    hold(
+        "the target, for ever",
+        Bounds {
+            troubled: 1,
+            ..for_ever
+        },
+    );
+}
+
+#[test]
+fn a_runtime_whose_heartbeats_are_lost_acts_as_long_as_no_view_has_removed_it() {
+    let lossy = Bounds {
+        troubles: &[],
+        losses: 2,
+        ..SOURCE
+    };
+    hold("the source's heartbeats", lossy);
+    hold("the target's heartbeats", Bounds { troubled: 1, ..lossy });
+}
+
+#[test]
+fn a_move_that_is_called_back_while_a_runtime_is_removed() {
+    let late = Bounds {
+        ends: false,
+        ticks: 0,
+        deadlines: true,
+        ..SOURCE
+    };
+    hold("the source, a deadline", late);
+    hold("the target, a deadline", Bounds { troubled: 1, ..late });
+}
+
+/// A rule of the model's drivers that is broken, and where it shows.
+#[test]
+fn a_lease_that_is_not_looked_at_and_a_removal_without_a_view_are_noticed() {
+    let planted = [
+        (
+            Broken::ProcessesWithout,
+            SOURCE,
+            "processes a packet without its lease",
+        ),
+        (
+            Broken::TransmitsWithout,
+            SOURCE,
+            "transmits a packet without its lease",
+        ),
+        (
+            Broken::ReleasesWithout,
+            TARGET,
+            "processes a packet without its lease",
+        ),
+        (Broken::RemovedBySilence, SOURCE, "two runtimes act"),
+        (Broken::ReadsRemoved, SOURCE, "a switch whose view has removed it"),
+    ];
+    for (broken, bounds, expected) in planted {
+        let bounds = Bounds {
+            broken: Some(broken),
+            ..bounds
+        };
+        told(&broken, search::explore::<World>(&bounds), expected);
+    }
+}
+
+/// A rule of membership that is broken, and where it shows: at what the group's runtimes do.
+#[test]
+fn a_runtime_that_is_removed_before_its_lease_is_out_is_noticed() {
+    let planted = [
+        (Bug::WithdrawsAtOnce, "has its lease, and view 2 has removed it"),
+        (Bug::GrantsOn, "has its lease, and view 2 has removed it"),
+        (Bug::CountsFromGrant, "has its lease, and view 2 has removed it"),
+        (Bug::RemovedUnaware, "the end cannot be reached"),
+    ];
+    for (bug, expected) in planted {
+        membership::PLANTED.set(Some(bug));
+        let found = search::explore::<World>(&SOURCE);
+        membership::PLANTED.set(None);
+        told(&bug, found, expected);
+    }
+}
+
+fn told(broken: &dyn core::fmt::Debug, found: Result<Explored, String>, expected: &str) {
+    let story = found.expect_err("a broken rule is noticed");
+    let (why, way) = story.split_once('\n').expect("a story has lines");
+    println!("{broken:?}: {why} ({} steps)", way.lines().count() - 1);
+    assert!(why.contains(expected), "{broken:?}: {story}");
+}
