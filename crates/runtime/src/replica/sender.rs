@@ -149,11 +149,19 @@ impl Sender {
     /// that it was let in by.
     #[inline]
     pub(super) fn policy_of(&self, header: &Header) -> Policy {
+        self.policy_of_chain((header.generation, header.chain))
+    }
+
+    /// The same of flows of a chain of this generation.
+    #[inline]
+    pub(super) fn policy_of_chain(&self, (generation, chain): (u8, u8)) -> Policy {
         match &self.before_change {
-            Some((before, policies)) if *before == header.generation => {
-                self.policy_by(policies, header.chain)
+            Some((before, policies))
+                if *before == generation && !super::is_broken("chains are of generations") =>
+            {
+                self.policy_by(policies, chain)
             }
-            _ => self.policy(header.chain),
+            _ => self.policy(chain),
         }
     }
 
@@ -327,6 +335,7 @@ impl Core {
             self.sender.before_change = Some((before, self.sender.policies.clone()));
             self.gate.follow(before);
             self.store_gate.follow(before);
+            self.ledger.follow(before);
         }
         let chains = self.runner.plan().chains().iter();
         let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
