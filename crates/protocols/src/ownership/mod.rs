@@ -65,8 +65,9 @@
 //!
 //! *Copies* at another runtime are the driver's, and what follows when a runtime goes that had some
 //! is [`recovery`]'s to say. A source withdraws its copies between [`Output::SendState`] and
-//! `State`. A target does not wait for its replica before `Done`: a target that fails in that moment
-//! takes the group with it.
+//! `State`. A target's driver says `Done` when the replica has all of the group, as one change: so
+//! either the source or the heir has it should the target fail. Of a flow that is a group by itself
+//! it does not wait: a target that fails in that moment takes the flow with it.
 //!
 //! Invariants, each a checker of `tests::model`, which explores this code to the last state at
 //! small bounds: at most one runtime is active; each packet is processed once, in order, on the
@@ -138,6 +139,9 @@ enum Bug {
     TakenBackAtOnce,
     /// A source takes a group back though it has the target's copies of it.
     TakenBackFromCopies,
+    /// A target says *Done* before its replica has the group.
+    #[cfg(test)]
+    DoneBeforeCopied,
 }
 
 #[cfg(test)]

@@ -94,8 +94,8 @@ pub(crate) enum Ended {
     Group(u32),
     /// A flow of this group, which goes on and knows of that.
     InGroup(u32),
-    /// The last flow of this group, which rests, and the flow's chain.
-    Rests(u32, u8),
+    /// The last flow of this group, which rests; the flow's generation and chain.
+    Rests(u32, (u8, u8)),
 }
 
 impl FlowStore {
@@ -556,12 +556,18 @@ impl FlowStore {
 
     /// A group's last flow leaves it, and the group rests.
     pub fn rest_group(&mut self, actor: u32, until: u64) {
-        let Header { group, chain, .. } = *self.slab.header(actor);
+        let Header {
+            group,
+            generation,
+            chain,
+            ..
+        } = *self.slab.header(actor);
         self.groups.leave_to_rest(group, actor, until);
+        let over = Ended::Rests(group, (generation, chain));
         if self.owners.is_noting() {
-            self.ended.push(Ended::Rests(group, chain));
+            self.ended.push(over);
         }
-        self.note_end(Ended::Rests(group, chain));
+        self.note_end(over);
     }
 
     /// A group that has come without a flow rests.

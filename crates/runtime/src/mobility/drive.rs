@@ -47,7 +47,7 @@ impl Moves {
         match output {
             Output::Tell(to, says) => match says {
                 Says::Open(..) => self.open(core, id, to.0, says),
-                Says::Done(_) => self.say_done_when_stored(core, id, to.0, group, says),
+                Says::Done(_) => self.say_done_when_kept(core, id, to.0, group, says),
                 Says::Gone(_) => self.say_gone_when_stored(core, to.0, group, says),
                 Says::End(epoch, home) => {
                     self.note_ended((group, to, epoch, home));
@@ -109,6 +109,7 @@ impl Moves {
         core.reserved -= moving.reserved as usize;
         self.pinned -= u32::from(moving.is_pinned);
         core.end_coming(&moving.group);
+        core.end_arriving(&moving.group);
         self.unpin(core, &moving.actors, moving.group);
         match moving.machine.phase() {
             // Here, at whichever end: what was kept goes on, and whether the group is idle is to be

@@ -1,8 +1,9 @@
-//! Words of a move that wait for a data store: *Done* until it has the target's records of the
-//! group, *Gone* until it has none of the source's ([`crate::replica::ledger::handed`]).
+//! Words of a move that wait for a data store or a replica: *Done* until it has the target's records
+//! of the group, *Gone* until the store has none of the source's
+//! ([`crate::replica::ledger::handed`], [`crate::replica`]).
 //!
 //! ```text
-//!   install ─► records written ─► store has them ─► Done ─► source: records removed ─► store has none ─► Gone
+//!   install ─► records written ─► store, or replica, has them ─► Done ─► source: records removed ─► store has none ─► Gone
 //! ```
 //!
 //! Invariant: a word that waits is said, or its hearer is gone.
@@ -10,16 +11,20 @@
 use super::Moves;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
-use alloc::collections::VecDeque;
+use protocols::ownership::recovery::Withdrawn;
 use protocols::ownership::{Phase as Part, Says};
 
-/// A word that waits for the store.
+/// A word that waits for the store, or for a replica.
 pub(super) struct Handing {
     pub to: u16,
     group: GroupKey,
     says: Says,
     /// The target's place of the move, for *Done*.
     id: Option<u32>,
+    /// Of *Done*: records that the replica is to have.
+    copies: Withdrawn,
+    /// Whether the store is waited for.
+    is_for_store: bool,
     /// The change that the store is to have; none before that is written.
     change: Option<u64>,
     /// Of *Done*: whether the store has the group's flows, and `change` says so in its record.
@@ -30,11 +35,12 @@ pub(super) struct Handing {
 impl Moves {
     /// Whether words wait for the store.
     pub(crate) fn waits_for_store(&self) -> bool {
-        !self.handing.is_empty()
+        self.handing.iter().any(|handing| handing.is_for_store)
     }
 
-    /// The group is installed: its source hears so when the store has its records.
-    pub(super) fn say_done_when_stored(
+    /// The group is installed: its source hears so when the store, and the replica, have its
+    /// records.
+    pub(super) fn say_done_when_kept(
         &mut self,
         core: &mut Core,
         id: u32,
@@ -43,7 +49,9 @@ impl Moves {
         says: Says,
     ) {
         let is_broken = crate::replica::is_broken("the target's records are waited for");
-        if !core.is_coming(&group) || is_broken {
+        let is_for_store = core.is_coming(&group) && !is_broken;
+        let mut copies = core.copies_of_arrived(&group);
+        if !is_for_store && !core.awaits_arrived(&mut copies) {
             return self.say_done(core, id, to, says);
         }
         let handing = Handing {
@@ -51,6 +59,8 @@ impl Moves {
             group,
             says,
             id: Some(id),
+            copies,
+            is_for_store,
             change: None,
             has_flows: false,
             until: core.store_patience(),
@@ -69,6 +79,8 @@ impl Moves {
             group,
             says,
             id: None,
+            copies: Withdrawn::default(),
+            is_for_store: true,
             change: Some(change),
             has_flows: true,
             until: u64::MAX,
@@ -77,20 +89,27 @@ impl Moves {
         self.go_on_handing(core);
     }
 
-    /// Says what the store has been waited for; answers how many words.
+    /// Says what the store, or the replica, has been waited for; answers how many words.
     pub(super) fn go_on_handing(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
-        let mut left = VecDeque::new();
-        for mut handing in core::mem::take(&mut self.handing) {
-            let is_stored = is_stored(core, &mut handing);
-            if !is_stored && handing.until > core.now {
-                left.push_back(handing);
+        for _ in 0..self.handing.len() {
+            let Some(mut handing) = self.handing.pop_front() else {
+                break;
+            };
+            let is_stored = !handing.is_for_store || is_stored(core, &mut handing);
+            let is_copied = !core.awaits_arrived(&mut handing.copies);
+            if !is_copied && !handing.is_for_store {
+                // What was copied behind it is not there either.
+                self.handing.push_front(handing);
+                break;
+            }
+            if !is_copied || !is_stored && handing.until > core.now {
+                self.handing.push_back(handing);
                 continue;
             }
             count += 1;
             self.say_handing(core, &handing);
         }
-        self.handing = left;
         count
     }
 

@@ -398,7 +398,6 @@ impl Moves {
                 core.begin_coming(group, place);
                 if let Some(until) = until.filter(|_| rests) {
                     core.flows.rest_arrived(place, until);
-                    core.copy_resting(place);
                 }
                 for block in blocks {
                     // One that came twice, or overlaps, keeps its first owner.
@@ -411,6 +410,7 @@ impl Moves {
                 self.flows_moved[0] += actors.len() as u64;
                 core.runner.rebase_flows(&actors, by, &core.flows);
                 self.install_flows(core, &actors, place);
+                core.copy_arrived(group, &actors);
             }
             None => self.refuse_unsound(core, &mut actors, true),
         }

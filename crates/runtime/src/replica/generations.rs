@@ -57,11 +57,16 @@ struct Known {
     chains: Vec<Layout>,
 }
 
+/// Whether these may be what a record says of chains.
+pub(super) fn may_note(chains: &[u8]) -> bool {
+    chains.len().is_multiple_of(CHAIN) && chains.len() / CHAIN <= CHAINS_MAX
+}
+
 impl Generations {
     /// Notes a record; `false` if it is none.
     pub fn note(&mut self, generation: u8, identity: u64, chains: &[u8]) -> bool {
-        let (all, rest) = chains.as_chunks::<CHAIN>();
-        if !rest.is_empty() || all.len() > CHAINS_MAX {
+        let (all, _) = chains.as_chunks::<CHAIN>();
+        if !may_note(chains) {
             return false;
         }
         let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes));

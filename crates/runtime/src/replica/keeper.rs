@@ -164,7 +164,7 @@ pub(crate) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    fn new(most: usize, stride: usize) -> Self {
+    pub(super) fn new(most: usize, stride: usize) -> Self {
         Slots {
             // So much is reserved, and taken as it is used.
             records: Vec::with_capacity(most),
@@ -188,6 +188,11 @@ impl<T> Slots<T> {
         let before = self.records.get_mut(index)?.replace(record);
         self.used += usize::from(before.is_none());
         Some(before)
+    }
+
+    /// Whether a slot may have a state of this length.
+    pub(super) fn has_room(&self, slot: u32, length: u16) -> bool {
+        (slot as usize) < self.most && usize::from(length) <= self.stride
     }
 
     fn clear(&mut self) {
@@ -258,7 +263,7 @@ pub(crate) struct Copies {
     flows_of: Vec<u32>,
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
-    blocks_max: usize,
+    pub(super) blocks_max: usize,
     /// What further pieces belong to.
     current: Option<(u32, bool)>,
     /// A change that has not come whole.
@@ -497,7 +502,7 @@ impl Copies {
         self.current = None;
     }
 
-    fn with_room(flows: Slots<FlowCopy>, groups: Slots<GroupCopy>, blocks_max: usize) -> Self {
+    pub(super) fn with_room(flows: Slots<FlowCopy>, groups: Slots<GroupCopy>, blocks_max: usize) -> Self {
         let states = flows.states.len() + groups.states.len();
         let heads = HEAD_MAX * (flows.most + groups.most + blocks_max);
         Copies {
@@ -749,11 +754,7 @@ impl Copies {
             return false;
         };
         let mut rest = runs;
-        while let Some(([high, low, count], behind)) = rest.split_first_chunk::<3>() {
-            let at = usize::from(u16::from_be_bytes([*high, *low]));
-            let Some((run, behind)) = behind.split_at_checked(usize::from(*count)) else {
-                return false;
-            };
+        while let Some((at, run, behind)) = split_run(rest) {
             let Some(place) = state.get_mut(at..at + run.len()) else {
                 return false;
             };
@@ -762,6 +763,14 @@ impl Copies {
         }
         rest.is_empty()
     }
+}
+
+/// The first run of changed bytes: where it is, its bytes, and what is behind it.
+#[inline]
+pub(super) fn split_run(runs: &[u8]) -> Option<(usize, &[u8], &[u8])> {
+    let ([high, low, count], behind) = runs.split_first_chunk::<3>()?;
+    let (run, behind) = behind.split_at_checked(usize::from(*count))?;
+    Some((usize::from(u16::from_be_bytes([*high, *low])), run, behind))
 }
 
 #[cfg(test)]

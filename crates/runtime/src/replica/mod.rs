@@ -68,12 +68,14 @@
 //! decides what becomes of it, and copies it to its own replica. The two words go by different
 //! links, so `State` waits until the replica has acknowledged the first: else the target and the
 //! heir could both have the group when the source fails. Should the source fail before, the heir
-//! has the group, and homes that were told of the move turn its routes to the heir.
+//! has the group, and homes that were told of the move turn its routes to the heir. A target says
+//! that it has the group when its replica has all of it, as one change ([`arriving`]).
 //!
 //! Not here: packets that functions hold or that wait for calls at the primary, which are lost with
 //! it; more than one replica; a group whose state is on the link when its source fails, and whose
 //! target has not got all of it, is lost.
 
+mod arriving;
 mod changes;
 pub(crate) mod compare;
 mod generations;

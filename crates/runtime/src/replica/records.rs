@@ -74,9 +74,9 @@ impl Core {
 
     /// A group rests: its last flow, of this chain, is over. Its copy outlives that, and one that
     /// no flow had copied gets a copy.
-    fn send_rest(&mut self, group: u32, chain: u8) {
+    fn send_rest(&mut self, group: u32, chain: (u8, u8)) {
         let has_copy = self.sender.has_group(group);
-        let is_wanted = has_copy || self.sender.policy(chain) != Policy::None;
+        let is_wanted = has_copy || self.sender.policy_of_chain(chain) != Policy::None;
         if !is_wanted || self.flows.groups().resting().until(group).is_none() {
             return;
         }

@@ -523,7 +523,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Idle(key, consumed) => directory.idle(runtime, key, consumed),
                 Message::Doubted(key) => directory.moved_before(runtime, &key),
                 Message::Reroute(reroute) => directory.reroute(runtime, &reroute, outbox),
-                Message::Installed(key, epoch) => directory.installed(runtime, key, epoch, outbox),
+                Message::Installed(key, epoch) => {
+                    let is_back = || self.recovery.is_back(runtime);
+                    directory.installed(runtime, (key, epoch), is_back, outbox);
+                }
                 Message::Behind(group, to, epoch) => {
                     // A runtime that is not there yet tells what it has when it is; if it never is,
                     // the source has the group again.

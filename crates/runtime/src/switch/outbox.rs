@@ -359,6 +359,12 @@ impl<L: Port> Outbox<L> {
         self.waiting += usize::from(before.is_none());
     }
 
+    /// Messages that wait for a runtime.
+    #[cfg(test)]
+    pub fn messages_for(&self, runtime: usize) -> impl Iterator<Item = &Message> {
+        self.runtimes[runtime].queue.iter()
+    }
+
     /// Whether messages wait for any runtime.
     pub fn has_messages(&self) -> bool {
         self.waiting > 0

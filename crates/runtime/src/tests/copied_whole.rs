@@ -23,7 +23,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The rule that this is about, by its name.
 const RULE: &str = "changes are whole";
 /// In place of a count: the state is of two times.
-const TORN: u32 = u32::MAX;
+pub(super) const TORN: u32 = u32::MAX;
 /// Flows from a lower port live long.
 const SHORT: u16 = 10;
 
@@ -120,7 +120,7 @@ impl NetworkFunction for Counter {
     }
 }
 
-fn plan(policy: Copied) -> Plan {
+pub(super) fn plan(policy: Copied) -> Plan {
     let rule = ChainRule {
         name: "test".to_string(),
         matching: Match::default(),
@@ -131,12 +131,12 @@ fn plan(policy: Copied) -> Plan {
 }
 
 /// From this port of a host.
-fn from(port: u16) -> super::Sent {
+pub(super) fn from(port: u16) -> super::Sent {
     udp(1, port, 1, 80, false, &[0; 8])
 }
 
 /// Of packets that have left, behind the first ones: from which port, and both counts.
-fn counts(process: &mut Process, behind: usize) -> Vec<(u16, [u32; 2])> {
+pub(super) fn counts(process: &mut Process, behind: usize) -> Vec<(u16, [u32; 2])> {
     let number = |frame: &[u8], at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
     let sent = process.sent().into_iter().skip(behind);
     let count = |(_, frame): super::Sent| {

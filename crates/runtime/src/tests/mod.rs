@@ -4,6 +4,7 @@ mod accounts;
 mod change;
 mod clocks;
 mod copied;
+mod copied_moves;
 mod copied_whole;
 mod crash;
 mod delays;

@@ -129,6 +129,9 @@ pub(crate) struct Ledger {
     wall: u64,
     /// Chains with the policy, a bit each.
     chains: u64,
+    /// The same of flows that are yet to be asked whether they go on: their generation, by which
+    /// chains have other numbers. Such are not written; what their ends leave is.
+    chains_before: Option<(u8, u64)>,
     /// By chain, what its flows' entries say of their layout; and what groups' entries say.
     layouts: Vec<form::Layout>,
     /// By chain, what its packets are compared by.
@@ -176,6 +179,23 @@ impl Ledger {
 
     fn has_policy(&self, chain: u8) -> bool {
         self.chains >> (chain % 64) & 1 == 1
+    }
+
+    /// The same of a chain that flows of this generation go by.
+    fn has_policy_of(&self, (generation, chain): (u8, u8)) -> bool {
+        match self.chains_before {
+            Some((before, chains))
+                if before == generation && !crate::replica::is_broken("chains are of generations") =>
+            {
+                chains >> (chain % 64) & 1 == 1
+            }
+            _ => self.has_policy(chain),
+        }
+    }
+
+    /// Another configuration is about to be in force, behind this generation.
+    pub fn follow(&mut self, before: u8) {
+        self.chains_before = Some((before, self.chains));
     }
 
     /// Whether packets of this flow have had written what they commit.
@@ -491,5 +511,27 @@ impl Core {
             }
             self.ledger.queue.push_back(Queued { at, ..queued });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_of_flows_that_are_yet_to_be_asked_have_the_numbers_of_before() {
+        let mut ledger = Ledger {
+            chains: 0b10,
+            ..Ledger::default()
+        };
+        ledger.follow(7);
+        // The chains change places.
+        ledger.chains = 0b01;
+        let is_stored = |ledger: &Ledger| [(7, 0), (7, 1), (8, 0), (8, 1)].map(|of| ledger.has_policy_of(of));
+        assert_eq!(is_stored(&ledger), [false, true, true, false]);
+        crate::replica::BROKEN.set("chains are of generations");
+        let by_number = is_stored(&ledger);
+        crate::replica::BROKEN.set("");
+        assert_eq!(by_number, [true, false, true, false], "the rule is broken");
     }
 }

@@ -325,7 +325,7 @@ impl Core {
                 Ended::Group(index) => self.ledger.remove(entries, true, index),
                 Ended::InGroup(index) => self.ledger.note_group(index, false, self.now),
                 Ended::Rests(index, chain) => {
-                    let is_wanted = self.ledger.has_policy(chain);
+                    let is_wanted = self.ledger.has_policy_of(chain);
                     self.ledger.note_group(index, is_wanted, self.now);
                 }
             }

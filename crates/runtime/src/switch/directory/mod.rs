@@ -48,6 +48,8 @@ mod blocks;
 mod keys;
 mod moves;
 mod route;
+#[cfg(test)]
+mod tests;
 
 pub(super) use blocks::{Blocks, Place};
 
@@ -117,6 +119,8 @@ pub(super) struct Directory {
     /// Reply keys that got no route, with their runtimes and why.
     rejected: ArrayVec<(GroupKey, usize, DropReason), REJECTED>,
     pending: HashMap<GroupKey, Pending>,
+    /// By runtime: a group that it takes back, of whose keys, which it is saying, one waits.
+    waiting: Vec<Option<GroupKey>>,
     runtimes: Vec<Seat>,
     /// Which group has which block.
     pub blocks: Blocks,
@@ -143,6 +147,7 @@ impl Directory {
             reply_keys: 0,
             rejected: ArrayVec::new(),
             pending: HashMap::new(),
+            waiting: alloc::vec![None; runtimes],
             runtimes: alloc::vec![Seat::default(); runtimes],
             blocks: Blocks::new(
                 if affinity == Affinity::Flow { 0 } else { routes },
@@ -469,6 +474,7 @@ impl Directory {
         let seat = &mut self.runtimes[runtime];
         (seat.is_there, seat.is_back) = (false, false);
         self.blocks.leave(runtime);
+        self.waiting[runtime] = None;
         seat.incarnation = seat.incarnation.wrapping_add(1);
         seat.sent = 0;
     }

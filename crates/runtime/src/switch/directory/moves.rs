@@ -15,8 +15,9 @@
 //! comes later, whatever link is read first.
 //!
 //! *Taken back.* T may have installed the group before it went, and its heir go on with it
-//! ([`TakenBack`]). One answer is for all keys of a group, so the word of a key that waits has
-//! none.
+//! ([`TakenBack`]). One answer is for all keys of a group here, behind the last of them. So none is
+//! given while any of them waits, and S says all of them again. A runtime says the keys of a group
+//! one behind the other, so one group of each is remembered between two of its keys.
 //!
 //! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
 
@@ -36,7 +37,9 @@ impl Directory {
     pub fn reroute<L: Port>(&mut self, runtime: usize, reroute: &Reroute, outbox: &mut Outbox<L>) {
         let to = usize::from(reroute.to.0);
         let found = self.find_live(&reroute.key);
-        match self.taken_back(found, runtime, reroute) {
+        let verdict = self.taken_back(found, runtime, reroute);
+        let has_waiting = self.note_waiting(runtime, reroute, verdict == TakenBack::Waits);
+        match verdict {
             TakenBack::Follows => {}
             TakenBack::Waits => return,
             TakenBack::Fenced => {
@@ -74,8 +77,8 @@ impl Directory {
             is_removed: !self.runtimes[to].is_there,
         };
         home.handle(input, |(to, says)| {
-            // One answer for all keys of the group: behind the last of them.
-            if !reroute.is_last {
+            // One answer for all keys of the group: behind the last of them, if none waits.
+            if !reroute.is_last || has_waiting {
                 return;
             }
             let mut say = |to: RuntimeId, says| {
@@ -128,6 +131,19 @@ impl Directory {
         }
     }
 
+    /// Notes whether a key of a group that is taken back waits for an heir; whether one of those
+    /// does that were said with it.
+    fn note_waiting(&mut self, runtime: usize, reroute: &Reroute, waits: bool) -> bool {
+        let Some(known) = self.waiting.get_mut(runtime) else {
+            return waits;
+        };
+        // Other words are said once, and each has its answer.
+        let is_taken = reroute.taken != Taken::Not;
+        let has_waiting = is_taken && (waits || *known == Some(reroute.group));
+        *known = Some(reroute.group).filter(|_| has_waiting && !reroute.is_last);
+        has_waiting && !crate::replica::is_broken("a key that waits holds the answer back")
+    }
+
     /// Whether another runtime was chosen for a group that this one has and moves, while this
     /// switch, having restarted, did not know of it. The target is told so when it says that the
     /// group is installed.
@@ -140,18 +156,22 @@ impl Directory {
             && reroute.key == reroute.group
     }
 
-    /// The target of a move has the group.
+    /// The target of a move has the group. Of the life before that, which the route may lead to, a
+    /// runtime says nothing by it, unless that life is back: the route is the heir's, or the
+    /// source's.
     pub fn installed<L: Port>(
         &mut self,
         runtime: usize,
-        key: GroupKey,
-        epoch: Epoch,
+        (key, epoch): (GroupKey, Epoch),
+        is_back: impl Fn() -> bool,
         outbox: &mut Outbox<L>,
     ) {
+        let life = self.runtimes[runtime].incarnation;
+        let is_any = crate::replica::is_broken("lives of a target are told apart");
         let found = self.find_live(&key).map(|index| &mut self.routes[index as usize]);
         match found {
             Some(route) if usize::from(route.runtime) == runtime => {
-                if route.epoch == epoch {
+                if route.epoch == epoch && (route.incarnation == life || is_back() || is_any) {
                     route.set(AWAITED, false);
                 }
             }

@@ -23,8 +23,8 @@ impl Model for World {
     type Bounds = Bounds;
     type Action = Action;
 
-    fn first(_: &Bounds) -> Self {
-        World::new()
+    fn first(bounds: &Bounds) -> Self {
+        World::new(bounds)
     }
 
     fn actions(&self, bounds: &Bounds) -> Vec<Action> {
@@ -68,6 +68,7 @@ const CALM: Bounds = Bounds {
     crashes: 0,
     ends: false,
     loses_done: false,
+    done_waits: false,
 };
 
 #[test]
@@ -160,4 +161,46 @@ fn a_source_takes_no_group_back_that_an_heir_has() {
         let story = with(bug, &lossy).expect_err("a broken rule is noticed");
         println!("{bug:?}: {}", story.lines().next().unwrap_or_default());
     }
+}
+
+/// A target whose *Done* waits for its replica takes no group with it, whatever is lost.
+#[test]
+fn a_target_that_waits_for_its_replica_takes_no_group_with_it() {
+    let waiting = Bounds {
+        crashes: 1,
+        done_waits: true,
+        ..CALM
+    };
+    hold(
+        "copies, a move, a crash, Done waits",
+        Bounds {
+            ends: true,
+            ..waiting
+        },
+    );
+    hold(
+        "the same, two packets",
+        Bounds {
+            packets: 2,
+            ..waiting
+        },
+    );
+    hold(
+        "the same, a lost word",
+        Bounds {
+            loses_done: true,
+            ..waiting
+        },
+    );
+    hold(
+        "copies, a move, two crashes, Done waits",
+        Bounds {
+            crashes: 2,
+            ..waiting
+        },
+    );
+    let story = with(Bug::DoneBeforeCopied, &waiting).expect_err("a broken rule is noticed");
+    let (why, _) = story.split_once('\n').expect("a story has lines");
+    println!("{:?}: {why}", Bug::DoneBeforeCopied);
+    assert!(why.contains("its group was at no other"), "{story}");
 }

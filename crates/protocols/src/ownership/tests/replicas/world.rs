@@ -52,6 +52,8 @@ pub(super) struct Bounds {
     pub(super) ends: bool,
     /// Whether *Done* may be among what a runtime that crashed had sent last, and is lost.
     pub(super) loses_done: bool,
+    /// Whether a target says *Done* when its replica has the state, as of a group of flows.
+    pub(super) done_waits: bool,
 }
 
 /// On a link.
@@ -127,6 +129,8 @@ struct Runtime {
     gate: Vec<(u8, u64)>,
     /// `State` of this epoch waits for the replica.
     withdrawn: Option<(RuntimeId, Epoch, Withdrawn)>,
+    /// *Done* waits for so many records of a base.
+    done: Option<(RuntimeId, Says, Withdrawn)>,
     // As a replica.
     copies: [Option<Copies>; RUNTIMES],
     /// Of runtimes that are gone, and whether the switch has let them go.
@@ -167,6 +171,7 @@ pub(super) struct World {
     /// A bit for each, as in `dropped`.
     processed: u8,
     moves: u8,
+    done_waits: bool,
     /// Whether the flow has ended.
     ended: bool,
     /// The state may be lost, for one of the reasons of [`World::crash`].
@@ -230,6 +235,7 @@ impl Runtime {
             acknowledged: if has_it { 2 } else { 1 },
             gate: vec![],
             withdrawn: None,
+            done: None,
             copies,
             recoveries: [None; RUNTIMES],
         }
@@ -245,7 +251,7 @@ impl Runtime {
 }
 
 impl World {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(bounds: &Bounds) -> Self {
         World {
             runtimes: [0, 1, 2].map(|me| Some(Runtime::new(me))),
             switch: Switch {
@@ -265,6 +271,7 @@ impl World {
             dropped: 0,
             processed: 0,
             moves: 0,
+            done_waits: bounds.done_waits,
             ended: false,
             may_be_lost: false,
         }
@@ -431,7 +438,8 @@ impl World {
 
     /// What a crash may cost is said here: nothing, while the state is at another live runtime. A
     /// first crash costs the group where `docs/replication.md` says so: its state is on the link,
-    /// and its copies are withdrawn; or it has just moved, and has yet to be copied.
+    /// and its copies are withdrawn; or it has just moved, and has yet to be copied, unless *Done*
+    /// waits for that.
     fn crash(&mut self, r: usize) -> Check {
         let runtime = self.runtimes[r].take().expect("it lives");
         let mut lost: Vec<u8> = runtime.kept.iter().map(|(_, n)| *n).collect();
@@ -453,7 +461,7 @@ impl World {
         });
         let is_unprotected = runtime.seen.is_some() && !is_copied;
         let may_be_lost = runtime.is_leaving
-            || (is_unprotected && (runtime.has_come || self.crashes() > 1))
+            || (is_unprotected && (runtime.has_come && !self.done_waits || self.crashes() > 1))
             || (self.crashes() > 1 && (is_at_no_other || self.lives().any(|(_, other)| other.is_leaving)));
         if is_at_no_other && !may_be_lost && !self.may_be_lost && !self.ended {
             return Err(format!("runtime {r} crashes, and its group was at no other"));

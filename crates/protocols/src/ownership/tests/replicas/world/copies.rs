@@ -21,6 +21,7 @@ impl World {
             if runtime.withdrawn.is_some_and(|(to, ..)| to == gone) {
                 runtime.withdrawn = None;
             }
+            runtime.done = runtime.done.filter(|(to, ..)| *to != gone);
             let is_slot = matches!(phase, Phase::Buffering { from, is_staged: false, .. } if from == gone);
             self.drive(me, Input::Removed(gone))?;
             if is_slot && self.live(me).seen.is_none() {
@@ -46,6 +47,7 @@ impl World {
         if is_replica {
             self.choose_replica(me);
             self.send_end(me);
+            self.send_done(me);
         }
         self.go_on(me, gone)
     }
@@ -121,6 +123,7 @@ impl World {
         runtime.acknowledged = runtime.acknowledged.max(count);
         self.open_gate(me)?;
         self.send_end(me);
+        self.send_done(me);
         Ok(())
     }
 
@@ -157,6 +160,23 @@ impl World {
         if !waits {
             let seen = runtime.seen;
             self.send_across(me, usize::from(to.0), Item::State(epoch, seen));
+        }
+    }
+
+    /// As `Moves::go_on_handing`: *Done*, when the replica has the state. Of another base that is
+    /// its last record so far.
+    pub(super) fn send_done(&mut self, me: usize) {
+        let runtime = self.live(me);
+        let Some((to, says, mut copied)) = runtime.done else {
+            return;
+        };
+        if copied.number != runtime.number {
+            (copied.number, copied.count) = (runtime.number, runtime.sent);
+        }
+        let waits = runtime.replica.is_some() && copied.is_awaited(runtime.number, runtime.acknowledged);
+        runtime.done = Some((to, says, copied)).filter(|_| waits && !has(Bug::DoneBeforeCopied));
+        if runtime.done.is_none() {
+            self.send_across(me, usize::from(to.0), Item::Says(says));
         }
     }
 

@@ -175,6 +175,15 @@ impl World {
 
     pub(super) fn carry_out(&mut self, r: usize, output: Output) -> Check {
         match output {
+            Output::Tell(to, says @ Says::Done(_)) if self.done_waits => {
+                let runtime = self.live(r);
+                let copied = Withdrawn {
+                    number: runtime.number,
+                    count: runtime.sent,
+                };
+                runtime.done = Some((to, says, copied));
+                self.send_done(r);
+            }
             Output::Tell(to, says) => self.send_across(r, usize::from(to.0), Item::Says(says)),
             Output::TellSwitches(_, words) => {
                 if let TellSwitch::Reroute { epoch, .. } = words {
@@ -255,7 +264,7 @@ impl World {
         runtime.is_leaving = false;
         let is_to_be_routed = core::mem::take(&mut runtime.is_to_be_routed);
         let is_asked = core::mem::take(&mut runtime.is_asked);
-        (runtime.withdrawn, runtime.settles) = (None, false);
+        (runtime.withdrawn, runtime.settles, runtime.done) = (None, false, None);
         if !self.live(r).is_copied {
             self.copy(r);
         }

@@ -1,0 +1,170 @@
+//! Routes of a group that its source takes back, key by key.
+
+use super::*;
+use crate::message::{Reroute, Taken};
+use crate::replica::BROKEN;
+use crate::switch::Policy;
+use crate::tests::QueuePort;
+use protocols::ownership::SwitchSays;
+use std::vec;
+
+const SOURCE: usize = 0;
+const TARGET: usize = 1;
+const HEIR: usize = 2;
+const MOVED: Epoch = Epoch { view: 0, count: 1 };
+const BACK: Epoch = Epoch { view: 0, count: 2 };
+
+fn key(port: u64) -> GroupKey {
+    GroupKey::of_flow(FlowKey::from_words([4, port, 0, 0, 0]))
+}
+
+struct Rig {
+    directory: Directory,
+    outbox: Outbox<QueuePort>,
+}
+
+impl Rig {
+    /// Keys of a group, whose own key has its home elsewhere, lead from the source to the target.
+    fn moved(keys: &[GroupKey]) -> Rig {
+        let settings = Settings {
+            switch: 0,
+            switches: 2,
+            seed: HashSeed::FIXED,
+            routes_max: 64,
+            policy: Policy::RoundRobin,
+            fragments_max: 64,
+            packet_clock: false,
+            lead_max: u64::MAX,
+            recovery_max: 1000,
+            patient: true,
+            egress: [None; 2],
+            now: 0,
+        };
+        let links = (0..3).map(|_| QueuePort::default()).collect();
+        let mut rig = Rig {
+            directory: Directory::new(&settings, Affinity::Flow, 3, &mut Region::heap),
+            outbox: Outbox::new(links, vec![None, None], 1000),
+        };
+        (0..3).for_each(|runtime| rig.directory.came(runtime));
+        for key in keys {
+            rig.routed(SOURCE, *key, false);
+        }
+        rig.reroute(keys, [SOURCE, TARGET], MOVED, Taken::Not);
+        for key in keys {
+            assert_eq!(rig.leads(key), Some(TARGET as u16));
+        }
+        rig
+    }
+
+    fn routed(&mut self, runtime: usize, key: GroupKey, is_heir: bool) {
+        let is_heir_of = |failed| is_heir && failed == TARGET;
+        self.directory
+            .routed(runtime, key, is_heir_of, || false, &mut self.outbox);
+    }
+
+    /// The source says all keys.
+    fn reroute(&mut self, keys: &[GroupKey], [from, to]: [usize; 2], epoch: Epoch, taken: Taken) {
+        for (at, key) in keys.iter().enumerate() {
+            let reroute = Reroute {
+                group: self::key(0),
+                key: *key,
+                from: RuntimeId(from as u16),
+                to: RuntimeId(to as u16),
+                epoch,
+                is_last: at + 1 == keys.len(),
+                taken,
+            };
+            self.directory.reroute(SOURCE, &reroute, &mut self.outbox);
+        }
+    }
+
+    fn take_back(&mut self, keys: &[GroupKey]) {
+        self.reroute(keys, [TARGET, SOURCE], BACK, Taken::Back);
+    }
+
+    fn target_goes(&mut self) {
+        self.directory.leave(TARGET);
+        self.directory.suspend(TARGET, true);
+    }
+
+    fn leads(&self, key: &GroupKey) -> Option<u16> {
+        let keys = self.directory.keys();
+        keys.iter().find(|(known, _)| known == key).map(|(_, to)| *to)
+    }
+
+    /// How often the source was answered that all keys are back.
+    fn answers(&self) -> usize {
+        let back = Message::Switch(key(0), SwitchSays::Rerouted(BACK));
+        let messages = self.outbox.messages_for(SOURCE);
+        messages.filter(|message| **message == back).count()
+    }
+}
+
+/// A flow of the group has ended at the target, with its reply key; another's waits for the heir.
+fn is_answered_too_early() -> bool {
+    let keys = [key(1), key(2)];
+    let mut rig = Rig::moved(&keys);
+    rig.directory
+        .installed(TARGET, (keys[1], MOVED), || false, &mut rig.outbox);
+    rig.directory.idle(TARGET, keys[1], 1000);
+    assert_eq!(rig.leads(&keys[1]), None);
+    rig.target_goes();
+    rig.take_back(&keys);
+    let is_early = rig.answers() > 0;
+    // None of another group is held back by it.
+    rig.take_back(&keys[1..]);
+    assert_eq!(rig.answers(), 1 + usize::from(is_early));
+    // The heir has nothing of the group.
+    rig.directory.suspend(TARGET, false);
+    rig.take_back(&keys);
+    assert_eq!(rig.answers(), 2 + usize::from(is_early));
+    is_early
+}
+
+#[test]
+fn a_key_that_waits_for_an_heir_holds_the_answer_for_all_back() {
+    assert!(!is_answered_too_early());
+    BROKEN.set("a key that waits holds the answer back");
+    let is_early = is_answered_too_early();
+    BROKEN.set("");
+    assert!(is_early, "a rule that is broken is noticed");
+}
+
+#[test]
+fn a_source_is_fenced_when_the_heir_has_the_key_that_waited() {
+    let keys = [key(1), key(2)];
+    let mut rig = Rig::moved(&keys);
+    rig.target_goes();
+    rig.take_back(&keys);
+    rig.routed(HEIR, keys[0], true);
+    rig.routed(HEIR, keys[1], true);
+    assert_eq!(rig.leads(&keys[1]), Some(HEIR as u16));
+    rig.directory.suspend(TARGET, false);
+    rig.take_back(&keys);
+    // Not of reply keys, which may be another flow's; but no route is the source's.
+    assert_eq!(keys.map(|key| rig.leads(&key)), [Some(HEIR as u16); 2]);
+}
+
+/// Where a key leads when the target has failed before it said that it has the group, and its next
+/// life says so of it.
+fn leads_behind_a_next_life(is_back: bool) -> Option<u16> {
+    let keys = [key(1)];
+    let mut rig = Rig::moved(&keys);
+    rig.target_goes();
+    rig.directory.came(TARGET);
+    rig.directory
+        .installed(TARGET, (keys[0], MOVED), || is_back, &mut rig.outbox);
+    rig.directory.suspend(TARGET, false);
+    while rig.directory.tidy() > 0 {}
+    rig.leads(&keys[0])
+}
+
+#[test]
+fn a_later_life_of_a_target_says_nothing_of_the_one_before() {
+    assert_eq!(leads_behind_a_next_life(false), Some(SOURCE as u16), "it returns");
+    assert_eq!(leads_behind_a_next_life(true), None, "it was the target's");
+    BROKEN.set("lives of a target are told apart");
+    let leads = leads_behind_a_next_life(false);
+    BROKEN.set("");
+    assert_eq!(leads, None, "a rule that is broken is noticed");
+}
