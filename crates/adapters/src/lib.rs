@@ -6,6 +6,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`pcap`] | captures as ports: read by their own timing or at full speed, written as pcap or pcapng |
+//! | `pipe` | files that may be pipes, whose other end is waited for until a signal comes |
 //! | [`memory`] | frames from and to the same process, for tests and benches |
 //! | [`afpacket`] | network interfaces by packet sockets |
 //! | [`afxdp`] | network interfaces by AF_XDP: the kernel receives into, and sends from, the worker's own buffers |
@@ -47,6 +48,7 @@ pub mod netlink;
 pub mod open;
 pub mod pages;
 pub mod pcap;
+mod pipe;
 pub mod reflect;
 pub mod report;
 pub mod ring;

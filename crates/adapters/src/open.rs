@@ -25,13 +25,14 @@ use crate::interface::InterfaceError;
 use crate::interface::addresses::Addresses;
 use crate::memory::{MemoryEnd, MemoryPort};
 use crate::pcap::{CaptureError, Format, PcapInput, PcapOutput};
+use crate::pipe;
 use crate::reflect::ReflectPort;
 use crate::report::Reports;
 use crate::tee::{Duplex, Tee};
 use crate::uri::{GenerateUri, PortUri, Role, UriError};
 use runtime::env::{AttachError, Port};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -219,7 +220,7 @@ impl Ports {
                 path: path.to_owned(),
             });
         }
-        let file = File::create(path).map_err(|source| CaptureError::Create {
+        let file = pipe::create(path).map_err(|source| CaptureError::Create {
             path: path.to_owned(),
             source,
         })?;

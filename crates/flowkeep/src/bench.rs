@@ -55,10 +55,7 @@ pub fn job(job: cli::jobs::BenchJob, _registry: &Registry) -> ExitCode {
     match ::bench::run(scenario, &options) {
         Ok(report) if job.json => println!("{}", shape::object(&report)),
         Ok(report) => print!("{}", report.table()),
-        Err(problem) => {
-            eprintln!("{problem}");
-            return ExitCode::from(cli::FAILURE);
-        }
+        Err(problem) => return cli::failed::ends(job.json, problem, cli::FAILURE),
     }
     ExitCode::SUCCESS
 }
@@ -73,10 +70,7 @@ fn papers_job(job: &cli::jobs::BenchJob) -> ExitCode {
     match papers::measure(&options, tell) {
         Ok(figures) if job.json => println!("{}", shape::object(&figures)),
         Ok(figures) => print!("{}", figures.table()),
-        Err(problem) => {
-            eprintln!("{problem}");
-            return ExitCode::from(cli::FAILURE);
-        }
+        Err(problem) => return cli::failed::ends(job.json, problem, cli::FAILURE),
     }
     ExitCode::SUCCESS
 }
@@ -92,10 +86,7 @@ fn live_job(job: &cli::jobs::BenchJob) -> ExitCode {
     match live::run(&settings) {
         Ok(report) if job.json => println!("{}", shape::object(&report)),
         Ok(report) => print!("{}", live::table(&report)),
-        Err(problem) => {
-            eprintln!("{problem}");
-            return ExitCode::from(cli::FAILURE);
-        }
+        Err(problem) => return cli::failed::ends(job.json, problem, cli::FAILURE),
     }
     ExitCode::SUCCESS
 }

@@ -14,7 +14,7 @@
 //! ends.
 
 use crate::cli::jobs::BridgeJob;
-use crate::cli::{FAILURE, USAGE};
+use crate::cli::{FAILURE, USAGE, failed};
 use crate::signals::StopSignal;
 use adapters::buffers;
 use adapters::clock::monotonic_ns;
@@ -41,11 +41,11 @@ pub fn run(job: BridgeJob) -> ExitCode {
     match try_run(&job) {
         Ok(code) => code,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "{error}");
-            ExitCode::from(match error {
+            let code = match error {
                 OpenError::Uri(_) => USAGE,
                 _ => FAILURE,
-            })
+            };
+            failed::ends(job.json, error, code)
         }
     }
 }

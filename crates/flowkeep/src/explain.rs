@@ -29,6 +29,21 @@ pub enum From {
     Outside,
 }
 
+/// By what the side is known from which a packet is taken to come.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum SideBy {
+    /// It was asked about packets from there.
+    Asked,
+    /// The flow is there.
+    Flow,
+    /// A port tells sides by addresses.
+    Address,
+    /// By nothing: it is taken to be inside.
+    #[default]
+    Assumed,
+}
+
 /// What is asked.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +93,9 @@ pub struct Explanation {
     pub destination: String,
     /// From which side it is taken to come.
     pub side: From,
+    /// By what that side is known.
+    #[serde(default)]
+    pub side_by: SideBy,
     /// Whether both of its ends are inside.
     pub lateral: bool,
     /// Its group's home switch, which has its route; none where the process that was asked has no
@@ -134,7 +152,8 @@ impl Explanation {
                 self.functions = other.functions;
             }
             (self.runtime, self.by) = (other.runtime, Route::Flow);
-            (self.side, self.translated, self.flow) = (other.side, other.translated, other.flow);
+            (self.side, self.side_by) = (other.side, other.side_by);
+            (self.translated, self.flow) = (other.translated, other.flow);
             (self.dropped, self.is_flow_known) = (None, true);
         }
     }
@@ -151,12 +170,18 @@ impl fmt::Display for Explanation {
         if self.vlan != 0 {
             writeln!(f, "  vlan        {}", self.vlan)?;
         }
-        let side = match self.side {
-            From::Inside => "inside",
-            From::Outside => "outside",
+        let (side, other) = match self.side {
+            From::Inside => ("inside", "outside"),
+            From::Outside => ("outside", "inside"),
         };
         let lateral = if self.lateral { ", to inside" } else { "" };
-        writeln!(f, "  side        {side}{lateral}")?;
+        let by = match self.side_by {
+            SideBy::Asked => String::new(),
+            SideBy::Flow => ": its flow's".to_owned(),
+            SideBy::Address => ": by its address".to_owned(),
+            SideBy::Assumed => format!(": assumed; --side {other} asks about the other"),
+        };
+        writeln!(f, "  side        {side}{lateral}{by}")?;
         if let Some(switch) = self.switch {
             writeln!(f, "  switch      {switch}, its group's home")?;
         }

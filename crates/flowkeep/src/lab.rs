@@ -4,7 +4,7 @@
 //! a site for itself, tries what people would, and says in a table what came of it. `down` ends
 //! every site of this machine, and removes what killed ones left.
 
-use crate::cli::FAILURE;
+use crate::cli::{FAILURE, failed};
 use crate::shape::{self, Shape};
 use crate::signals::StopSignal;
 use ::lab::LabError;
@@ -41,6 +41,7 @@ pub enum LabJob {
 
 /// Does what was asked for.
 pub fn run(job: LabJob) -> ExitCode {
+    let wants_objects = matches!(job, LabJob::Demo { json: true, .. });
     let done = match job {
         LabJob::Up { scheme, stop } => up(scheme, &stop),
         LabJob::Demo { scheme, json } => demo(scheme, json),
@@ -49,10 +50,7 @@ pub fn run(job: LabJob) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILURE),
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "{error}");
-            ExitCode::from(FAILURE)
-        }
+        Err(error) => failed::ends(wants_objects, error, FAILURE),
     }
 }
 

@@ -6,7 +6,7 @@
 //! with a simulator of its own; a failure is then looked at by one, so what is printed of it
 //! depends on nothing but its seed.
 
-use crate::cli::{FAILURE, USAGE};
+use crate::cli::{FAILURE, USAGE, failed};
 use crate::registry::{Entry, Registry};
 use crate::shape::{self, Shape};
 use functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};
@@ -154,26 +154,19 @@ impl Sum {
 pub fn job(job: SimJob, registry: &Registry) -> ExitCode {
     let scenario = match job.scenario.as_deref().map(str::parse::<Scenario>).transpose() {
         Ok(scenario) => scenario,
-        Err(problem) => {
-            eprintln!("{problem}");
-            return ExitCode::from(USAGE);
-        }
+        Err(problem) => return failed::ends(job.json, problem, USAGE),
     };
     let began = Instant::now();
     let sum = run_all(&job, scenario, registry);
     let seconds = began.elapsed().as_secs_f64();
     if let Some(problem) = &sum.broken {
-        eprintln!("{problem}");
-        return ExitCode::from(USAGE);
+        return failed::ends(job.json, problem, USAGE);
     }
     let failure = match &sum.failed {
         None => None,
         Some(outcome) => match sim::explain(outcome.scenario, outcome.seed, &mut planner(registry)) {
             Ok(failure) => failure,
-            Err(problem) => {
-                eprintln!("{problem}");
-                return ExitCode::from(FAILURE);
-            }
+            Err(problem) => return failed::ends(job.json, problem, FAILURE),
         },
     };
     let text = if job.json {

@@ -88,7 +88,7 @@ pub fn check(uri: &str) -> Result<(), Failure> {
 }
 
 /// Why a store could not be had now, as far as that shows without changing anything there. A server
-/// is asked for a version. Cassandra is not asked: its driver makes tables there.
+/// is asked for a version; of Cassandra it is the server's, since tables may not be there yet.
 pub fn look(uri: &str) -> Result<(), Failure> {
     match uri.split_once(':') {
         #[cfg(feature = "redb")]
@@ -101,6 +101,8 @@ pub fn look(uri: &str) -> Result<(), Failure> {
                 Err(_) => Ok(()),
             }
         }
+        #[cfg(feature = "cassandra")]
+        Some(("cassandra" | "cassandras", _)) => Cassandra::new(uri, cassandra::PATIENCE)?.look(),
         _ => Ok(()),
     }
 }

@@ -92,6 +92,21 @@ impl<R: Read> Reader<R> {
         Ok(None)
     }
 
+    /// Sees that the section holds with which the file begins. It is read again as the first block.
+    #[cold]
+    pub(super) fn first_section(&mut self) -> Result<(), CaptureError> {
+        let problem = match self.block() {
+            Ok(Some((_, length))) => match self.on_section(length) {
+                Ok(()) => return Ok(()),
+                Err(problem) => problem.to_owned(),
+            },
+            Ok(None) | Err(CaptureError::Truncated { .. }) => "it ends inside the file header".to_owned(),
+            Err(CaptureError::Damaged { problem, .. }) => problem,
+            Err(other) => return Err(other),
+        };
+        Err(self.header(problem))
+    }
+
     /// Has the next block at hand; answers its type and its length.
     #[inline]
     fn block(&mut self) -> Result<Option<(u32, usize)>, CaptureError> {

@@ -46,6 +46,17 @@ pub enum CaptureError {
         /// Its first bytes, in words.
         start: String,
     },
+    /// The file begins like a capture, and its header does not hold.
+    #[error(
+        "{path}: no packet of it can be read: {problem}; name another capture, or take this one again",
+        path = path.display()
+    )]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// The file ends in the middle of something.
     #[error(
         "{path}: ends inside packet {packet}, which begins at byte {offset}; the packets before it were read. \

@@ -15,6 +15,7 @@
 
 use super::error::CaptureError;
 use super::writer::{Encoder, Format};
+use crate::pipe;
 use crate::report::Reports;
 use runtime::env::{Burst, Port, PortCounters};
 use std::fs::File;
@@ -44,7 +45,7 @@ impl PcapOutput<File> {
     /// Creates a capture, or empties the one that is there. The format goes by the name
     /// ([`Format::of_name`]).
     pub fn create(path: &Path, reports: Reports) -> Result<Self, CaptureError> {
-        let file = File::create(path).map_err(|source| CaptureError::Create {
+        let file = pipe::create(path).map_err(|source| CaptureError::Create {
             path: path.to_owned(),
             source,
         })?;

@@ -24,6 +24,7 @@
 use super::blocks::{Interface, SECTION};
 use super::error::CaptureError;
 use super::window::{BUFFER, Window};
+use crate::pipe;
 use pcap_parser::nom::{Err as ParseFailure, IResult, Needed};
 use pcap_parser::{
     LegacyPcapBlock, PcapError, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified,
@@ -91,7 +92,7 @@ impl Reader<File> {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
+        let file = pipe::open(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
@@ -171,12 +172,12 @@ impl<R: Read> Reader<R> {
                 big: false,
                 interfaces: Vec::new(),
             });
-            return Ok(());
+            return self.first_section();
         }
         let header = match parse_pcap_header(bytes) {
             Ok((_, header)) => header,
             Err(ParseFailure::Incomplete(_)) if !whole && bytes.len() >= 4 => {
-                return Err(self.damaged("it ends inside the file header"));
+                return Err(self.header("it ends inside the file header"));
             }
             Err(_) => {
                 return Err(CaptureError::NotACapture {
@@ -263,6 +264,15 @@ impl<R: Read> Reader<R> {
             packet: self.packet + 1,
             offset: self.window.offset(),
         })
+    }
+
+    /// No packet of the file can be read.
+    #[cold]
+    pub(super) fn header(&self, problem: impl std::fmt::Display) -> CaptureError {
+        CaptureError::Header {
+            path: self.path.clone(),
+            problem: problem.to_string(),
+        }
     }
 
     #[cold]

@@ -121,8 +121,22 @@ fn here(
     let mut warnings = config::check::warnings(&config);
     let mut refused = refusals::all(&config, path);
     let is_alone = config.member.is_empty();
-    let memory = run::memory(&mut config);
-    let mut too_little = memory.as_ref().and_then(Memory::refused);
+    let (memory, mut too_little) = match run::memory(&mut config) {
+        Ok(memory) => {
+            let refused = memory.as_ref().and_then(Memory::refused);
+            (memory, refused)
+        }
+        Err(error) => {
+            let reach = match error.is_of_configuration() {
+                true => Reach::All,
+                false => Reach::Machine,
+            };
+            (
+                None,
+                Some(Refusal::saying(String::new(), &error.to_string(), reach)),
+            )
+        }
+    };
     if !is_alone {
         // It is that of all its processes together.
         too_little.iter_mut().for_each(Refusal::of_a_member);

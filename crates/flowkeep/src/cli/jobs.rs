@@ -84,7 +84,12 @@ impl MemberJob {
 }
 
 /// Reads the configuration of which this process is to be a member.
-pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) -> Result<RunJob, Failure> {
+pub(super) fn member_job(
+    words: MemberWords,
+    newcomer: Option<newcomer::Words>,
+    kind: Kind,
+    registry: &Registry,
+) -> Result<RunJob, Failure> {
     words.said.begin()?;
     let read = config::read_tree(&words.config, registry);
     let (config, tree, text) = read.map_err(|problems| Failure::usage(shown(&problems)))?;
@@ -98,7 +103,7 @@ pub(super) fn member_job(words: MemberWords, kind: Kind, registry: &Registry) ->
             name: words.member,
             socket: words.socket.or_else(path_of_environment),
             events: words.events,
-            newcomer: words.newcomer.words(),
+            newcomer,
             join: (!words.join.is_empty()).then_some(joining::Words {
                 coordinators: words.join,
                 token: words.token,

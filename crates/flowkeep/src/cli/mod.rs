@@ -15,6 +15,7 @@
 //! schema ──────────────────────▶ shapes.rs
 //! flow trace, flow events, capture, top ▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
+//! what fails with --json ──────▶ failed.rs
 //! ```
 //!
 //! What can be typed behind each is in `words`.
@@ -27,6 +28,7 @@ mod balancing;
 mod chains;
 mod clusters;
 mod coordinator;
+pub(crate) mod failed;
 pub mod jobs;
 mod listing;
 mod mistyped;
@@ -57,8 +59,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use words::{
-    Bench, Capture, ChainVerb, Ending, FlowVerb, FunctionVerb, LabVerb, Listing, MemberWords, New, PortVerb,
-    ReplicationVerb, Run, RuntimeVerb, Said, Sim, Top, Which,
+    Bench, Capture, ChainVerb, Ending, FlowVerb, FunctionVerb, LabVerb, Listing, MemberWords, New, NodeWords,
+    PortVerb, ReplicationVerb, Run, RuntimeVerb, Said, Sim, Top, Which,
 };
 pub use words::{PageSize, Scenario};
 
@@ -95,7 +97,7 @@ enum Verb {
     /// Run a cluster in this process
     Run(Run),
     /// Run one member's runtimes of a cluster of several processes
-    Node(MemberWords),
+    Node(NodeWords),
     /// Run one member's switches, with their ports, of a cluster of several processes
     Switch(MemberWords),
     /// Run the coordinator of a cluster of several processes: it says who is a member
@@ -214,8 +216,9 @@ impl Failure {
 
 /// Does what the words say, and tells how it went.
 pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs: &Jobs) -> ExitCode {
-    // Not locked: a running cluster writes its events from a thread of its own.
-    let mut stdout = io::stdout();
+    let words: Vec<OsString> = words.into_iter().collect();
+    let wants_objects = failed::wants_objects(&words);
+    let mut stdout = failed::Output::new();
     let done = Cli::try_parse_from(words)
         .map_err(Stop::Clap)
         .and_then(|cli| run(cli, registry, jobs, &mut stdout).map_err(Stop::Failure));
@@ -223,10 +226,13 @@ pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs
         Ok(code) => code,
         Err(Stop::Clap(error)) => {
             say(&error);
+            let text = mistyped::plain(&error.render().to_string());
+            failed::print(wants_objects && error.use_stderr(), text.trim_end(), USAGE);
             code_of(&error)
         }
         Err(Stop::Failure(failure)) => {
             let _ = writeln!(io::stderr(), "{}", failure.message);
+            failed::print(wants_objects && !stdout.is_used, &failure.message, failure.code);
             ExitCode::from(failure.code)
         }
     }
@@ -260,8 +266,14 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             let job = jobs::run_job(run, registry)?;
             return Ok((jobs.run)(job));
         }
-        Verb::Node(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Node, registry)?)),
-        Verb::Switch(words) => return Ok((jobs.run)(jobs::member_job(words, Kind::Switch, registry)?)),
+        Verb::Node(NodeWords { member, newcomer }) => {
+            let job = jobs::member_job(member, newcomer.words(), Kind::Node, registry)?;
+            return Ok((jobs.run)(job));
+        }
+        Verb::Switch(words) => {
+            let job = jobs::member_job(words, None, Kind::Switch, registry)?;
+            return Ok((jobs.run)(job));
+        }
         Verb::Coordinator(words) => return coordinator::coordinator(&words),
         Verb::Cluster(verb) => clusters::cluster(verb, out)?,
         Verb::Store(verb) => storing::store(&verb, out)?,

@@ -1,6 +1,6 @@
 //! `schema`: what `--json` prints, by noun.
 
-use super::{Failure, asking, balancing, chains, clusters, moving, orders, print, scaling, staff};
+use super::{Failure, asking, balancing, chains, clusters, failed, moving, orders, print, scaling, staff};
 use crate::shape::{Named, named};
 use crate::{apply, explain, following, lab, report, sim, store, top, trace};
 use std::io::Write;
@@ -16,6 +16,7 @@ const SHAPES: &[Named] = &[
     named::<clusters::ClusterRecovered>(),
     named::<clusters::ClusterReport>(),
     named::<scaling::Scaled>(),
+    named::<failed::Failed>(),
     named::<report::Flow>(),
     named::<crate::moving::Deletion>(),
     named::<following::FlowLine>(),

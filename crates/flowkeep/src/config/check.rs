@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 /// that have no table.
 pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'_, '_>) {
     ports(config, document);
+    runtimes(config, document);
     super::cluster::check(config, document);
+    names(config, document);
     chains(config, registry, document);
     last(config, document);
     interfaces(config, document);
@@ -25,6 +27,30 @@ pub fn check(config: &mut Config, registry: &Registry, document: &mut Document<'
     instances(config, document);
     super::store::check(config, document);
     super::scaling::check(config, document);
+}
+
+/// There may be no fewer runtimes than there are. Of members the sum counts
+/// ([`cluster`](super::cluster)).
+fn runtimes(config: &Config, document: &mut Document<'_, '_>) {
+    let most = config.runtimes_max.unwrap_or(config.runtimes);
+    if config.member.is_empty() && most < config.runtimes {
+        let problem = format!(
+            "is {most}, and there are {} runtimes from the start",
+            config.runtimes
+        );
+        let remedy = format!("write runtimes_max = {}, or more", config.runtimes);
+        document.problem_at("runtimes_max", &problem, &remedy);
+    }
+}
+
+/// Functions have names that can be shown.
+fn names(config: &Config, document: &mut Document<'_, '_>) {
+    for name in config.functions.keys() {
+        if let Some((problem, _)) = super::values::unnamed_parts(name) {
+            let remedy = "write another name, of letters that can be shown";
+            document.problem_at("function", &problem, remedy);
+        }
+    }
 }
 
 fn ports(config: &Config, document: &mut Document<'_, '_>) {

@@ -44,10 +44,12 @@ pub struct Cluster {
     /// hexadecimal digits, as `openssl rand -hex 32` prints them. Frames are sent with the first,
     /// and accepted with all.
     #[schemars(length(max = 4), example = ["edge.key"])]
+    #[serde(deserialize_with = "values::files")]
     pub keys: Vec<String>,
     /// A file like those of `keys`, from which the seed of all hashes is derived; it must not
     /// change while any member runs. Default: the first of `keys`.
     #[schemars(example = &"edge.key")]
+    #[serde(deserialize_with = "values::file")]
     pub seed: Option<String>,
     /// `"keys"`: frames between hosts have a tag that needs the key. `"damage-only"`: a tag that
     /// any sender can make, for a wire that no stranger is on. Default `"keys"`.
@@ -65,6 +67,7 @@ pub struct Cluster {
     /// `/var/lib` for root, otherwise in the one that the environment variable `XDG_STATE_HOME`
     /// names, or in `~/.local/state`.
     #[schemars(example = &"/var/lib/flowkeep/edge")]
+    #[serde(deserialize_with = "values::path")]
     pub directory: Option<PathBuf>,
 }
 
@@ -95,12 +98,12 @@ pub struct Member {
     #[schemars(range(min = 1, max = 64), example = 1)]
     pub runtimes: Option<u16>,
     /// Where it runs: members with the same word share memory. Default `"here"`.
-    #[serde(default = "here")]
+    #[serde(default = "values::here", deserialize_with = "values::name")]
     #[schemars(example = &"rack1")]
     pub host: String,
     /// What fails together with the host: runtimes keep copies of their flows in another rack, if
     /// they may choose. Default: the host.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::name_if_any")]
     #[schemars(example = &"row2")]
     pub rack: Option<String>,
     /// The host's address, for links to members of other hosts. Needed if there are any.
@@ -109,7 +112,7 @@ pub struct Member {
     pub address: Option<IpAddr>,
     /// The host's interface on a network segment, with `link_address`: links to members of other
     /// hosts that have both, too, are then on Ethernet (EtherType 0x88b5) instead of UDP.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::name_if_any")]
     #[schemars(example = &"eth1")]
     pub interface: Option<String>,
     /// That interface's own link address.
@@ -118,7 +121,7 @@ pub struct Member {
     pub link_address: Option<[u8; 6]>,
     /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the
     /// directory of that one's default.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::path")]
     #[schemars(example = &"/run/flowkeep-left.sock")]
     pub socket: Option<PathBuf>,
     /// Where it answers Prometheus, in place of `[metrics] listen`. Default: nowhere.
@@ -126,7 +129,7 @@ pub struct Member {
     #[schemars(with = "Option<String>", example = &"127.0.0.1:9465")]
     pub metrics: Option<SocketAddr>,
     /// File for what its functions write, in place of `[log] events`. Default: nowhere.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "values::file")]
     #[schemars(example = &"left.jsonl")]
     pub events: Option<String>,
     /// Of a member that is not listed: the number of its first runtime, which the coordinator has
@@ -140,10 +143,6 @@ impl Member {
     pub fn segment(&self) -> Option<(&str, [u8; 6])> {
         Some((self.interface.as_deref()?, self.link_address?))
     }
-}
-
-fn here() -> String {
-    "here".to_owned()
 }
 
 /// The name of a cluster that has none.

@@ -1,15 +1,17 @@
-//! Files that ports and the event log write: no port reads or writes them otherwise, and they are
-//! not the configuration. What is appended to a capture, or to the configuration, damages it for
-//! good.
+//! Files that ports, the event log, stores and the control socket write: nothing else of a run
+//! reads or writes them, and they are not the configuration. What is appended to a capture, or to
+//! the configuration, damages it for good.
 //!
 //! `chain check` asks this, and `run` before it opens the first of them.
 //!
 //! Not here: files that are not there, and folders ([`ports`](super::ports)); keys, rules of the
-//! IDS, the file of a store, older event logs by rotation: none of these is compared.
+//! IDS, older event logs by rotation: none of these is compared.
 
 use super::Config;
 use crate::run::refusals::{Reach, Refusal};
 use adapters::uri::{PortUri, Role};
+use runtime::replication::STORED_AS;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -86,6 +88,29 @@ fn of_ports(config: &Config) -> Vec<Named> {
     named
 }
 
+/// Files of stores. One is opened once for each mirror that it has.
+fn of_stores(config: &Config) -> Vec<Named> {
+    let mut functions: Vec<&str> = config.functions.keys().map(String::as_str).collect();
+    if config.keeps_stored() {
+        functions.push(STORED_AS);
+    }
+    let mut opened = BTreeMap::new();
+    for function in functions {
+        let stores: Vec<_> = config.store.stores_of(function).collect();
+        let uris: Vec<&str> = stores.iter().map(|of| of.uri).collect();
+        opened.entry(uris).or_insert(stores);
+    }
+    let each = opened.into_values().flatten().filter_map(|of| {
+        Some(Named {
+            at: of.at,
+            path: crate::store::file_of(of.uri)?.to_owned(),
+            is_written: true,
+            is_here: true,
+        })
+    });
+    each.collect()
+}
+
 /// Files that are written, and that something else of this run reads or writes.
 pub fn twice(config: &Config, own: Option<&Path>) -> Vec<Refusal> {
     let mut named: Vec<Named> = own
@@ -106,6 +131,13 @@ pub fn twice(config: &Config, own: Option<&Path>) -> Vec<Refusal> {
             is_here: true,
         });
     }
+    named.extend(config.control.socket.iter().map(|path| Named {
+        at: "control.socket".to_owned(),
+        path: path.clone(),
+        is_written: true,
+        is_here: true,
+    }));
+    named.extend(of_stores(config));
     let mut known: Vec<(Identity, bool, bool)> = Vec::new();
     let mut found = Vec::new();
     for file in named {

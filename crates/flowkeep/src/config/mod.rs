@@ -152,6 +152,7 @@ pub struct Config {
     /// The user, by name or number, that the process becomes once its ports are open; for one that
     /// is started as root. Default: it stays root, with the few capabilities that it needs.
     #[schemars(example = &"flowkeep")]
+    #[serde(deserialize_with = "values::name_if_any")]
     pub user: Option<String>,
     /// How this tool asks a running cluster.
     pub control: Control,
@@ -256,6 +257,7 @@ pub enum Policy {
 pub struct Port {
     /// Its name in messages and figures.
     #[schemars(example = &"lan")]
+    #[serde(deserialize_with = "values::name")]
     pub name: String,
     /// Where packets come from.
     #[serde(default, deserialize_with = "values::input")]
@@ -295,6 +297,7 @@ pub enum Side {
 pub struct Chain {
     /// Its name in messages and figures.
     #[schemars(example = &"default")]
+    #[serde(deserialize_with = "values::name")]
     pub name: String,
     /// The functions, in the order in which a flow's opening direction passes them; replies go
     /// backward. 1 to 16.
@@ -323,11 +326,11 @@ pub struct Match {
     pub side: Option<FromSide>,
     /// Prefixes of the source address.
     #[schemars(with = "values::OneOrMany<String>", example = ["10.0.0.0/8"])]
-    #[serde(deserialize_with = "values::prefixes")]
+    #[serde(deserialize_with = "values::some_prefixes")]
     pub source: Vec<Prefix>,
     /// Prefixes of the destination address.
     #[schemars(with = "values::OneOrMany<String>", example = ["192.0.2.0/24"])]
-    #[serde(deserialize_with = "values::prefixes")]
+    #[serde(deserialize_with = "values::some_prefixes")]
     pub destination: Vec<Prefix>,
     /// Source ports or ranges of them.
     #[schemars(with = "values::OneOrMany<values::Named>", example = ["1024-65535"])]
@@ -396,6 +399,7 @@ pub struct Control {
     /// the directory that the environment variable `XDG_RUNTIME_DIR` names, or
     /// `flowkeep-UID/flowkeep.sock` in the one for temporary files.
     #[schemars(example = &"/run/flowkeep.sock")]
+    #[serde(deserialize_with = "values::path")]
     pub socket: Option<PathBuf>,
 }
 
@@ -417,26 +421,29 @@ pub struct Log {
     /// standard output. It is appended to, and opened again by its name on SIGUSR1. Default:
     /// nowhere.
     #[schemars(example = &"events.jsonl")]
+    #[serde(deserialize_with = "values::file")]
     pub events: Option<String>,
     /// The file that would be larger by what is written at once (whole lines, up to 64 KiB and one
     /// line) is renamed: `events.jsonl` to `events.jsonl.1`, that to `events.jsonl.2`, and so on.
     /// Default: it grows.
     #[schemars(example = &"64 MiB")]
+    #[serde(deserialize_with = "values::some_size")]
     pub max_size: Option<nf::ByteSize>,
     /// A file whose first line is so old is renamed likewise. Default: no file is too old.
     #[schemars(example = &"24h")]
+    #[serde(deserialize_with = "values::some_time")]
     pub max_age: Option<nf::Period>,
     /// How many renamed files are kept, besides the one that is written. Default 4.
     pub keep: u32,
     /// Address and port of a syslog collector: each line is sent there over UDP, too (RFC 5424).
     /// Default: nowhere.
     #[schemars(with = "Option<String>", example = &"192.0.2.9:514")]
-    #[serde(deserialize_with = "values::address")]
+    #[serde(deserialize_with = "values::syslog")]
     pub syslog: Option<SocketAddr>,
     /// Address and port of an IPFIX collector: NAT's log is sent there over UDP, too (RFC 8158).
     /// Default: nowhere.
     #[schemars(with = "Option<String>", example = &"192.0.2.9:4739")]
-    #[serde(deserialize_with = "values::address")]
+    #[serde(deserialize_with = "values::ipfix")]
     pub ipfix: Option<SocketAddr>,
 }
 

@@ -17,10 +17,12 @@ use adapters::interface::InterfaceError;
 use adapters::look::{Buffers, Look};
 use adapters::open::{OpenError, Ports, check_pair};
 use adapters::uri::{PortUri, Role};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, accessat, major};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 /// Input and output of a port are two halves of one port.
 pub(super) fn halves(port: &Port, index: usize, document: &mut Document<'_, '_>) {
@@ -112,11 +114,16 @@ fn missing(port: &Port, uri: &PortUri, half: Half) -> Option<String> {
     }
 }
 
-/// Why `run` cannot read a file, in its words. What is no file, such as a pipe, is left to `run`:
-/// opening it may wait.
+/// Why `run` cannot read a file, in its words. What may have it wait, such as a pipe, is left to
+/// `run`.
 fn unread(uri: &str, path: &Path) -> Option<String> {
-    let is_other = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir());
-    if is_other {
+    let waits = |found: fs::Metadata| {
+        let kind = found.file_type();
+        // `/dev/null` and the like answer at once, a terminal does not.
+        let is_of_memory = major(found.rdev()) == MEMORY;
+        kind.is_fifo() || kind.is_char_device() && !is_of_memory
+    };
+    if fs::metadata(path).is_ok_and(waits) {
         return None;
     }
     let opened = Ports::new().with_generator(generate::open).open_input(uri);
@@ -127,15 +134,28 @@ fn unread(uri: &str, path: &Path) -> Option<String> {
     })
 }
 
+/// The number of the kernel's devices that are memory: `/dev/null`, `/dev/zero` and the like.
+const MEMORY: u32 = 1;
+
 /// Why `run` cannot write a file: its folder is not there, it is a folder, or this user may not.
 /// Nothing is written here.
 pub(crate) fn unwritten(path: &Path) -> Option<String> {
     let shown = path.display();
-    if path.is_dir() {
-        return Some(format!(
-            "{shown}: cannot be written: it is a folder; name a file in it"
-        ));
+    let found = fs::metadata(path);
+    let kind = found.as_ref().map(fs::Metadata::file_type);
+    let other = match &kind {
+        Ok(kind) if kind.is_dir() => "it is a folder; name a file in it",
+        Ok(kind) if kind.is_socket() => "it is a socket; name a file",
+        _ => "",
+    };
+    if !other.is_empty() {
+        return Some(format!("{shown}: cannot be written: {other}"));
     }
+    // A name that leads nowhere is made where it leads to.
+    let path = &match &found {
+        Ok(_) => path.to_owned(),
+        Err(_) => end_of(path),
+    };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     if !folder.is_dir() {
@@ -144,9 +164,11 @@ pub(crate) fn unwritten(path: &Path) -> Option<String> {
             "{shown}: cannot be created: there is no folder {folder}; make it, or name another"
         ));
     }
-    let (of, rights, what) = match path.exists() {
-        true => (path, Access::WRITE_OK, "written"),
-        false => (folder, Access::WRITE_OK | Access::EXEC_OK, "created"),
+    let (of, rights, what) = match &found {
+        Ok(_) => (path.as_path(), Access::WRITE_OK, "written"),
+        // What is said of the name itself: it is too long, or of a loop of links.
+        Err(error) if error.kind() != ErrorKind::NotFound => (path.as_path(), Access::EXISTS, "created"),
+        Err(_) => (folder, Access::WRITE_OK | Access::EXEC_OK, "created"),
     };
     let error = accessat(CWD, of, rights, AtFlags::EACCESS).err()?;
     let error = std::io::Error::from(error);
@@ -154,3 +176,16 @@ pub(crate) fn unwritten(path: &Path) -> Option<String> {
         "{shown}: cannot be {what}: {error}; name a file that you may write, or give yourself the right to"
     ))
 }
+
+/// Where a name leads by its links, if it leads to what is not there.
+fn end_of(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(to) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(to);
+    }
+    path
+}
+
+/// Links that the kernel follows at most.
+const LINKS_MAX: usize = 40;

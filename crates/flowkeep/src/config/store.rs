@@ -113,6 +113,14 @@ impl<'de> Deserialize<'de> for StoreUri {
     }
 }
 
+/// A store, and the setting that names it.
+pub struct Named<'s> {
+    /// The setting.
+    pub at: String,
+    /// The store, with the password.
+    pub uri: &'s str,
+}
+
 /// A time of an hour at most.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval(u64);
@@ -153,6 +161,27 @@ impl Store {
             None => self.mirror.as_ref(),
         };
         own.and_then(|own| own.mirror.as_ref()).or(usual)?.secret()
+    }
+
+    /// The stores that a function's variables are kept in: its own, and that one's mirror.
+    pub fn stores_of(&self, function: &str) -> impl Iterator<Item = Named<'_>> {
+        let own = self.function.get(function);
+        let at = |setting: &str, is_own: bool| match is_own {
+            true => format!("store.function.{function}.{setting}"),
+            false => format!("store.{setting}"),
+        };
+        let has_own = own.is_some_and(|own| own.uri.is_some());
+        let store = self.of(function).map(|(uri, _)| Named {
+            at: at("uri", has_own),
+            uri,
+        });
+        let has_own = own.is_some_and(|own| own.mirror.is_some());
+        let mirror = self.mirror_of(function).map(|uri| Named {
+            at: at("mirror", has_own),
+            uri,
+        });
+        let mirror = mirror.filter(|_| store.is_some());
+        store.into_iter().chain(mirror)
     }
 
     /// How often a function's merged views are made; `None`: when it asks.

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use wire::{Prefix, protocol};
 
@@ -233,22 +234,181 @@ pub fn protocol<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>
 
 /// `80`, `"8000-8100"`, or a list of such.
 pub fn port_ranges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PortRange>, D::Error> {
-    deserializer.deserialize_any(List(PhantomData, "ports, like [\"80\", \"8000-8100\"]"))
+    let list: Vec<PortRange> =
+        deserializer.deserialize_any(List(PhantomData, "ports, like [\"80\", \"8000-8100\"]"))?;
+    if list.is_empty() {
+        return Err(de::Error::custom(MATCHES_ALL));
+    }
+    Ok(list)
 }
 
 /// An address and port to listen on.
 pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    struct Address(SocketAddr);
-    impl FromStr for Address {
-        type Err = String;
-        fn from_str(text: &str) -> Result<Self, String> {
-            text.parse().map(Address).map_err(|_| {
-                format!("`{text}` is no address with a port; write for example \"127.0.0.1:9464\" or \"[::1]:9464\"")
-            })
+    deserializer
+        .deserialize_str(AddressWithPort("127.0.0.1", 9464))
+        .map(Some)
+}
+
+/// Where a syslog collector is.
+pub fn syslog<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    collector(deserializer, 514)
+}
+
+/// Where an IPFIX collector is.
+pub fn ipfix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    collector(deserializer, 4739)
+}
+
+/// One host's address and a port of it.
+fn collector<'de, D: Deserializer<'de>>(deserializer: D, port: u16) -> Result<Option<SocketAddr>, D::Error> {
+    let to = deserializer.deserialize_str(AddressWithPort("192.0.2.9", port))?;
+    let refuse = |problem: &str, instead: SocketAddr| -> D::Error {
+        de::Error::custom(format!("`{to}` {problem}; write for example \"{instead}\""))
+    };
+    if to.port() == 0 {
+        return Err(refuse(
+            "has port 0, to which nothing is sent",
+            SocketAddr::new(to.ip(), port),
+        ));
+    }
+    if to.ip().is_unspecified() || to.ip().is_multicast() {
+        let instead = SocketAddr::new(IpAddr::from([192, 0, 2, 9]), port);
+        return Err(refuse("is no address of one host", instead));
+    }
+    Ok(Some(to))
+}
+
+/// An address with a port; an example of both, for what is none.
+struct AddressWithPort(&'static str, u16);
+
+impl Visitor<'_> for AddressWithPort {
+    type Value = SocketAddr;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an address with a port, like \"{}:{}\"", self.0, self.1)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<SocketAddr, E> {
+        let AddressWithPort(example, port) = self;
+        let problem = match text.parse() {
+            Ok(address) => return Ok(address),
+            Err(_) => format!("`{text}` is no address with a port"),
+        };
+        // What is near: a scheme in front, or no port behind.
+        let bare = text.rsplit_once("://").map_or(text, |(_, bare)| bare);
+        let bare = bare.trim().trim_end_matches('/');
+        let host = bare.trim_start_matches('[').trim_end_matches(']');
+        let remedy = if let Ok(address) = bare.parse::<SocketAddr>() {
+            format!("write \"{address}\"")
+        } else if let Ok(host) = host.parse::<IpAddr>() {
+            format!("write \"{}\"", SocketAddr::new(host, port))
+        } else {
+            let own = bare.rsplit_once(':').and_then(|(_, own)| own.parse().ok());
+            let own: u16 = own.filter(|own| *own != 0).unwrap_or(port);
+            format!(
+                "names are not looked up: write an address, for example \"{example}:{own}\" or \"[2001:db8::9]:{own}\""
+            )
+        };
+        Err(E::custom(format!("{problem}; {remedy}")))
+    }
+}
+
+/// Why a text cannot be a name: nothing could be found by it, or shown.
+fn unnamed(text: &str, what: &str) -> Option<String> {
+    if text.trim().is_empty() {
+        return Some(format!("the name is empty; write {what}, or take the line out"));
+    }
+    let control = text.chars().find(|letter| letter.is_control())?;
+    Some(format!(
+        "the name has a character that cannot be shown ({}); take it out",
+        control.escape_unicode()
+    ))
+}
+
+/// The host of a member that names none.
+pub fn here() -> String {
+    "here".to_owned()
+}
+
+/// What is wrong with a name, and what to do, if there is something.
+pub fn unnamed_parts(text: &str) -> Option<(String, String)> {
+    let said = unnamed(text, "one")?;
+    let (problem, remedy) = said.split_once("; ")?;
+    Some((problem.to_owned(), remedy.to_owned()))
+}
+
+fn named<'de, D: Deserializer<'de>>(deserializer: D, what: &str) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match unnamed(&text, what) {
+        None => Ok(text),
+        Some(problem) => Err(de::Error::custom(problem)),
+    }
+}
+
+/// The name of a file or folder.
+pub fn file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    named(deserializer, "the name of a file").map(Some)
+}
+
+/// The same as a path.
+pub fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    Ok(file(deserializer)?.map(PathBuf::from))
+}
+
+/// Names of files.
+pub fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    struct Name(String);
+    impl<'de> Deserialize<'de> for Name {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            named(deserializer, "the name of a file").map(Name)
         }
     }
-    let text = Text::<Address>(PhantomData, "an address with a port, like \"127.0.0.1:9464\"");
-    deserializer.deserialize_str(text).map(|address| Some(address.0))
+    let all = Vec::<Name>::deserialize(deserializer)?;
+    Ok(all.into_iter().map(|name| name.0).collect())
+}
+
+/// A name of something.
+pub fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    named(deserializer, "one")
+}
+
+/// A name of something, if it has one.
+pub fn name_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    name(deserializer).map(Some)
+}
+
+/// A size that something may have.
+pub fn some_size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<nf::ByteSize>, D::Error> {
+    let size = nf::ByteSize::deserialize(deserializer)?;
+    match size.bytes() {
+        0 => Err(de::Error::custom(
+            "no file is that small; write for example \"64MiB\", or take the line out",
+        )),
+        _ => Ok(Some(size)),
+    }
+}
+
+/// An age that something may have.
+pub fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<nf::Period>, D::Error> {
+    let time = nf::Period::deserialize(deserializer)?;
+    match time.duration().is_zero() {
+        true => Err(de::Error::custom(
+            "no file is that young; write for example \"24h\", or take the line out",
+        )),
+        false => Ok(Some(time)),
+    }
+}
+
+/// What an empty list would say.
+const MATCHES_ALL: &str = "an empty list says nothing; name one, or take the line out to match all of them";
+
+/// Prefixes of which one must match.
+pub fn some_prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
+    let list = prefixes(deserializer)?;
+    if list.is_empty() {
+        return Err(de::Error::custom(MATCHES_ALL));
+    }
+    Ok(list)
 }
 
 /// An address of a host.
@@ -496,6 +656,37 @@ mod tests {
                 .unwrap_err()
                 .contains("write for example `pcap:a.pcap`")
         );
+    }
+
+    #[test]
+    fn what_is_no_address_with_a_port_is_told_what_to_write() {
+        let read = |text| AddressWithPort("192.0.2.9", 514).visit_str::<de::value::Error>(text);
+        assert_eq!(read("[::1]:514").unwrap().to_string(), "[::1]:514");
+        for (text, remedy) in [
+            ("192.0.2.9", "write \"192.0.2.9:514\""),
+            ("2001:db8::9", "write \"[2001:db8::9]:514\""),
+            ("[2001:db8::9]", "write \"[2001:db8::9]:514\""),
+            ("udp://192.0.2.9:5514/", "write \"192.0.2.9:5514\""),
+            (
+                "host",
+                "names are not looked up: write an address, for example \"192.0.2.9:514\" or \"[2001:db8::9]:514\"",
+            ),
+            (
+                "host:99",
+                "names are not looked up: write an address, for example \"192.0.2.9:99\" or \"[2001:db8::9]:99\"",
+            ),
+        ] {
+            let said = read(text).unwrap_err().to_string();
+            assert_eq!(said, format!("`{text}` is no address with a port; {remedy}"));
+        }
+    }
+
+    #[test]
+    fn a_name_can_be_shown() {
+        assert_eq!(unnamed("größe 1", "one"), None);
+        for wrong in ["", "  ", "a\nb", "\0"] {
+            assert!(unnamed_parts(wrong).is_some(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -5,9 +5,14 @@
 //!
 //! The socket is made in a fresh directory that only this user may enter, gets its mode there, and
 //! is then moved to its place: at no time can another user open it.
+//!
+//! A process that becomes another user once its ports are open (`user`) may then be without a right
+//! to the socket's folder. The socket answers all the same, since it is bound. Its file stays at
+//! the end, which is said, and the next start replaces it.
 
 use super::{REQUEST_MAX, Reply, service};
 use crate::cluster::Cluster;
+use crate::log::{self, Level};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 use std::fs::{self, DirBuilder, Permissions};
@@ -99,9 +104,13 @@ impl Bound {
         })
     }
 
-    /// Whether no other process has taken the name over.
-    fn is_there(&self) -> bool {
-        file_of(&self.path).is_ok_and(|file| file == self.file)
+    /// Whether another process has taken the name over. A user that may not look there any more
+    /// does not know of any.
+    fn is_anothers(&self) -> bool {
+        match file_of(&self.path) {
+            Ok(file) => file != self.file,
+            Err(error) => error.kind() != io::ErrorKind::PermissionDenied,
+        }
     }
 }
 
@@ -109,10 +118,27 @@ fn file_of(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
+/// Removes a socket's file, if it is still this one's. That it stays is said.
+fn remove(path: &Path, own: (u64, u64)) {
+    let removed = match file_of(path) {
+        Ok(file) if file == own => fs::remove_file(path),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = removed {
+        let path = path.display();
+        log::say(
+            Level::Info,
+            format_args!("the control socket's file {path} stays: {error}; the next start replaces it"),
+        );
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
-        if self.socket.is_some() && self.is_there() {
-            let _ = fs::remove_file(&self.path);
+        if self.socket.is_some() {
+            remove(&self.path, self.file);
         }
     }
 }
@@ -126,7 +152,7 @@ impl Server {
     /// Begins to answer.
     pub fn serve(mut bound: Bound, cluster: Arc<dyn Cluster>) -> Result<Self, ServerError> {
         let path = &bound.path.clone();
-        if !bound.is_there() {
+        if bound.is_anothers() {
             return Err(ServerError::Taken(path.clone()));
         }
         let Some(socket) = bound.socket.take() else {
@@ -162,9 +188,7 @@ impl Drop for Server {
         self.ended.store(true, Ordering::Release);
         // The thread waits for a connection: its wait ends, also where the socket's file is gone.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
-        if file_of(&self.path).is_ok_and(|file| file == self.file) {
-            let _ = fs::remove_file(&self.path);
-        }
+        remove(&self.path, self.file);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

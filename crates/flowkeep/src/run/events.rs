@@ -28,6 +28,10 @@
 //!   SIGUSR1:                  e.jsonl is opened again by its name, as logrotate's `postrotate` wants it
 //! ```
 //!
+//! *What is no file*: a terminal, `/dev/null` or a pipe that this process was given takes lines as a
+//! file does. A named pipe, a socket, a disk or a folder is refused, here and by `chain check`
+//! ([`refused`]).
+//!
 //! The new file is made first, as `e.jsonl.new`. What cannot be made, renamed or opened (a full
 //! disk, a directory that the process may not write to) is reported once, and the file that is open
 //! goes on: rotation loses no line.
@@ -38,11 +42,12 @@
 //! Not here: lines ([`nf::cx::EventLog`]), which file (the configuration).
 
 use super::stamps::Stamps;
+use crate::config::ports;
 use adapters::report::Reports;
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,10 +63,67 @@ const CHUNK: usize = 64 * 1024;
 /// The mode of the file: its owner writes, its group reads.
 const MODE: u32 = 0o640;
 
+/// Why no event log could be opened there, as far as that shows without making or changing
+/// anything.
+pub(super) fn refused(path: &Path) -> Option<String> {
+    let opened = see_kind(path).and_then(|()| match path.is_file() {
+        true => append_to(path, OFlags::empty()).map(drop),
+        false => Ok(()),
+    });
+    match opened {
+        Err(error) => Some(cannot_be_opened(path, &error)),
+        Ok(()) => ports::unwritten(path),
+    }
+}
+
+/// What is said of an event log that cannot be opened.
+pub(super) fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
+    format!(
+        "the event log {} cannot be opened: {error}; write a path in a folder that exists and that you may write to, \
+         or `-` for standard output",
+        path.display()
+    )
+}
+
+/// Refuses what takes no lines. A terminal does, and so does `/dev/null`, or a pipe that this
+/// process was given (`/dev/stdout`, `/dev/fd/3`). Opening a named pipe waits until another process
+/// reads it, and it keeps lines only as long as that does.
+fn see_kind(path: &Path) -> io::Result<()> {
+    let Ok(found) = std::fs::metadata(path) else {
+        // Opening it says what is wrong.
+        return Ok(());
+    };
+    let kind = found.file_type();
+    let is_named = || {
+        let is_it = |of: rustix::io::Result<rustix::fs::Stat>| {
+            of.is_ok_and(|of| (of.st_dev, of.st_ino) == (found.dev(), found.ino()))
+        };
+        let is_own = is_it(rustix::fs::fstat(io::stdout())) || is_it(rustix::fs::fstat(io::stderr()));
+        // A pipe without a name is none of a file system's.
+        !is_own && path.canonicalize().is_ok()
+    };
+    let what = match () {
+        () if kind.is_dir() => "it is a folder",
+        () if kind.is_socket() => "it is a socket",
+        () if kind.is_block_device() => "it is a disk",
+        () if kind.is_fifo() && is_named() => "it is a named pipe, which no process may be reading",
+        () => return Ok(()),
+    };
+    Err(io::Error::other(what))
+}
+
+/// Opens it without waiting for anything; lines are waited for as they are written.
+fn append_to(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | more;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(MODE))?;
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+    Ok(File::from(file))
+}
+
 /// Opens the file of an event log, to append to it.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(MODE))?);
+    see_kind(path)?;
+    let mut file = append_to(path, OFlags::CREATE)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Ok(file);

@@ -3,7 +3,7 @@
 use super::Shared;
 use crate::cluster::Cluster;
 use crate::control::Key;
-use crate::explain::{Explain, Explanation, From, Passed, Route, rule_text};
+use crate::explain::{Explain, Explanation, From, Passed, Route, SideBy, rule_text};
 use crate::report::{Ends, Flow};
 use runtime::stats::DropReason;
 use runtime::switch::explaining::{self, Whither};
@@ -89,6 +89,11 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
         source: key.source.to_string(),
         destination: key.destination.to_string(),
         side: asked_side.unwrap_or(From::Inside),
+        side_by: match (ask.side, &flow) {
+            (Some(_), _) => SideBy::Asked,
+            (None, Some(_)) => SideBy::Flow,
+            (None, None) => SideBy::Assumed,
+        },
         lateral: false,
         switch: number,
         is_flow_known: true,
@@ -110,6 +115,9 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
                 nf::Side::Inside => From::Inside,
                 nf::Side::Outside => From::Outside,
             };
+            if said.side_by == SideBy::Assumed && !found.is_side_assumed {
+                said.side_by = SideBy::Address;
+            }
             (said.lateral, said.switch) = (found.is_lateral, Some(found.home.into()));
             (said.runtime, said.by) = match found.route {
                 explaining::Route::SecondKey(runtime) => (Some(runtime), Route::SecondKey),

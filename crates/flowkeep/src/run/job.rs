@@ -1,7 +1,7 @@
 //! The command `run`: a cluster from its configuration to its report.
 
 use super::decided;
-use super::events::{LogFile, Rotation};
+use super::events::{LogFile, Rotation, cannot_be_opened};
 use super::export;
 use super::laying;
 use super::privileges::Privileges;
@@ -10,7 +10,7 @@ use super::refusals::Reach;
 use super::{Events, Links, Outcome, RunError, Running, start_with_less};
 use crate::apply::{Ask, Source};
 use crate::cli::jobs::{MemberJob, RunJob};
-use crate::cli::{FAILURE, USAGE};
+use crate::cli::{FAILURE, USAGE, failed};
 use crate::cluster::Cluster;
 use crate::config::layout::Layout;
 use crate::config::{self, Config, Problem};
@@ -39,12 +39,10 @@ use std::time::{Duration, Instant};
 /// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last
 /// line.
 pub fn run(job: RunJob) -> ExitCode {
+    let wants_objects = job.json;
     match try_run(job) {
         Ok(code) => code,
-        Err((code, message)) => {
-            let _ = writeln!(io::stderr(), "{message}");
-            ExitCode::from(code)
-        }
+        Err((code, message)) => failed::ends(wants_objects, message, code),
     }
 }
 
@@ -97,7 +95,11 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let bound = bind(socket, listen)?;
     let joining = membership.as_ref().and_then(|member| member.joining.clone());
     let running = start_with_less(config, membership, events, source, &privileges);
-    let running = running.map_err(|error| (code_of(&error), error.to_string()))?;
+    let running = running.map_err(|error| match stop.is_raised() {
+        // It was asked to end while it waited: the configuration may be good.
+        true => (FAILURE, error.to_string()),
+        false => (code_of(&error), error.to_string()),
+    })?;
     let links = running.links();
     let servers = serve(&running, bound)?;
     let deciding = joining.clone().map(|joining| decided::follow(&running, joining));
@@ -312,12 +314,12 @@ fn open_events(config: &Config, reports: &Reports) -> Result<Option<Events>, Fai
         Some("-") => ("standard output", Box::new(BufWriter::new(io::stdout()))),
         Some(path) => {
             let file = LogFile::open(Path::new(path), rotation, reports.clone())
-                .map_err(|error| (FAILURE, format!("the event log {path} cannot be opened: {error}; write a path in a folder that exists and that you may write to, or `-`")))?;
+                .map_err(|error| (FAILURE, cannot_be_opened(Path::new(path), &error)))?;
             (path, Box::new(file))
         }
     };
-    let out = export::of(&config.log, file, reports)
-        .map_err(|error| (FAILURE, format!("no socket for a collector of events: {error}")))?;
+    let out = export::of(&config.log, file, reports);
+    let out = out.map_err(|unreached| (FAILURE, unreached.to_string()))?;
     Ok(Some(Events::to(name, Box::new(out))))
 }
 

@@ -86,8 +86,9 @@ pub use build::memory::Memory;
 pub use part::Links;
 pub(crate) use watching::flag_letters;
 
-/// The memory that a configuration needs; none where that cannot be counted. Takes its functions.
-pub fn memory(config: &mut Config) -> Option<Memory> {
+/// The memory that a configuration needs; none where that cannot be counted. An error is one with
+/// which it does not start. Takes its functions.
+pub fn memory(config: &mut Config) -> Result<Option<Memory>, RunError> {
     build::memory::of(config)
 }
 

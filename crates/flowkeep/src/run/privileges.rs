@@ -37,6 +37,8 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use std::fs;
+use std::panic::resume_unwind;
+use std::thread;
 
 /// What a process that remains root has besides: files of other users, which it reads again, and
 /// low port numbers of links.
@@ -133,6 +135,15 @@ impl Privileges {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
         let may = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
         (becomes && !may).then(|| failed("the user's rights", rustix::io::Errno::PERM))
+    }
+
+    /// What is answered with these rights, on a thread of its own: this one keeps what it has.
+    pub fn with<R: Send>(&self, ask: impl FnOnce() -> R + Send) -> Result<R, String> {
+        let answered = thread::scope(|scope| {
+            let asking = thread::Builder::new().spawn_scoped(scope, move || self.drop().map(|()| ask()));
+            asking.map(|asking| asking.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        answered.map_err(|error| format!("no thread can be started: {error}"))?
     }
 
     /// Gives up all others, of this thread and of those that it starts from now on. The error says

@@ -15,15 +15,15 @@
 //! | the user, what it may become | its entry, this process's capabilities |
 //! | key files | they are read |
 //! | interfaces of `forward` | their names |
-//! | stores of variables and of flows | a server is asked for a version; a file is locked and let go |
+//! | stores of variables and of flows | with the rights that are left then: a server is asked for a version; a file is read, locked and let go |
 //! | memory | [`memory`](super::build::memory) |
 //!
 //! Not here: what only a start shows. Another program may have an interface's XDP, a driver none;
-//! Cassandra is not asked, since it would have tables made.
+//! Cassandra may refuse to make tables.
 
 use super::build::BUFFERS;
-use super::export;
 use super::privileges::{Account, Privileges};
+use super::{events, export};
 use crate::config::{Config, ports};
 use crate::control::{path_of_environment, server};
 use crate::member::secrets;
@@ -110,25 +110,24 @@ pub fn all(config: &Config, own: &Path) -> Vec<Refusal> {
     let events = config.log.events.as_deref().filter(|path| *path != "-");
     add(
         "log.events",
-        events.and_then(|path| ports::unwritten(Path::new(path))),
+        events.and_then(|path| events::refused(Path::new(path))),
     );
-    let way = export::way(&config.log).err();
-    add(
-        "log",
-        way.map(|error| format!("no socket for a collector of events: {error}")),
-    );
+    if let Some((at, said)) = export::refused(&config.log) {
+        add(at, Some(said));
+    }
     add("control.socket", socket(config));
     let listen = config.metrics.listen;
     let bound = listen.and_then(|listen| metrics::Bound::at(listen).err());
     add("metrics.listen", bound);
-    add(
-        "user",
-        Privileges::of(config).map_or_else(Some, |rights| rights.refused()),
-    );
+    let rights = Privileges::of(config);
+    let unable = rights
+        .as_ref()
+        .map_or_else(|said| Some(said.clone()), Privileges::refused);
+    add("user", unable);
     for (at, said) in interfaces(config) {
         add(&at, Some(said));
     }
-    for (at, said) in stores(config) {
+    for (at, said) in stores(config, rights.ok().as_ref()) {
         add(&at, Some(said));
     }
     if !is_alone {
@@ -175,16 +174,21 @@ fn interfaces(config: &Config) -> Vec<(String, String)> {
     found
 }
 
-/// Stores that functions with variables, or copies of flows, could not have.
-fn stores(config: &Config) -> Vec<(String, String)> {
-    let mut names: Vec<String> = (config.used())
+/// Stores that functions, or copies of flows, could not have. They are opened once rights have been
+/// given up.
+fn stores(config: &Config, rights: Option<&Privileges>) -> Vec<(String, String)> {
+    let mut all: Vec<String> = config.functions.keys().cloned().collect();
+    let mut using: Vec<String> = (config.used())
         .filter(|(_, function)| has_variables(config, &*function.factory))
         .map(|(name, _)| name.to_owned())
         .collect();
     if config.keeps_stored() {
-        names.push(STORED_AS.to_owned());
+        all.push(STORED_AS.to_owned());
+        using.push(STORED_AS.to_owned());
     }
-    store::look(&config.store, &names)
+    let look = || store::look(&config.store, &all, &using);
+    // Of rights that cannot be given up it is said already.
+    rights.map_or_else(Vec::new, |rights| rights.with(look).unwrap_or_default())
 }
 
 /// Whether a function's instance opens variables.

@@ -108,22 +108,26 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// Why stores of these functions could not be had from here: the setting, and what is wrong. One
-/// that has a mirror need not be there.
-pub(crate) fn look(config: &config::store::Store, functions: &[String]) -> Vec<(String, String)> {
+/// Why these functions could not have their stores from here: the setting, and what is wrong. A
+/// file is opened for each of them, as [`open`] does. A server is asked where one of `using` has
+/// need of it; one that has a mirror, or is one, need not be there.
+pub(crate) fn look(
+    config: &config::store::Store,
+    functions: &[String],
+    using: &[String],
+) -> Vec<(String, String)> {
     let mut by_uri = BTreeMap::new();
-    for name in functions.iter().filter(|name| config.mirror_of(name).is_none()) {
-        if let Some((uri, _)) = config.of(name) {
-            let own = config.function.get(name).and_then(|own| own.uri.as_ref());
-            let at = own.map(|_| format!("store.function.{name}.uri"));
-            by_uri
-                .entry(uri)
-                .or_insert(at.unwrap_or_else(|| "store.uri".to_owned()));
+    for (name, of) in functions
+        .iter()
+        .flat_map(|name| config.stores_of(name).map(move |of| (name, of)))
+    {
+        let is_asked = using.contains(name) && config.mirror_of(name).is_none();
+        if is_asked || file_of(of.uri).is_some() {
+            by_uri.entry(of.uri).or_insert(of.at);
         }
     }
     let looked = by_uri.into_iter().map(|(uri, at)| {
-        let file = uri.strip_prefix("redb:").map(Path::new);
-        let absent = file.filter(|file| !file.exists());
+        let absent = file_of(uri).filter(|file| !file.exists());
         let said = match absent {
             Some(file) => config::ports::unwritten(file),
             None => stores::look(uri).err().map(|failure| failure.to_string()),
@@ -131,6 +135,11 @@ pub(crate) fn look(config: &config::store::Store, functions: &[String]) -> Vec<(
         Some((at, said?))
     });
     looked.flatten().collect()
+}
+
+/// The file that a store is in.
+pub(crate) fn file_of(uri: &str) -> Option<&Path> {
+    uri.strip_prefix("redb:").map(Path::new)
 }
 
 fn no_thread(store: &str, error: &std::io::Error) -> Failure {

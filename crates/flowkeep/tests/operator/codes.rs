@@ -29,6 +29,12 @@ pub fn port(input: &str) -> String {
     format!("[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"{input}\"\n{CHAIN}")
 }
 
+/// With which a pcapng file begins.
+const SECTION: [u8; 28] = [
+    0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 28, 0, 0, 0,
+];
+
 /// Configurations, and the codes of `chain check` and of `run`: what the one calls an error ends
 /// the other with 2, too.
 #[test]
@@ -37,6 +43,23 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
     std::fs::write(folder.join("good.toml"), PROFILE).unwrap();
     std::fs::write(folder.join("wrong.toml"), "flws = 3\n").unwrap();
     std::fs::write(folder.join("text.pcap"), "no capture").unwrap();
+    for (name, section) in [
+        (
+            "magic.pcapng",
+            &SECTION.map(|byte| byte ^ u8::from(byte == 0x4d))[..],
+        ),
+        (
+            "version.pcapng",
+            &SECTION.map(|byte| byte * if byte == 1 { 2 } else { 1 })[..],
+        ),
+        ("cut.pcapng", &SECTION[..20]),
+        ("length.pcapng", &[&SECTION[..24], &[29, 0, 0, 0]].concat()[..]),
+    ] {
+        std::fs::write(folder.join(name), section).unwrap();
+    }
+    let with = |more: &str| format!("{}{more}\n", port("generate:good.toml"));
+    const BROKEN: &str = "no packet of it can be read: ";
+    const EMPTY: &str = "the name is empty; write";
     let good = || port("generate:good.toml");
     let stored = format!(
         "{}[store]\nuri = \"redis://127.0.0.1:1\"\n",
@@ -77,6 +100,90 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
             "no/such/folder",
         ),
         (stored, 0, 1, "see that the server runs"),
+        (port("pcap:/dev/null"), 2, 2, "it begins with nothing"),
+        (port("pcap:magic.pcapng"), 2, 2, BROKEN),
+        (port("pcap:version.pcapng"), 2, 2, BROKEN),
+        (port("pcap:cut.pcapng"), 2, 2, BROKEN),
+        (port("pcap:length.pcapng"), 2, 2, BROKEN),
+        (with("[log]\nevents = \"\""), 2, 2, "the name is empty"),
+        (with("[control]\nsocket = \"\""), 2, 2, "the name is empty"),
+        (
+            with("[log]\nevents = \"a\\u0000b\""),
+            2,
+            2,
+            "a character that cannot be shown (\\u{0})",
+        ),
+        (with("[log]\nmax_size = \"0B\""), 2, 2, "no file is that small"),
+        (with("[log]\nmax_age = \"0s\""), 2, 2, "no file is that young"),
+        (
+            with("[log]\nsyslog = \"192.0.2.9\""),
+            2,
+            2,
+            "write \"192.0.2.9:514\"",
+        ),
+        (
+            with("[log]\nipfix = \"udp://[2001:db8::9]\""),
+            2,
+            2,
+            "write \"[2001:db8::9]:4739\"",
+        ),
+        (
+            with("[log]\nsyslog = \"collector:1514\""),
+            2,
+            2,
+            "names are not looked up: write an address, for example \"192.0.2.9:1514\"",
+        ),
+        (
+            with("[log]\nsyslog = \"192.0.2.9:0\""),
+            2,
+            2,
+            "write for example \"192.0.2.9:514\"",
+        ),
+        (
+            with("[log]\nipfix = \"0.0.0.0:4739\""),
+            2,
+            2,
+            "is no address of one host",
+        ),
+        (
+            with("[log]\nevents = \"x\"\n[control]\nsocket = \"x\""),
+            2,
+            2,
+            "this run reads or writes it already",
+        ),
+        (
+            with("[log]\nevents = \"x\"\n[store]\nuri = \"redb:./x\""),
+            2,
+            2,
+            "this run reads or writes it already",
+        ),
+        (
+            with("[store]\nuri = \"redb:x\"\nmirror = \"redb:./x\""),
+            2,
+            2,
+            "this run reads or writes it already",
+        ),
+        (format!("user = \"\"\n{}", good()), 2, 2, "the name is empty"),
+        (
+            format!("runtimes = 3\nruntimes_max = 2\n{}", good()),
+            2,
+            2,
+            "write runtimes_max = 3, or more",
+        ),
+        (good().replace("\"lan\"", "\"\""), 2, 2, EMPTY),
+        (good().replace("\"c\"", "\"a\\nb\""), 2, 2, "cannot be shown"),
+        (
+            format!("{}match = {{ source = [] }}\n", good()),
+            2,
+            2,
+            "take the line out to match all of them",
+        ),
+        (
+            format!("{}match = {{ source_port = [] }}\n", good()),
+            2,
+            2,
+            "take the line out to match all of them",
+        ),
     ];
     for (config, checked, ran, said) in table {
         std::fs::write(folder.join("f.toml"), &config).unwrap();
@@ -140,6 +247,21 @@ fn wrong_words_and_failures_have_one_code_each() {
         assert_eq!(said.0, Some(2), "{words}: {}", said.1);
         assert!(!said.1.is_empty(), "{words}");
     }
+    // An empty name is wrong, of whichever option.
+    std::fs::write(folder.join("f.toml"), port("pcap:/dev/null")).unwrap();
+    for option in ["--events", "--socket"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        let ran = command
+            .args(["run", "f.toml", option, ""])
+            .current_dir(&folder)
+            .output();
+        let ran = ran.unwrap();
+        let said = text(&ran.stderr);
+        assert!(
+            ran.status.code() == Some(2) && said.contains(option),
+            "{option}: {said}"
+        );
+    }
     for words in [
         "status --socket nosuch",
         "flow list --socket nosuch",
@@ -158,4 +280,71 @@ fn wrong_words_and_failures_have_one_code_each() {
         assert!(said.1.contains("nosuch"), "{words}: {}", said.1);
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What fails says so on standard error. With `--json` there is an object beside it, and one only.
+#[test]
+fn a_failure_is_an_object_where_objects_are_wanted() {
+    let folder = folder().join("objects");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("wrong.toml"), "runtims = 2\n").unwrap();
+    let output = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        let words = words.split_whitespace();
+        command.args(words).current_dir(&folder).output().unwrap()
+    };
+    for (words, code) in [
+        ("status --json --socket nosuch", 1),
+        ("flow list --json --socket nosuch", 1),
+        ("runtime add --json --socket nosuch", 1),
+        ("top --once --json --socket nosuch", 1),
+        ("flow list --json --limit many", 2),
+        ("run wrong.toml --json", 2),
+        ("run --input pcap:nosuch.pcap --json --socket s", 2),
+        ("chain apply wrong.toml --json --socket nosuch", 1),
+        ("sim --json --scenario nosuch", 2),
+        ("bench nosuch --json", 2),
+        ("port bridge pcpa:x pcap:y --json", 2),
+    ] {
+        let ended = output(words);
+        let (said, printed) = (text(&ended.stderr), text(&ended.stdout));
+        assert_eq!(ended.status.code(), Some(code), "{words}: {said}");
+        assert_eq!(printed.lines().count(), 1, "{words}: {printed}");
+        crate::schema::holds("failed", &ended.stdout);
+        let object: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+        assert_eq!(object["code"], code, "{words}: {printed}");
+        assert_eq!(
+            object["error"].as_str(),
+            Some(said.trim_end()),
+            "{words}: {printed}"
+        );
+        let without = output(&words.replace("--json", ""));
+        assert!(without.stdout.is_empty(), "{words}: {}", text(&without.stdout));
+    }
+    // This one has an object of its own.
+    let ended = output("chain check --json wrong.toml");
+    crate::schema::holds("chain-check", &ended.stdout);
+    assert_eq!(text(&ended.stdout).lines().count(), 1);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Help names what there is, and only what the command knows.
+#[test]
+fn help_is_of_the_command() {
+    let help = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        text(&command.args(words).arg("--help").output().unwrap().stdout)
+    };
+    let shown = help(&["sim"]);
+    for scenario in sim::Scenario::ALL {
+        assert!(shown.contains(scenario.name()), "{scenario} is not in {shown}");
+    }
+    let (node, switch) = (help(&["node"]), help(&["switch"]));
+    for option in ["--runtimes", "--host", "--rack", "--address", "--interface"] {
+        assert!(node.contains(option), "{option} is not in {node}");
+        assert!(!switch.contains(option), "{option} is in {switch}");
+    }
+    for option in ["--member", "--join", "--log", "--events"] {
+        assert!(node.contains(option) && switch.contains(option), "{option}");
+    }
 }

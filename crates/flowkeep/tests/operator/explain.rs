@@ -50,6 +50,7 @@ fn a_packet_is_explained_by_its_flow_its_group_and_the_policy() {
         (&"flow".into(), &"inside".into()),
         "{said:#}"
     );
+    assert_eq!(said["side_by"], "flow");
     for field in ["runtime", "chain", "translated", "source", "destination"] {
         assert_eq!(said[field], flow[field], "{field}: {said:#}");
     }
@@ -89,6 +90,14 @@ fn a_packet_is_explained_by_its_flow_its_group_and_the_policy() {
     let new = || explained(&running, &["udp", "10.9.9.9:1000", "198.51.100.1:443"]);
     let first = new();
     assert_eq!(first["by"], "policy", "{first:#}");
+    assert_eq!(
+        (&first["side_by"], &back["side_by"]),
+        (&"assumed".into(), &"asked".into())
+    );
+    let words = ["flow", "explain", "udp", "10.9.9.9:1000", "198.51.100.1:443"];
+    let words = text(&running.ask(&words).stdout);
+    let side = "  side        inside: assumed; --side outside asks about the other\n";
+    assert!(words.contains(side), "{words}");
     assert!(first["runtime"].as_u64().is_some_and(|runtime| runtime < 2));
     for _ in 0..5 {
         assert_eq!(new(), first);
@@ -102,4 +111,20 @@ fn a_packet_is_explained_by_its_flow_its_group_and_the_policy() {
     );
     let words = running.ask(&["flow", "explain", "tcp", "10.9.9.9:1000", "[2001:db8::1]:443"]);
     assert_eq!(words.status.code(), Some(2), "{}", text(&words.stderr));
+}
+
+/// Where a port tells sides by addresses, the address says the side.
+#[test]
+fn a_side_is_told_by_the_address_where_a_port_does() {
+    let by_address =
+        |profile: &str| config(profile).replacen("side = \"inside\"", "side = \"by-address\"", 1);
+    let running = Running::start("explain-side", PROFILE, by_address);
+    for (source, side) in [("10.9.9.9:1000", "inside"), ("192.0.2.9:1000", "outside")] {
+        let said = explained(&running, &["udp", source, "198.51.100.1:443"]);
+        assert_eq!(
+            (&said["side"], &said["side_by"]),
+            (&side.into(), &"address".into()),
+            "{said:#}"
+        );
+    }
 }

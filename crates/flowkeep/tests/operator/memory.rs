@@ -186,3 +186,40 @@ fn too_little_address_space_is_told_with_its_limit_and_a_setting() {
     );
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// What is said to be low enough is so, though memory comes and goes between two looks.
+#[test]
+fn a_number_of_flows_that_is_proposed_has_room() {
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fewer-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (profile, file) = (path("traffic.toml"), path("config.toml"));
+    std::fs::write(&profile, PROFILE).unwrap();
+    for runtimes in [1, 3] {
+        let check = |flows_max: u64| {
+            std::fs::write(
+                &file,
+                config(&profile, runtimes, &format!("flows_max = {flows_max}")),
+            )
+            .unwrap();
+            flowkeep(&["chain", "check", "--strict", &file])
+        };
+        let refused = check(268_435_456);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        let (_, proposed) = said
+            .split_once("lower it to ")
+            .unwrap_or_else(|| panic!("{said}"));
+        let digits: String = proposed.chars().take_while(char::is_ascii_digit).collect();
+        let proposed = digits.parse::<u64>().unwrap();
+        let good = check(proposed);
+        assert!(good.status.success(), "{said}\n{}", text(&good.stderr));
+        let memory = checked(&file);
+        let of = |name: &str| memory[name].as_u64().unwrap() as f64;
+        let share = of("start_bytes") / of("available_bytes");
+        println!("{proposed} flows take {share:.2} of what there is");
+        assert!((0.4..0.95).contains(&share), "{share}: {memory:#}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

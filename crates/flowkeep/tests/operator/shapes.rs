@@ -274,6 +274,8 @@ fn what_is_printed_holds_to_its_schema() {
     shapes.holds("flow-event", &following.wait_with_output().unwrap().stdout);
     shapes.holds("flow-delete", &with(&["flow", "delete", "--all"], &[]));
     shapes.holds("top", &with(&["top", "--once"], &[]));
+    let failed = running.ask(&["flow", "show", "tcp", "192.0.2.1:1", "192.0.2.2:2", "--json"]);
+    shapes.holds("failed", &failed.stdout);
     shapes.holds("stop", &with(&["stop"], &[]));
 
     let bench = "bench migrate --flows 50 --runs 1 --json";

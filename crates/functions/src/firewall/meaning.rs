@@ -19,7 +19,7 @@
 //!
 //! Not here: the texts' grammar in TOML (`config`), matching (`rules`).
 
-use super::config::{FromSide, Items, Rule, Set, Settings};
+use super::config::{FromSide, Items, Rule, Set, Settings, Timeouts};
 use super::names::{FLAGS, ICMP_TYPES, ICMPV6_TYPES, PROTOCOLS};
 use super::rules::{Addresses, ByteSet, CompiledRule, Program, TERMS_MAX, Term, WITH_PORTS};
 use alloc::collections::BTreeMap;
@@ -37,6 +37,7 @@ const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 
 /// Compiles settings.
 pub(super) fn compile(settings: &Settings) -> Result<Program, ConfigError> {
+    timeouts(&settings.timeouts)?;
     let sets = read_sets(&settings.sets)?;
     let mut terms = Vec::new();
     let mut rules = Vec::with_capacity(settings.rules.len());
@@ -69,6 +70,30 @@ pub(super) fn compile(settings: &Settings) -> Result<Program, ConfigError> {
             "join rules that differ in one address or port by a set",
         )
     })
+}
+
+/// A flow without any time would end before its first answer.
+fn timeouts(all: &Timeouts) -> Result<(), ConfigError> {
+    let each = [
+        ("tcp_established", all.tcp_established),
+        ("tcp_opening", all.tcp_opening),
+        ("tcp_closing", all.tcp_closing),
+        ("tcp_time_wait", all.tcp_time_wait),
+        ("tcp_reset", all.tcp_reset),
+        ("udp_unreplied", all.udp_unreplied),
+        ("udp_replied", all.udp_replied),
+        ("udp_stream", all.udp_stream),
+        ("icmp", all.icmp),
+        ("other", all.other),
+    ];
+    match each.iter().find(|(_, span)| span.0.is_zero()) {
+        None => Ok(()),
+        Some((name, _)) => Err(ConfigError::new(
+            format!("timeouts.{name}"),
+            "a flow cannot end at once",
+            "write \"1s\" or more",
+        )),
+    }
 }
 
 /// A set, read.

@@ -33,7 +33,7 @@ pub struct Config {
     /// the host is unreachable. Default `"3s"`, as Linux asks three times with a second between
     /// (`mcast_solicit`, `retrans_time_ms`).
     #[schemars(with = "String", example = &"3s")]
-    #[serde(deserialize_with = "period")]
+    #[serde(deserialize_with = "some_period")]
     pub resolve_timeout: Duration,
     /// How long a neighbour that has not answered is remembered after the last packet for it. Its
     /// packets are answered at once, and it is asked for again each second. Default `"30s"`.
@@ -97,4 +97,14 @@ impl Default for Config {
 fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     Ok(text.parse::<Period>().map_err(de::Error::custom)?.duration())
+}
+
+/// In no time no neighbour answers.
+fn some_period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    match period(deserializer)? {
+        Duration::ZERO => Err(de::Error::custom(
+            "no neighbour answers at once; write for example \"3s\"",
+        )),
+        time => Ok(time),
+    }
 }

@@ -23,6 +23,7 @@ pub struct Config {
     /// TCP segments of one direction of a flow of which copies wait for a gap, at most. Default 64.
     /// All flows of a runtime share `held_max`.
     #[schemars(range(max = 4096))]
+    #[serde(deserialize_with = "crate::stream::early_max")]
     pub early_max: u16,
 }
 

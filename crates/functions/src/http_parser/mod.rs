@@ -57,6 +57,7 @@ pub use state::Exchange;
 
 use crate::json::{Text, Timestamp};
 use crate::stream::{Accepted, Follow, Piece, Taken};
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Display, Formatter};
@@ -113,6 +114,14 @@ impl NetworkFunction for HttpParser {
     type Group = ();
 
     fn new(config: &Arc<Config>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+        if let Some(at) = config.ports.iter().position(|port| *port == 0) {
+            let problem = "no connection has port 0";
+            return Err(ConfigError::new(
+                format!("ports[{at}]"),
+                problem,
+                "write 1 to 65535",
+            ));
+        }
         Ok(HttpParser {
             ports: config.ports.clone(),
             follow: Follow {

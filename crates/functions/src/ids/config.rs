@@ -94,6 +94,7 @@ pub struct Settings {
     /// TCP segments of one direction of a flow that wait for a gap, at most. Default 64. All flows
     /// of a runtime share `held_max`.
     #[schemars(range(max = 4096))]
+    #[serde(deserialize_with = "crate::stream::early_max")]
     pub early_max: u16,
     /// Leave packets with wrong checksums unread. Default: false: captures taken at a sender whose
     /// card computes them are full of those.

@@ -206,6 +206,9 @@ impl Service {
     /// Reads the settings of service number `index`.
     pub fn compile(index: usize, config: &ServiceConfig) -> Result<Service, ConfigError> {
         let at = |setting: &str| format!("services[{index}].{setting}");
+        if config.name.trim().is_empty() {
+            return Err(unnamed(at("name")));
+        }
         if config.addresses.is_empty() {
             return Err(ConfigError::new(
                 at("addresses"),
@@ -270,6 +273,9 @@ fn endpoints(
     let mut endpoints = Vec::new();
     for (n, backend) in config.backends.iter().enumerate() {
         let at = |setting: &str| at(&format!("backends[{n}].{setting}"));
+        if backend.name.trim().is_empty() {
+            return Err(unnamed(at("name")));
+        }
         if config.backends[..n].iter().any(|b| b.name == backend.name) {
             return Err(ConfigError::new(
                 at("name"),
@@ -304,6 +310,14 @@ fn endpoints(
         endpoints.push(endpoint);
     }
     Ok(endpoints)
+}
+
+fn unnamed(at: String) -> ConfigError {
+    ConfigError::new(
+        at,
+        "the name is empty",
+        "name it: commands and tables go by that name",
+    )
 }
 
 fn table_size(at: &str, config: &ServiceConfig) -> Result<(), ConfigError> {

@@ -19,6 +19,7 @@
 
 use super::{Follow, Taken, distance};
 use nf::{Cx, NetworkFunction};
+use serde::de::{Deserialize, Deserializer, Error};
 use wire::Packet;
 use wire::tcp::flags;
 
@@ -28,6 +29,19 @@ pub const AHEAD_MAX: u32 = 1 << 20;
 /// [`Follow::early_max`] where nothing else is asked for: what one loss on a path of 100 Mbit/s and
 /// 10 ms makes early, about.
 pub const EARLY_MAX: usize = 64;
+
+/// The most that may be asked for.
+const EARLY_MOST: u16 = 4096;
+
+/// Reads [`Follow::early_max`] as a setting.
+pub fn early_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    match u16::deserialize(deserializer)? {
+        count @ 0..=EARLY_MOST => Ok(count),
+        count => Err(D::Error::custom(format_args!(
+            "{count} segments are more than wait for a gap; write {EARLY_MOST}, or less"
+        ))),
+    }
+}
 
 /// What is held of one direction of a flow.
 pub trait Early {

@@ -65,7 +65,7 @@ mod early;
 #[cfg(test)]
 mod tests;
 
-pub use early::{AHEAD_MAX, EARLY_MAX, Early};
+pub use early::{AHEAD_MAX, EARLY_MAX, Early, early_max};
 
 use crate::marks::marks;
 use nf::Plain;

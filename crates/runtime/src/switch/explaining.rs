@@ -26,6 +26,8 @@ use wire::{LinkType, PacketBox};
 pub struct Whither {
     /// From which side it is taken to come.
     pub side: Side,
+    /// Whether that was neither asked nor told by a port that tells sides by addresses.
+    pub is_side_assumed: bool,
     /// Whether both ends are inside.
     pub is_lateral: bool,
     /// The chain whose rule matches, by its place in the plan.
@@ -84,6 +86,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         wire::parse(packet)?;
         let by_address = (0..self.ports.len()).find(|index| self.ports.inside(*index).is_some());
         let told = || by_address.map_or(Side::Inside, |index| self.ports.side(index, packet));
+        let is_side_assumed = side.is_none() && by_address.is_none();
         let side = side.unwrap_or_else(told);
         packet.set_side(side);
         self.plan.judge_icmp_error(packet);
@@ -110,6 +113,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         };
         Ok(Whither {
             side,
+            is_side_assumed,
             is_lateral: packet.has(flag::LATERAL),
             chain: self.plan.classify(packet),
             home,

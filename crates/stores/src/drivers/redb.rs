@@ -24,7 +24,10 @@
 use crate::batch::{Batch, Change};
 use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
 use crate::name::{PartitionName, VariableName};
-use redb::{Database, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
+use redb::{
+    Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    TableError, WriteTransaction,
+};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -87,28 +90,64 @@ impl Redb {
     }
 }
 
-/// Why the file could not be opened now, as far as that shows without opening it as a store:
-/// another process has it, or may not be written. A file that is not there is made by
+/// Why the file could not be opened now, as far as that shows without changing it: another process
+/// has it, it may not be written, or it is no store. A file that is not there is made by
 /// [`Redb::open`]; that is not looked at here.
 pub fn look(path: &Path) -> Result<(), Failure> {
     let name = format!("redb:{}", path.display());
     if !path.try_exists().unwrap_or(true) {
         return Ok(());
     }
+    looked(path).map_err(|error| failed(&name, &error))
+}
+
+fn looked(path: &Path) -> Result<(), redb::Error> {
+    see_that_it_is_a_file(path)?;
     let opened = std::fs::File::options().read(true).write(true).open(path);
-    let file = opened.map_err(|error| failed(&name, &redb::Error::Io(error)))?;
+    let file = opened.map_err(redb::Error::Io)?;
     // It goes with the file, so the next one has it.
-    match file.try_lock() {
-        Err(std::fs::TryLockError::WouldBlock) => Err(failed(&name, &redb::Error::DatabaseAlreadyOpen)),
-        Ok(()) | Err(std::fs::TryLockError::Error(_)) => Ok(()),
+    if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+        return Err(redb::Error::DatabaseAlreadyOpen);
     }
+    let is_empty = file.metadata().map_err(redb::Error::Io)?.len() == 0;
+    drop(file);
+    // An empty file becomes a store when it is opened.
+    if is_empty {
+        return Ok(());
+    }
+    match ReadOnlyDatabase::open(path) {
+        Ok(database) => see_its_tables(&database.begin_read()?),
+        // It was not closed. Opening mends that, and writes for it.
+        Err(DatabaseError::RepairAborted) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is no file, such as a pipe, cannot be read at a place.
+fn see_that_it_is_a_file(path: &Path) -> Result<(), redb::Error> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(redb::Error::Io(ErrorKind::InvalidData.into())),
+        // Where nothing may be looked at, opening says so.
+        _ => Ok(()),
+    }
+}
+
+/// The tables that are there are those of a store; those that are not are made.
+fn see_its_tables(transaction: &redb::ReadTransaction) -> Result<(), redb::Error> {
+    let seen = |opened: Result<(), TableError>| match opened {
+        Ok(()) | Err(TableError::TableDoesNotExist(_)) => Ok(()),
+        Err(error) => Err(redb::Error::from(error)),
+    };
+    seen(transaction.open_table(VERSIONS).map(drop))?;
+    seen(transaction.open_table(ELEMENTS).map(drop))?;
+    seen(transaction.open_table(RECORDS).map(drop))
 }
 
 /// Opens the file, or makes it.
 fn open(path: &Path, name: &str) -> Result<Database, Failure> {
     let is_there = path.try_exists().unwrap_or(true);
     let opened = match is_there {
-        true => with_tables(path),
+        true => see_that_it_is_a_file(path).and_then(|()| with_tables(path)),
         false => make(path),
     };
     opened.map_err(|error| failed(name, &error))
@@ -181,12 +220,21 @@ fn failed(name: &str, error: &redb::Error) -> Failure {
             ErrorKind::InvalidData => "name another file, or move this one away",
             _ => "see that its disk works; changes wait meanwhile, and the file is opened again",
         },
-        redb::Error::Corrupted(_) | redb::Error::UpgradeRequired(_) => {
-            "name another file, or move this one away"
-        }
+        redb::Error::Corrupted(_)
+        | redb::Error::UpgradeRequired(_)
+        | redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TableIsNotMultimap(_)
+        | redb::Error::TypeDefinitionChanged { .. } => "name another file, or move this one away",
         _ => "the file is opened again; see that its disk works",
     };
-    Failure::new(name, error.to_string(), remedy)
+    let problem = match error {
+        redb::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
+            "the file is no redb database".to_owned()
+        }
+        error => error.to_string(),
+    };
+    Failure::new(name, problem, remedy)
 }
 
 fn version_of(

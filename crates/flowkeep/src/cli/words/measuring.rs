@@ -1,5 +1,6 @@
 //! `bench`, `sim`, `lab`: measurements, the simulator, networks of the machine's own.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use nf::Period;
 
@@ -175,9 +176,12 @@ pub(in crate::cli) struct Sim {
     /// This seed alone
     #[arg(long)]
     pub(in crate::cli) seed: Option<u64>,
-    /// Only this scenario: bridge, balance, nat, gateway, dual, edge, inspect or slow; by default
-    /// each seed says which
-    #[arg(long, value_name = "NAME")]
+    /// Only this scenario; by default each seed says which
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = PossibleValuesParser::new(sim::Scenario::ALL.map(sim::Scenario::name))
+    )]
     pub(in crate::cli) scenario: Option<String>,
     /// Print one JSON object
     #[arg(long)]

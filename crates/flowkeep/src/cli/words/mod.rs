@@ -11,5 +11,5 @@ pub(super) use changing::ChainVerb;
 pub(super) use flows::{Capture, FlowVerb, Listing, Top, Which};
 pub(super) use measuring::{Bench, LabVerb, Sim};
 pub use measuring::{PageSize, Scenario};
-pub(super) use running::{Ending, FunctionVerb, MemberWords, New, Run, Said};
+pub(super) use running::{Ending, FunctionVerb, MemberWords, New, NodeWords, Run, Said};
 pub(super) use workers::{PortVerb, ReplicationVerb, RuntimeVerb};

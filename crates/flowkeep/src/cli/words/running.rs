@@ -4,6 +4,7 @@ use crate::cli::reach::Asking;
 use crate::cli::{Failure, newcomer};
 use crate::log::{self, Level};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use nf::Period;
 use std::path::PathBuf;
 
@@ -33,7 +34,7 @@ pub(in crate::cli) struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(in crate::cli) runtimes: Option<u16>,
     /// Where to write events (flow records, mappings); - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = NonEmptyStringValueParser::new())]
     pub(in crate::cli) events: Option<String>,
     /// End gracefully after this time, like 90s or 1h30m
     #[arg(long = "for", value_name = "TIME")]
@@ -85,7 +86,7 @@ pub(in crate::cli) struct MemberWords {
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) member: String,
     /// Where to write events (flow records, mappings); - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = NonEmptyStringValueParser::new())]
     pub(in crate::cli) events: Option<String>,
     /// End gracefully after this time, like 90s or 1h30m
     #[arg(long = "for", value_name = "TIME")]
@@ -107,9 +108,16 @@ pub(in crate::cli) struct MemberWords {
     #[arg(long, value_name = "DIRECTORY", requires = "join")]
     pub(in crate::cli) identity: Option<PathBuf>,
     #[command(flatten)]
-    pub(in crate::cli) newcomer: newcomer::NewcomerWords,
-    #[command(flatten)]
     pub(in crate::cli) said: Said,
+}
+
+/// Run one member's runtimes.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct NodeWords {
+    #[command(flatten)]
+    pub(in crate::cli) member: MemberWords,
+    #[command(flatten)]
+    pub(in crate::cli) newcomer: newcomer::NewcomerWords,
 }
 
 #[derive(Args, Debug)]

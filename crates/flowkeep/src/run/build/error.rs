@@ -24,6 +24,8 @@ pub struct Shortage {
     pub takes: String,
     /// How low it must be, where that is known.
     pub to: String,
+    /// The same of `flows_max`, by proportion; 0 where no number is low enough.
+    pub flows: u32,
 }
 
 /// Why a cluster cannot be started.

@@ -45,6 +45,8 @@ use wire::{HashSeed, Pool};
 const TRIED_MAX: u32 = 1 << 20;
 /// The same where address space is limited: there is to be room for the trial.
 const TRIED_IN_LITTLE: u32 = 1 << 16;
+/// How often fewer flows are tried, a fifth fewer each time.
+const TRIALS: usize = 12;
 /// Threads beside the workers' own: of the event log, sockets, addresses, stores and the like.
 const THREADS: u64 = 12;
 /// Address space that a thread has: its stack, and what its allocator begins with.
@@ -72,6 +74,10 @@ pub struct Memory {
     /// The setting.
     #[serde(skip)]
     flows_max: u32,
+    /// Where there is too little: a setting with which it was tried that there is enough; 0 if
+    /// there is none.
+    #[serde(skip)]
+    fitting: Option<u32>,
 }
 
 /// Memory of workers of a kind, or of the links between them.
@@ -173,6 +179,7 @@ impl Memory {
             has: human_size(has),
             to: self.lowered(&setting, takes, needed, has),
             takes: human_size(takes),
+            flows: self.estimated(takes, needed, has),
             setting,
         }
     }
@@ -183,14 +190,49 @@ impl Memory {
         if setting != "flows_max" {
             return String::new();
         }
-        let room = has.saturating_sub(needed.saturating_sub(takes)) as f64;
-        // Tables are whole large pages: they do not shrink by as little as is asked.
-        let to = 0.9 * f64::from(self.flows_max) * room / takes.max(1) as f64;
-        let to = (to as u32) / 1000 * 1000;
-        match to {
+        let to = self.fitting;
+        match to.unwrap_or_else(|| self.estimated(takes, needed, has)) {
             0 => " (alone that is not enough)".to_owned(),
             to => format!(" to {to}"),
         }
+    }
+
+    /// The same as a number, by proportion.
+    fn estimated(&self, takes: u64, needed: u64, has: u64) -> u32 {
+        let room = has.saturating_sub(needed.saturating_sub(takes)) as f64;
+        // Tables are whole large pages: they do not shrink by as little as is asked.
+        let to = 0.9 * f64::from(self.flows_max) * room / takes.max(1) as f64;
+        (to as u32) / 1000 * 1000
+    }
+
+    /// Where there is too little for the flows: finds out how many there is enough for, by trying,
+    /// so that a tenth of what there is stays free. Some tables have sizes that are powers of two,
+    /// and what a machine has differs from look to look.
+    fn try_fewer(&mut self, mut measure: impl FnMut(u32) -> Option<Memory>) {
+        let (Err(RunError::TooLittle(of)) | Err(RunError::TooLittleSpace(of))) =
+            self.held_against_what_there_is()
+        else {
+            return;
+        };
+        if of.setting != "flows_max" {
+            return;
+        }
+        let leaves_room = |mut few: Memory| {
+            // All but the workers is as it was before the trials.
+            few.start_bytes = few.start_bytes - few.program_bytes + self.program_bytes;
+            few.mapped_bytes = self.mapped_bytes;
+            few.available_bytes = self.available_bytes / 10 * 9;
+            few.space_bytes = self.space_bytes.map(|space| space / 10 * 9);
+            few.held_against_what_there_is().is_ok()
+        };
+        let mut to = of.flows.min(self.flows_max / 10 * 9);
+        for _ in 0..TRIALS {
+            if to == 0 || measure(to).is_some_and(leaves_room) {
+                break;
+            }
+            to = to / 5000 * 4000;
+        }
+        self.fitting = Some(to);
     }
 
     /// The setting by which most is taken at the start, and how much.
@@ -209,18 +251,15 @@ impl Memory {
     }
 }
 
-/// What a configuration needs on this machine; none if this program's allocator counts nothing, or
-/// its functions cannot be made. Takes the functions.
-pub(in crate::run) fn of(config: &mut Config) -> Option<Memory> {
-    let plan = Plan::new(config.rules(), config.take_factories()).ok()?;
+/// What a configuration needs on this machine; none if this program's allocator counts nothing. An
+/// error is one with which `run` ends, too. Takes the functions.
+pub(in crate::run) fn of(config: &mut Config) -> Result<Option<Memory>, RunError> {
+    let plan = Plan::new(config.rules(), config.take_factories())?;
     let layout = Layout::whole(config);
     let is_apart = !config.member.is_empty();
     let others = is_apart.then(|| neighbours::frame_max(config));
     let shape = plain(config, &layout, is_replay(config), others);
-    let started = config.runtimes.into();
-    measure(&shape, config, &plan, neighbours::longest(config), started)
-        .ok()
-        .flatten()
+    measured(&shape, config, &plan, config.runtimes.into())
 }
 
 /// Refuses a configuration for which this machine has too little memory.
@@ -232,11 +271,29 @@ pub(super) fn check(
     (others, started): (Option<usize>, usize),
 ) -> Result<(), RunError> {
     let shape = plain(config, layout, packet_clock, others);
-    let frame_max = neighbours::longest(config);
-    match measure(&shape, config, plan, frame_max, started)? {
+    match measured(&shape, config, plan, started)? {
         Some(memory) => memory.held_against_what_there_is(),
         None => Ok(()),
     }
+}
+
+/// What is needed, and if that is too much, with how many flows it would not be.
+fn measured(
+    shape: &Shape<'_>,
+    config: &Config,
+    plan: &Plan,
+    started: usize,
+) -> Result<Option<Memory>, RunError> {
+    let frame_max = neighbours::longest(config);
+    let mut memory = measure(shape, config, plan, frame_max, started)?;
+    if let Some(memory) = &mut memory {
+        let mut fewer = config.without_functions();
+        memory.try_fewer(|flows_max| {
+            fewer.flows_max = flows_max;
+            measure(shape, &fewer, plan, frame_max, started).ok().flatten()
+        });
+    }
+    Ok(memory)
 }
 
 /// What workers share, as far as it says how large they are.
@@ -397,6 +454,7 @@ fn measure(
         space_bytes: adapters::pages::space_max(),
         mapped_bytes,
         flows_max: config.flows_max,
+        fitting: None,
         program_bytes,
         workers,
     }))
@@ -634,6 +692,7 @@ mod tests {
             space_bytes: None,
             mapped_bytes: 0,
             flows_max: 1_000_000,
+            fitting: None,
         };
         assert!(memory(26 << 30).held_against_what_there_is().is_ok());
         let error = memory((26 << 30) - 1).held_against_what_there_is().unwrap_err();

@@ -20,6 +20,7 @@ mod syslog;
 
 use crate::config::Log;
 use adapters::report::Reports;
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -43,15 +44,38 @@ trait Collector: Send {
     fn flush(&mut self);
 }
 
+/// Why a collector cannot be sent to.
+#[derive(Debug)]
+pub(super) struct Unreached {
+    /// The setting that names it.
+    pub at: &'static str,
+    to: SocketAddr,
+    error: io::Error,
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unreached { at, to, error } = self;
+        write!(
+            f,
+            "no socket for the collector of events {to} (`{at}`): {error}; write the address of one host, to which \
+             this machine has a route (`ip route get {}`)",
+            to.ip()
+        )
+    }
+}
+
 /// The collectors that the configuration names.
-pub(super) fn of<W: Write>(log: &Log, file: W, reports: &Reports) -> io::Result<Exporting<W>> {
+pub(super) fn of<W: Write>(log: &Log, file: W, reports: &Reports) -> Result<Exporting<W>, Unreached> {
     let mut collectors: Vec<Box<dyn Collector>> = Vec::new();
     if let Some(to) = log.syslog {
-        let sender = Sender::to("syslog", to, reports.clone())?;
+        let sender = Sender::to("syslog", to, reports.clone());
+        let sender = sender.map_err(unreached("log.syslog", to))?;
         collectors.push(Box::new(syslog::Syslog::new(sender)));
     }
     if let Some(to) = log.ipfix {
-        let sender = Sender::to("IPFIX", to, reports.clone())?;
+        let sender = Sender::to("IPFIX", to, reports.clone());
+        let sender = sender.map_err(unreached("log.ipfix", to))?;
         collectors.push(Box::new(ipfix::Ipfix::new(sender)));
     }
     Ok(Exporting {
@@ -62,9 +86,14 @@ pub(super) fn of<W: Write>(log: &Log, file: W, reports: &Reports) -> io::Result<
     })
 }
 
-/// Whether there is a way to each collector; nothing is sent.
-pub(super) fn way(log: &Log) -> io::Result<()> {
-    of(log, io::sink(), &Reports::default()).map(drop)
+fn unreached(at: &'static str, to: SocketAddr) -> impl FnOnce(io::Error) -> Unreached {
+    move |error| Unreached { at, to, error }
+}
+
+/// The collector to which there is no way, if there is such; nothing is sent.
+pub(super) fn refused(log: &Log) -> Option<(&'static str, String)> {
+    let unreached = of(log, io::sink(), &Reports::default()).err()?;
+    Some((unreached.at, unreached.to_string()))
 }
 
 impl<W: Write> Write for Exporting<W> {

@@ -129,6 +129,23 @@ impl Cassandra {
         })
     }
 
+    /// Why the cluster could not be had now: a session is begun and ended, within three times the
+    /// patience. No table is made.
+    pub fn look(&self) -> Result<(), Failure> {
+        let looked = made_runtime().and_then(|runtime| {
+            let begun = session::begin(&self.address, self.tls.as_ref(), self.patience);
+            let looked = runtime.block_on(async {
+                let begun = tokio::time::timeout(self.patience.saturating_mul(3), begun).await;
+                begun
+                    .map_err(|_| Trouble::Opening("it does not answer".to_owned()))?
+                    .map(drop)
+            });
+            runtime.shutdown_background();
+            looked
+        });
+        looked.map_err(|trouble| self.failure(trouble))
+    }
+
     /// Runs a call to its end. A failure that the server did not send ends the session.
     fn call<R>(&mut self, work: impl AsyncFnOnce(&Connected) -> Result<R, Trouble>) -> Result<R, Failure> {
         let done = self.try_call(work);
@@ -153,15 +170,7 @@ impl Cassandra {
     ) -> Result<R, Trouble> {
         let runtime = match &mut self.runtime {
             Some(runtime) => runtime,
-            none => {
-                // A thread of its own: connections are kept alive while the agent sleeps.
-                let made = tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(1)
-                    .thread_name("cassandra")
-                    .enable_all()
-                    .build();
-                none.insert(made.map_err(|error| Trouble::Session(error.to_string()))?)
-            }
+            none => none.insert(made_runtime()?),
         };
         let (address, tls, patience) = (&self.address, self.tls.as_ref(), self.patience);
         let connected = &mut self.connected;
@@ -211,6 +220,16 @@ impl Cassandra {
         };
         Failure::new(&self.name, problem, remedy)
     }
+}
+
+/// A thread of its own: connections are kept alive while the agent sleeps.
+fn made_runtime() -> Result<tokio::runtime::Runtime, Trouble> {
+    let made = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("cassandra")
+        .enable_all()
+        .build();
+    made.map_err(|error| Trouble::Session(error.to_string()))
 }
 
 /// What a person may do about a server's error.

@@ -136,35 +136,42 @@ pub struct Connected {
     pub record_delete: PreparedStatement,
 }
 
+/// A session with nodes of a version that is served. Nothing is made there.
+pub async fn begin(address: &Address, tls: Option<&Tls>, patience: Duration) -> Result<Session, Trouble> {
+    let (serial, _) = address.serial();
+    let profile = ExecutionProfile::builder()
+        .consistency(address.consistency)
+        .serial_consistency(Some(serial))
+        .request_timeout(Some(patience))
+        .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&address.nodes)
+        .default_execution_profile_handle(profile.into_handle())
+        .connection_timeout(patience)
+        .fetch_schema_metadata(false)
+        .pool_size(PoolSize::PerHost(NonZeroUsize::MIN));
+    if let Some((user, password)) = &address.user {
+        builder = builder.user(user, password);
+    }
+    if let Some(tls) = tls {
+        tls.begin();
+        builder = builder.tls_context(Some(Arc::clone(&tls.config)));
+    }
+    let opened = tokio::time::timeout(patience.saturating_mul(2), builder.build()).await;
+    let opened = opened
+        .map_err(|_| "it does not answer".to_owned())
+        .and_then(|session| session.map_err(|error| chain(&error)));
+    let session = opened.map_err(Trouble::Opening)?;
+    check_version(&session).await?;
+    Ok(session)
+}
+
 impl Connected {
     pub async fn open(address: &Address, tls: Option<&Tls>, patience: Duration) -> Result<Self, Trouble> {
-        let (serial, serial_read) = address.serial();
-        let profile = ExecutionProfile::builder()
-            .consistency(address.consistency)
-            .serial_consistency(Some(serial))
-            .request_timeout(Some(patience))
-            .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-            .build();
-        let mut builder = SessionBuilder::new()
-            .known_nodes(&address.nodes)
-            .default_execution_profile_handle(profile.into_handle())
-            .connection_timeout(patience)
-            .fetch_schema_metadata(false)
-            .pool_size(PoolSize::PerHost(NonZeroUsize::MIN));
-        if let Some((user, password)) = &address.user {
-            builder = builder.user(user, password);
-        }
-        if let Some(tls) = tls {
-            tls.begin();
-            builder = builder.tls_context(Some(Arc::clone(&tls.config)));
-        }
-        let opened = tokio::time::timeout(patience.saturating_mul(2), builder.build()).await;
-        let opened = opened
-            .map_err(|_| "it does not answer".to_owned())
-            .and_then(|session| session.map_err(|error| chain(&error)));
-        let session = opened.map_err(Trouble::Opening)?;
-        check_version(&session).await?;
+        let session = begin(address, tls, patience).await?;
         make(&session, address).await?;
+        let (serial, serial_read) = address.serial();
         let space = &address.keyspace;
         let prepare = async |text: &str| {
             let mut prepared = session.prepare(text.replace("KEYSPACE", space)).await?;
