@@ -15,13 +15,15 @@
 
 use crate::cli::jobs::BridgeJob;
 use crate::cli::{FAILURE, USAGE, failed};
+use crate::shape::{self, Shape};
 use crate::signals::StopSignal;
 use adapters::buffers;
 use adapters::clock::monotonic_ns;
 use adapters::open::{BoxPort, OpenError, Ports};
 use runtime::PortCounters;
 use runtime::env::{AttachError, BURST, Burst, Port};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -121,28 +123,60 @@ fn drain(ports: &mut [BoxPort; 2], pool: &mut Pool) {
     }
 }
 
+/// What went through, as `--json` has it.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Bridged {
+    /// Each port.
+    ports: Vec<BridgedPort>,
+}
+
+impl Shape for Bridged {
+    const NAME: &'static str = "port-bridge";
+}
+
+/// A port, and what it counted.
+#[derive(Serialize, JsonSchema)]
+struct BridgedPort {
+    /// Its URI.
+    name: String,
+    /// Packets that came in.
+    received_packets: u64,
+    /// Their bytes.
+    received_bytes: u64,
+    /// Packets that went out.
+    sent_packets: u64,
+    /// Their bytes.
+    sent_bytes: u64,
+    /// Packets that it did not take.
+    refused_packets: u64,
+    /// Packets that could not be sent.
+    unsent_packets: u64,
+    /// Packets that the kernel lost before.
+    lost_packets: u64,
+}
+
 fn report(job: &BridgeJob, counters: &[PortCounters; 2]) {
     let mut out = io::stdout();
     let mut ports = job.ports.iter().zip(counters);
     let _ = if job.json {
-        let ports: Vec<Value> = ports.map(|(name, counters)| object(name, counters)).collect();
-        writeln!(out, "{}", json!({ "ports": ports }))
+        let ports = ports.map(|(name, counters)| row(name, counters)).collect();
+        writeln!(out, "{}", shape::object(&Bridged { ports }))
     } else {
         ports.try_for_each(|(name, counters)| line(&mut out, name, counters))
     };
 }
 
-fn object(name: &str, counters: &PortCounters) -> Value {
-    json!({
-        "name": name,
-        "received_packets": counters.received_packets,
-        "received_bytes": counters.received_bytes,
-        "sent_packets": counters.sent_packets,
-        "sent_bytes": counters.sent_bytes,
-        "refused_packets": counters.refused_packets,
-        "unsent_packets": counters.unsent_packets,
-        "lost_packets": counters.lost_packets,
-    })
+fn row(name: &str, counters: &PortCounters) -> BridgedPort {
+    BridgedPort {
+        name: name.to_owned(),
+        received_packets: counters.received_packets,
+        received_bytes: counters.received_bytes,
+        sent_packets: counters.sent_packets,
+        sent_bytes: counters.sent_bytes,
+        refused_packets: counters.refused_packets,
+        unsent_packets: counters.unsent_packets,
+        lost_packets: counters.lost_packets,
+    }
 }
 
 fn line(out: &mut impl Write, name: &str, counters: &PortCounters) -> io::Result<()> {

@@ -115,6 +115,10 @@ fn each_kind_passes_its_tests_and_runs() {
         let output = cargo(&created.folder, &["flowkeep", "run", "chain.toml"]);
         let has = |line: &str| line.contains(seen) && line.contains(count);
         assert!(output.lines().any(has), "{output}");
+        if kind == Kind::Limiter {
+            let schema = cargo(&created.folder, &["flowkeep", "chain", "schema"]);
+            assert!(schema.contains("Tokens that come in a second."), "{schema}");
+        }
         cargo(&created.folder, FORMATTED);
         fs::remove_dir_all(&created.folder).unwrap();
     }

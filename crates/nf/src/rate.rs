@@ -18,6 +18,7 @@ const TOKEN: u64 = 1_000_000_000;
 
 /// So many a second, and so many at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// Tokens that come in a second.

@@ -161,6 +161,9 @@ pub struct Change {
     /// Over the cluster: each member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberPart>,
+    /// Going back was asked for; the command that asked sets it, since its words name it.
+    #[serde(skip)]
+    pub was_rollback: bool,
 }
 
 impl Shape for Change {
@@ -263,7 +266,8 @@ impl fmt::Display for Change {
             (Outcome::Refused, _) => write!(f, "\nnothing has changed: {what} {} stays", self.generation),
             (Outcome::RefusedToCut, _) => write!(
                 f,
-                "\nnothing has changed: `flowkeep chain apply` with --cut cuts {}",
+                "\nnothing has changed: `flowkeep chain {}` with --cut cuts {}",
+                if self.was_rollback { "rollback" } else { "apply" },
                 flows(self.flows_cut)
             ),
             (_, Some(receipt)) => write!(f, "\n{receipt}"),

@@ -276,7 +276,11 @@ pub fn change(
         waits: false,
         confirm_ms,
     };
-    let change = asking::change(ask, &listing.asking)?;
+    let was_rollback = ask.rollback;
+    let change = Change {
+        was_rollback,
+        ..asking::change(ask, &listing.asking)?
+    };
     if listing.asking.json {
         print(out, shape::object(&change))?;
     } else {

@@ -2,7 +2,7 @@
 
 use super::{Failure, asking, balancing, chains, clusters, failed, moving, orders, print, scaling, staff};
 use crate::shape::{Named, named};
-use crate::{apply, explain, following, lab, report, sim, store, top, trace};
+use crate::{apply, bridge, explain, following, lab, report, sim, store, top, trace};
 use std::io::Write;
 
 /// Each noun's shape, by name.
@@ -20,6 +20,7 @@ const SHAPES: &[Named] = &[
     named::<report::Flow>(),
     named::<crate::moving::Deletion>(),
     named::<following::FlowLine>(),
+    named::<following::LostLine>(),
     named::<explain::Explanation>(),
     named::<trace::Step>(),
     named::<report::FlowList>(),
@@ -27,6 +28,7 @@ const SHAPES: &[Named] = &[
     named::<crate::moving::Receipt>(),
     named::<lab::Demo>(),
     named::<orders::Orders>(),
+    named::<bridge::Bridged>(),
     named::<staff::Placed>(),
     named::<staff::Set>(),
     named::<staff::Changed>(),

@@ -281,6 +281,35 @@ mod tests {
         assert!(kinds.contains("\"sieve\""), "{kinds}");
     }
 
+    /// Its settings are a type of the contract's, as those of `flowkeep new --kind limiter`.
+    struct Slow;
+
+    #[network_function]
+    impl NetworkFunction for Slow {
+        const NAME: &'static str = "slow";
+        type Config = nf::Rate;
+        type Flow = ();
+        fn new(_: &Arc<nf::Rate>, _: &WorkerInfo) -> Result<Self, ConfigError> {
+            Ok(Slow)
+        }
+        fn process(&self, _: &mut Packet, _: &mut (), _: &mut Cx<Self>) -> Verdict {
+            Verdict::Forward
+        }
+    }
+
+    #[test]
+    fn a_rate_as_settings_is_in_schema_and_page() {
+        let registry = crate::functions().and(crate::registry![Slow]);
+        let page = of(schema::of(&registry));
+        let (_, table) = page.split_once("## `[function.slow]`").expect("the table");
+        for row in [
+            "| `per_second` | a number |  | Tokens that come in a second. |",
+            "| `burst` | a number |  | The most tokens that a bucket holds",
+        ] {
+            assert!(table.contains(row), "{row}\n{table}");
+        }
+    }
+
     #[test]
     fn the_page_is_the_one_that_is_committed() {
         let page = of(schema::of(&crate::functions()));

@@ -7,12 +7,11 @@
 //! A reader that is slow, or stands still, has the queue between the two fill: what comes then is
 //! lost and counted here. The thread goes on asking, so that the connection lives.
 
-use super::{Choice, FlowLine};
+use super::{Choice, FlowLine, LostLine};
 use crate::control::client::Client;
 use crate::control::{Answer, FOREIGN, Observe, Request};
 use crate::shape;
 use crate::signals::StopSignal;
-use serde_json::json;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -91,7 +90,7 @@ fn print(job: &FollowJob, batch: Batch, followed: &mut Followed, out: &mut dyn W
     followed.lost += batch.lost;
     followed.ended = batch.is_over;
     if batch.lost > 0 && job.json {
-        writeln!(out, "{}", json!({ "event": "lost", "count": batch.lost }))?;
+        writeln!(out, "{}", shape::object(&LostLine::of(batch.lost)))?;
     } else if batch.lost > 0 {
         let _ = writeln!(
             io::stderr(),

@@ -62,6 +62,29 @@ impl Shape for FlowLine {
     const VERSION: u32 = 2;
 }
 
+/// A line among them: there was no room for some.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub struct LostLine {
+    /// `lost`.
+    event: &'static str,
+    /// How many are missing before the next line.
+    count: u64,
+}
+
+impl LostLine {
+    /// So many are missing.
+    pub fn of(count: u64) -> Self {
+        LostLine {
+            event: "lost",
+            count,
+        }
+    }
+}
+
+impl Shape for LostLine {
+    const NAME: &'static str = "flow-events-lost";
+}
+
 impl fmt::Display for FlowLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

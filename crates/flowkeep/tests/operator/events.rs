@@ -2,6 +2,7 @@
 //! filtered, and lost by a slow reader.
 
 use crate::running::{PATIENCE, Running, text};
+use crate::schema;
 use flowkeep::cluster::{Cluster, Cursor, Observed, Snapshot, Subject, Watching};
 use flowkeep::control::client::Client;
 use flowkeep::control::server::Server;
@@ -350,6 +351,7 @@ fn a_reader_that_stands_still_loses_events_that_are_counted_and_asking_goes_on()
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let lost = lost.filter(|line| line["event"] == "lost");
+    let lost = lost.inspect(|line| schema::holds("flow-events-lost", line.to_string().as_bytes()));
     assert_eq!(
         lost.map(|line| line["count"].as_u64().unwrap()).sum::<u64>(),
         followed.lost,
