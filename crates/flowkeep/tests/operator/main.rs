@@ -10,6 +10,7 @@
 //! | `tables` | functions' tables over runtimes, and what functions cost |
 //! | `codes` | exit codes: one table, whichever command is said |
 //! | `explain` | which way a packet would take |
+//! | `exported` | what collectors get of a NAT: IPFIX and syslog |
 //! | `files` | files that a run writes |
 //! | `events` | flows as they open, end, move and go on |
 
@@ -17,6 +18,7 @@ mod checks;
 mod codes;
 mod events;
 mod explain;
+mod exported;
 mod files;
 mod memory;
 mod refusals;
