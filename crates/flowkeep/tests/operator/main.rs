@@ -11,6 +11,7 @@
 //! | `codes` | exit codes: one table, whichever command is said |
 //! | `explain` | which way a packet would take |
 //! | `exported` | what collectors get of a NAT: IPFIX and syslog |
+//! | `replayed` | the time of a capture that is played again |
 //! | `files` | files that a run writes |
 //! | `events` | flows as they open, end, move and go on |
 
@@ -22,6 +23,7 @@ mod exported;
 mod files;
 mod memory;
 mod refusals;
+mod replayed;
 #[path = "../running/mod.rs"]
 mod running;
 mod said;
