@@ -11,6 +11,7 @@
 //! | `codes` | exit codes: one table, whichever command is said |
 //! | `explain` | which way a packet would take |
 //! | `exported` | what collectors get of a NAT: IPFIX and syslog |
+//! | `pool` | metrics of a NAT's ports by value |
 //! | `replayed` | the time of a capture that is played again |
 //! | `files` | files that a run writes |
 //! | `events` | flows as they open, end, move and go on |
@@ -22,6 +23,7 @@ mod explain;
 mod exported;
 mod files;
 mod memory;
+mod pool;
 mod refusals;
 mod replayed;
 #[path = "../running/mod.rs"]
