@@ -17,6 +17,7 @@ mod logs;
 mod machine;
 mod more;
 mod ordered;
+mod ready;
 mod rig;
 mod scaled;
 #[path = "../schema/mod.rs"]

@@ -10,6 +10,9 @@
 //! | `tables` | functions' tables over runtimes, and what functions cost |
 //! | `codes` | exit codes: one table, whichever command is said |
 //! | `explain` | which way a packet would take |
+//! | `exported` | what collectors get of a NAT: IPFIX and syslog |
+//! | `pool` | metrics of a NAT's ports by value |
+//! | `replayed` | the time of a capture that is played again |
 //! | `files` | files that a run writes |
 //! | `events` | flows as they open, end, move and go on |
 
@@ -17,9 +20,12 @@ mod checks;
 mod codes;
 mod events;
 mod explain;
+mod exported;
 mod files;
 mod memory;
+mod pool;
 mod refusals;
+mod replayed;
 #[path = "../running/mod.rs"]
 mod running;
 mod said;
