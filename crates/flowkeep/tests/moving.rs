@@ -491,6 +491,37 @@ fn killed(running: &Running, words: &[&str]) -> Value {
     killed
 }
 
+/// Of a runtime's flows one is shown: its copy is at the other.
+fn shown_with_its_copy(running: &Running, runtime: usize) {
+    let (_, list, said) = json(&running.ask(&["flow", "list", "--limit", "300", "--json"]));
+    let flows = list["flows"].as_array().unwrap_or_else(|| panic!("{said}"));
+    let flow = flows.iter().find(|flow| flow["runtime"] == runtime);
+    let flow = flow.unwrap_or_else(|| panic!("{said}"));
+    let [source, destination] = ["source", "destination"].map(|end| flow[end].as_str().unwrap());
+    let (code, flow, said) = json(&running.ask(&["flow", "show", "udp", source, destination, "--json"]));
+    assert_eq!((code, &flow["runtime"]), (0, &runtime.into()), "{said}");
+    assert_eq!(flow["copy"]["replica"], 1 - runtime, "{said}");
+    assert_eq!(flow["copy"]["there"], true, "{said}");
+    // What waits in memory for the replica is bounded.
+    let behind = flow["copy"]["behind_records"].as_u64();
+    assert!(behind.is_some_and(|records| records < 20_000), "{said}");
+}
+
+/// What a recovery is said to have taken, of the time that it can have taken.
+fn has_receipt(heir: &Value, failed: usize, flows: u64, most: Duration) {
+    let receipt = heir["recoveries"].as_array().and_then(|all| all.last()).unwrap();
+    assert_eq!(
+        (&receipt["failed"], &receipt["flows"], &receipt["lost"]),
+        (&failed.into(), &flows.into(), &0.into())
+    );
+    let [waited, installed] = ["waited_ms", "installed_ms"].map(|part| receipt[part].as_f64().unwrap());
+    let most = most.as_secs_f64() * 1e3;
+    assert!(
+        waited > 0.0 && installed > 0.0 && waited + installed < most,
+        "{receipt}, {most} ms"
+    );
+}
+
 /// In one process, while each of its flows says something all the time.
 #[test]
 fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
@@ -530,6 +561,8 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
     for number in [1, 0] {
         let (before, other) = (flows_of(&running)[number], 1 - number);
         assert!(before > 0 && opened() == 300, "{:?}", list(&running));
+        shown_with_its_copy(&running, number);
+        let began = Instant::now();
         let gone = killed(&running, &[&number.to_string()]);
         assert_eq!(
             (&gone["flows"], &gone["protected_flows"]),
@@ -537,6 +570,7 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
         );
         let recovered = || list(&running)[other]["recovered_flows"].as_u64() == Some(before);
         until("flows that go on", &recovered);
+        has_receipt(&list(&running)[other], number, before, began.elapsed());
         assert_eq!(list(&running)[number]["absent"], true);
         assert_eq!((flows_of(&running)[number], flows_of(&running)[other]), (0, 300));
         refused(
@@ -552,7 +586,12 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
         assert_eq!(opened(), 300);
         let added = running.ask(&["runtime", "add", &number.to_string()]);
         assert!(added.status.success(), "{}", text(&added.stderr));
+        let began = Instant::now();
         until("copies", &protected);
+        // The runtime that has the flows has had a replica for no longer than that.
+        let took = list(&running)[other]["protection_seconds"].as_f64().unwrap();
+        let most = began.elapsed() + running::PATIENCE;
+        assert!(took > 0.0 && took < most.as_secs_f64(), "{took}");
     }
     // Without a copy they end, and begin again where a runtime is.
     let set = running.ask(&["replication", "set", "out", "none"]);
@@ -569,6 +608,22 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
         (&300.into(), &0.into())
     );
     until("flows that begin again", &|| flows_of(&running) == [300, 0]);
+    assert_eq!(opened(), 600);
+    // Copies are wanted again, while packets pass: each flow gets one, and goes on.
+    let added = running.ask(&["runtime", "add", "1"]);
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    let set = running.ask(&["replication", "set", "out", "commit"]);
+    assert!(set.status.success(), "{}", text(&set.stderr));
+    until("copies again", &|| {
+        let first = &list(&running)[0];
+        first["protected_by"] == 1 && first["protected_flows"] == 300
+    });
+    shown_with_its_copy(&running, 0);
+    let began = Instant::now();
+    let gone = killed(&running, &["0"]);
+    assert_eq!(gone["protected_flows"], 300);
+    until("flows that go on again", &|| flows_of(&running) == [0, 300]);
+    has_receipt(&list(&running)[1], 0, 300, began.elapsed());
     assert_eq!(opened(), 600);
 }
 

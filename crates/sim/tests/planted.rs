@@ -7,7 +7,7 @@ use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker
 /// that must fire first.
-const BUGS: [(&str, Scenario, &str); 76] = [
+const BUGS: [(&str, Scenario, &str); 78] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -33,6 +33,8 @@ const BUGS: [(&str, Scenario, &str); 76] = [
     ("recovered_group_empty", Scenario::Nat, "converged"),
     ("recovered_arrives_twice", Scenario::Balance, "returned"),
     ("recovered_for_ever", Scenario::Nat, "converged"),
+    ("recovered_port_free", Scenario::Nat, "endpoints"),
+    ("recovered_is_reset", Scenario::Bridge, "kept"),
     ("heir_announces_early", Scenario::Nat, "announced"),
     ("heir_claims_anothers", Scenario::Nat, "converged"),
     // Workers that are given up and live.

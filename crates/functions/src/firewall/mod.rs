@@ -195,9 +195,13 @@ impl NetworkFunction for Firewall {
         self.process_any(packet, flow, cx)
     }
 
-    fn arrived(&self, flow: &mut Connection, why: Arrival, _: &mut Cx<Self>) {
-        if why == Arrival::Recovered {
+    fn arrived(&self, flow: &mut Connection, why: Arrival, cx: &mut Cx<Self>) {
+        if why == Arrival::Recovered && !cx.lazy_is_kept() {
             flow.relearn();
+        }
+        if why == Arrival::Recovered && wire::planted::is("recovered_is_reset") {
+            flow.phase = Phase::New;
+            flow.marks |= mark::CROSSED;
         }
     }
 
@@ -254,6 +258,14 @@ impl Firewall {
     fn process_any(&self, packet: &mut Packet, flow: &mut Connection, cx: &mut Cx<Self>) -> Verdict {
         let half = cx.direction() as usize;
         let fresh = flow.phase == Phase::New;
+        if wire::planted::is("recovered_is_reset")
+            && fresh
+            && flow.is(mark::CROSSED)
+            && packet.protocol() == protocol::TCP
+            && answer::reject(packet)
+        {
+            return Verdict::Answer;
+        }
         let class = match self.track(packet, flow, half, cx.now()) {
             Tracked::Pass(class) => class,
             Tracked::Finish(class) => {

@@ -282,6 +282,13 @@ impl NetworkFunction for Nat {
     fn arrived(&self, flow: &mut Translation, why: Arrival, cx: &mut Cx<Self>) {
         if why != Arrival::New && flow.is_translated() {
             self.adopt(flow, cx);
+            if why == Arrival::Recovered
+                && wire::planted::is("recovered_port_free")
+                && let Some(space) = space_of(cx.key().protocol())
+            {
+                let ports = &mut self.tables.borrow_mut().ports;
+                ports.forget(cx.group(), flow.outside, space);
+            }
         }
     }
 

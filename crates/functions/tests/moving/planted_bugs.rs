@@ -3,7 +3,8 @@
 //! [`Forgetful`] is a function that finds some bytes of its state, or of its group's, zero when a
 //! flow arrives from elsewhere, as if their field were kept in the instance; or that treats a move
 //! as the flow's end; or that is not told of arrivals. Every four bytes that the script puts to use
-//! are left behind once, and must be missed but for those that are named here, with the reason.
+//! are left behind once, and must be missed but for those that are named here, with the reason:
+//! when flows move, and when they come from copies.
 
 use crate::host_limits;
 use crate::traffic::conversations;
@@ -42,6 +43,8 @@ pub enum Bug {
 pub struct ForgetfulConfig<F: NetworkFunction> {
     pub config: Arc<F::Config>,
     pub bug: Bug,
+    /// With which arrivals it is there.
+    pub with: Arrival,
     /// Whether there was anything to leave behind.
     pub mattered: Arc<AtomicBool>,
 }
@@ -51,6 +54,7 @@ impl<F: NetworkFunction> ForgetfulConfig<F> {
         ForgetfulConfig {
             config: config.into(),
             bug,
+            with: Arrival::Migrated,
             mattered: Arc::default(),
         }
     }
@@ -67,6 +71,7 @@ impl<'de, F: NetworkFunction> Deserialize<'de> for ForgetfulConfig<F> {
 pub struct Forgetful<F> {
     function: F,
     bug: Bug,
+    with: Arrival,
     mattered: Arc<AtomicBool>,
 }
 
@@ -106,6 +111,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         Ok(Forgetful {
             function: F::new(&config.config, worker)?,
             bug: config.bug.clone(),
+            with: config.with,
             mattered: Arc::clone(&config.mattered),
         })
     }
@@ -119,7 +125,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
     }
 
     fn arrived(&self, flow: &mut F::Flow, why: Arrival, cx: &mut Cx<Self>) {
-        if why == Arrival::Migrated {
+        if why == self.with {
             let mattered = match &self.bug {
                 Bug::Flow(lost) => lose(flow, lost),
                 Bug::Group(lost) => lose(cx.group(), lost),
@@ -213,7 +219,13 @@ impl<F: NetworkFunction> Subject<F> {
 
     /// With a bug: the migration, and whether the bug mattered.
     fn with(&self, bug: &Bug) -> (Migration, Arc<AtomicBool>) {
-        let config = ForgetfulConfig::new(Arc::clone(&self.config), bug.clone());
+        self.with_at(bug, Arrival::Migrated)
+    }
+
+    /// With a bug that is there with these arrivals.
+    fn with_at(&self, bug: &Bug, with: Arrival) -> (Migration, Arc<AtomicBool>) {
+        let mut config = ForgetfulConfig::new(Arc::clone(&self.config), bug.clone());
+        config.with = with;
         let mattered = Arc::clone(&config.mattered);
         (
             (self.describe)(migration().function::<Forgetful<F>>(config)),
@@ -232,6 +244,41 @@ impl<F: NetworkFunction> Subject<F> {
     fn parts_are_missed(&self, let_go: &[Bug]) {
         // With no bug there is nothing to notice.
         self.with(&Bug::None).0.check(self.script.clone());
+        let first = |bug: &Bug| {
+            let (migration, mattered) = self.with(bug);
+            (migration.ways([Way::ThereAndBack]), mattered)
+        };
+        self.missed("moves", let_go, first, |bug| self.is_noticed(bug));
+    }
+
+    /// The same where flows come from copies, lazy fields and all.
+    #[track_caller]
+    fn copied_parts_are_missed(&self, let_go: &[Bug]) {
+        let with = |bug: &Bug| {
+            let (migration, mattered) = self.with_at(bug, Arrival::Recovered);
+            (migration.committing_lazy(), mattered)
+        };
+        let failing = |bug: &Bug, ways: &[Way]| with(bug).0.ways(ways.iter().copied());
+        failing(&Bug::None, &Way::FAILURES).check(self.script.clone());
+        let first = |bug: &Bug| {
+            let (migration, mattered) = with(bug);
+            (migration.ways([Way::Fail]), mattered)
+        };
+        let is_noticed = |bug: &Bug| {
+            let rest = failing(bug, &Way::FAILURES[1..]);
+            rest.difference(self.script.clone()).is_some()
+        };
+        self.missed("failures", let_go, first, is_noticed);
+    }
+
+    #[track_caller]
+    fn missed(
+        &self,
+        of: &str,
+        let_go: &[Bug],
+        first: impl Fn(&Bug) -> (Migration, Arc<AtomicBool>),
+        is_noticed: impl Fn(&Bug) -> bool,
+    ) {
         let parts = |length: usize| {
             (0..length)
                 .step_by(PART)
@@ -241,20 +288,19 @@ impl<F: NetworkFunction> Subject<F> {
         let groups = parts(size_of::<F::Group>()).map(Bug::Group);
         let (mut missed, mut unused, mut unnoticed) = (0, 0, Vec::new());
         for bug in flows.chain(groups) {
-            let (migration, mattered) = self.with(&bug);
-            let there_and_back = migration.ways([Way::ThereAndBack]);
-            if there_and_back.difference(self.script.clone()).is_some() {
+            let (migration, mattered) = first(&bug);
+            if migration.difference(self.script.clone()).is_some() {
                 missed += 1;
             } else if !mattered.load(Ordering::Relaxed) {
                 unused += 1;
-            } else if self.is_noticed(&bug) {
+            } else if is_noticed(&bug) {
                 missed += 1;
             } else {
                 unnoticed.push(bug);
             }
         }
         println!(
-            "{}: {missed} parts are missed, {unused} not in use, not missed: {unnoticed:?}",
+            "{}, {of}: {missed} parts are missed, {unused} not in use, not missed: {unnoticed:?}",
             F::NAME
         );
         assert!(missed > 0);
@@ -267,6 +313,7 @@ fn of_the_firewall() {
     let config = testkit::config::<Firewall>(crate::firewall::RULES);
     let subject = Subject::<Firewall>::new(config, |migration| migration, conversations());
     subject.parts_are_missed(&[]);
+    subject.copied_parts_are_missed(&[]);
 }
 
 #[test]
@@ -276,7 +323,9 @@ fn of_nat() {
     let subject = Subject::<Nat>::new(config, describe, conversations());
     // The inside address is for the log of blocks, which is off; the number of mappings is not
     // read.
-    subject.parts_are_missed(&[Bug::Group(4..8), Bug::Group(8..12)]);
+    let let_go = [Bug::Group(4..8), Bug::Group(8..12)];
+    subject.parts_are_missed(&let_go);
+    subject.copied_parts_are_missed(&let_go);
     assert!(
         subject.is_noticed(&Bug::EndsWithTheMove),
         "ports are returned twice"
@@ -291,6 +340,7 @@ fn of_the_load_balancer() {
     let subject = Subject::<LoadBalancer>::new(config, describe, crate::load_balancer::clients());
     // Which server and service it is by number follows from its identity.
     subject.parts_are_missed(&[Bug::Flow(4..8)]);
+    subject.copied_parts_are_missed(&[Bug::Flow(4..8)]);
     assert!(
         subject.is_noticed(&Bug::ArrivesUnheard),
         "connections are returned that are not counted"
@@ -302,6 +352,7 @@ fn of_the_flow_monitor() {
     let config = flow_monitor::Config::default();
     let subject = Subject::<FlowMonitor>::new(config, |migration| migration, conversations());
     subject.parts_are_missed(&[]);
+    subject.copied_parts_are_missed(&[]);
     assert!(subject.is_noticed(&Bug::EndsWithTheMove), "records are doubled");
 }
 
@@ -317,6 +368,7 @@ fn of_the_ids() {
     let script = crate::ids::dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 3);
     let subject = Subject::<Ids>::new(config, |migration| migration.flows_max(16), script);
     subject.parts_are_missed(&[]);
+    subject.copied_parts_are_missed(&[]);
 }
 
 #[test]
@@ -325,6 +377,7 @@ fn of_the_http_parser() {
     let script = crate::ids::dripping("GET /a/b HTTP/1.1\r\nHost: www.example.org\r\n\r\n", 3);
     let subject = Subject::<HttpParser>::new(config, |migration| migration.flows_max(16), script);
     subject.parts_are_missed(&[]);
+    subject.copied_parts_are_missed(&[]);
     assert!(subject.is_noticed(&Bug::EndsWithTheMove), "records are doubled");
 }
 
@@ -336,6 +389,7 @@ fn of_the_limits() {
     let subject = Subject::<HostLimits>::new(config, |migration| migration, script);
     // The upper half of a few seconds' credit is 0 or 1.
     subject.parts_are_missed(&[Bug::Group(52..56)]);
+    subject.copied_parts_are_missed(&[Bug::Group(52..56)]);
     assert!(subject.is_noticed(&Bug::ArrivesUnheard), "flows are not counted");
 }
 
@@ -349,4 +403,5 @@ fn of_forward() {
         script,
     );
     subject.parts_are_missed(&[]);
+    subject.copied_parts_are_missed(&[]);
 }

@@ -1,6 +1,7 @@
 //! Functions and ports for the worker's tests, and the tests by subject.
 
 mod accounts;
+mod at_once;
 mod change;
 mod clocks;
 mod copied;
@@ -47,6 +48,7 @@ mod variables;
 mod waits;
 mod watched;
 mod watching;
+mod wire_read;
 mod words;
 
 use crate::chain::{ChainRule, Match, Plan};

@@ -6,7 +6,8 @@
 //!   clients: 500 downloads, each compared byte by byte; iperf3, TCP, up and down; SSH, words back and forth; SIP calls with RTP; names, 300 a second;
 //!            two probes of 1000 numbered datagrams a second
 //!   between hosts also over a network that loses, delays and reorders ([`crate::impair`])
-//!     └ meanwhile: `runtime kill` of right; it starts again; once all flows have copies, kill -9 of left; between hosts, left then stands still for 4 s
+//!     └ meanwhile, each once all flows have copies: over memory and over the bad network `runtime kill` of right, kill -9 of left;
+//!       between hosts `runtime kill` of right, left stands still for 4 s, kill -9 of right
 //! ```
 //!
 //! A node that stands still has failed for the switch, which takes nothing more of it: when it goes
@@ -17,7 +18,9 @@
 //!
 //! Every flow is at one of the two, so each failure concerns about half of the clients. What a
 //! killed process had in hand is lost: of TCP that is sent again, of the probes it is one gap for
-//! each failure, whose length is said. Nothing comes twice or in another order.
+//! each failure, whose length is said, and bounded by how the node failed ([`gap_max`]). Nothing
+//! comes twice or in another order. Once all flows have copies again, both nodes are asked for
+//! theirs: none is at two, and no external endpoint stands for two inside ones.
 
 use super::suspicion::Suspicions;
 use super::{Contents, PATIENCE, probe, serve};
@@ -26,6 +29,8 @@ use crate::machine;
 use crate::site::{Links, Names, SERVER, Site, site};
 use crate::ssh;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -86,6 +91,73 @@ enum How {
     Stop,
 }
 
+/// Of a failure: when, and how.
+type Failure = (Instant, How);
+
+/// For how many milliseconds a failure's flows may stand still. One that is killed is missed at
+/// once: by both ends of a link in memory, and between hosts since its port is closed. One that
+/// stands still is missed after `silence`. Over a bad network what says that the port is closed may
+/// be lost, so it is `silence` there, too, looked for each quarter of it; then a datagram has two
+/// ways to go again, each of which takes a late frame twice the jitter.
+fn gap_max(links: Links, how: How) -> u64 {
+    match (links, how) {
+        (Links::Impaired, _) => SILENCE + SILENCE / 4 + 4 * JITTER.as_millis() as u64,
+        (_, How::Stop) => SILENCE + probe::GAP_MAX,
+        (_, How::Command | How::Kill) => probe::GAP_MAX,
+    }
+}
+
+/// What tells a flow from all others.
+pub(super) fn key(flow: &Value) -> String {
+    let words = ["protocol", "source", "destination", "vlan"].map(|name| flow[name].to_string());
+    words.join(" ")
+}
+
+/// The external endpoint of a flow that NAT translates, and the inside one that it stands for.
+fn mapping(flow: &Value) -> Option<(String, String)> {
+    let is_external = |end: &Value| {
+        let host = end.as_str()?.rsplit_once(':')?.0.strip_prefix("203.0.113.")?;
+        (64..72).contains(&host.parse::<u8>().ok()?).then_some(())
+    };
+    let translated = &flow["translated"];
+    let ends = match (
+        is_external(&translated["source"]),
+        is_external(&flow["destination"]),
+    ) {
+        (Some(()), _) => [&translated["source"], &flow["source"]],
+        (_, Some(())) => [&flow["destination"], &translated["destination"]],
+        _ => return None,
+    };
+    let [external, inside] = ends.map(|end| format!("{} {end}", flow["protocol"]));
+    Some((external, inside))
+}
+
+/// No flow is at two nodes, and no external endpoint stands for two inside ones.
+fn owned_once(site: &Site) {
+    let (mut keys, mut insides) = (BTreeSet::new(), BTreeMap::new());
+    let mut wrong = Vec::new();
+    for (node, _) in NODES {
+        let list = site.asked_of(node, "flow list --limit 10000 --json");
+        let list: Value = serde_json::from_str(&list.unwrap_or_default()).unwrap_or_default();
+        for flow in list["flows"].as_array().into_iter().flatten() {
+            if !keys.insert(key(flow)) {
+                wrong.push(format!("at two nodes: {flow}"));
+            }
+            if let Some((external, inside)) = mapping(flow) {
+                let known = insides.entry(external.clone()).or_insert_with(|| inside.clone());
+                if *known != inside {
+                    wrong.push(format!("{external} stands for {known} and for {inside}"));
+                }
+            }
+        }
+    }
+    let (flows, external) = (keys.len(), insides.len());
+    println!("{flows} flows, {external} external endpoints, each of one");
+    let good = wrong.is_empty() && flows > 20 && external > 20;
+    let words = format!("{flows} flows, {external} external endpoints: {wrong:#?}");
+    site.log.expect("one owner, one inside endpoint", good, words);
+}
+
 /// A node fails; the other goes on with its flows.
 fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
     let copies = of_runtime(site, heir)["copies"].as_u64().unwrap_or(0);
@@ -121,9 +193,10 @@ fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
         _ => site.revive(failed.0),
     }
     println!("protected again after {:?}", protected(site));
+    owned_once(site);
 }
 
-fn failing(links: Links, failures: &[How], gap_max: u64) {
+fn failing(links: Links, failures: &[How]) {
     let programs: Vec<_> = [super::PROGRAMS, ssh::PROGRAMS, &[("sipp", "sip-tester")]].concat();
     let Some(mut site) = site("afpacket", &programs) else {
         return;
@@ -134,6 +207,8 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
     println!("protected after {:?}", protected(&site));
     let (on, mut suspicions) = (AtomicBool::new(true), Suspicions::new());
     let (site_of, on_of) = (&site, &on);
+    let times: Mutex<Vec<Failure>> = Mutex::default();
+    let (times, still) = (&times, failures.iter().map(|how| gap_max(links, *how)).sum());
     std::thread::scope(|scope| {
         let _on = super::On(on_of);
         for host in super::DOWNLOADERS {
@@ -142,7 +217,7 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
         }
         opened(site_of);
         for (host, port) in [("10.0.1.6", 7006), ("10.0.1.7", 7007)] {
-            scope.spawn(move || probed(site_of, host, port, on_of, (failures.len(), gap_max)));
+            scope.spawn(move || probed(site_of, host, port, on_of, (links, times)));
         }
         for (host, port, how) in [(3, 5201, "--bitrate 5M"), (4, 5202, "--bitrate 5M --reverse")] {
             scope.spawn(move || super::stream(site_of, host, port, how, &super::Missing::default()));
@@ -151,7 +226,7 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
         if links != Links::Impaired {
             scope.spawn(move || super::calls(site_of, on_of, &super::Missing::default()));
         }
-        scope.spawn(move || named(site_of, failures.len() as u64 * gap_max));
+        scope.spawn(move || named(site_of, still));
         std::thread::sleep(Duration::from_secs(1));
         for (index, how) in failures.iter().enumerate() {
             std::thread::sleep(Duration::from_secs(1));
@@ -159,6 +234,7 @@ fn failing(links: Links, failures: &[How], gap_max: u64) {
             let failed = NODES[usize::from(index % 2 == 0)];
             let heir = NODES[usize::from(index % 2 != 0)];
             suspicions.judge(site_of, "before a failure");
+            times.lock().unwrap().push((Instant::now(), *how));
             fail(site_of, *how, failed, heir);
             suspicions.fail(failed.0, heir.0, *how != How::Stop);
         }
@@ -207,45 +283,37 @@ pub(super) fn opened(site: &Site) {
 
 /// Datagrams come once each and in order. They are missing at most once for each failure, and for
 /// no longer than this.
-fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, (failures, gap_max): (usize, u64)) {
+fn probed(site: &Site, host: &str, port: u16, on: &AtomicBool, of: (Links, &Mutex<Vec<Failure>>)) {
     let mut seen = probe::probe(&site.network.client, &site.network.server, host, port, on);
     let told = seen.told();
     println!("{told}; {} missing", seen.missing());
-    let good = seen.sent > 1000
+    let (links, failures) = (of.0, of.1.lock().unwrap().clone());
+    let bounds = failures.iter().map(|(_, how)| gap_max(links, *how));
+    let mut good = seen.sent > 1000
         && seen.crooked() == 0
-        && !seen.stood_still(gap_max)
-        && seen.times_missing(GAP) <= failures;
+        && !seen.stood_still(bounds.max().unwrap_or(GAP))
+        && seen.times_missing(GAP) <= failures.len();
+    for (at, how) in failures {
+        let (gap, most) = (seen.gap_behind(at), gap_max(links, how));
+        println!("{host}, {links:?}, {how:?}: {gap} ms stood still, of at most {most}");
+        good &= gap <= most + seen.paused.as_millis() as u64;
+    }
     site.log.expect(&format!("probe from {host}"), good, told);
 }
 
 #[test]
 fn runtimes_that_are_killed_over_shared_memory() {
-    machine::unless_paused(PAUSE, || {
-        failing(Links::Memory, &[How::Command, How::Kill], probe::GAP_MAX);
-    });
+    machine::unless_paused(PAUSE, || failing(Links::Memory, &[How::Command, How::Kill]));
 }
 
 #[test]
 fn runtimes_that_are_killed_over_geneve() {
-    // What the other host's process had in hand, until its silence is long enough.
     machine::unless_paused(PAUSE, || {
-        failing(
-            Links::Geneve,
-            &[How::Command, How::Stop, How::Kill],
-            SILENCE + probe::GAP_MAX,
-        );
+        failing(Links::Geneve, &[How::Command, How::Stop, How::Kill]);
     });
 }
 
 #[test]
 fn runtimes_that_are_killed_over_an_impaired_network() {
-    machine::unless_paused(PAUSE, || {
-        failing(
-            Links::Impaired,
-            &[How::Command, How::Kill],
-            // Silence is looked for each quarter of it; then a datagram has two ways to go again,
-            // each of which takes a late frame twice the jitter.
-            SILENCE + SILENCE / 4 + 4 * JITTER.as_millis() as u64,
-        );
-    });
+    machine::unless_paused(PAUSE, || failing(Links::Impaired, &[How::Command, How::Kill]));
 }

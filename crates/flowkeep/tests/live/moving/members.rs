@@ -32,7 +32,7 @@
 //! nodes in view have passed, and what was between them. At the end each flow is in one node's
 //! list.
 
-use super::failing::{CONFIG as COPIES, GAP, PAUSE, of_runtime};
+use super::failing::{CONFIG as COPIES, GAP, PAUSE, key, of_runtime};
 use super::probe::{self, Seen};
 use super::{CONFIG, Contents, Missing, On, downloads, serve, stream, words};
 use crate::machine;
@@ -216,12 +216,6 @@ impl Hosts {
         let good = !keys.is_empty() && keys.len() == flows.len();
         self.site.log.expect("each flow has one owner", good, list);
     }
-}
-
-/// What tells a flow from all others.
-fn key(flow: &Value) -> String {
-    let words = ["protocol", "source", "destination", "vlan"].map(|name| flow[name].to_string());
-    words.join(" ")
 }
 
 /// The incarnation of a member that runs.

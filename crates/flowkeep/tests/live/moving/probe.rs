@@ -24,6 +24,8 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// A longer run of missing datagrams is no processor that had other things to do, but flows that
 /// stood still.
 pub const GAP_MAX: u64 = 100;
+/// In milliseconds: when a failure's gap begins at the latest.
+const SOON: u64 = 1500;
 /// How long the last ones may be on their way.
 const LATE: Duration = Duration::from_secs(3);
 const LENGTH: usize = 100;
@@ -109,6 +111,8 @@ pub struct Seen {
     pub back: Track,
     /// The machine's longest pause meanwhile.
     pub paused: Duration,
+    /// When the first was sent.
+    began: Option<Instant>,
 }
 
 impl Seen {
@@ -128,6 +132,16 @@ impl Seen {
         let most = gap_max + self.paused.as_millis() as u64;
         let gaps = self.back.gaps(self.sent);
         gaps.iter().filter(|(_, length)| *length > most).count()
+    }
+
+    /// The longest run of missing datagrams, in milliseconds, that begins when something happened or
+    /// soon behind that.
+    pub fn gap_behind(&self, at: Instant) -> u64 {
+        let since = |began: Instant| at.saturating_duration_since(began).as_millis() as u64;
+        let from = self.began.map_or(0, since).saturating_sub(SOON / 10);
+        let gaps = self.back.gaps(self.sent).into_iter();
+        let of_it = gaps.filter(|(begin, _)| (from..from + SOON).contains(begin));
+        of_it.map(|(_, length)| length).max().unwrap_or(0)
     }
 
     /// The longest that a datagram was on its way, there and back.
@@ -241,6 +255,7 @@ fn send(socket: &UdpSocket, epoch: Instant, on: &AtomicBool) -> Seen {
         }
     };
     let began = Instant::now();
+    seen.began = Some(began);
     while on.load(Ordering::Acquire) {
         let due = began + PERIOD * seen.sent as u32;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -283,4 +298,19 @@ fn a_track_notices_what_is_missing_doubled_late_or_wrong() {
     assert_eq!((track.distinct, track.doubled, track.wrong), (5, 1, 2));
     assert_eq!(track.disordered, [3]);
     assert_eq!(track.gaps(10), [(2, 1), (5, 2), (8, 2)]);
+}
+
+#[test]
+fn a_gap_belongs_to_what_happened_before_it() {
+    let epoch = Instant::now();
+    let mut seen = Seen {
+        sent: 5000,
+        began: Some(epoch),
+        ..Seen::default()
+    };
+    for number in (0..1000).chain(1080..5000) {
+        seen.back.note(&message(number, Duration::ZERO), epoch);
+    }
+    let behind = |after: u64| seen.gap_behind(epoch + Duration::from_millis(after));
+    assert_eq!([995, 1001, 3000].map(behind), [80, 80, 0]);
 }
