@@ -14,6 +14,7 @@
 //! | `pool` | metrics of a NAT's ports by value |
 //! | `replayed` | the time of a capture that is played again |
 //! | `files` | files that a run writes |
+//! | `listed` | flows by runtime, by state, page by page |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
@@ -22,6 +23,7 @@ mod events;
 mod explain;
 mod exported;
 mod files;
+mod listed;
 mod memory;
 mod pool;
 mod refusals;
