@@ -13,6 +13,7 @@
 //! | `exported` | what collectors get of a NAT: IPFIX and syslog |
 //! | `pool` | metrics of a NAT's ports by value |
 //! | `replayed` | the time of a capture that is played again |
+//! | `worded` | words of text and of JSON |
 //! | `files` | files that a run writes |
 //! | `listed` | flows by runtime, by state, page by page |
 //! | `events` | flows as they open, end, move and go on |
@@ -36,3 +37,4 @@ mod schema;
 mod shapes;
 mod tables;
 mod trial;
+mod worded;
