@@ -1,5 +1,8 @@
 //! The command itself: started as a person starts it, stopped as a person stops it.
 
+#[path = "schema/mod.rs"]
+mod schema;
+
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,11 +52,13 @@ impl Drop for Directory {
     }
 }
 
-/// The object that a run ends with. Its packets add up.
+/// The object that a run ends with, as `status` prints one. Its packets add up.
 #[track_caller]
 fn report(output: &[u8]) -> Value {
     let text = text(output);
-    let report: Value = serde_json::from_str(text.lines().last().expect("a last line")).unwrap();
+    let last = text.lines().last().expect("a last line");
+    schema::holds("status", last.as_bytes());
+    let report: Value = serde_json::from_str(last).unwrap();
     let packets = &report["packets"];
     let number = |name: &str| packets[name].as_u64().unwrap();
     let dropped = packets["dropped"].as_object().unwrap().values();

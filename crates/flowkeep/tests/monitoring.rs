@@ -106,6 +106,60 @@ fn every_figure_that_is_asked_for_is_there() {
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
 
+/// All expressions in a dashboard, with what Grafana puts in for its variables put in.
+fn expressions(of: &serde_json::Value, found: &mut Vec<String>) {
+    match of {
+        serde_json::Value::Object(fields) => {
+            if let Some(expression) = fields.get("expr").and_then(|of| of.as_str()) {
+                let expression = expression.replace("$__rate_interval", "1m");
+                found.push(expression.replace("$instance", ".*"));
+            }
+            fields.values().for_each(|of| expressions(of, found));
+        }
+        serde_json::Value::Array(all) => all.iter().for_each(|of| expressions(of, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn promtool_takes_the_dashboards_expressions() {
+    let dashboard = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/monitoring/dashboard.json");
+    let dashboard = std::fs::read_to_string(dashboard).unwrap();
+    let mut all = Vec::new();
+    expressions(&serde_json::from_str(&dashboard).unwrap(), &mut all);
+    assert_eq!(all.len(), dashboard.matches("\"expr\":").count());
+    assert!(all.len() >= 8, "{all:?}");
+    assert!(all.iter().all(|expression| !expression.contains('$')), "{all:#?}");
+    let check = |all: &[String], name: &str| {
+        let rule = |(number, expression): (usize, &String)| {
+            // A string of JSON is one of YAML.
+            let expression = serde_json::to_string(expression).unwrap();
+            format!("  - record: dashboard:expression_{number}\n    expr: {expression}\n")
+        };
+        let rules: String = all.iter().enumerate().map(rule).collect();
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&file, format!("groups:\n- name: dashboard\n  rules:\n{rules}")).unwrap();
+        Command::new("promtool")
+            .args(["check", "rules"])
+            .arg(file)
+            .output()
+    };
+    let Ok(said) = check(&all, "dashboard.yml") else {
+        println!("not run: needs promtool (package prometheus)");
+        return;
+    };
+    let text = String::from_utf8_lossy(&said.stdout);
+    let found = format!("{} rules found", all.len());
+    assert!(said.status.success() && text.contains(&found), "{said:?}");
+    // It looks: each of them is refused when it ends too early.
+    for (number, expression) in all.iter().enumerate() {
+        let mut wrong = all.clone();
+        wrong[number] = format!("({expression}");
+        let said = check(&wrong, "no-dashboard.yml").unwrap();
+        assert!(!said.status.success(), "{expression}");
+    }
+}
+
 #[test]
 fn promtool_takes_the_rules() {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/monitoring/alerts.yml");

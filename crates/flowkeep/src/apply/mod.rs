@@ -727,6 +727,7 @@ fn survey(held: &Held, listed_max: usize, workers: &dyn Workers, change: &mut Ch
             .listed
             .extend(listed.map(|flow| Listed::of(&flow, &held.plan)));
     }
+    change.unlisted = change.flows_cut.saturating_sub(change.listed.len() as u64);
     Ok(())
 }
 

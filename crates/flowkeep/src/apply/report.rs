@@ -156,6 +156,9 @@ pub struct Change {
     pub cut: Vec<CutCount>,
     /// Those that would end, one by one, up to the number asked for.
     pub listed: Vec<Listed>,
+    /// How many would end besides and are not listed.
+    #[serde(default)]
+    pub unlisted: u64,
     /// What was done, if anything was.
     pub receipt: Option<Receipt>,
     /// Over the cluster: each member.
@@ -252,8 +255,8 @@ impl fmt::Display for Change {
                 writeln!(f)?;
                 crate::report::cut_table(f, &self.listed)?;
             }
-            let unlisted = self.flows_cut.saturating_sub(self.listed.len() as u64);
-            if unlisted > 0 && !self.listed.is_empty() {
+            if self.unlisted > 0 && !self.listed.is_empty() {
+                let unlisted = self.unlisted;
                 writeln!(f, "… and {unlisted} more: say --limit N, or --json for all")?;
             }
         }

@@ -330,6 +330,7 @@ fn merge(all: &[(String, Prepared)], number: u64) -> Change {
         whole.flows_waiting += change.flows_waiting;
         add(&mut whole.cut, &change.cut);
         whole.listed.extend(change.listed.iter().cloned());
+        whole.unlisted += change.unlisted;
         // The same text is as wrong everywhere, as a rule.
         new_ones(&mut whole.differences, &change.differences);
         new_ones(&mut whole.fixed, &change.fixed);

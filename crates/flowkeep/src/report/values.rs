@@ -52,7 +52,7 @@ pub(super) fn word(name: &str) -> String {
 pub(super) fn shown(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
-        Value::Null => Cow::Borrowed("None"),
+        Value::Null => Cow::Borrowed("null"),
         Value::Array(values) => {
             let values: Vec<_> = values.iter().map(shown).collect();
             Cow::Owned(format!("[{}]", values.join(", ")))
@@ -314,7 +314,7 @@ mod tests {
         }
         assert_eq!(value(&format!("{:?}", [Some(Side(1)), None])), json!([1, null]));
         let same = value("Window { next: 7, sent: [1, 2], by: None }");
-        assert_eq!(shown(&same), "{ by: None, next: 7, sent: [1, 2] }");
+        assert_eq!(shown(&same), "{ by: null, next: 7, sent: [1, 2] }");
     }
 
     #[test]

@@ -116,8 +116,9 @@ impl Member {
             folder.read(&format!("{}.err", self.name)),
         );
         assert!(status.success(), "{}: {status}\n{out}\n{err}", self.name);
-        serde_json::from_str(out.lines().last().unwrap_or_default())
-            .unwrap_or_else(|error| panic!("{}: {error}: {out}", self.name))
+        let last = out.lines().last().unwrap_or_default();
+        super::schema::holds("status", last.as_bytes());
+        serde_json::from_str(last).unwrap_or_else(|error| panic!("{}: {error}: {out}", self.name))
     }
 }
 

@@ -176,6 +176,7 @@ fn flows_are_all_members(site: &Site) -> Value {
         "{}",
         cut.err
     );
+    pages_have_all(site, all);
     let mut of_right = all.iter().filter(|flow| flow["member"] == "right");
     let flow = of_right.next().expect("it has some").clone();
     let [protocol, source, destination] = words_of(&flow);
@@ -207,6 +208,37 @@ fn flows_are_all_members(site: &Site) -> Value {
     let none = wide(site, "read", &["flow", "show", "tcp", "10.9.9.9:1", "10.9.9.9:2"]);
     none.refused(1, &["there is no flow"]);
     flow
+}
+
+/// Page by page, each flow once, to the end.
+fn pages_have_all(site: &Site, all: &[Value]) {
+    let (mut seen, mut after, mut pages) = (Vec::new(), "0:0".to_owned(), 0);
+    loop {
+        let words = ["flow", "list", "--json", "--limit", "400", "--after", &after];
+        let page = wide(site, "read", &words);
+        assert_eq!(page.code, 0, "{}", page.err);
+        let page = page.json();
+        seen.extend(
+            page["flows"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(words_in_full),
+        );
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => after = next.to_owned(),
+            None => break,
+        }
+    }
+    let mut whole: Vec<_> = all.iter().map(words_in_full).collect();
+    seen.sort_unstable();
+    whole.sort_unstable();
+    assert_eq!((seen, pages), (whole, FLOWS / 400 + 1));
+}
+
+fn words_in_full(flow: &Value) -> String {
+    words_of(flow).join(" ")
 }
 
 fn rights_are_the_certificates(site: &Site) {

@@ -13,7 +13,9 @@
 //! | `exported` | what collectors get of a NAT: IPFIX and syslog |
 //! | `pool` | metrics of a NAT's ports by value |
 //! | `replayed` | the time of a capture that is played again |
+//! | `worded` | words of text and of JSON |
 //! | `files` | files that a run writes |
+//! | `listed` | flows by runtime, by state, page by page |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
@@ -22,6 +24,7 @@ mod events;
 mod explain;
 mod exported;
 mod files;
+mod listed;
 mod memory;
 mod pool;
 mod refusals;
@@ -34,3 +37,4 @@ mod schema;
 mod shapes;
 mod tables;
 mod trial;
+mod worded;
