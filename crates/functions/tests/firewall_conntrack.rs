@@ -187,6 +187,7 @@ impl Harness {
                 Direction::Reply
             },
             effects: 0,
+            lazy_kept: false,
             group: NonNull::dangling(),
             counters: NonNull::from(&mut self.counters[0]),
             log: NonNull::from(&mut self.log),

@@ -67,6 +67,7 @@ impl Bench {
             side,
             direction: Direction::Opening,
             effects: 0,
+            lazy_kept: false,
             group: NonNull::from(&mut self.host).cast(),
             counters: NonNull::new(self.counters.as_mut_ptr()).unwrap(),
             log: NonNull::from(&mut self.log),

@@ -51,6 +51,7 @@ impl<F: NetworkFunction> ByHand<F> {
             side: Side::Inside,
             direction: Direction::Opening,
             effects: 0,
+            lazy_kept: false,
             group: NonNull::from(&mut *group).cast(),
             counters: NonNull::from(&mut counters[..]).cast(),
             log: NonNull::from(&mut *log),

@@ -274,6 +274,8 @@ pub struct RawCx {
     pub direction: Direction,
     /// Bits of [`effect`].
     pub effects: u8,
+    /// The flow that arrives was recovered with its lazy fields ([`Cx::lazy_is_kept`]).
+    pub lazy_kept: bool,
     /// Group state of the function being called; dangling for a zero-sized one.
     pub group: NonNull<u8>,
     /// The function's counters.
@@ -446,6 +448,13 @@ impl<F: NetworkFunction> Cx<F> {
     #[inline]
     pub fn direction(&self) -> Direction {
         self.raw.direction
+    }
+
+    /// Of a flow that arrives as [`Recovered`](crate::Arrival::Recovered): whether its lazy fields
+    /// are as its last packet left them, since they were copied as committed ones are
+    /// (`commit_lazy`). Otherwise they may be older than the committed ones, or the default.
+    pub fn lazy_is_kept(&self) -> bool {
+        self.raw.lazy_kept
     }
 
     /// Source and destination of the flow's first packet, as the first function of the chain saw

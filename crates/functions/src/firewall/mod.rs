@@ -195,8 +195,8 @@ impl NetworkFunction for Firewall {
         self.process_any(packet, flow, cx)
     }
 
-    fn arrived(&self, flow: &mut Connection, why: Arrival, _: &mut Cx<Self>) {
-        if why == Arrival::Recovered {
+    fn arrived(&self, flow: &mut Connection, why: Arrival, cx: &mut Cx<Self>) {
+        if why == Arrival::Recovered && !cx.lazy_is_kept() {
             flow.relearn();
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on
 //! when they opened. The rest, TCP's windows, is *lazy*: it changes with every segment and is
-//! learnt again after a recovery (`relearn`).
+//! learnt again after a recovery (`relearn`), unless it was copied like the rest.
 //!
 //! ```text
 //! phase marks scales options │ halves[0]  halves[1] │ began last_end last_ack last_window last_offer last_seen

@@ -95,6 +95,7 @@ impl Bench {
             side: Side::Outside,
             direction,
             effects: 0,
+            lazy_kept: false,
             group: NonNull::dangling(),
             counters: NonNull::from(&mut self.counters[..]).cast(),
             log: NonNull::from(&mut self.log),

@@ -188,6 +188,7 @@ impl Replay {
             side: nf::Side::Inside,
             direction,
             effects: 0,
+            lazy_kept: false,
             group: NonNull::dangling(),
             counters: NonNull::from(&mut self.counters).cast(),
             log: NonNull::from(&mut self.log),

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::{Migration, Step, frame};
 use wire::memory::Region;
-use wire::{Addr, LinkType, Pool};
+use wire::{Addr, LinkType, Packet, Pool};
 
 /// A capture as a script: every frame a step.
 pub struct Script {
     pub name: String,
     pub begins_at: u64,
     pub steps: Vec<Step>,
+    /// Of each step: its frame's number in the capture, from 1, and whether that has an IPv4
+    /// header with a wrong checksum.
+    pub frames: Vec<(usize, bool)>,
     /// The destination of the first TCP or UDP packet from inside.
     pub first_server: Option<Addr>,
 }
@@ -47,10 +50,19 @@ pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Reads a capture. Of two ends a private address is inside, and if both are or neither is, the
+/// Reads a capture, as [`at_once`] does, with the pauses between its frames.
+pub fn script(path: &Path) -> Script {
+    read(path, true)
+}
+
+/// Reads a capture; all frames come at once, so that no flow expires. Of two ends a private address is inside, and if both are or neither is, the
 /// smaller one: so a flow's replies come from the other side. Frames of unknown links are left out,
 /// as a port refuses them.
-pub fn script(path: &Path) -> Script {
+pub fn at_once(path: &Path) -> Script {
+    read(path, false)
+}
+
+fn read(path: &Path, has_pauses: bool) -> Script {
     let frames = capture::frames(path).expect("a capture");
     let longest = frames.iter().map(|frame| frame.bytes.len()).max().unwrap_or(0);
     let mut pool = Pool::new(Region::heap(Pool::region_length(1, longest)), 1, longest, 0);
@@ -58,20 +70,21 @@ pub fn script(path: &Path) -> Script {
     let mut last = frames.first().map_or(0, |frame| frame.time);
     let begins_at = last;
     let (mut steps, mut first_server) = (Vec::new(), None);
-    for captured in frames {
+    let mut numbers = Vec::new();
+    for (number, captured) in (1..).zip(frames) {
         let Some(link) = LinkType::from_pcap(captured.link) else {
             continue;
         };
-        let is_inside = packet.set_frame(&captured.bytes, link)
-            && wire::parse(&mut packet).is_ok()
-            && is_inside(packet.source_addr(), packet.destination_addr());
+        let is_packet = packet.set_frame(&captured.bytes, link) && wire::parse(&mut packet).is_ok();
+        let is_inside = is_packet && is_inside(packet.source_addr(), packet.destination_addr());
+        numbers.push((number, is_packet && has_wrong_checksum(&packet)));
         if is_inside && first_server.is_none() && packet.destination_port() != 0 && packet.version() == 4 {
             first_server = Some(packet.destination_addr());
         }
-        let step = frame(captured.bytes)
-            .link(link)
-            .wire_length(captured.wire_length)
-            .after(Duration::from_nanos(captured.time.saturating_sub(last)));
+        let mut step = frame(captured.bytes).link(link).wire_length(captured.wire_length);
+        if has_pauses {
+            step = step.after(Duration::from_nanos(captured.time.saturating_sub(last)));
+        }
         last = last.max(captured.time);
         steps.push(if is_inside { step } else { step.from_outside() });
     }
@@ -81,8 +94,15 @@ pub fn script(path: &Path) -> Script {
         name,
         begins_at,
         steps,
+        frames: numbers,
         first_server,
     }
+}
+
+/// Whether a packet's IPv4 header has a wrong checksum.
+fn has_wrong_checksum(packet: &Packet) -> bool {
+    let header = &packet.network()[..packet.transport_offset() - packet.network_offset()];
+    packet.version() == 4 && wire::checksum::fold(wire::checksum::sum(header, 0)) != 0xffff
 }
 
 fn is_inside(source: Addr, destination: Addr) -> bool {

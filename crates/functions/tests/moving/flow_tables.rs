@@ -2,15 +2,13 @@
 //! packet, or while runtimes are killed there, against nDPI's, Arkime's and Zeek's.
 //!
 //! A runtime is killed in each of the ways that the kit has, in turn over the values of k; what the
-//! monitor counts is committed, which it is not by itself.
+//! monitor counts is copied as committed fields are, as `commit_lazy` has it.
 
 use crate::captures::{Script, data, every_capture, files, script};
-use crate::committed::{Committed, Settings};
 use crate::planted_bugs::{Bug, Forgetful, ForgetfulConfig};
 use crate::tables::{arkime, ndpi, records, zeek};
 use flowkeep_functions::flow_monitor::{Config, Flow, FlowMonitor, Timeout};
 use std::path::Path;
-use std::sync::Arc;
 use testkit::{Migration, Survived, Way, migration};
 
 /// At every so many packets.
@@ -68,7 +66,8 @@ fn replay_moving(script: &Script, config: Config, every: usize) -> Survived {
 fn replay_killing(script: &Script, config: Config, every: usize) -> Survived {
     let kills = script.steps.len() / every;
     migration()
-        .function::<Committed<FlowMonitor>>(Settings(Arc::new(config)))
+        .function::<FlowMonitor>(config)
+        .committing_lazy()
         .flows_max(script.steps.len().clamp(64, 4096) as u32)
         .begins_at(script.begins_at)
         .ways([Way::FAILURES[(every + kills) % 4]])

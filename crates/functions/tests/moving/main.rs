@@ -14,7 +14,6 @@
 mod capture;
 mod captures;
 mod changing;
-mod committed;
 mod counter;
 mod failing;
 mod firewall;
@@ -23,6 +22,7 @@ mod flow_tables;
 mod forward;
 mod host_limits;
 mod ids;
+mod kernel;
 mod load_balancer;
 mod nat;
 mod planted_bugs;

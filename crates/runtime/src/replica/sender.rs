@@ -331,6 +331,9 @@ impl Core {
         let chains = self.runner.plan().chains().iter();
         let policies: Vec<_> = chains.map(|chain| chain.replication).collect();
         self.set_policies(policies.into_iter());
+        let has_lazy = self.sender.copying.has_lazy && self.sender.is_wanted;
+        let kept = self.sender.commits * u64::from(has_lazy);
+        self.runner.keep_lazy(kept);
     }
 
     /// What is copied of the chains' flows from now on: of each, or as the settings say. Flows that

@@ -101,13 +101,32 @@ impl Runner {
 
     /// Tells a flow's functions that it has come, and why.
     pub fn arrive_as(&mut self, actor: u32, why: Arrival, flows: &mut FlowStore, out: &mut Outbox) {
+        let chain = 1u64.checked_shl(u32::from(flows.header(actor).chain));
+        let is_kept = why == Arrival::Recovered && self.lazy_kept & chain.unwrap_or(0) != 0;
         // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its
         // functions'.
         unsafe {
             self.each_step(actor, flows, out, |stage, flow, cx| {
+                cx.lazy_kept = is_kept;
                 stage.arrived(flow, why, cx);
+                cx.lazy_kept = false;
             });
         }
+    }
+
+    /// Copies of flows of these chains, by bits, have lazy bytes as committed ones.
+    pub fn keep_lazy(&mut self, chains: u64) {
+        self.lazy_kept = chains;
+    }
+
+    /// What is copied of a chain was set while it runs. One runtime hears of that before another:
+    /// until another configuration is in force, a copy may be of either policy, and functions are
+    /// told the less.
+    pub fn doubt_lazy(&mut self, chain: usize) {
+        let chain = u32::try_from(chain)
+            .ok()
+            .and_then(|chain| 1u64.checked_shl(chain));
+        self.lazy_kept &= !chain.unwrap_or(0);
     }
 
     /// Tells a flow's functions that it goes, and why.

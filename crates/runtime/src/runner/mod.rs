@@ -184,6 +184,8 @@ pub(crate) struct Runner {
     changed: Changed,
     /// Whether functions are to be asked which flows they want ended.
     recalls: bool,
+    /// Of which chains copies have lazy bytes as committed ones, by bits.
+    lazy_kept: u64,
     /// What functions cost.
     pub sampling: sampling::Sampling,
     /// What a call that waits from now on was seen with.
@@ -258,6 +260,7 @@ impl Runner {
             emitted: 0,
             changed: Changed::Unknown,
             recalls: false,
+            lazy_kept: 0,
             sampling: sampling::Sampling::new(),
             parking: Look::NONE,
             generation: Generation(1),
@@ -592,6 +595,7 @@ fn empty_cx(log: NonNull<EventLog>) -> RawCx {
         side: Side::Inside,
         direction: Direction::Opening,
         effects: 0,
+        lazy_kept: false,
         group: NonNull::dangling(),
         counters: NonNull::dangling(),
         log,

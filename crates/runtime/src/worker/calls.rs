@@ -197,6 +197,7 @@ impl<P: Port> Runtime<P> {
             *place = policy;
         }
         self.core.set_policies(policies.into_iter());
+        self.core.runner.doubt_lazy(index);
         Ok(())
     }
 

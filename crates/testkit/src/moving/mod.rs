@@ -43,7 +43,8 @@
 //!   counted and logged of them is forgotten with it;
 //! - *lazy fields lag*: they are not compared, and where a chain's functions have any, neither are
 //!   counters, and of the event log the lines' names alone. What verdicts
-//!   follow from them may differ, and is a difference;
+//!   follow from them may differ, and is a difference. With [`Migration::committing_lazy`] they
+//!   are as in the other run;
 //! - a recovered flow has the time left that it had when it was copied: flows may be there still
 //!   that are over in the other run.
 //!
@@ -195,6 +196,7 @@ pub fn migration() -> Migration {
         local: BTreeSet::new(),
         uncounted: BTreeSet::new(),
         lazy: Vec::new(),
+        commits_lazy: false,
         flows_max: 1024,
         begins_at: play::BEGINNING,
         switches: 1,
@@ -228,6 +230,8 @@ pub struct Migration {
     uncounted: BTreeSet<(String, String)>,
     /// Fields that a copy may have as they were a while ago.
     lazy: Vec<String>,
+    /// Whether they are copied like the others.
+    commits_lazy: bool,
     flows_max: u32,
     begins_at: u64,
     switches: u8,
@@ -288,6 +292,21 @@ impl Migration {
     pub fn uncounted<F: NetworkFunction>(mut self, counter: &str) -> Self {
         self.uncounted.insert((F::NAME.to_owned(), counter.to_owned()));
         self
+    }
+
+    /// With lazy fields copied as committed ones, as `commit_lazy = true` in `[replication]` has
+    /// it: they are compared like all others when runtimes fail.
+    pub fn committing_lazy(mut self) -> Self {
+        self.commits_lazy = true;
+        self
+    }
+
+    /// Whether, and which, fields may be older than the rest when runtimes fail.
+    fn lagging(&self) -> &[String] {
+        match self.commits_lazy {
+            true => &[],
+            false => &self.lazy,
+        }
     }
 
     /// The most flows of each runtime, 1024 otherwise.
@@ -575,6 +594,21 @@ impl Survived {
             .filter(|((_, name), _)| *name == reason)
             .map(|(_, count)| count)
             .sum()
+    }
+
+    /// What the functions have counted with a step, by its place in the script: the counters that
+    /// were raised.
+    pub fn counted_at(&self, step: usize) -> impl Iterator<Item = &str> {
+        let counts = self.story.chapters.get(step).map(|chapter| &chapter.counted);
+        let raised = counts.into_iter().flatten().filter(|(_, count)| **count > 0);
+        raised.map(|((_, counter), _)| *counter)
+    }
+
+    /// For which reasons packets were dropped with a step, a function's or the runtime's own.
+    pub fn dropped_at(&self, step: usize) -> impl Iterator<Item = &str> {
+        let counts = self.story.chapters.get(step).map(|chapter| &chapter.dropped);
+        let dropped = counts.into_iter().flatten().filter(|(_, count)| **count > 0);
+        dropped.map(|((_, reason), _)| *reason)
     }
 
     /// A counter of a function's.

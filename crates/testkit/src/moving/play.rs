@@ -113,6 +113,7 @@ pub fn play(
         flows_max: migration.flows_max,
         frame_max: longest.max().unwrap_or(0).max(FRAME_MAX),
         now: migration.begins_at,
+        commits_lazy: migration.commits_lazy,
         is_apart: way.is_failure() && !points.is_empty(),
     };
     let mut player = Player {
@@ -491,7 +492,7 @@ impl Player<'_> {
                     fields.into_iter().map(named)
                 });
                 let fails = migration.ways.iter().any(|way| way.is_failure());
-                let lags = |field: &str| fails && migration.lazy.iter().any(|lazy| lazy == field);
+                let lags = |field: &str| fails && migration.lagging().iter().any(|lazy| lazy == field);
                 let is_compared = |field: &str| !migration.local.contains(field) && !lags(field);
                 let fields = fields.filter(|(field, _)| is_compared(field));
                 self.story.flows.push((ends, fields.collect()));

@@ -37,6 +37,7 @@ use nf::{Endpoint, Generation, Side, WorkerInfo};
 use runtime::chain::Plan;
 use runtime::mobility::{Order, Receipt, Selector};
 use runtime::objects::Members;
+use runtime::replication::Copying;
 use runtime::stats::{Named, RuntimeStats};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::worker::change::{ChangeError, Prepared};
@@ -136,6 +137,8 @@ pub struct Shape {
     pub flows_max: u32,
     pub frame_max: usize,
     pub now: u64,
+    /// Whether lazy fields are copied as committed ones.
+    pub commits_lazy: bool,
     /// Whether each worker is a process of its own, with copies at the other runtime.
     pub is_apart: bool,
 }
@@ -170,6 +173,10 @@ impl Shape {
             egress: [0, self.switches - 1],
             replicated: self.is_apart,
             now: now + clock::ahead(number),
+            copying: Copying {
+                has_lazy: self.commits_lazy,
+                ..Copying::default()
+            },
             ..Settings::alone(self.flows_max)
         };
         let links = (0..switches).map(|switch| cables.end(worker, switch)).collect();

@@ -53,7 +53,7 @@ pub fn judge(
                 chosen: &migration.chosen,
                 uncounted: &migration.uncounted,
                 meanwhile: way.meanwhile(),
-                lags: way.is_failure() && !migration.lazy.is_empty(),
+                lags: way.is_failure() && !migration.lagging().is_empty(),
                 lives_longer: way.is_failure(),
             };
             let found = difference(stayed, &moved, &terms);

@@ -392,6 +392,7 @@ impl Rig {
             side,
             direction,
             effects: 0,
+            lazy_kept: false,
             group: NonNull::from(&mut *entry.host).cast(),
             counters: NonNull::new(self.counters.as_mut_ptr()).unwrap(),
             log: NonNull::from(&mut *self.log),
