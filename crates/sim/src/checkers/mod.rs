@@ -24,7 +24,7 @@
 //! | `same_run` | one seed, one run, byte for byte | after a second run |
 //!
 //! A checker looks at what the production code shows (flows, statistics, frames), never into how it
-//! works, and says what is wrong in a sentence. Each but `moved` is shown to fire in
+//! works, and says what is wrong in a sentence. Each is shown to fire in
 //! `tests/planted.rs`, on a bug in production code.
 //!
 //! Not here: what a move's target says to its source before it holds the state (11). It shows in

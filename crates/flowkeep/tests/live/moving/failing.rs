@@ -6,7 +6,8 @@
 //!   clients: 500 downloads, each compared byte by byte; iperf3, TCP, up and down; SSH, words back and forth; SIP calls with RTP; names, 300 a second;
 //!            two probes of 1000 numbered datagrams a second
 //!   between hosts also over a network that loses, delays and reorders ([`crate::impair`])
-//!     └ meanwhile: `runtime kill` of right; it starts again; once all flows have copies, kill -9 of left; between hosts, left then stands still for 4 s
+//!     └ meanwhile, each once all flows have copies: over memory and over the bad network `runtime kill` of right, kill -9 of left;
+//!       between hosts `runtime kill` of right, left stands still for 4 s, kill -9 of right
 //! ```
 //!
 //! A node that stands still has failed for the switch, which takes nothing more of it: when it goes

@@ -7,7 +7,7 @@
 //!
 //! *Full load*: iperf3 sends as fast as it can, up and down, through two runtimes that keep copies
 //! of each other's flows, and a thread per processor only burns time. Nothing fails, so there is no
-//! recovery, and no session ends. It takes `FLOWKEEP_BUSY_SECONDS`: 20 where it is not said, ten
+//! recovery, and no session ends. It takes `FLOWKEEP_BUSY_SECONDS`: 60 where it is not said, ten
 //! minutes every night.
 //!
 //! A machine that stands still for as long as a quarter of `silence` is not what this is about:
