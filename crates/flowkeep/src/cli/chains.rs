@@ -3,7 +3,7 @@
 //! running cluster.
 
 use super::{FAILURE, Failure, Listing, USAGE, WOULD_CUT, asking, jobs, print};
-use crate::apply::report::Outcome;
+use crate::apply::report::{Change, Outcome};
 use crate::apply::{Ask, LISTED_MAX, absolute};
 use crate::config::{self, Config, Problem, schema};
 use crate::registry::Registry;
