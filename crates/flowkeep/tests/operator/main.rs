@@ -11,10 +11,12 @@
 //! | `codes` | exit codes: one table, whichever command is said |
 //! | `explain` | which way a packet would take |
 //! | `files` | files that a run writes |
+//! | `done` | what is done by hand, in the event log |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
 mod codes;
+mod done;
 mod events;
 mod explain;
 mod files;
