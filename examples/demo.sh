@@ -1,10 +1,11 @@
 #!/bin/sh
-# What `./x demo` shows: flows move between two runtimes, and a runtime is emptied, while their packets pass.
+# What `./x demo` shows: flows move between two runtimes, a runtime is emptied, and one is killed, while their packets pass.
 #
 #   clients (generated) ─► firewall ─► NAT ─► load balancer ─► the world (a port that answers)
 #
 # Run from the repository's root. FLOWKEEP names the program, else it is looked for in PATH. Needs no root, no
-# network interface and no server. Ends with 0 if no packet was lost by moving, and no flow stayed behind.
+# network interface and no server. Ends with 0 if no packet was dropped before the kill, none was lost by moving, no flow
+# stayed behind, and each flow of which the killed runtime's replica had a copy goes on.
 set -eu
 
 flowkeep=${FLOWKEEP:-flowkeep}
@@ -22,11 +23,13 @@ types() {
     "$flowkeep" "$@"
 }
 
-# The same of one that moves flows: its receipt is kept.
-moves() {
+# The same of one whose answer is kept in a file for the table at the end.
+keeps() {
+    file=$directory/$1
+    shift
     printf '\n$ flowkeep %s\n' "$*"
-    "$flowkeep" "$@" >"$directory/receipt" || { cat "$directory/receipt"; return 1; }
-    tee -a "$directory/receipts" <"$directory/receipt"
+    "$flowkeep" "$@" >"$directory/answer" || { cat "$directory/answer"; return 1; }
+    tee -a "$file" <"$directory/answer"
 }
 
 # Traffic goes on for a moment.
@@ -34,6 +37,16 @@ goes_on() {
     sleep 1
     "$flowkeep" status >"$directory/status"
     sed -n 's/^in  *\([0-9,]*\) .*/… \1 packets so far/p' "$directory/status"
+}
+
+# Waits until the other runtime has the flows of the one that was killed.
+recovers() {
+    tries=0
+    until "$flowkeep" status | grep ' recovered .* of runtime 1, '; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || { echo 'no flow was recovered within ten seconds'; return 1; }
+        sleep 0.1
+    done
 }
 
 echo '$ flowkeep run examples/demo-live.toml &'
@@ -45,13 +58,22 @@ cat "$directory/said"
 goes_on
 goes_on
 types runtime list
-moves flow migrate --all --from 0 --to 1
+keeps receipts flow migrate --all --from 0 --to 1
 goes_on
 types runtime list
-moves runtime drain 1
+keeps receipts runtime drain 1
 goes_on
 types runtime resume 1
-moves flow migrate --all --from 0 --count 500
+keeps receipts flow migrate --all --from 0 --count 4000
+goes_on
+types runtime list
+dropped=$(sed -n 's/^dropped  *\([0-9,]*\) .*/\1/p' "$directory/status")
+
+# It fails as a process does that is killed. A flow that is just beginning, of which no packet has left, has no copy yet.
+keeps killed runtime kill 1 --unprotected
+recovers
+goes_on
+types runtime add 1
 goes_on
 types runtime list
 types stop
@@ -59,10 +81,26 @@ wait "$cluster"
 printf '\n'
 cat "$directory/report"
 
-awk '
-    /^flows/ { gsub(",", ""); moved += $5; stayed += $7 + $9 }
-    /^packets/ { lost += $NF }
+grep ' recovered .* of runtime 1, ' "$directory/report" >"$directory/recovered"
+printf '\n'
+cat "$directory/receipts" "$directory/killed" "$directory/recovered" | tr -d , | awk -v dropped="$dropped" '
+    function row(what, count) { printf "%-45s %10s\n", what, count }
+    /^flows/ { moved += $5; stayed += $7 + $9 }
+    /^packets/ { by_moving += $NF }
+    /^pause/ && $3 > pause { pause = $3 }
+    / is gone; / { had = $7; copied = $9; with_it = $16 }
+    / recovered / { recovered = $4; refused = $9 }
     END {
-        printf "\n%d flows moved, %d stayed behind; %d packets lost by moving\n", moved, stayed, lost
-        exit !(moved > 0 && stayed == 0 && lost == 0)
-    }' "$directory/receipts"
+        lost = had > recovered ? had - recovered : 0
+        row("packets dropped before the kill", dropped)
+        row("flows moved", moved)
+        row("flows that stayed behind", stayed)
+        row("packets lost by moving", by_moving)
+        row("longest pause of a group that moved", pause " ms")
+        row("flows of the killed runtime", had)
+        row("  with copies at the other", copied)
+        row("  recovered there", recovered)
+        row("  lost", lost)
+        row("packets lost with it", with_it)
+        exit !(dropped == "0" && moved > 0 && stayed == 0 && by_moving == 0 && copied > 0 && recovered >= copied && refused == 0)
+    }'

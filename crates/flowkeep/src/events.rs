@@ -58,6 +58,69 @@ const SCALED: &[Field] = &[
     Field::number("milliseconds", "ms", "How long it took."),
     Field::number("runtimes", "runtimes", "Runtimes that take flows now."),
 ];
+const MOVED: &[Field] = &[
+    Field::number(
+        "from",
+        "",
+        "Number of the runtime that was to give flows away; `null` where several were.",
+    ),
+    Field::text(
+        "to",
+        "Numbers of the runtimes that were to take them; empty where any might.",
+    ),
+    Field::number("flows_asked", "flows", "Flows of the groups that began to move."),
+    Field::number("flows_moved", "flows", "Flows that have moved."),
+    Field::number("flows_refused", "flows", "Flows that a target refused."),
+    Field::number(
+        "flows_failed",
+        "flows",
+        "Flows whose move was given up: they are where they were.",
+    ),
+    Field::number(
+        "groups_canceled",
+        "groups",
+        "Groups that had not begun when the order was taken back.",
+    ),
+    Field::number(
+        "packets_buffered",
+        "packets",
+        "Packets kept at targets until their group was there.",
+    ),
+    Field::number(
+        "packets_handed_on",
+        "packets",
+        "Packets that sources handed over.",
+    ),
+    Field::number(
+        "packets_dropped",
+        "packets",
+        "Packets dropped because as many were kept as may be.",
+    ),
+    Field::number("pause_longest_ns", "ns", "The longest pause of a group."),
+    Field::number("bytes", "bytes", "State that was sent."),
+    Field::number("duration_ns", "ns", "How long it took."),
+];
+const RUNTIME: &[Field] = &[Field::number("runtime", "", "Its number.")];
+const KILLED: &[Field] = &[
+    RUNTIME[0],
+    Field::number("flows", "flows", "Flows that it had."),
+    Field::number(
+        "protected_flows",
+        "flows",
+        "Flows of these that had copies at another runtime.",
+    ),
+    Field::number(
+        "packets",
+        "packets",
+        "Packets that are lost with it, on their way to it or in it.",
+    ),
+];
+const WORKER: &[Field] = &[
+    Field::text("worker", "`switch` or `runtime`, and its number."),
+    Field::text("member", "The member that has it."),
+    Field::number("incarnation", "", "Which life of it."),
+    Field::number("view", "", "Number of the view."),
+];
 const STORE: Field = Field::text("store", "The store's URI, without its secret.");
 const PARTITION: Field = Field::text("partition", "Whose variables: member, function and runtime.");
 const AFTER: Field = Field::text("after", "How long it was so: a number and its unit.");
@@ -86,6 +149,18 @@ events! { PROCESS:
     CONFIGURATION_STAYS = "configuration_stays",
         "A change on trial was not confirmed in time, and cannot go back yet; it is tried again.",
         &[Field::number("generation", "", "Its number."), PROBLEM];
+    FLOWS_MOVED = "flows_moved", "An order to move flows is over, by hand, of a drain or by load: its receipt.", MOVED;
+    RUNTIME_BEGAN = "runtime_began", "A runtime was added, by hand or by load.", RUNTIME;
+    RUNTIME_ENDED = "runtime_ended", "A runtime was removed, by hand or by load.", RUNTIME;
+    RUNTIME_KILLED = "runtime_killed", "A runtime of a cluster of one process was ended at once, as a failure does.", KILLED;
+    RUNTIME_DRAINED = "runtime_drained", "A runtime is sent no new flows any more, by hand or by load.", RUNTIME;
+    RUNTIME_RESUMED = "runtime_resumed", "A runtime that was drained is sent new flows again.", RUNTIME;
+    WORKER_JOINED = "worker_joined",
+        "A view of the coordinator has a worker that the one before had not; at a member's start, all that it has.",
+        WORKER;
+    WORKER_GONE = "worker_gone",
+        "A view of the coordinator has a worker no more: it has left, or was removed.",
+        WORKER;
     RUNTIME_ADDED = "runtime_added", "A runtime came by load, and took flows of another.", SCALED;
     LOAD_MOVED = "load_moved", "Flows of a runtime with much to do moved to another, by load.", SCALED;
     RUNTIME_REMOVED = "runtime_removed", "A runtime went by load.", SCALED;

@@ -5,6 +5,9 @@
 //! every site of this machine, and removes what killed ones left.
 
 use crate::cli::{FAILURE, failed};
+use crate::control::client::Client;
+use crate::control::{Answer, FOREIGN, Request};
+use crate::moving::Killed;
 use crate::shape::{self, Shape};
 use crate::signals::StopSignal;
 use ::lab::LabError;
@@ -16,7 +19,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What to do with labs.
 #[derive(Debug)]
@@ -96,7 +99,7 @@ fn down() -> Result<bool, LabError> {
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Demo {
     /// What was tried, in order.
-    rows: [Row; 5],
+    rows: [Row; 6],
 }
 
 impl Shape for Demo {
@@ -123,6 +126,7 @@ fn demo(scheme: &str, json: bool) -> Result<bool, LabError> {
         stream(&site, "iperf3, TCP out", "")?,
         stream(&site, "iperf3, TCP in", "--reverse")?,
         refused(&site)?,
+        killed(&site)?,
     ];
     let report = site.stop()?;
     let is_good = rows.iter().all(|row| row.is_good);
@@ -162,16 +166,23 @@ fn ping(site: &Site) -> Result<Row, LabError> {
 /// Downloads at a time, each compared with what is served.
 const DOWNLOADS: usize = 20;
 
+/// How many of the files of a name are what is served.
+fn equal(site: &Site, name: &str) -> usize {
+    let content = Site::content();
+    let is_equal = |n: &usize| {
+        let got = fs::read(site.folder().join(format!("{name}-{n}")));
+        got.is_ok_and(|got| got == content)
+    };
+    (1..=DOWNLOADS).filter(is_equal).count()
+}
+
 fn downloads(site: &Site) -> Result<Row, LabError> {
     let folder = site.folder().display();
     let out = site.at_client(&format!(
         "curl --silent --show-error --fail --parallel --parallel-immediate --parallel-max {DOWNLOADS} --max-time 50 \
          --write-out %{{header_json}} --output {folder}/got-#1 http://{VIRTUAL}/{FILE}?[1-{DOWNLOADS}]"
     ))?;
-    let content = Site::content();
-    let equal = (1..=DOWNLOADS)
-        .filter(|n| fs::read(site.folder().join(format!("got-{n}"))).is_ok_and(|got| got == content))
-        .count();
+    let equal = equal(site, "got");
     let by = |name: &str| out.matches(&format!("[\"{name}\"]")).count();
     let (one, two) = (by("one"), by("two"));
     Ok(Row {
@@ -216,4 +227,56 @@ fn refused(site: &Site) -> Result<Row, LabError> {
         result: ended.err.trim().to_owned(),
         is_good: ended.err.contains("timed out"),
     })
+}
+
+/// How long downloads may take behind the end of their runtime.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The runtime of all downloads is killed in the middle of them: none of them ends with it.
+fn killed(site: &Site) -> Result<Row, LabError> {
+    let folder = site.folder().display();
+    // Each takes three seconds at this rate.
+    let words = format!(
+        "curl --silent --show-error --fail --parallel --parallel-immediate --parallel-max {DOWNLOADS} --max-time 50 \
+         --limit-rate 300k --output {folder}/kept-#1 http://{VIRTUAL}/{FILE}?[1-{DOWNLOADS}]"
+    );
+    let mut curl = site.client.start(&words)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let failed = |problem| LabError::Failed {
+        command: "flowkeep runtime kill".to_owned(),
+        problem,
+    };
+    let (runtime, had) = kill_busiest(site).map_err(failed)?;
+    let began = Instant::now();
+    while curl.ended()?.is_none() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (_, said) = curl.printed()?;
+    let equal = equal(site, "kept");
+    let flows = DOWNLOADS as u64;
+    Ok(Row {
+        what: "curl, while its runtime is killed",
+        result: format!(
+            "{equal} whole and equal; runtime {runtime} had {} flows, {} with copies{}{}",
+            had.flows,
+            had.protected_flows,
+            if said.is_empty() { "" } else { ": " },
+            said.trim()
+        ),
+        is_good: equal == DOWNLOADS && had.protected_flows >= flows && said.is_empty(),
+    })
+}
+
+/// Has the runtime with the most flows fail; what it had.
+fn kill_busiest(site: &Site) -> Result<(u16, Killed), String> {
+    let mut client = Client::connect(&site.socket())?;
+    let Answer::Status(status) = client.ask(&Request::Status)? else {
+        return Err(FOREIGN.into());
+    };
+    let busiest = status.runtimes.iter().max_by_key(|runtime| runtime.flows);
+    let runtime = busiest.ok_or("there is no runtime")?.runtime;
+    match client.ask(&Request::Kill { runtime })? {
+        Answer::Killed(had) => Ok((runtime, had)),
+        _ => Err(FOREIGN.into()),
+    }
 }

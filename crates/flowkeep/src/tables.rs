@@ -59,6 +59,26 @@ pub enum Said {
     Text(String),
     /// A table.
     Rows(Rows),
+    /// In words, and in figures.
+    Both(String, Rows),
+}
+
+impl Said {
+    /// The table, if it has one.
+    pub fn rows(&self) -> Option<&Rows> {
+        match self {
+            Said::Text(_) => None,
+            Said::Rows(rows) | Said::Both(_, rows) => Some(rows),
+        }
+    }
+
+    /// The words, if it has some.
+    pub fn words(&self) -> Option<&str> {
+        match self {
+            Said::Text(words) | Said::Both(words, _) => Some(words),
+            Said::Rows(_) => None,
+        }
+    }
 }
 
 /// A table, or a part of it.
@@ -83,6 +103,18 @@ impl From<TableRows> for Rows {
             columns: columns.map(|(name, adds)| ((*name).to_owned(), *adds)).collect(),
             rows: of.rows,
             top: of.top,
+            left_out: 0,
+        }
+    }
+}
+
+impl From<table::Answer> for Rows {
+    fn from((columns, rows): table::Answer) -> Self {
+        let columns = columns.iter().map(|(name, adds)| ((*name).to_owned(), *adds));
+        Rows {
+            columns: columns.collect(),
+            rows,
+            top: 0,
             left_out: 0,
         }
     }
@@ -114,15 +146,10 @@ impl std::fmt::Display for Rows {
     }
 }
 
-/// The answers as one table; none if they are in words. What is gone and had other columns is of
+/// The answers as one table; none if they are in words only. What is gone and had other columns is of
 /// another function, and in no sum.
 pub fn whole(answers: &[Told]) -> Option<Rows> {
-    let tables = || {
-        answers.iter().filter_map(|told| match &told.said {
-            Said::Rows(rows) => Some((rows, told.gone.is_some())),
-            Said::Text(_) => None,
-        })
-    };
+    let tables = || (answers.iter()).filter_map(|told| Some((told.said.rows()?, told.gone.is_some())));
     let first = tables().find(|(_, is_gone)| !is_gone)?.0;
     let (columns, top) = (first.columns.clone(), first.top);
     let adds: Vec<Adds> = columns.iter().map(|(_, adds)| *adds).collect();
@@ -142,10 +169,9 @@ pub fn whole(answers: &[Told]) -> Option<Rows> {
 /// Whether the table of all has more rows than are shown of it. A runtime answers [`ROWS_MAX`] rows
 /// of a table that may be long, so that one with so many may have more.
 pub fn is_cut(answers: &[Told], whole: &Rows) -> bool {
-    let there = answers.iter().filter_map(|told| match &told.said {
-        Said::Rows(rows) => Some(rows.rows.len()),
-        Said::Text(_) => None,
-    });
+    let there = answers
+        .iter()
+        .filter_map(|told| Some(told.said.rows()?.rows.len()));
     whole.top > 0 && (whole.left_out > 0 || there.into_iter().any(|count| count >= ROWS_MAX))
 }
 

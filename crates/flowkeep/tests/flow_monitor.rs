@@ -11,6 +11,7 @@ mod ndpi;
 mod records;
 
 use adapters::pcap::{InputSettings, PcapInput};
+use functions::firewall::Firewall;
 use functions::flow_monitor::{Config, FlowMonitor};
 use runtime::chain::{ChainRule, Match, Plan};
 use runtime::stage::{Configured, Factory};
@@ -33,16 +34,21 @@ fn data() -> Option<PathBuf> {
     }
 }
 
-/// The event log of a run over a capture.
-fn run(capture: &Path) -> String {
+/// The event log of a run over a capture, behind these functions.
+fn run(capture: &Path, before: Vec<(&str, Box<dyn Factory>)>) -> String {
     let monitor = Configured::<FlowMonitor>::new("flow_monitor", Config::default());
+    let (mut functions, mut factories): (Vec<String>, Vec<Box<dyn Factory>>) = before
+        .into_iter()
+        .map(|(name, factory)| (name.to_string(), factory))
+        .unzip();
+    functions.push("flow_monitor".to_string());
+    factories.push(Box::new(monitor));
     let rule = ChainRule {
         name: "watched".to_string(),
         matching: Match::default(),
-        functions: vec!["flow_monitor".to_string()],
+        functions,
         replication: None,
     };
-    let factories: Vec<Box<dyn Factory>> = vec![Box::new(monitor)];
     let plan = Plan::new(vec![rule], factories).expect("a plan");
     let port = PcapInput::open(capture, InputSettings::default(), Default::default()).expect("a capture");
     let (buffers, frame_max) = (128, 65_535);
@@ -69,7 +75,7 @@ fn run(capture: &Path) -> String {
 
 /// The records of a run over a capture, each of which makes sense by itself.
 fn recorded(capture: &Path) -> Vec<records::Record> {
-    let found = records::read(&run(capture));
+    let found = records::read(&run(capture, Vec::new()));
     for record in &found {
         assert!(record.start <= record.end, "{record:?}");
         assert!(
@@ -132,6 +138,53 @@ fn records_equal_arkimes_sessions() {
     println!("{} of them are excepted", arkime::EXCEPT.len());
 }
 
+/// A capture of IP packets, with the seconds of each.
+fn written(name: &str, packets: &[(u32, Vec<u8>)]) -> PathBuf {
+    let header: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101];
+    let mut file: Vec<u8> = header.into_iter().flat_map(u32::to_le_bytes).collect();
+    for (time, packet) in packets {
+        let length = packet.len() as u32;
+        file.extend([*time, 0, length, length].into_iter().flat_map(u32::to_le_bytes));
+        file.extend(packet);
+    }
+    let name = format!("{name}-{}.pcap", std::process::id());
+    let capture = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&capture, file).expect("a folder of the build's");
+    capture
+}
+
+/// The firewall lets names be asked for, and nothing else; an error comes about what it dropped.
+#[test]
+fn a_flow_that_the_firewall_drops_has_no_record() {
+    let (client, server, router) = ([10, 0, 0, 1], [192, 0, 2, 1], [198, 51, 100, 1]);
+    let datagram = |ports: (u16, u16)| {
+        let mut packet = Vec::new();
+        etherparse::PacketBuilder::ipv4(client, server, 64)
+            .udp(ports.0, ports.1)
+            .write(&mut packet, b"hello")
+            .expect("a vector grows");
+        packet
+    };
+    let (allowed, dropped) = (datagram((1000, 53)), datagram((1001, 22)));
+    let mut error = Vec::new();
+    etherparse::PacketBuilder::ipv4(router, client, 64)
+        .icmpv4_raw(3, 1, [0; 4])
+        .write(&mut error, &dropped)
+        .expect("a vector grows");
+    let packets = [(1, allowed), (2, dropped.clone()), (3, dropped), (4, error)];
+    let capture = written("dropped", &packets);
+    let rules = serde_json::json!({
+        "rules": [{ "name": "names", "destination_ports": [53], "action": "allow" }]
+    });
+    let firewall = serde_json::from_value(rules).expect("settings of a firewall");
+    let firewall = Configured::<Firewall>::new("firewall", firewall);
+    let lines = run(&capture, vec![("firewall", Box::new(firewall))]);
+    std::fs::remove_file(&capture).expect("just written");
+    let found = records::read(&lines);
+    let packets: Vec<_> = found.iter().map(|record| record.packets).collect();
+    assert_eq!(packets, [[1, 0]], "{lines}");
+}
+
 /// A capture whose records are out of order, by decades.
 #[test]
 fn records_have_the_packets_own_times() {
@@ -141,16 +194,8 @@ fn records_have_the_packets_own_times() {
         .udp(1000, 53)
         .write(&mut frame, b"hello")
         .expect("a vector grows");
-    let header: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101];
-    let mut file: Vec<u8> = header.into_iter().flat_map(u32::to_le_bytes).collect();
-    for time in times {
-        let length = frame.len() as u32;
-        file.extend([time, 0, length, length].into_iter().flat_map(u32::to_le_bytes));
-        file.extend(&frame);
-    }
-    let name = format!("out-of-order-{}.pcap", std::process::id());
-    let capture = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&capture, file).expect("a folder of the build's");
+    let packets = times.map(|time| (time, frame.clone()));
+    let capture = written("out-of-order", &packets);
     let found = recorded(&capture);
     std::fs::remove_file(&capture).expect("just written");
     let [record] = &found[..] else {

@@ -41,17 +41,22 @@ fn figures(at: &str) -> Option<String> {
     text.contains("# EOF").then_some(text)
 }
 
-/// What a cluster with the demonstration's functions answers; `None` if another process has taken
-/// its port.
-fn answered(root: &Path) -> Option<String> {
+/// What a cluster with the demonstration's functions, and these settings, answers; `None` if another
+/// process has taken its port.
+fn answered(root: &Path, name: &str, settings: &str) -> Option<String> {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();
     drop(free);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("monitoring-{}", std::process::id()));
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("monitoring-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let config = folder.join("c.toml");
     let demo = std::fs::read_to_string(root.join("examples/demo-live.toml")).unwrap();
-    std::fs::write(&config, format!("{demo}\n[metrics]\nlisten = \"{at}\"\n")).unwrap();
+    std::fs::write(
+        &config,
+        format!("{demo}\n{settings}\n[metrics]\nlisten = \"{at}\"\n"),
+    )
+    .unwrap();
     let mut cluster = Cluster(
         Command::new(env!("CARGO_BIN_EXE_flowkeep"))
             .arg("run")
@@ -84,7 +89,9 @@ fn answered(root: &Path) -> Option<String> {
 #[test]
 fn every_figure_that_is_asked_for_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = (0..5).find_map(|_| answered(&root)).expect("a cluster answers");
+    let text = (0..5)
+        .find_map(|_| answered(&root, "all", ""))
+        .expect("a cluster answers");
     let mut there = names(&text);
     let counters = text
         .lines()
@@ -157,6 +164,34 @@ fn promtool_takes_the_dashboards_expressions() {
         wrong[number] = format!("({expression}");
         let said = check(&wrong, "no-dashboard.yml").unwrap();
         assert!(!said.status.success(), "{expression}");
+    }
+}
+
+#[test]
+fn rows_that_are_in_no_metric_are_counted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let rule =
+        |number: u32| format!("[[function.firewall.rules]]\nname = \"rule {number}\"\naction = \"drop\"\n");
+    let rules: String = (0..300).map(rule).collect();
+    let text = (0..5)
+        .find_map(|_| answered(&root, "rows", &rules))
+        .expect("a cluster answers");
+    let of = |runtime: u32, function: &str, table: &str| {
+        let labels = format!("runtime=\"{runtime}\",function=\"{function}\",table=\"{table}\"");
+        let name = format!("flowkeep_function_rows_left_out{{{labels}}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        line.unwrap_or_else(|| panic!("{name}: {text}"))
+            .parse::<u32>()
+            .unwrap()
+    };
+    // The demonstration has a rule of its own, and there is a row for what no rule matched.
+    let hits = |runtime: u32| {
+        let name = format!("flowkeep_function_rule_hits_total{{runtime=\"{runtime}\"");
+        text.lines().filter(|line| line.starts_with(&name)).count()
+    };
+    for runtime in 0..2 {
+        assert_eq!((hits(runtime), of(runtime, "firewall", "rules")), (256, 46));
+        assert_eq!(of(runtime, "load_balancer", "backends"), 0);
     }
 }
 

@@ -45,6 +45,7 @@ fn row_of(table: &'static Table) -> TableRows {
         table,
         rows: vec![table.adds().map(cell).collect()],
         top: 0,
+        left_out: 0,
     }
 }
 

@@ -275,21 +275,9 @@ fn counts_of(folder: &Folder, command: &str) -> Vec<i64> {
     assert!(done, "{error}");
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let answers = said["answers"].as_array().expect("a list");
-    let of_text = |text: &str| -> i64 {
-        let packets = |line: &str| {
-            let mut words = line.split(' ');
-            words.next()?.parse::<u8>().ok()?;
-            words.next()?.parse::<i64>().ok()
-        };
-        text.lines().filter_map(packets).sum()
-    };
-    let of_rows = |rows: &serde_json::Value| -> i64 {
-        let rows = rows.as_array().expect("a table").iter();
+    let packets = |answer: &serde_json::Value| -> i64 {
+        let rows = answer["rows"].as_array().expect("a table").iter();
         rows.filter_map(|row| row["packets"].as_i64()).sum()
-    };
-    let packets = |answer: &serde_json::Value| match answer["answer"].as_str() {
-        Some(text) => of_text(text),
-        None => of_rows(&answer["rows"]),
     };
     answers.iter().map(packets).collect()
 }

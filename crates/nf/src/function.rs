@@ -615,12 +615,25 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         self.rows(table, most)
     }
 
+    /// How many rows a table has in all. It is asked of a table that is in the metrics and has more
+    /// rows than there is room for, so one that may be long is to be counted without making rows.
+    fn row_count(&self, table: &str, here: ObjectsHere<'_>) -> usize {
+        self.object_rows(table, usize::MAX, here).len()
+    }
+
     /// An operator's word to the running function (`flowkeep function NAME WORD…`): the answer, or
     /// what is wrong. The name of one of [`TABLES`](Self::TABLES), alone or with a count, does not
     /// come here.
     fn command(&self, words: &[&str]) -> Result<String, String> {
         let _ = words;
         Err(alloc::format!("{} takes no commands", Self::NAME))
+    }
+
+    /// The answer of [`command`](Self::command) in figures, for scripts (`--json`). It is asked for
+    /// behind that, with the same words, where these were carried out.
+    fn command_rows(&self, words: &[&str]) -> Option<crate::table::Answer> {
+        let _ = words;
+        None
     }
 
     /// What operators have said to this instance that one which begins later is to hear, too, as

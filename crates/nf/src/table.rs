@@ -148,6 +148,9 @@ impl fmt::Display for Value {
     }
 }
 
+/// What a command has answered, as a table: its columns, and its rows.
+pub type Answer = (&'static [(&'static str, Adds)], Vec<Row>);
+
 impl Table {
     /// How each column's cells become one.
     pub fn adds(&self) -> impl Iterator<Item = Adds> {

@@ -275,8 +275,12 @@ pub unsafe trait Stage {
     fn tables(&self) -> &'static [nf::Table];
     /// [`NetworkFunction::object_rows`].
     fn rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<nf::Row>;
+    /// [`NetworkFunction::row_count`].
+    fn row_count(&self, table: &str, here: ObjectsHere<'_>) -> usize;
     /// [`NetworkFunction::command`].
     fn command(&self, words: &[&str]) -> Result<String, String>;
+    /// [`NetworkFunction::command_rows`].
+    fn command_rows(&self, words: &[&str]) -> Option<nf::table::Answer>;
     /// [`NetworkFunction::said`].
     fn said(&self) -> Vec<Vec<String>>;
     /// [`NetworkFunction::generation`].
@@ -700,8 +704,14 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<nf::Row> {
         self.0.object_rows(table, most, here)
     }
+    fn row_count(&self, table: &str, here: ObjectsHere<'_>) -> usize {
+        self.0.row_count(table, here)
+    }
     fn command(&self, words: &[&str]) -> Result<String, String> {
         self.0.command(words)
+    }
+    fn command_rows(&self, words: &[&str]) -> Option<nf::table::Answer> {
+        self.0.command_rows(words)
     }
 }
 

@@ -205,10 +205,10 @@ struct FunctionAnswer {
     /// It is not there: the rows are what it had counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     gone: Option<Gone>,
-    /// Its answer in words.
+    /// Its answer in words, where a command was carried out.
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<String>,
-    /// Its answer, where that is a table: cells by the names of their columns.
+    /// Its answer, where that has figures: cells by the names of their columns.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<Vec<BTreeMap<String, Value>>>,
 }
@@ -263,12 +263,12 @@ impl Shape for Stopping {
 /// Each runtime's answer in words; equal ones once.
 fn each_in_words(answers: &[Told], member_of: impl Fn(&Told) -> Option<String>) -> String {
     let words = |told: &Told| match &told.said {
-        Said::Text(text) => text.clone(),
+        Said::Text(text) | Said::Both(text, _) => text.clone(),
         Said::Rows(rows) => rows.to_string(),
     };
     match answers.split_first() {
         None => String::new(),
-        Some((first, rest)) if rest.iter().all(|told| told.said == first.said) => words(first),
+        Some((first, rest)) if rest.iter().all(|told| words(told) == words(first)) => words(first),
         Some(_) => {
             let each = answers.iter().map(|told| match member_of(told) {
                 Some(member) => format!("runtime {} of {member}:\n{}", told.runtime, words(told)),
@@ -295,18 +295,12 @@ pub fn function(
         Some(member) => Some(member.clone()),
         None => client.member_of(told.runtime).map(ToString::to_string),
     };
-    let list = answers.iter().map(|told| {
-        let (answer, rows) = match &told.said {
-            Said::Text(text) => (Some(text.clone()), None),
-            Said::Rows(rows) => (None, Some(rows.clone().top().objects())),
-        };
-        FunctionAnswer {
-            runtime: told.runtime,
-            member: member_of(told),
-            gone: told.gone,
-            answer,
-            rows,
-        }
+    let list = answers.iter().map(|told| FunctionAnswer {
+        runtime: told.runtime,
+        member: member_of(told),
+        gone: told.gone,
+        answer: told.said.words().map(ToOwned::to_owned),
+        rows: told.said.rows().map(|rows| rows.clone().top().objects()),
     });
     let whole = tables::whole(&answers);
     let cut = whole
@@ -324,7 +318,8 @@ pub fn function(
         ROWS_MAX.. => format!("There are more rows than these {shown}, which are the most that are shown\n"),
         _ => format!("There are more rows than these {shown}: say how many, `{table} {ROWS_MAX}` at most\n"),
     };
-    let text = match whole {
+    let is_in_words = answers.iter().any(|told| told.said.words().is_some());
+    let text = match whole.filter(|_| !is_in_words) {
         Some(whole) => [whole.to_string()]
             .into_iter()
             .chain(cut.then(|| more(whole.rows.len())))

@@ -200,7 +200,7 @@ mod tests {
         let told = counts.gone(living, "left", "firewall", "rules");
         let hits = told.iter().map(|told| match &told.said {
             Said::Rows(rows) => rows.rows[0][0].number().unwrap(),
-            Said::Text(text) => panic!("{text}"),
+            other => panic!("{other:?}"),
         });
         hits.sum()
     }

@@ -74,10 +74,7 @@ pub struct LostLine {
 impl LostLine {
     /// So many are missing.
     pub fn of(count: u64) -> Self {
-        LostLine {
-            event: "lost",
-            count,
-        }
+        LostLine { event: "lost", count }
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn all(text: &mut Text, snapshot: &Snapshot) {
             }
         }
     }
+    left_out(text, snapshot);
     for (name, of) in metrics {
         let (kind, suffix) = match of.adds {
             Adds::Counted => ("counter", "_total"),
@@ -42,6 +43,29 @@ pub(super) fn all(text: &mut Text, snapshot: &Snapshot) {
                 .collect();
             metric.sample(&labels, value);
         }
+    }
+}
+
+/// How many rows are in no sample, of each table that is in the metrics.
+fn left_out(text: &mut Text, snapshot: &Snapshot) {
+    let tables = || {
+        runtimes_of(snapshot).flat_map(|(number, runtime)| {
+            let tables = runtime.tables.iter();
+            tables.map(move |of| (number.clone(), of))
+        })
+    };
+    if tables().next().is_none() {
+        return;
+    }
+    let help = "Rows of a function's table that are in no metric, since a runtime has more than 256 of them.";
+    let mut metric = text.metric("function_rows_left_out", "gauge", "", help);
+    for (number, of) in tables() {
+        let labels = [
+            ("runtime", number.as_str()),
+            ("function", of.function.as_str()),
+            ("table", of.table.name),
+        ];
+        metric.sample(&labels, of.left_out);
     }
 }
 
@@ -116,6 +140,7 @@ mod tests {
                 table: &RULES,
                 rows: rows.clone(),
                 top: 0,
+                left_out: 7,
             }];
         }
         let mut text = Text::default();
@@ -127,6 +152,11 @@ mod tests {
             )
         };
         for runtime in 0..2 {
+            let number = snapshot.runtime_number(runtime);
+            let left_out = format!(
+                "flowkeep_function_rows_left_out{{runtime=\"{number}\",function=\"wall\",table=\"rules\"}} 7\n"
+            );
+            assert_eq!(text.0.matches(&left_out).count(), 1, "{}", text.0);
             for line in [
                 sample("rule_hits_total", runtime, "web", 8),
                 sample("rule_hits_total", runtime, "dns \\\"1\\\"", 4),

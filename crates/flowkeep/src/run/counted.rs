@@ -124,7 +124,13 @@ fn asking<P: Port>(
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match runtime.table(&function, &words)? {
             Some(table) => Ok(Said::Rows(table.into())),
-            None => runtime.command(&function, &words).map(Said::Text),
+            None => {
+                let text = runtime.command(&function, &words)?;
+                Ok(match runtime.command_rows(&function, &words) {
+                    Some(rows) => Said::Both(text, rows.into()),
+                    None => Said::Text(text),
+                })
+            }
         }
     }
 }
@@ -197,6 +203,7 @@ mod tests {
             table: &RULES,
             rows: vec![row![hits, "web"]],
             top: 0,
+            left_out: 0,
         }
     }
 
@@ -214,7 +221,7 @@ mod tests {
             let told = all.told(function, &["rules", "10"]);
             let hits = told.iter().map(|told| match &told.said {
                 Said::Rows(rows) => rows.rows[0][0].number(),
-                Said::Text(_) => None,
+                _ => None,
             });
             hits.flatten().collect::<Vec<_>>()
         };

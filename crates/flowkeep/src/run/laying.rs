@@ -15,6 +15,8 @@
 //! What a contact says was checked by the coordinator, and is checked again
 //! ([`newcomer::member_of`]). A process at its address shows the cluster's key, or is not met.
 //!
+//! Workers that a view has, or has no more, are events by the way ([`super::told`]).
+//!
 //! A link that cannot be made is said on standard error, and tried again each [`LOOK`].
 //!
 //! Not here: numbers of newcomers (`coordinator::decider`), which runtime is chosen for flows
@@ -24,6 +26,7 @@ use super::berth::Berth;
 use super::driver::Worker;
 use super::handle::Handle;
 use super::links::WorkerLink;
+use super::told::Told;
 use super::{Running, Shared};
 use crate::config::Member;
 use crate::config::layout::{Layout, WorkerId};
@@ -71,10 +74,11 @@ pub(super) fn follow(running: &Running, joining: &Joining) -> std::io::Result<La
 
 fn run(me: &Weak<Shared>, contacts: &Contacts) {
     let (mut known, mut laid) = (Vec::new(), BTreeMap::new());
-    let mut said = BTreeSet::new();
+    let (mut said, mut told) = (BTreeSet::new(), Told::new());
     while let Some(newest) = contacts.wait(&known, LOOK) {
         let Some(shared) = me.upgrade() else { return };
         known = newest;
+        told.look(&shared, &known);
         for problem in arrange(&shared, &wanted(&shared, &known), &mut laid) {
             if said.len() < 1000 && said.insert(problem.clone()) {
                 let _ = writeln!(std::io::stderr(), "{problem}");

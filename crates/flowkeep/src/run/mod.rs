@@ -52,6 +52,7 @@ mod seats;
 mod staff;
 mod stamps;
 mod threads;
+mod told;
 mod trial;
 mod watching;
 
@@ -686,7 +687,9 @@ impl Cluster for Shared {
     }
 
     fn order(&self, order: &Order) -> Result<Vec<moving::Part>, String> {
-        self.give(order)
+        let parts = self.give(order)?;
+        told::order(self, order, &parts);
+        Ok(parts)
     }
 
     fn delete(&self, order: &Order) -> Result<Deletion, String> {
@@ -706,12 +709,12 @@ impl Cluster for Shared {
     }
 
     fn set_leaving(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::Part>, String> {
-        self.leave(runtime, leaving)
+        told::leaving(self, runtime, leaving, self.leave(runtime, leaving))
     }
 
     fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {
         match &self.staff {
-            Some(staff) => staff.add(self, runtime),
+            Some(staff) => told::added(self, staff.add(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }
@@ -740,14 +743,14 @@ impl Cluster for Shared {
 
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
         match &self.staff {
-            Some(staff) => staff.remove(self, runtime),
+            Some(staff) => told::removed(self, runtime, staff.remove(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }
 
     fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
         match &self.staff {
-            Some(staff) => staff.kill(self, runtime),
+            Some(staff) => told::killed(self, runtime, staff.kill(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }

@@ -250,6 +250,11 @@ impl Shared {
         under_way
     }
 
+    /// Asks what has come of parts of an order.
+    pub(super) fn receipts_of(&self, parts: &[moving::Part]) -> Vec<(u16, Asked)> {
+        self.ask_parts(parts, Question::Receipt)
+    }
+
     /// Asks the runtimes of these parts that are there; a runtime that is gone moves nothing.
     fn ask_parts(&self, parts: &[moving::Part], question: impl Fn(u32) -> Question) -> Vec<(u16, Asked)> {
         let runtimes = self.runtimes();
@@ -458,9 +463,14 @@ impl Shared {
 }
 
 /// What a runtime was asked.
-struct Asked(Result<Receiver<Answer>, Unanswered>);
+pub(super) struct Asked(Result<Receiver<Answer>, Unanswered>);
 
 impl Asked {
+    /// Whether it could not be asked, for this reason.
+    pub fn is_refused(&self, why: Unanswered) -> bool {
+        self.0.as_ref().err() == Some(&why)
+    }
+
     /// Its answer, if it comes by then.
     fn by(&self, deadline: Instant) -> Result<Answer, Unanswered> {
         let time = deadline.saturating_duration_since(Instant::now());
@@ -470,7 +480,7 @@ impl Asked {
 }
 
 /// What has come of an order by then; of those that do not answer nothing, and it is not over.
-fn so_far(asked: Vec<(u16, Asked)>, deadline: Instant) -> Receipt {
+pub(super) fn so_far(asked: Vec<(u16, Asked)>, deadline: Instant) -> Receipt {
     let mut receipt = Receipt::empty();
     for (_, answer) in asked {
         match answer.by(deadline) {

@@ -66,7 +66,9 @@ fn shows(kind: &str) {
     let schema: serde_json::Value = serde_json::from_slice(&done("schema lab-demo").stdout).unwrap();
     assert!(jsonschema::is_valid(&schema, &report), "{schema:#}");
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 5);
+    assert_eq!(rows.len(), 6);
+    let killed = rows.last().unwrap()["result"].as_str().unwrap();
+    assert!(killed.starts_with("20 whole and equal; runtime "), "{killed}");
     assert!(rows.iter().all(|row| row["good"] == true));
 }
 

@@ -126,4 +126,42 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
     assert!(gone >= least, "{gone} of {least}: {left_behind}");
     front.stop(&site.folder);
     left.stop(&site.folder);
+    tells_of_members(&site.folder.read("front.jsonl"));
+}
+
+/// A member's event log has the lives of the others: `right` was there twice, and is gone.
+fn tells_of_members(log: &str) {
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines: Vec<Value> = lines
+        .filter(|line| line["event"] == "worker_joined" || line["event"] == "worker_gone")
+        .collect();
+    let of = |member: &str| -> Vec<(&str, u64)> {
+        let its = lines.iter().filter(|line| line["member"] == member);
+        its.map(|line| {
+            let life = line["incarnation"].as_u64().expect("a number");
+            (line["event"].as_str().expect("a name"), life)
+        })
+        .collect()
+    };
+    let right = of("right");
+    let events: Vec<&str> = right.iter().map(|(event, _)| *event).collect();
+    assert_eq!(
+        events,
+        ["worker_joined", "worker_gone", "worker_joined", "worker_gone"],
+        "{lines:#?}"
+    );
+    // Each life goes as it came, and the second is later.
+    assert!(right[0].1 == right[1].1 && right[2].1 == right[3].1 && right[1].1 < right[2].1);
+    assert_eq!(
+        of("front").first().map(|(event, _)| *event),
+        Some("worker_joined")
+    );
+    assert!(
+        lines.iter().all(|line| line["view"].as_u64() > Some(0)),
+        "{lines:#?}"
+    );
+    let right = lines.iter().find(|line| line["member"] == "right").expect("seen");
+    assert_eq!(right["worker"], "runtime 1");
 }

@@ -16,10 +16,12 @@
 //! | `worded` | words of text and of JSON |
 //! | `files` | files that a run writes |
 //! | `listed` | flows by runtime, by state, page by page |
+//! | `done` | what is done by hand, in the event log |
 //! | `events` | flows as they open, end, move and go on |
 
 mod checks;
 mod codes;
+mod done;
 mod events;
 mod explain;
 mod exported;

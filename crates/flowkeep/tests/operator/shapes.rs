@@ -253,7 +253,14 @@ fn what_is_printed_holds_to_its_schema() {
     let gone = "What is gone is in it: runtime 1 (failed: as it was last known), runtime 2 (removed)";
     assert!(said.contains("allow   out\n") && said.contains(gone), "{said}");
     shapes.holds("function", &with(&["function", "nat", "pool"], &[]));
-    shapes.holds("function", &with(&["function", "nat", "clear", "10.9.9.9"], &[]));
+    let cleared = with(&["function", "nat", "clear", "10.9.9.9"], &[]);
+    shapes.holds("function", &cleared);
+    let cleared: Value = serde_json::from_slice(&cleared).unwrap();
+    let row = &cleared["rows"][0];
+    assert!(
+        row["hosts"] == "10.9.9.9" && row["state"] == "ending",
+        "{cleared:#}"
+    );
     shapes.holds("chain-check", &flowkeep(&["chain", "check", "--json", &other]));
     shapes.holds("chain-change", &with(&["chain", "diff"], &[&other]));
     shapes.holds(

@@ -98,6 +98,18 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
         "{said}"
     );
 
+    // What a command has done is rows, too, beside its words.
+    let drained = ask(
+        &running,
+        &["function", "load_balancer", "backend", "tls/a", "drain"],
+    );
+    let rows = drained["rows"].as_array().unwrap();
+    assert!(
+        rows.len() == 1 && rows[0]["service"] == "tls" && rows[0]["state"] == "draining",
+        "{drained:#}"
+    );
+    assert_eq!(drained["answers"][1]["answer"], "tls/a is draining");
+
     // What a runtime that goes has counted stays, and is counted once when it is back.
     let packets = || sums(&running, &["counter", "counts"], "packets").0;
     let opened = || sums(&running, &["load_balancer", "backends"], "opened").0;

@@ -126,10 +126,7 @@ fn a_confirmed_configuration_stays_and_can_be_rolled_back_by_hand() {
     let refused = running.ask(&["chain", "rollback"]);
     let why = text(&refused.stdout);
     assert_eq!(refused.status.code(), Some(3), "{why}{}", text(&refused.stderr));
-    assert!(
-        why.contains("`flowkeep chain rollback` with --cut cuts"),
-        "{why}"
-    );
+    assert!(why.contains("`flowkeep chain rollback` with --cut cuts"), "{why}");
     assert_eq!(status(&running)["generation"], 2);
     let back = running.ask(&["chain", "rollback", "--cut"]);
     assert!(back.status.success(), "{}", text(&back.stderr));

@@ -41,7 +41,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::IpAddr;
-use nf::table::ROWS_MAX;
+use nf::table::{Answer, ROWS_MAX};
 use nf::variables::merged::Sums;
 use nf::variables::{CounterMap, Key, Merged, Options, Refusal, Ticket, Variables};
 use nf::{
@@ -121,7 +121,8 @@ impl<K: Key + Send + Ord> Counts<K> {
         rows
     }
 
-    fn merged(&self, shown: impl Fn(&K) -> String) -> Result<String, String> {
+    /// The merged counts, of the keys that are listed, and their age in milliseconds.
+    fn merged_counts(&self) -> Result<(u64, Vec<(K, i64, i64)>), String> {
         let merged = self.merged.as_ref();
         let merged =
             merged.ok_or("merged counts are not kept; write `merged = true` in the function's table")?;
@@ -131,14 +132,34 @@ impl<K: Key + Send + Ord> Counts<K> {
         let counts = |packets: &Sums<K>| packets.iter().map(|(key, count)| (key.clone(), *count)).collect();
         let mut counts: Vec<(K, i64)> = merged.packets.read(counts).unwrap_or_default();
         counts.sort_unstable();
-        let mut table = format!("merged {} ms ago\ncount\n", age.as_millis());
-        merged.bytes.read(|bytes| {
-            for (key, packets) in counts.iter().take(LISTED) {
+        counts.truncate(LISTED);
+        let with_bytes = |bytes: &Sums<K>| {
+            let both = counts.iter().map(|(key, packets)| {
                 let bytes = bytes.get(key).copied().unwrap_or(0);
-                table += &format!("{} {packets} {bytes}\n", shown(key));
-            }
-        });
+                (key.clone(), *packets, bytes)
+            });
+            both.collect()
+        };
+        let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        Ok((age, merged.bytes.read(with_bytes).unwrap_or_default()))
+    }
+
+    fn merged(&self, shown: impl Fn(&K) -> String) -> Result<String, String> {
+        let (age, counts) = self.merged_counts()?;
+        let mut table = format!("merged {age} ms ago\ncount\n");
+        for (key, packets, bytes) in counts {
+            table += &format!("{} {packets} {bytes}\n", shown(&key));
+        }
         Ok(table)
+    }
+
+    /// The same, a row for each key. Each runtime has the whole function's counts, of its own age.
+    fn merged_rows(&self, shown: impl Fn(&K) -> String) -> Vec<Row> {
+        let (age, counts) = self.merged_counts().unwrap_or_default();
+        let row = |(key, packets, bytes): (K, i64, i64)| {
+            row![&*shown(&key), positive(packets), positive(bytes), age]
+        };
+        counts.into_iter().map(row).collect()
     }
 }
 
@@ -240,6 +261,21 @@ impl NetworkFunction for Counter {
             Kept::ByProtocol(counts) => counts.rows(most, ToString::to_string),
             Kept::ByHost(counts) => counts.rows(most, ToString::to_string),
         }
+    }
+
+    fn command_rows(&self, words: &[&str]) -> Option<Answer> {
+        const COLUMNS: &[(&str, Adds)] = &[
+            ("key", Adds::Name),
+            ("packets", Adds::Greatest),
+            ("bytes", Adds::Greatest),
+            ("age_ms", Adds::Greatest),
+        ];
+        let rows = match (words, &self.kept) {
+            (["merged"], Kept::ByProtocol(counts)) => counts.merged_rows(ToString::to_string),
+            (["merged"], Kept::ByHost(counts)) => counts.merged_rows(ToString::to_string),
+            _ => return None,
+        };
+        Some((COLUMNS, rows))
     }
 
     fn command(&self, words: &[&str]) -> Result<String, String> {

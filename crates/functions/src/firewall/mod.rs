@@ -63,6 +63,7 @@ use alloc::vec::Vec;
 use config::{Action, InvalidAction};
 use core::cell::Cell;
 use core::time::Duration;
+use nf::objects::ObjectsHere;
 use nf::table::Figure;
 use nf::{
     Adds, Arrival, ConfigError, Cx, Keep, Name, NetworkFunction, Packet, Row, Table, Time, Verdict,
@@ -244,6 +245,11 @@ impl NetworkFunction for Firewall {
         let rest = self.hits.last().map(Cell::get).unwrap_or_default();
         let all = hits.chain([row![rest, "drop", "(no rule matched)"]]);
         all.take(most).collect()
+    }
+
+    fn row_count(&self, _: &str, _: ObjectsHere<'_>) -> usize {
+        // One more for what no rule matched.
+        self.program.rules().len() + 1
     }
 
     fn command(&self, _: &[&str]) -> Result<String, String> {

@@ -115,8 +115,9 @@ impl NetworkFunction for FlowMonitor {
     }
 
     fn departed(&self, flow: &Flow, why: Departure, cx: &mut Cx<Self>) {
-        // Of a flow whose packets a function before this one dropped, nothing is known.
-        let is_unseen = flow.packets == [0; 2] && flow.connection.icmp_errors == 0;
+        // Of a flow whose packets a function before this one dropped, nothing is known: an error
+        // about it is counted, and no record.
+        let is_unseen = flow.packets == [0; 2];
         if why == Departure::Migrated || is_unseen {
             return;
         }

@@ -119,8 +119,20 @@ impl LoadBalancer {
         }
     }
 
-    /// `backend NAME up|down|drain`. The name may be `SERVICE/NAME`; without a service it means the
+    /// The servers that a name means. It may be `SERVICE/NAME`; without a service it means the
     /// backends of that name in all services, as one machine often serves in several.
+    pub(super) fn named(&self, name: &str) -> impl Iterator<Item = (&Service, usize)> {
+        let (service, backend) = match name.split_once('/') {
+            Some((service, backend)) => (Some(service), backend),
+            None => (None, name),
+        };
+        let meant = move |of: &&Service| service.is_none_or(|wanted| wanted == of.name);
+        let index = move |of: &Service| of.range().find(|index| self.names[*index] == backend);
+        let services = self.services.iter().filter(meant);
+        services.filter_map(move |of| Some((of, index(of)?)))
+    }
+
+    /// `backend NAME up|down|drain`.
     pub(super) fn set_health(&self, name: &str, state: &str) -> Result<String, String> {
         let health = match state {
             "up" => Health::Up,
@@ -129,15 +141,7 @@ impl LoadBalancer {
             _ => return Err(format!("`{state}` is no state: write up, down or drain")),
         };
         let mut found = 0;
-        for service in &self.services {
-            let wanted = match name.split_once('/') {
-                Some((wanted, _)) if wanted != service.name => continue,
-                Some((_, backend)) => backend,
-                None => name,
-            };
-            let Some(index) = service.range().find(|i| self.names[*i] == wanted) else {
-                continue;
-            };
+        for (service, index) in self.named(name) {
             found += 1;
             self.words[index].said.set(health);
             self.follow_words(service, index);

@@ -65,7 +65,8 @@ use config::{Health, PolicyConfig, WhenDownConfig};
 use core::cell::Cell;
 use core::time::Duration;
 use hashbrown::HashMap;
-use nf::table::Figure;
+use nf::objects::ObjectsHere;
+use nf::table::{Answer, Figure};
 use nf::{
     Addr, Adds, Arrival, Check, Claim, ConfigError, Cx, Departure, Direction, Endpoint, Keep,
     NetworkFunction, Packet, Row, Table, Verdict, WorkerInfo, network_function, row,
@@ -298,12 +299,25 @@ impl NetworkFunction for LoadBalancer {
         each.take(most).collect()
     }
 
+    fn row_count(&self, _: &str, _: ObjectsHere<'_>) -> usize {
+        self.services.iter().map(|service| service.range().len()).sum()
+    }
+
     fn command(&self, words: &[&str]) -> Result<String, String> {
         match words {
             ["backend", name, state] => self.set_health(name, state),
             ["check", service, backend, state] => self.note_check(service, backend, state),
             _ => Err("the commands are: backends; backend NAME up|down|drain".to_string()),
         }
+    }
+
+    fn command_rows(&self, words: &[&str]) -> Option<Answer> {
+        let ["backend", name, _] = words else {
+            return None;
+        };
+        let named = self.named(name);
+        let rows = named.map(|(service, index)| self.row(service, index));
+        Some((Self::TABLES.first()?.columns, rows.collect()))
     }
 
     fn said(&self) -> Vec<Vec<String>> {

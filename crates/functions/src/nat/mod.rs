@@ -75,6 +75,7 @@ use config::Plan;
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use mappings::Mappings;
+use nf::table::Answer;
 use nf::{
     Addr, Adds, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Event, Keep,
     NetworkFunction, Packet, PoolState, Prefix, Recall, Row, Side, Table, Verdict, WorkerInfo,
@@ -429,6 +430,12 @@ impl NetworkFunction for Nat {
             },
             _ => Err(String::from("the commands are: clear all|ADDRESS|PREFIX; pool")),
         }
+    }
+
+    fn command_rows(&self, words: &[&str]) -> Option<Answer> {
+        const COLUMNS: &[(&str, Adds)] = &[("hosts", Adds::Name), ("state", Adds::Name)];
+        let ["clear", hosts] = words else { return None };
+        Some((COLUMNS, alloc::vec![row![*hosts, "ending"]]))
     }
 
     fn owner_of(config: &Config, outside: Endpoint, protocol: u8) -> Option<Endpoint> {

@@ -21,6 +21,8 @@ pub struct TableRows {
     pub rows: Vec<nf::Row>,
     /// How many are asked for, those with the greatest figures; 0: all.
     pub top: usize,
+    /// For the metrics: rows that the function has besides.
+    pub left_out: usize,
 }
 
 impl TableRows {
@@ -64,6 +66,17 @@ impl<P: Port> Runtime<P> {
         self.core.runner.stages().functions[index].command(words)
     }
 
+    /// What a command that was carried out has answered, in figures, if it has any.
+    pub fn command_rows(&self, function: &str, words: &[&str]) -> Option<nf::table::Answer> {
+        let index = self.place_of(function).ok()?;
+        self.core
+            .runner
+            .stages()
+            .functions
+            .get(index)?
+            .command_rows(words)
+    }
+
     /// One of a function's tables, if that is what the words ask for. Of one that may be long it
     /// has more rows than are asked for: which are the greatest is known of all runtimes' sums.
     pub fn table(&self, function: &str, words: &[&str]) -> Result<Option<TableRows>, String> {
@@ -75,6 +88,7 @@ impl<P: Port> Runtime<P> {
             table,
             rows: rows_of(&**stage, table, most_of(table), here),
             top,
+            left_out: 0,
         }))
     }
 
@@ -84,11 +98,19 @@ impl<P: Port> Runtime<P> {
         let each = stages.names.iter().zip(&stages.functions);
         let tables = each.flat_map(|(name, stage)| {
             let shown = stage.tables().iter().filter(|table| !table.metrics.is_empty());
-            shown.map(move |table| TableRows {
-                function: name.clone(),
-                table,
-                rows: rows_of(&**stage, table, nf::table::FIGURES_MAX, here),
-                top: 0,
+            shown.map(move |table| {
+                let rows = rows_of(&**stage, table, nf::table::FIGURES_MAX, here);
+                let all = match rows.len() < nf::table::FIGURES_MAX {
+                    true => rows.len(),
+                    false => stage.row_count(table.name, here),
+                };
+                TableRows {
+                    function: name.clone(),
+                    table,
+                    left_out: all.saturating_sub(rows.len()),
+                    rows,
+                    top: 0,
+                }
             })
         });
         tables.collect()
@@ -111,6 +133,7 @@ impl<P: Port> Runtime<P> {
                         table,
                         rows,
                         top: 0,
+                        left_out: 0,
                     });
                 }
             }
