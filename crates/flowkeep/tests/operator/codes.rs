@@ -59,7 +59,7 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
     }
     let with = |more: &str| format!("{}{more}\n", port("generate:good.toml"));
     const BROKEN: &str = "no packet of it can be read: ";
-    const EMPTY: &str = "the name is empty; write";
+    const EMPTY: &str = "the name is empty";
     let good = || port("generate:good.toml");
     let stored = format!(
         "{}[store]\nuri = \"redis://127.0.0.1:1\"\n",

@@ -171,7 +171,7 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
         (
             counted("redb:file"),
             "store.uri",
-            "store redb:file: the file is no redb database; name another file, or move this one away",
+            "store redb:file: the file is no redb database",
         ),
         (stored("redb:file"), "store.uri", "the file is no redb database"),
         (
