@@ -314,6 +314,13 @@ fn pages_in(folder: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_page_of_status_has_nothing_but_what_is_absent_and_limits() {
+    let page = std::fs::read_to_string(root().join("docs/status.md")).unwrap();
+    let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(headings, ["Absent", "Limits"]);
+}
+
+#[test]
 fn the_book_has_every_page() {
     let summary = std::fs::read_to_string(root().join("tools/book/SUMMARY")).unwrap();
     let chapters: Vec<&str> = (summary.split("](").skip(1))

@@ -12,7 +12,7 @@ const SEEDS: u64 = 10_000;
 /// So many findings end a run.
 const FINDINGS: usize = 5;
 
-/// Seeds that find what is known and not mended: `docs/status.md` says what. One that finds nothing
+/// Seeds that find what is known and not mended: `docs/simulator.md` says what. One that finds nothing
 /// any more goes from here.
 const OPEN: &[u64] = &[];
 
