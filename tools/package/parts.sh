@@ -15,5 +15,7 @@ list=parts-of-flowkeep
 trap 'rm -f crates/*/$list.json xtask/$list.json' EXIT
 cargo cyclonedx --quiet --format json --spec-version 1.5 --override-filename "$list" \
     --manifest-path crates/flowkeep/Cargo.toml >&2
-mv "crates/flowkeep/$list.json" "$out/flowkeep_$version.cdx.json"
-echo "$out/flowkeep_$version.cdx.json"
+made=$out/flowkeep_$version.cdx.json
+mv "crates/flowkeep/$list.json" "$made"
+sh tools/package/parts-check.sh "$made" "$version"
+echo "$made"

@@ -6,7 +6,7 @@
 #   sources.sh ───────────────────┘   (sources for `flowkeep new`: in the archive alone)
 #
 # Both have nothing but these files: BINARY must need no library. Equal input gives equal files: SOURCE_DATE_EPOCH, or the
-# newest commit's time, is the time of all that is in them. Needs umoci and xz.
+# newest commit's time, is the time of all that is in them. Needs umoci, xz and readelf.
 set -eu
 umask 022
 
@@ -14,6 +14,15 @@ binary=$(realpath "$1")
 mkdir -p "$2"
 out=$(realpath "$2")
 cd "$(dirname "$0")/../.."
+
+# One that asks for a loader asks for libraries.
+heads=$(LC_ALL=C readelf --program-headers --wide "$binary")
+case $heads in
+    *INTERP*)
+        echo "static.sh: $binary is no static program: it asks for a loader" >&2
+        exit 1
+        ;;
+esac
 
 version=$(sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n 1)
 architecture=$(dpkg --print-architecture)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tries a package in a chroot with nothing but Debian's required packages: tools/package/try.sh FILE.deb
 #
-# Installs it, runs it as its user, builds and tests what `flowkeep new` makes, removes it, and looks what is left. If an image is beside it, runs the image's program in a
+# Checks what was made with it (SHA256SUMS), installs it, runs it as its user, builds and tests what `flowkeep new` makes, removes it, and looks what is left. If an image is beside it, runs the image's program in a
 # chroot with nothing but the image. Needs root, mmdebstrap, umoci for an image, and Debian's mirror.
 set -eu
 deb=$(realpath "$1")
@@ -13,6 +13,17 @@ mount -t proc proc "$root/proc"
 mkdir -p "$root/dev/shm"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
 cp "$deb" "$root/flowkeep.deb"
+# What is made beside it is whole, and all of it is listed.
+(
+    cd "$(dirname "$deb")"
+    sha256sum --check SHA256SUMS
+    for file in *; do
+        [ "$file" = SHA256SUMS ] || grep -q "  $file\$" SHA256SUMS || {
+            echo "$file: it has no checksum" >&2
+            exit 1
+        }
+    done
+)
 within() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ "$@"; }
 
 within dpkg -i /flowkeep.deb
@@ -27,6 +38,15 @@ within sh -c 'printf "%s\n" "[[port]]" "name = \"a\"" "output = \"pcap:/dev/null
 within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s /bin/sh flowkeep -c "
     flowkeep run --input generate:examples/demo-traffic.toml?packets=2000 --output pcap:in.pcap --events /dev/null &&
     flowkeep run --input pcap:in.pcap --events records.jsonl && wc -l records.jsonl"'
+# An optimised program has the memory that is promised: 50 MB for a short capture.
+cp "$(dirname "$(realpath "$0")")/memory.sh" "$root/try"
+most=$(within su -s /bin/sh flowkeep -c 'cd /try && flowkeep run --input generate:examples/demo-traffic.toml?packets=500 --output pcap:short.pcap --events /dev/null >&2 &&
+    sh memory.sh flowkeep run --input pcap:short.pcap --events /dev/null')
+echo "a capture of 500 packets takes $((most * 1024)) bytes"
+if [ $((most * 1024)) -lt 5000000 ] || [ $((most * 1024)) -gt 50000000 ]; then
+    echo "a capture of 500 packets takes $most KiB, not 5 to 50 MB" >&2
+    exit 1
+fi
 # README and tutorial, typed line by line from their own blocks.
 here=$(dirname "$(realpath "$0")")
 cp "$here/pages.sh" "$here/../../README.md" "$here/../../docs/tutorial.md" "$root/try"

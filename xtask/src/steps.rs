@@ -25,8 +25,8 @@ mod limit;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    CLIPPY, CRATES, CRATES_BUILT, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT, PACKAGES, SEEDS, SHORT, Scale,
-    TESTS, fuzzers, many_cases, miri, soak,
+    BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
+    PACKAGES, SEEDS, SHORT, Scale, TESTS, fuzzers, many_cases, miri, soak,
 };
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -101,8 +101,11 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
         ..if is_short { SHORT } else { NIGHT }
     };
     let first = [FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES];
-    // Release builds, for which a short run has no time.
-    let packages: &[Step] = if is_short { &[] } else { &[CRATES_BUILT, PACKAGES] };
+    // Release builds and what comes of a registry, for which a short run has no time.
+    let packages: &[Step] = match is_short {
+        true => &[],
+        false => &[CRATES_BUILT, CRATES_PUBLISHED, BOOK, PACKAGES],
+    };
     let [many_cases, soak] = [many_cases(&scale), soak(&scale)];
     let (miri, built, fuzzers) = (miri(&scale), [FUZZ_BUILD, SEEDS], fuzzers(&scale));
     let alone = first

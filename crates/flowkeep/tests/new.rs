@@ -89,6 +89,16 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     );
     assert_eq!(before.unwrap().len(), after.unwrap().len(), "{output}");
 
+    // The functions that come with the tool are there beside its own: both are checked, and run.
+    let chain = fs::read_to_string(created.folder.join("chain.toml")).unwrap();
+    let both = chain.replace("[\"packet_counter\"]", "[\"firewall\", \"packet_counter\"]");
+    assert_ne!(both, chain);
+    let rule = "[[function.firewall.rules]]\nname = \"web\"\ndestination_ports = 80\naction = \"allow\"\n";
+    fs::write(created.folder.join("both.toml"), both + rule).unwrap();
+    cargo(&created.folder, &["flowkeep", "chain", "check", "both.toml"]);
+    let output = cargo(&created.folder, &["flowkeep", "run", "both.toml"]);
+    assert!(output.contains(web) && output.contains("not_allowed"), "{output}");
+
     cargo(&created.folder, FORMATTED);
 }
 

@@ -1,7 +1,8 @@
 //! The packages: what `tools/package/build.sh` and `static.sh` make of this program.
 //! (`./x package --try` installs them in bare chroots.)
 //!
-//! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has; says so where they are missing.
+//! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has, and `umoci` and `systemd-analyze`; says so
+//! where they are missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,20 +119,132 @@ fn units_start_what_there_is() {
     }
 }
 
+/// What keeps a service that was broken into from the rest of its machine.
+const HARDENED: [&str; 20] = [
+    "NoNewPrivileges=yes",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectKernelModules=yes",
+    "ProtectControlGroups=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET AF_XDP",
+    "RestrictNamespaces=yes",
+    "RestrictSUIDSGID=yes",
+    "LockPersonality=yes",
+    "MemoryDenyWriteExecute=yes",
+    "SystemCallArchitectures=native",
+    "UMask=0077",
+    "Group=flowkeep",
+    "RuntimeDirectoryMode=0750",
+    "StateDirectoryMode=0750",
+    "LogsDirectoryMode=0750",
+    "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_IPC_LOCK CAP_SYS_NICE",
+];
+
+/// Each unit has all of it, once, and systemd takes what is there: it knows every line, and finds
+/// the service no more exposed than one with the rights of live ports must be.
+#[test]
+fn units_are_hardened_and_systemd_takes_them() {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("units");
+    let _ = std::fs::remove_dir_all(&out);
+    std::fs::create_dir_all(&out).unwrap();
+    let mut files = Vec::new();
+    for unit in [
+        "flowkeep.service",
+        "flowkeep-node@.service",
+        "flowkeep-switch@.service",
+    ] {
+        let text = std::fs::read_to_string(root().join("tools/package").join(unit)).unwrap();
+        for line in HARDENED {
+            let (key, _) = line.split_once('=').unwrap();
+            let set = text.lines().filter(|of| of.split('=').next() == Some(key));
+            assert_eq!(set.collect::<Vec<_>>(), [line], "{unit}");
+        }
+        // The program is where it was built, and not where the package puts it.
+        let own = text.replace("/usr/bin/flowkeep", env!("CARGO_BIN_EXE_flowkeep"));
+        assert_ne!(own, text);
+        files.push(out.join(unit));
+        std::fs::write(out.join(unit), own).unwrap();
+    }
+    let analyze = |words: &[&str], file: &Path| {
+        let mut analyze = Command::new("systemd-analyze");
+        analyze.args(words).arg(file).output()
+    };
+    let [verify, security] = [
+        &["verify", "--man=no"][..],
+        &["security", "--offline=yes", "--threshold=50"],
+    ];
+    if analyze(&["--version"], &out).is_err() {
+        return println!("not run: needs systemd-analyze");
+    }
+    for file in &files {
+        for words in [verify, security] {
+            let judged = analyze(words, file).unwrap();
+            assert!(judged.status.success(), "{words:?} {file:?}: {judged:?}");
+            // A line that it does not know is a warning.
+            assert!(words == security || judged.stderr.is_empty(), "{judged:?}");
+        }
+    }
+    // It looks: a wrong line is said, and a service with all rights is exposed.
+    let wrong = out.join("wrong.service");
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    std::fs::write(&wrong, text.replace("ProtectHome=", "ProtectHouse=")).unwrap();
+    let judged = analyze(verify, &wrong).unwrap();
+    assert!(
+        String::from_utf8_lossy(&judged.stderr).contains("ProtectHouse"),
+        "{judged:?}"
+    );
+    let open = text
+        .lines()
+        .filter(|line| !HARDENED.contains(line) && !line.starts_with("User="));
+    std::fs::write(&wrong, open.collect::<Vec<_>>().join("\n")).unwrap();
+    assert!(!analyze(security, &wrong).unwrap().status.success());
+    std::fs::remove_dir_all(&out).unwrap();
+}
+
+/// A program that needs no library, as C makes one; `None` without a compiler or a static library.
+fn static_program(folder: &Path) -> Option<PathBuf> {
+    std::fs::create_dir_all(folder).unwrap();
+    let (source, program) = (folder.join("p.c"), folder.join("p"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let mut compile = Command::new("cc");
+    compile.arg("-static").arg("-o").arg(&program).arg(source);
+    compile
+        .output()
+        .is_ok_and(|of| of.status.success())
+        .then_some(program)
+}
+
 #[test]
 fn an_archive_and_an_image_have_the_program_and_are_equal_each_time() {
-    for program in ["umoci", "tar", "xz", "dpkg"] {
+    for program in ["umoci", "tar", "xz", "dpkg", "readelf"] {
         if Command::new(program).arg("--version").output().is_err() {
             return println!("not run: needs {program}");
         }
     }
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
     let _ = std::fs::remove_dir_all(&out);
-    let make = |folder: &str| -> Vec<String> {
+    let build = |program: &Path, folder: &str| {
         let mut build = Command::new("sh");
         build.arg(root().join("tools/package/static.sh"));
-        build.arg(env!("CARGO_BIN_EXE_flowkeep")).arg(out.join(folder));
-        let files = said(&mut build);
+        build.arg(program).arg(out.join(folder));
+        build
+    };
+    // One that needs libraries, as tests build it, would not run with nothing but itself.
+    let dynamic = Path::new(env!("CARGO_BIN_EXE_flowkeep"));
+    let refused = build(dynamic, "dynamic").output().unwrap();
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && why.contains("is no static program"),
+        "{why}"
+    );
+    let Some(program) = static_program(&out) else {
+        return println!("not run: needs cc with a static C library");
+    };
+    let make = |folder: &str| -> Vec<String> {
+        let files = said(&mut build(&program, folder));
         files.lines().map(str::to_owned).collect()
     };
     let (first, second) = (make("first"), make("second"));

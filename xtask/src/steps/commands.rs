@@ -192,6 +192,40 @@ pub const CRATES_BUILT: Step = Step {
     environment: &[],
 };
 
+/// The registry's own rules for what is published, too; nothing is sent. It is asked which versions
+/// it has, and each crate was built in the step before.
+pub const CRATES_PUBLISHED: Step = Step {
+    name: "crates, as published",
+    words: &[
+        "cargo",
+        "publish",
+        "--dry-run",
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--no-verify",
+        "--allow-dirty",
+        "--quiet",
+    ],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 10,
+    left_out: &[],
+    environment: &[],
+};
+
+/// All pages as a book, by mdBook, which is built where it is not there.
+pub const BOOK: Step = Step {
+    name: "book",
+    words: &["./x", "book"],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 30,
+    left_out: &[],
+    environment: &[],
+};
+
 /// What `./x package` makes is installed, run and removed in bare chroots, and the pages are typed
 /// there.
 pub const PACKAGES: Step = Step {
