@@ -14,7 +14,9 @@
 //!
 //! A switch that ends its session may have let this runtime go, and its flows may be at their heir
 //! by the next one. So what waits here for its link is lost with the session: it would overtake, or
-//! repeat, what the heir does.
+//! repeat, what the heir does. The same holds for what waits of a flow that is another runtime's
+//! ([`Gate::refuse`]). A flow whose reply key a switch has refused takes along what waits of it: the
+//! switch drops such packets only until it hears of the flow's end.
 //!
 //! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of
 //! one flow leave in order, since the queue is one, tickets in it never fall, and a flow's mark is
@@ -26,14 +28,14 @@
 //!
 //! Not here: records (`replica`); barriers of routes ([`super::OutputHold`]), which come first.
 
-use super::{has_room, mark_of};
+use super::{has_room, key_of, mark_of};
 use crate::flows::actor::Header;
 use crate::outbox::Outbox;
 use crate::stats::DropReason;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use protocols::ownership::recovery::may_leave;
-use wire::{PacketBox, PacketList, planted};
+use wire::{FlowKey, PacketBox, PacketList, planted};
 
 const _: () = assert!(crate::chain::CHAINS_MAX <= 64, "a chain is a bit");
 
@@ -235,6 +237,22 @@ impl Gate {
         for waiting in core::mem::take(&mut self.queue) {
             match out.link_of(&waiting.packet) == link {
                 true => out.drop_packet(waiting.packet, DropReason::PeerGone),
+                false => self.queue.push_back(waiting),
+            }
+        }
+    }
+
+    /// Drops what waits of a flow that must have no effect. A later flow may have its place by now,
+    /// so its packets are known by its keys, too.
+    #[cold]
+    pub fn refuse(&mut self, actor: u32, keys: &[FlowKey], reason: DropReason, out: &mut Outbox) {
+        for _ in 0..self.queue.len() {
+            let Some(waiting) = self.queue.pop_front() else {
+                return;
+            };
+            let is_its = waiting.actor == actor && key_of(&waiting.packet).is_some_and(|key| keys.contains(&key));
+            match is_its {
+                true => out.drop_packet(waiting.packet, reason),
                 false => self.queue.push_back(waiting),
             }
         }

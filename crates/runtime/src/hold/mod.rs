@@ -25,10 +25,10 @@
 //! through `settle`; a packet of any other flow sees nothing of it.
 //!
 //! *The flow ends* while packets wait: they leave in their turn all the same, as they would have
-//! before the end. If a switch *refuses* its reply key they are dropped (`reply_key_taken`), and
-//! nothing of it has left. *Its group moves*: not before nothing of it waits, as with a call. *The
-//! configuration changes*: they have passed their chain. *The runtime ends*: they leave with it,
-//! since no flow is left that could be anywhere twice.
+//! before the end. If a switch *refuses* its reply key they are dropped (`reply_key_taken`), here
+//! and at the gates behind, and nothing of it has left. *Its group moves*: not before nothing of it
+//! waits, as with a call. *The configuration changes*: they have passed their chain. *The runtime
+//! ends*: they leave with it, since no flow is left that could be anywhere twice.
 //!
 //! Invariants: packets of a flow leave in order; no more wait than a quarter of the pool's buffers,
 //! and none while half of them are out: the acknowledgements need some to come in. Beyond is a
@@ -49,7 +49,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use gate::Gate;
 use hashbrown::HashMap;
-use wire::{PacketBox, PacketList, Pool};
+use wire::packet::flag as packet_flag;
+use wire::{FlowKey, PacketBox, PacketList, Pool};
 
 /// In [`Held::actor`]: its flow is over.
 const OVER: u32 = u32::MAX;
@@ -89,6 +90,16 @@ pub(crate) fn mark_of(header: &Header, actor: u32) -> u32 {
         NO_GROUP => actor,
         group => group,
     }
+}
+
+/// By which of its flow's keys a packet leaves: that of the replies to it, or the one that a reply
+/// came back to.
+fn key_of(packet: &PacketBox) -> Option<FlowKey> {
+    let (key, way) = FlowKey::of(packet)?;
+    Some(match packet.has(packet_flag::TURN_AROUND) {
+        true => key.turned(way.reversed()),
+        false => key,
+    })
 }
 
 fn has_room(packets: usize, pool: &Pool) -> bool {
@@ -179,16 +190,16 @@ impl OutputHold {
         Some(held)
     }
 
-    /// Drops what waits of a flow whose reply key is another's.
+    /// Drops what waits of a flow whose reply key is another's, or which is another's itself.
     #[cold]
-    pub fn refuse(&mut self, actor: u32, out: &mut Outbox) {
+    pub fn refuse(&mut self, actor: u32, reason: DropReason, out: &mut Outbox) {
         let Some(held) = self.forget_place(actor) else {
             return;
         };
         let mut packets = core::mem::take(&mut held.packets);
         while let Some(packet) = packets.pop() {
             self.packets -= 1;
-            out.drop_packet(packet, DropReason::ReplyKeyTaken);
+            out.drop_packet(packet, reason);
         }
     }
 

@@ -7,6 +7,7 @@ use super::Core;
 use super::presence::{ABSENT, SILENT};
 use crate::flows::actor::Phase;
 use crate::flows::group::GroupKey;
+use crate::stats::DropReason;
 use nf::{Affinity, Block};
 use protocols::ownership::Switches;
 use wire::FlowKey;
@@ -98,6 +99,7 @@ impl Core {
             };
             match self.flows.header(value >> 1).phase {
                 Phase::Active if self.may_end_now() => {
+                    self.refuse_waiting(value >> 1, DropReason::ReplyKeyTaken);
                     self.end_actor(value >> 1);
                     count += 1;
                 }

@@ -7,7 +7,9 @@
 //! Not here: what a packet waits for (`replica::compare`, `replica::ledger::through`).
 
 use super::Core;
-use crate::hold::is_held;
+use crate::flows::actor::flag;
+use crate::hold::{is_held, mark_of};
+use crate::stats::DropReason;
 use wire::PacketBox;
 
 impl Core {
@@ -45,8 +47,25 @@ impl Core {
     pub fn drop_waiting(&mut self, actors: &[u32]) {
         self.runner.drop_calls(actors, &mut self.flows, &mut self.out);
         for actor in actors {
-            if is_held(self.flows.header(*actor).flags) {
-                self.hold.refuse(*actor, &mut self.out);
+            self.refuse_waiting(*actor, DropReason::PeerGone);
+        }
+    }
+
+    /// Drops what waits of a flow, for switches, copies or a store: nothing of it may leave.
+    #[cold]
+    pub(super) fn refuse_waiting(&mut self, actor: u32, reason: DropReason) {
+        let header = self.flows.header(actor);
+        if is_held(header.flags) {
+            self.hold.refuse(actor, reason, &mut self.out);
+        }
+        let mark = mark_of(header, actor);
+        let keys = match header.flags & flag::SECOND_KEY {
+            0 => [header.key; 2],
+            _ => [header.key, *self.flows.second_key(actor)],
+        };
+        for gate in [&mut self.gate, &mut self.store_gate] {
+            if gate.may_hold(mark) {
+                gate.refuse(actor, &keys, reason, &mut self.out);
             }
         }
     }

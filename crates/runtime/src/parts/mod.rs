@@ -692,9 +692,7 @@ impl Core {
         if let Some(value) = self.find(hash, &key)
             && value & 1 == 1
         {
-            if is_held(self.flows.header(value >> 1).flags) {
-                self.hold.refuse(value >> 1, &mut self.out);
-            }
+            self.refuse_waiting(value >> 1, DropReason::ReplyKeyTaken);
             match self.flows.header(value >> 1).phase {
                 Phase::Active => self.end_actor(value >> 1),
                 _ => self.note_refused(key),

@@ -7,7 +7,7 @@ use crate::members::End;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use nf::{Addr, Affinity, Block};
+use nf::{Addr, Block};
 use protocols::membership::{View, WorkerId};
 use protocols::ownership::Switches;
 
@@ -77,16 +77,14 @@ pub(crate) enum Part {
 }
 
 impl Sessions {
-    pub fn new<P: Port>(links: &[P], affinity: Affinity) -> Self {
+    pub fn new<P: Port>(links: &[P]) -> Self {
         let has_absent = links.iter().any(|link| link.session() == 0);
         let there = links.iter().enumerate().filter(|(_, link)| link.session() != 0);
-        // Those that are there begin with this runtime, and have nothing to tell. Flows that are by
-        // themselves have no blocks.
+        // Those that are there begin with this runtime, and have nothing to tell.
         let told = there.fold(Switches::NONE, |told, (index, _)| told.with(index as u8));
-        let may_have_lent = has_absent && affinity != Affinity::Flow;
         Sessions {
             has_absent,
-            beginning: may_have_lent.then_some(Beginning { told, since: None }),
+            beginning: has_absent.then_some(Beginning { told, since: None }),
             switches: links.iter().map(Port::session).collect(),
             switch_ends: links.iter().map(|_| End::default()).collect(),
             ..Sessions::default()

@@ -30,6 +30,7 @@ mod ordered;
 mod orders;
 mod planted;
 mod reconfigured;
+mod refused;
 mod replica;
 mod returned;
 mod sampling;

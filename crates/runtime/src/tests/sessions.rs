@@ -732,6 +732,24 @@ fn packets_whose_home_is_not_there_are_counted_drops() {
     members.assert_nothing_stays();
 }
 
+/// What it sent by the switch would be lost at the link.
+#[test]
+fn a_runtime_that_has_not_met_a_switch_is_chosen_for_no_flow() {
+    let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    members.apart = Some((1, 3));
+    (0..4).for_each(|worker| members.start(worker));
+    members.settle();
+    // They leave by the second switch.
+    members.feed(0, (0..50).map(|n| out(1000 + n, 1)));
+    assert_eq!((members.flows(), members.sent().len()), (vec![50, 0], 50));
+    // Its time is over: the switch may never come.
+    members.now += 3 * SECOND;
+    members.settle();
+    members.feed(0, (0..50).map(|n| out(2000 + n, 1)));
+    assert!(members.flows()[1] > 0);
+    members.check();
+}
+
 pub(super) fn everywhere(from: usize, runtimes: u16) -> Order {
     Order {
         selector: Selector::All,

@@ -199,7 +199,7 @@ impl<P: Port> Runtime<P> {
         let mut runner = Runner::new(bounds, plan, stages, settings.now, &mut memory);
         runner.set_wall(settings.wall);
         let out = Outbox::new(shape, &links, pool);
-        let sessions = Sessions::new(&links, affinity);
+        let sessions = Sessions::new(&links);
         let mut runtime = Runtime {
             fragments: Tracker::new(settings.fragments_max as usize, settings.seed),
             backlog: links.iter().map(|_| PacketList::new()).collect(),

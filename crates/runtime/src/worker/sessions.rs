@@ -30,9 +30,10 @@
 //! others that are met again, have said which groups are another's (their *all told* is behind
 //! that), and those have ended here.
 //!
-//! *A runtime that begins again among others* does not know which blocks of its pool its forerunner
-//! had lent with groups that have moved. It waits until every switch has told it (those that are
-//! not there: for a time), says meanwhile that it is leaving, takes no groups and begins none
+//! *A runtime that begins among others* does not know which blocks of its pool its forerunner had
+//! lent with groups that have moved, and what would leave by a switch that it has not met is lost
+//! at the link. It waits until every switch has told it (those that are not there: for a time), says
+//! meanwhile that it is leaving, and takes no groups. Where flows are grouped it begins none either
 //! (`too_early`): what it would hand out may be in use. A block that it was told of comes home by
 //! way of those switches that told of it.
 //!

@@ -42,6 +42,10 @@ impl World<'_> {
                 if let Some(neighbours) = &mut self.neighbours {
                     neighbours.note_entered(id, now);
                 }
+                let copy_of = usize::from(self.packets[usize::from(id)].copy_of);
+                if copy_of > 0 {
+                    self.packets[copy_of].is_misled = true;
+                }
                 let packet = &mut self.packets[usize::from(id)];
                 packet.passages[usize::from(part)].entered += 1;
                 let is_by_itself = self.script.shape.switches > 1 || self.script.kinds.is_spread;
@@ -97,7 +101,8 @@ impl World<'_> {
             Some(packet) if id != 0 => {
                 packet.passages[usize::from(part)].left += 1;
                 conservation::left(packet, part)?;
-                if packet.is_wild {
+                // What follows a damaged first fragment is judged by what that says.
+                if packet.is_wild || packet.is_misled {
                     return Ok(());
                 }
                 let talk = &script.talks[usize::from(packet.talk)];
@@ -170,6 +175,9 @@ impl World<'_> {
             let Some(id) = self.new_id() else { return };
             self.timeline.note(self.now(), Event::Damaged(frame.id, id));
             frame::damage(self.link, &mut frame.bytes, bit, id);
+            // Over IPv6 its own fragments' number is another field, and stays.
+            let is_first = packet.split > 0 && frame.part == 0 && packet.head.is_v6;
+            packet.copy_of = if is_first { frame.id } else { 0 };
             (packet.head.id, packet.is_wild, packet.split, packet.passages) =
                 (id, true, 0, Default::default());
             frame.part = 0;
@@ -282,6 +290,8 @@ impl World<'_> {
             split: 0,
             passages: Default::default(),
             about: frame.id,
+            copy_of: 0,
+            is_misled: false,
         });
         self.put(host, id, 0, bytes);
     }
@@ -332,6 +342,8 @@ impl World<'_> {
             split: 0,
             passages: Default::default(),
             about: 0,
+            copy_of: 0,
+            is_misled: false,
         });
         let talk = &self.script.talks[usize::from(talk)];
         let Some((count, order)) = self.script.parts_of(talk, id) else {

@@ -94,6 +94,10 @@ pub(crate) struct Packet {
     pub passages: [Passages; PARTS_MAX],
     /// What it is about, if it is an ICMP error.
     pub about: u16,
+    /// Of which packet it is the first fragment, damaged, by whose number the others go (0: of
+    /// none); and whether such a one of this packet's has come in.
+    pub copy_of: u16,
+    pub is_misled: bool,
 }
 
 /// How often something has entered the cluster and left it.
@@ -334,6 +338,8 @@ impl<'s> World<'s> {
             split: 0,
             passages: Default::default(),
             about: 0,
+            copy_of: 0,
+            is_misled: false,
         };
         Ok(World {
             neighbours: Neighbours::new(script, planned),
