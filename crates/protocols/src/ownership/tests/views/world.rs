@@ -168,7 +168,7 @@ pub(super) struct World {
     left: u8,
     dropped: u8,
     processed: u8,
-    /// The runtime that had the group when the other was removed.
+    /// The runtime that had the group, or its state, when it heard that the other was removed.
     survivor: Option<usize>,
 }
 

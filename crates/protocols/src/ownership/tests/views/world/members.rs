@@ -190,8 +190,7 @@ impl World {
         Ok(())
     }
 
-    /// What goes with a runtime. The other one's group stays, if it has it: not a copy that it
-    /// keeps until the one that is gone has said that it is installed there.
+    /// What goes with a runtime.
     fn note_gone(&mut self, gone: usize) {
         let of_it = &self.runtimes[gone];
         let mut lost: Vec<u8> = of_it.kept.iter().map(|(_, n)| *n).collect();
@@ -201,12 +200,6 @@ impl World {
             }
         }
         lost.into_iter().for_each(|n| self.drop_packet(n));
-        let other = &self.runtimes[1 - gone];
-        let phase = other.machine.map(|machine| machine.phase());
-        let is_copy = matches!(phase, Some(Phase::Forwarding { .. }));
-        if (other.seen.is_some() && !is_copy) || other.staged.is_some() {
-            self.survivor = Some(1 - gone);
-        }
     }
 
     /// A worker hears the newest view and list, and once more, late, what was there at first.

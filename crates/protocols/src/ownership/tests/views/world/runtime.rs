@@ -158,6 +158,9 @@ impl World {
         let unread = self.across[r].clone();
         self.drop_packets(&unread);
         let runtime = &mut self.runtimes[r];
+        if runtime.seen.is_some() || runtime.staged.is_some() {
+            self.survivor = Some(r);
+        }
         let Some(machine) = runtime.machine else {
             return Ok(());
         };
