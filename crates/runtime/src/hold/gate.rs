@@ -250,7 +250,8 @@ impl Gate {
             let Some(waiting) = self.queue.pop_front() else {
                 return;
             };
-            let is_its = waiting.actor == actor && key_of(&waiting.packet).is_some_and(|key| keys.contains(&key));
+            let is_its =
+                waiting.actor == actor && key_of(&waiting.packet).is_some_and(|key| keys.contains(&key));
             match is_its {
                 true => out.drop_packet(waiting.packet, reason),
                 false => self.queue.push_back(waiting),

@@ -676,7 +676,11 @@ fn what_came_in_a_session_that_was_given_up_has_no_effect() {
             world.transmit(0);
             world.receive(0).unwrap();
         }
-        let duration = if is_given_up { 3 * DEAD_AFTER } else { DEAD_AFTER * 4 / 5 };
+        let duration = if is_given_up {
+            3 * DEAD_AFTER
+        } else {
+            DEAD_AFTER * 4 / 5
+        };
         let until = world.now() + duration;
         while world.now() < until {
             world.receive(0).unwrap();

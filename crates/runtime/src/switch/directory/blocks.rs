@@ -410,9 +410,7 @@ impl Blocks {
         if self.unseen.is_empty() {
             self.unseen = self.owners.places();
         }
-        let some = self
-            .unseen
-            .split_off(self.unseen.len().saturating_sub(ASKED));
+        let some = self.unseen.split_off(self.unseen.len().saturating_sub(ASKED));
         if self.unseen.is_empty() {
             self.look_at = u64::MAX;
         }
@@ -423,7 +421,11 @@ impl Blocks {
                 Some(_) => {
                     let ports = self.owners.size_at(*first);
                     let addr = *addr;
-                    self.release(Block { addr, first: *first, ports });
+                    self.release(Block {
+                        addr,
+                        first: *first,
+                        ports,
+                    });
                 }
                 None => {}
             }
