@@ -131,65 +131,6 @@ fn a_runtime_that_stood_still_transmits_nothing_after_its_lease() {
     members.check();
 }
 
-/// Packets were kept under a lease. It is looked at again when they go on.
-#[test]
-fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease() {
-    use protocols::ownership::Phase;
-    let mut members = with_leases();
-    members.feed(0, packets(1..9));
-    assert_eq!(members.flows(), vec![4, 4]);
-    let order = Order {
-        selector: Selector::All,
-        to: vec![1],
-    };
-    members.runtime(0).order(order).unwrap();
-    let buffering = |members: &mut Members| {
-        let phases = members.runtime(1).moves_under_way();
-        let is_it = |(_, phase): &(_, Phase)| matches!(phase, Phase::Buffering { .. });
-        phases.iter().filter(|one| is_it(one)).count()
-    };
-    // The source asks for slots, has them, and tells the switch.
-    for worker in [1, 2, 1, 2] {
-        members.now += 1000;
-        if buffering(&mut members) == 0 {
-            members.step(worker);
-        }
-    }
-    for worker in [1, 0] {
-        members.now += 1000;
-        members.step(worker);
-    }
-    // What comes now is for the target: four packets of its own flows, four that it keeps.
-    members.switch(0).port_mut(0).input.extend(packets(1..9));
-    for worker in [0, 2] {
-        members.now += 1000;
-        members.step(worker);
-    }
-    let processed = |members: &mut Members| members.runtime(1).stats().counters[0].count;
-    assert_eq!((buffering(&mut members), processed(&mut members)), (4, 8));
-    // It stands still; the states come into its link.
-    for _ in 0..12 {
-        members.now += LEASE / 4;
-        for worker in [1, 0] {
-            members.now += 1000;
-            members.step(worker);
-        }
-    }
-    for _ in 0..4 {
-        members.now += 1000;
-        members.step(2);
-    }
-    assert_eq!(buffering(&mut members), 0, "all are installed");
-    assert_eq!((processed(&mut members), members.dropped("no_lease")), (8, 4));
-    for _ in 0..12 {
-        members.now += LEASE / 4;
-        members.settle();
-    }
-    members.feed(0, packets(1..9));
-    assert_eq!((members.flows(), processed(&mut members)), (vec![0, 8], 16));
-    members.check();
-}
-
 #[test]
 fn a_switch_without_a_majority_reads_no_port_and_sends_nothing() {
     let mut members = with_leases();

@@ -311,11 +311,7 @@ impl<P: Port> Runtime<P> {
         way: Orientation,
         link: usize,
     ) {
-        // Consumed long ago, by whichever link: a group that ends now has seen it. The lease of that
-        // time may be over.
-        if self.is_unleased() {
-            return self.core.out.drop_packet(packet, DropReason::NoLease);
-        }
+        // Consumed long ago, by whichever link: a group that ends now has seen it.
         match self.core.find(hash, &key) {
             Some(value) if self.core.flows.header(value >> 1).phase != Phase::Active => {
                 if let Some(packet) = self.moves.divert_known(&mut self.core, value >> 1, packet, link) {

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //!   step ─► attend_leases: answers, questions ─► links ─► packets of a link without its lease: counted drops (`no_lease`)
-//!                                                     ├─► packets that waited (a move, a call) without any lease: the same
 //!                                                     └─► transmit: packets that are left over without any lease: the same
 //! ```
 //!
@@ -10,7 +9,7 @@
 //! this one they judge by their own views. A packet that is dropped counts as consumed, and a group
 //! that it would have begun is idle, as one that is refused.
 //!
-//! Any lease will do for what waited and for what leaves: a view removes a runtime only when none of its leases lasts.
+//! Any lease will do for what leaves: a view removes a runtime only when none of its leases lasts.
 //!
 //! Not here: rules and bounds ([`crate::members`]), what ends with a worker (`sessions`).
 
@@ -150,16 +149,10 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Whether it has no lease at all.
-    #[inline(always)]
-    pub(super) fn is_unleased(&self) -> bool {
-        self.core.now >= self.lease_any && !planted::is("runtime_without_lease")
-    }
-
     /// Transmits; without any lease, packets that are left over are dropped.
     #[inline]
     pub(super) fn transmit(&mut self) {
-        if self.is_unleased() {
+        if self.core.now >= self.lease_any && !planted::is("runtime_without_lease") {
             self.core.out.drop_unleased();
         }
         let known = &self.core.sessions.runtimes;
