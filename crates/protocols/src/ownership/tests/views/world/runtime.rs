@@ -87,7 +87,8 @@ impl World {
         }
     }
 
-    /// A packet that was kept, or handed over, goes on: the lease is looked at then.
+    /// A packet that was kept, or handed over, goes on: the lease is looked at then. The worker
+    /// (`runtime::worker`) does not yet; it looks again before it transmits.
     fn release(&mut self, r: usize, n: u8, bounds: &Bounds) -> Check {
         match self.is_leased(r, bounds, Broken::ReleasesWithout) {
             true => self.process(r, n),
