@@ -71,7 +71,7 @@
 //! and in the first 300,000 states of a switch and two runtimes. From states of the smallest
 //! cluster, one in 32, all faults stop: then each member has the newest view in the end, and no
 //! member is suspected. Larger clusters have stories step by step. What becomes of a group that
-//! moves while a view removes its source or its target is explored in `ownership::tests::views`.
+//! moves while a view removes its source is explored in `ownership::tests::views`.
 //!
 //! Not here: what becomes of a removed member's groups (recovery), which runtime is chosen for new
 //! ones, the transport of these messages, the log itself; rates of clocks are assumed, not

@@ -42,6 +42,10 @@
 //!   when the other was removed. If the group went with its runtime, it begins at a member with the
 //!   next packet (`World::check_end`).
 //!
+//! Explored to the end: a source in trouble for ever, with two packets. Planted faults alone are
+//! looked for where trouble ends, or a target is in trouble. Lost heartbeats and moves that are
+//! called back are in the model, and in no test yet.
+//!
 //! Not here: copies and heirs (`replicas`), a log that is slow and a coordinator that begins again
 //! (`membership::tests::explore`), several switches, a switch in trouble, a link between two workers
 //! alone that is cut (`membership::unheard`), a runtime that comes again with another life, clocks
@@ -111,16 +115,6 @@ fn hold(name: &str, bounds: Bounds) {
     assert!(found.ends > 0);
 }
 
-#[test]
-fn a_source_in_trouble_for_a_while_acts_for_its_group_alone_or_not_at_all() {
-    hold("the source, for a while", SOURCE);
-}
-
-#[test]
-fn so_does_a_target() {
-    hold("the target, for a while", TARGET);
-}
-
 /// Time passes here as a removal needs it.
 #[test]
 fn a_group_goes_on_where_a_runtime_is_in_trouble_for_ever() {
@@ -131,36 +125,6 @@ fn a_group_goes_on_where_a_runtime_is_in_trouble_for_ever() {
         ..SOURCE
     };
     hold("the source, for ever", for_ever);
-    hold(
-        "the target, for ever",
-        Bounds {
-            troubled: 1,
-            ..for_ever
-        },
-    );
-}
-
-#[test]
-fn a_runtime_whose_heartbeats_are_lost_acts_as_long_as_no_view_has_removed_it() {
-    let lossy = Bounds {
-        troubles: &[],
-        losses: 2,
-        ..SOURCE
-    };
-    hold("the source's heartbeats", lossy);
-    hold("the target's heartbeats", Bounds { troubled: 1, ..lossy });
-}
-
-#[test]
-fn a_move_that_is_called_back_while_a_runtime_is_removed() {
-    let late = Bounds {
-        ends: false,
-        ticks: 0,
-        deadlines: true,
-        ..SOURCE
-    };
-    hold("the source, a deadline", late);
-    hold("the target, a deadline", Bounds { troubled: 1, ..late });
 }
 
 /// A rule of the model's drivers that is broken, and where it shows.
