@@ -68,7 +68,9 @@ fn target_fails(
         .cycle()
         .take(400)
     {
-        if process.flows()[target] > 0 {
+        let runtime = process.runtimes[target].as_ref();
+        // Flows that are staged count as flows.
+        if runtime.is_some_and(|runtime| runtime.stats().flows_moved[0] > 0) {
             break;
         }
         process.now += 1000;

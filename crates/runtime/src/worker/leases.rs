@@ -10,7 +10,8 @@
 //! this one they judge by their own views. A packet that is dropped counts as consumed, and a group
 //! that it would have begun is idle, as one that is refused.
 //!
-//! Any lease will do for what waited and for what leaves: a view removes a runtime only when none of its leases lasts.
+//! Any lease will do for what waited and for what leaves: a view removes a runtime only when none of
+//! its leases lasts.
 //!
 //! Not here: rules and bounds ([`crate::members`]), what ends with a worker (`sessions`).
 
