@@ -52,6 +52,9 @@ const THREADS: u64 = 12;
 /// Address space that a thread has: its stack, and what its allocator begins with.
 const STACK: u64 = 3 << 20;
 
+/// A remedy names so much more: what a process has mapped differs a little from start to start.
+const SPARE: u64 = 4 << 20;
+
 /// Memory that a configuration needs, of all its processes together.
 #[derive(Serialize, JsonSchema, Clone, Debug)]
 pub struct Memory {
@@ -175,7 +178,7 @@ impl Memory {
     fn shortage(&self, needed: u64, has: u64, (setting, takes): (String, u64)) -> Shortage {
         Shortage {
             needs: human_size(needed),
-            kilobytes: needed.div_ceil(1 << 10),
+            kilobytes: (needed + SPARE).div_ceil(1 << 10),
             has: human_size(has),
             to: self.lowered(&setting, takes, needed, has),
             takes: human_size(takes),
