@@ -205,6 +205,11 @@ pub fn look(path: &Path) -> Result<(), ServerError> {
     if path == super::default_path() && !directory.exists() {
         return Ok(());
     }
+    // What is said of the name itself: that it is too long.
+    match accessat(CWD, path, Access::EXISTS, AtFlags::EACCESS) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(says(error)),
+    }
     let rights = Access::WRITE_OK | Access::EXEC_OK;
     accessat(CWD, directory, rights, AtFlags::EACCESS).map_err(says)
 }

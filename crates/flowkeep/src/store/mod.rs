@@ -110,7 +110,7 @@ pub(crate) fn open(
 
 /// Why these functions could not have their stores from here: the setting, and what is wrong. A
 /// file is opened for each of them, as [`open`] does. A server is asked where one of `using` has
-/// need of it; one that has a mirror, or is one, need not be there.
+/// need of it; of a store and its mirror both must answer at a start.
 pub(crate) fn look(
     config: &config::store::Store,
     functions: &[String],
@@ -121,8 +121,7 @@ pub(crate) fn look(
         .iter()
         .flat_map(|name| config.stores_of(name).map(move |of| (name, of)))
     {
-        let is_asked = using.contains(name) && config.mirror_of(name).is_none();
-        if is_asked || file_of(of.uri).is_some() {
+        if using.contains(name) || file_of(of.uri).is_some() {
             by_uri.entry(of.uri).or_insert(of.at);
         }
     }

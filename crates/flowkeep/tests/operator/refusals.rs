@@ -192,6 +192,16 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
             "the file is no redb database",
         ),
         (
+            counted("redb:m\"\nmirror = \"redis://127.0.0.1:1"),
+            "store.mirror",
+            "Connection refused",
+        ),
+        (
+            with(&format!("[control]\nsocket = \"{}\"", "n".repeat(300))),
+            "control.socket",
+            "File name too long",
+        ),
+        (
             counted("cassandra://127.0.0.1:1"),
             "store.uri",
             "store cassandra://127.0.0.1:1: ",

@@ -217,7 +217,7 @@ fn failed(name: &str, error: &redb::Error) -> Failure {
             | ErrorKind::NotADirectory
             | ErrorKind::IsADirectory
             | ErrorKind::ReadOnlyFilesystem => "see that its folder is there and may be written to",
-            ErrorKind::InvalidData => "name another file, or move this one away",
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => "name another file, or move this one away",
             _ => "see that its disk works; changes wait meanwhile, and the file is opened again",
         },
         redb::Error::Corrupted(_)
@@ -229,7 +229,9 @@ fn failed(name: &str, error: &redb::Error) -> Failure {
         _ => "the file is opened again; see that its disk works",
     };
     let problem = match error {
-        redb::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
+        redb::Error::Io(error)
+            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
             "the file is no redb database".to_owned()
         }
         error => error.to_string(),
