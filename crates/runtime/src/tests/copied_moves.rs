@@ -54,13 +54,27 @@ fn target_fails(
     let replica = (target + 1) % 3;
     let mut process = Process::new(1, 3, true, plan(policy));
     process.feed(0, (1..=FLOWS).map(from));
-    process.feed(0, (1..=FLOWS).map(from));
-    assert_eq!(process.flows()[SOURCE], u64::from(FLOWS));
-    let order = Order {
+    let to = |target: usize| Order {
         selector: Selector::All,
         to: vec![target as u16],
     };
-    process.runtimes[SOURCE].as_mut().unwrap().order(order).unwrap();
+    let first = process.flows().iter().position(|flows| *flows > 0).unwrap();
+    if first != SOURCE {
+        process.runtimes[first]
+            .as_mut()
+            .unwrap()
+            .order(to(SOURCE))
+            .unwrap();
+        process.settle();
+    }
+    process.feed(0, (1..=FLOWS).map(from));
+    assert_eq!(process.flows()[SOURCE], u64::from(FLOWS));
+    let before = process.runtimes[target].as_ref().unwrap().stats().flows_moved[0];
+    process.runtimes[SOURCE]
+        .as_mut()
+        .unwrap()
+        .order(to(target))
+        .unwrap();
     // In which one the target installs the group depends on how it is sent.
     let third = 3 - SOURCE - target;
     for worker in [0, 1 + SOURCE, 1 + third, 1 + target]
@@ -70,7 +84,7 @@ fn target_fails(
     {
         let runtime = process.runtimes[target].as_ref();
         // Flows that are staged count as flows.
-        if runtime.is_some_and(|runtime| runtime.stats().flows_moved[0] > 0) {
+        if runtime.is_some_and(|runtime| runtime.stats().flows_moved[0] > before) {
             break;
         }
         process.now += 1000;
