@@ -296,7 +296,9 @@ fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
         assert_eq!(row(none), 0, "{none}");
     }
     // Its own traffic has no invalid packet: where none is dropped for want of room, none is at all.
-    let is_slow = ["runtime_busy", "replica_full"].iter().any(|why| said.contains(why));
+    let is_slow = ["runtime_busy", "replica_full"]
+        .iter()
+        .any(|why| said.contains(why));
     match is_slow {
         true => println!("this machine is too slow to judge dropped packets"),
         false => assert_eq!(row("packets dropped before the kill"), 0),

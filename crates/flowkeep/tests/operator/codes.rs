@@ -144,12 +144,6 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
             "is no address of one host",
         ),
         (
-            with("[log]\nevents = \"x\"\n[control]\nsocket = \"x\""),
-            2,
-            2,
-            "this run reads or writes it already",
-        ),
-        (
             with("[log]\nevents = \"x\"\n[store]\nuri = \"redb:./x\""),
             2,
             2,

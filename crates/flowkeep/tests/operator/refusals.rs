@@ -209,7 +209,7 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
         (
             stored(&format!("cassandra://{mute_at}")),
             "store.uri",
-            "it does not answer",
+            " not answer",
         ),
         (
             format!(

@@ -56,6 +56,9 @@ const LISTED: usize = 1000;
 /// lists.
 const OTHERS: &str = "(others)";
 
+/// The age of merged counts, in milliseconds, and each key's packets and bytes.
+type MergedCounts<K> = (u64, Vec<(K, i64, i64)>);
+
 struct Counts<K> {
     packets: CounterMap<K>,
     bytes: CounterMap<K>,
@@ -122,7 +125,7 @@ impl<K: Key + Send + Ord> Counts<K> {
     }
 
     /// The merged counts, of the keys that are listed, and their age in milliseconds.
-    fn merged_counts(&self) -> Result<(u64, Vec<(K, i64, i64)>), String> {
+    fn merged_counts(&self) -> Result<MergedCounts<K>, String> {
         let merged = self.merged.as_ref();
         let merged =
             merged.ok_or("merged counts are not kept; write `merged = true` in the function's table")?;

@@ -52,34 +52,6 @@ impl Core {
         }
     }
 
-    /// A base has begun: groups whose sources may have them are first, with their blocks.
-    pub(super) fn copy_arriving(&mut self) {
-        let arriving = core::mem::take(&mut self.sender.arriving);
-        for group in &arriving {
-            let begins = self.begin_change();
-            self.send_blocks_of(*group, true);
-            let actors = self.flows.flows_of(*group);
-            self.copy_whole(*group, &actors);
-            self.end_change(begins);
-        }
-        self.sender.arriving = arriving;
-        self.sender.arriving_sent = self.sender.sent;
-    }
-
-    /// Copies a group with its flows, and what is new of its blocks, as one change.
-    fn copy_whole(&mut self, group: GroupKey, actors: &[u32]) {
-        // Not behind any packet's chain: what was observed before one is of no use.
-        self.sender.before.forget();
-        let begins = self.begin_change();
-        self.send_ends();
-        if let Some(index) = self.flows.resting_at(&group) {
-            self.copy_resting(index);
-        }
-        actors.iter().for_each(|actor| self.copy_if_needed(*actor));
-        self.end_change(begins);
-        self.sender.before.forget();
-    }
-
     /// By which records the replica has all of a group that has come. What was sent last for it was
     /// sent a moment ago.
     pub fn copies_of_arrived(&self, group: &GroupKey) -> Withdrawn {

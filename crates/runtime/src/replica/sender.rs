@@ -628,6 +628,34 @@ impl Core {
         self.out.records_pending() == 0 && self.out.has_spare()
     }
 
+    /// A base has begun: groups whose sources may have them are first, with their blocks.
+    pub(super) fn copy_arriving(&mut self) {
+        let arriving = core::mem::take(&mut self.sender.arriving);
+        for group in &arriving {
+            let begins = self.begin_change();
+            self.send_blocks_of(*group, true);
+            let actors = self.flows.flows_of(*group);
+            self.copy_whole(*group, &actors);
+            self.end_change(begins);
+        }
+        self.sender.arriving = arriving;
+        self.sender.arriving_sent = self.sender.sent;
+    }
+
+    /// Copies a group with its flows, and what is new of its blocks, as one change.
+    pub(super) fn copy_whole(&mut self, group: GroupKey, actors: &[u32]) {
+        // Not behind any packet's chain: what was observed before one is of no use.
+        self.sender.before.forget();
+        let begins = self.begin_change();
+        self.send_ends();
+        if let Some(index) = self.flows.resting_at(&group) {
+            self.copy_resting(index);
+        }
+        actors.iter().for_each(|actor| self.copy_if_needed(*actor));
+        self.end_change(begins);
+        self.sender.before.forget();
+    }
+
     pub(super) fn copy_if_needed(&mut self, actor: u32) {
         if self.is_to_be_judged(actor) {
             // Its chain is one of the configuration before; it comes again when it has been asked.

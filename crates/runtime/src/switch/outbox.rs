@@ -362,7 +362,8 @@ impl<L: Port> Outbox<L> {
     /// Messages that wait for a runtime.
     #[cfg(test)]
     pub fn messages_for(&self, runtime: usize) -> impl Iterator<Item = &Message> {
-        self.runtimes[runtime].queue.iter()
+        let end = self.runtimes.get(runtime);
+        end.into_iter().flat_map(|end| end.queue.iter())
     }
 
     /// Whether messages wait for any runtime.
