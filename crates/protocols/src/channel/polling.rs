@@ -186,16 +186,6 @@ impl Channel {
         })
     }
 
-    /// A mark at this moment, for [`Channel::has_answered`].
-    pub fn mark(&self) -> u64 {
-        self.sending.next_number()
-    }
-
-    /// Whether the other end has heard in this session what this end said since that mark.
-    pub fn has_answered(&self, mark: u64) -> bool {
-        self.met && self.sending.is_seen(mark)
-    }
-
     /// A frame without messages, if one is due: a hello while no peer is met, an acknowledgement
     /// afterwards.
     #[inline]

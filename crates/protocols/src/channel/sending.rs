@@ -105,10 +105,8 @@ pub(super) struct Sending {
     limit: u64,
     open: Option<Open>,
     flight: VecDeque<(u64, u64)>,
-    /// Number of the next frame of any kind, and the highest one that the other end says it has
-    /// seen.
+    /// Number of the next frame of any kind.
     number: u64,
-    seen: u64,
     /// When the timeout runs out, if it runs.
     pub(super) retransmit_at: Option<u64>,
     pub(super) timeout: Timeout,
@@ -137,7 +135,6 @@ impl Sending {
             open: None,
             flight: VecDeque::with_capacity(2 * count + 1),
             number: settings.first_number,
-            seen: settings.first_number.wrapping_sub(1),
             retransmit_at: None,
             timeout: Timeout::new(
                 settings.timeout_ns_initial,
@@ -170,16 +167,6 @@ impl Sending {
     /// When the open frame was begun.
     pub(super) fn open_since(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.since)
-    }
-
-    /// The number of the next frame that is transmitted.
-    pub(super) fn next_number(&self) -> u64 {
-        self.number
-    }
-
-    /// Whether the other end has said that it has seen a frame with this number, or a later one.
-    pub(super) fn is_seen(&self, number: u64) -> bool {
-        !is_before(self.seen, number)
     }
 
     /// The number for a frame that is transmitted now.
@@ -399,9 +386,6 @@ impl Sending {
     ) -> bool {
         let mut progress = false;
         let mut sent_at = None;
-        if is_before(self.seen, head.seen) {
-            self.seen = head.seen;
-        }
         while is_before(self.oldest, head.acknowledged) {
             let slot = *self.slot(self.oldest);
             if slot.sent && slot.number == head.seen && !slot.arrived {

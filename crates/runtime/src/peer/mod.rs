@@ -70,17 +70,6 @@
 //! end. The coordinator's views say which worker may still speak for a group after that, where
 //! there is a coordinator.
 //!
-//! *Absence.* An end that was not stepped for three quarters of `dead_after_ns` may have been given
-//! up meanwhile, and what has come in for it may be of a session that is over. So it delivers
-//! nothing before the other end has answered what it asks now; if that one turns out to have given
-//! the session up, or to be gone, what came in it is lost: it must have no effect, for what it was
-//! about may go on elsewhere. Where views decide, leases say so.
-//!
-//! ```text
-//!   A: stands still ── ask ──► answered ──► what came in is received
-//!                       └────► the session is over ──► what came in is lost and counted
-//! ```
-//!
 //! *Time.* Timeouts are looked at in `receive`, which a worker calls in every step, with a clock
 //! that goes on by itself: where packets carry the time (a replay), links between processes have no
 //! timeouts, and are not to be used.
@@ -224,8 +213,7 @@ pub struct PeerCounters {
     /// Messages of workers that were lost because a session was over before they were in the
     /// channel.
     pub lost_messages: u64,
-    /// Packets that were lost for that, or that came in a session that was given up while this end
-    /// stood still.
+    /// Packets that were lost for that.
     pub lost_packets: u64,
     /// Packets that are longer than the other end takes.
     pub too_long: u64,
@@ -271,11 +259,6 @@ struct Silence {
     refusals: u64,
     /// Whether it has said so since the last answer.
     is_refused: bool,
-    /// This end stood still: nothing is delivered before the other end has answered what it says
-    /// since this mark.
-    doubt: Option<u64>,
-    /// When it is asked again.
-    ask_at: u64,
 }
 
 impl Silence {
@@ -339,8 +322,6 @@ impl<L: FrameLink> Peer<L> {
                 looks: 0,
                 refusals: 0,
                 is_refused: false,
-                doubt: None,
-                ask_at: 0,
             },
             counters: PortCounters::default(),
             own: PeerCounters::default(),
@@ -539,39 +520,6 @@ impl<L: FrameLink> Peer<L> {
         }
     }
 
-    /// Whether this end has stood still for so long that it may have been given up.
-    #[inline]
-    fn note_absence(&mut self, now: u64) {
-        let Silence { quarter, .. } = self.silence;
-        if now.saturating_sub(self.now) >= 3 * quarter && quarter <= TRUSTED && self.is_current() {
-            self.silence.doubt = Some(self.channel.mark());
-            self.silence.ask_at = now;
-        }
-    }
-
-    /// Whether what has come in may be delivered.
-    #[cold]
-    fn dispel(&mut self, mark: u64) -> bool {
-        if self.is_current() && !self.channel.has_answered(mark) {
-            if self.now >= self.silence.ask_at {
-                let round_trip = self.channel.round_trip().unwrap_or(0);
-                self.silence.ask_at = self.now.saturating_add(REFUSED.max(2 * round_trip));
-                self.channel.ask();
-            }
-            return false;
-        }
-        self.silence.doubt = None;
-        while !self.is_current()
-            && let Some(message) = self.channel.poll_message()
-        {
-            match message {
-                [WORDS, ..] => self.own.lost_messages += 1,
-                _ => self.own.lost_packets += 1,
-            }
-        }
-        true
-    }
-
     /// Gives the worker what has come, or else one change of session.
     fn deliver(&mut self, pool: &mut Pool, burst: &mut Burst) {
         let mut is_empty = self.homeward.is_empty();
@@ -579,11 +527,6 @@ impl<L: FrameLink> Peer<L> {
             && let Some(buffer) = self.homeward.pop()
         {
             burst.push(buffer);
-        }
-        if let Some(mark) = self.silence.doubt
-            && !self.dispel(mark)
-        {
-            return;
         }
         while !burst.is_full() && pool.free() > self.spared {
             let Some(message) = self.channel.poll_message() else {
@@ -650,7 +593,6 @@ impl<L: FrameLink> Port for Peer<L> {
     }
 
     fn receive(&mut self, now: u64, pool: &mut Pool, burst: &mut Burst) {
-        self.note_absence(now);
         self.now = self.now.max(now);
         for _ in 0..FRAMES {
             let Some(frame) = self.link.receive() else { break };

@@ -664,49 +664,6 @@ fn an_absence_of_ones_own_ends_nothing() {
     assert_eq!(world.ends[0].peer.session(), before);
 }
 
-/// What came in while an end stood still is received once the other end has answered; if that one
-/// has given it up, and goes on with what it said by others, it is not.
-#[test]
-fn what_came_in_a_session_that_was_given_up_has_no_effect() {
-    for is_given_up in [false, true] {
-        let mut world = met();
-        let before = world.ends[1].peer.session();
-        // Of what one end says nothing is heard.
-        for _ in 0..20 {
-            world.transmit(0);
-            world.receive(0).unwrap();
-        }
-        let duration = if is_given_up {
-            3 * DEAD_AFTER
-        } else {
-            DEAD_AFTER * 4 / 5
-        };
-        let until = world.now() + duration;
-        while world.now() < until {
-            world.receive(0).unwrap();
-            world.network.borrow_mut().now += 100_000;
-        }
-        assert_eq!(world.ends[0].peer.session() != before, is_given_up);
-        assert!(world.sent[0][&before].len() > 20);
-        world.receive(1).unwrap();
-        assert_eq!(world.ends[1].received, 0, "it has not been asked yet");
-        let mut received = 0;
-        while world.ends[1].peer.session() == before && received < world.sent[0][&before].len() {
-            world.network.borrow_mut().now += 100_000;
-            for at in [0, 1] {
-                world.receive(at).unwrap();
-            }
-            if world.ends[1].peer.session() == before {
-                received = world.ends[1].received;
-            }
-        }
-        assert_eq!(received > 0, !is_given_up);
-        let lost = world.ends[1].peer.own_counters();
-        assert_eq!(lost.lost_packets + lost.lost_messages > 0, is_given_up);
-        world.converge().unwrap();
-    }
-}
-
 /// An end that does not receive is waited for, at the sender, and acknowledges all the while.
 #[test]
 fn a_slow_reader_is_seen_by_room_and_not_thought_dead() {

@@ -321,10 +321,6 @@ impl<P: Port, L: Port> Switch<P, L> {
                 .blocks
                 .end_quarantine(self.local.now, &mut self.outbox);
         }
-        // While flows go on elsewhere, it is known only by the heir whose they are.
-        if self.directory.blocks.is_to_be_looked_over(self.local.now) && !self.recovery.is_active() {
-            work += self.directory.blocks.look_over(&mut self.outbox);
-        }
         let is_too_early = self.presence.is_waiting() && self.is_too_early();
         if is_too_early && self.leases.is_none() {
             self.flush_all();
@@ -603,7 +599,6 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn session_over(&mut self, runtime: usize) {
         let was_there = self.outbox.is_there(runtime);
         let unsaid = self.outbox.end_session(runtime, &mut self.local);
-        self.directory.blocks.note_change(self.local.now);
         let is_there = self.outbox.is_there(runtime);
         self.presence.session_over(runtime, was_there, is_there);
         if was_there {

@@ -4,8 +4,6 @@
 use super::groups::{OURS, packet_of};
 use super::sessions::{Members, SECOND, WAIT, everywhere};
 use super::*;
-use crate::group::GroupKey;
-use crate::message::Message;
 use crate::switch::Policy;
 use nf::{Affinity, Block, Cx, FlowState, Packet, Verdict, WorkerInfo, network_function};
 use std::cell::RefCell;
@@ -213,23 +211,4 @@ fn a_block_comes_home_by_the_switches_that_knew_it() {
     members.settle();
     assert_eq!(blocks(&mut members, 2), [6, 6]);
     assert_all_blocks_come_home(members);
-}
-
-/// What was said of it came late, by a link that others had overtaken.
-#[test]
-fn a_block_that_no_group_has_is_forgotten_some_time_after_workers_came() {
-    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
-    fill(&mut members, 0, 1..3);
-    let group = GroupKey::of_address(nf::Addr::v4([10, 0, 0, 99]));
-    let block = Lent { home: 1, number: 7 }.block();
-    members.say(1, 0, |frame| {
-        Message::begin(frame);
-        assert!(Message::BlockClaimed(block, group).append(frame));
-    });
-    members.settle();
-    assert_eq!(blocks(&mut members, 1), [3]);
-    members.now += 5 * SECOND;
-    members.settle();
-    assert_eq!(blocks(&mut members, 1), [2]);
-    members.assert_nothing_stays();
 }

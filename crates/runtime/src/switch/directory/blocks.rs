@@ -17,14 +17,7 @@
 //!
 //! A block that goes back to a runtime that is not there is *pending return* until it is.
 //!
-//! *Looked over.* While workers come and go, what is said of a block comes by several links: from a
-//! source, a target, an heir, and lives of each that are over by then. Whichever order that has, a
-//! block with a group that is nowhere must not stay. So some time after the last session of a
-//! runtime has begun or ended, when all of that has been said, each holder is asked once about each
-//! of its blocks, some each step, and what no runtime has is forgotten.
-//!
-//! Invariants: a group has a holder as long as it has blocks, with their number; a block that no
-//! group has is forgotten in bounded time.
+//! Invariants: a group has a holder as long as it has blocks, with their number.
 //!
 //! Not here: when a runtime is told which blocks are in use (`presence`).
 
@@ -71,16 +64,7 @@ pub(in crate::switch) struct Blocks {
     /// By runtime: how many of its lives have ended.
     lives: Vec<u16>,
     runtimes: usize,
-    /// When all blocks are to be looked over, and those that are yet to be.
-    look_at: u64,
-    unseen: Vec<Place>,
 }
-
-/// How long, in nanoseconds, after the last change of a session all that there was to say of it is
-/// said: a move that waits for a worker that is gone is over, and so are recoveries, as a rule.
-const SAID: u64 = 4_000_000_000;
-/// Blocks asked about at a time; no more before they are answered.
-const ASKED: usize = 256;
 
 /// How many lives of a runtime have ended.
 fn life_of(lives: &[u16], runtime: u16) -> u16 {
@@ -97,8 +81,6 @@ impl Blocks {
             lent: Register::default(),
             lives: alloc::vec![0; runtimes],
             runtimes,
-            look_at: u64::MAX,
-            unseen: Vec::new(),
         }
     }
 
@@ -381,68 +363,16 @@ impl Blocks {
 
     /// Asks the runtimes that may have these groups about their blocks.
     fn ask_about<L: Port>(&mut self, groups: &HashSet<GroupKey>, outbox: &mut Outbox<L>) {
-        for place in self.owners.places() {
-            let group = self.owners.at(place.0, place.1);
-            if group.is_some_and(|group| groups.contains(&group)) {
-                self.ask(place, outbox);
+        for (addr, first) in self.owners.places() {
+            let group = self.owners.at(addr, first).filter(|group| groups.contains(group));
+            if let Some(group) = group
+                && let Some(holder) = self.holder(&group)
+            {
+                let ports = self.owners.size_at(first);
+                let block = Block { addr, first, ports };
+                self.asked.insert((holder as u16, block, group));
+                outbox.push_message(holder, Message::BlockDoubted(block, group));
             }
-        }
-    }
-
-    /// A session of a runtime has begun or ended: once that is settled, all blocks are looked over.
-    pub fn note_change(&mut self, now: u64) {
-        self.look_at = now.saturating_add(SAID);
-        self.unseen.clear();
-    }
-
-    /// Whether blocks are to be looked over.
-    #[inline(always)]
-    pub fn is_to_be_looked_over(&self, now: u64) -> bool {
-        self.look_at <= now
-    }
-
-    /// Asks about some blocks; answers how many it looked at.
-    #[cold]
-    pub fn look_over<L: Port>(&mut self, outbox: &mut Outbox<L>) -> usize {
-        if self.is_asking() {
-            return 0;
-        }
-        if self.unseen.is_empty() {
-            self.unseen = self.owners.places();
-        }
-        let some = self.unseen.split_off(self.unseen.len().saturating_sub(ASKED));
-        if self.unseen.is_empty() {
-            self.look_at = u64::MAX;
-        }
-        for (addr, first) in &some {
-            let group = self.owners.at(*addr, *first);
-            match group.and_then(|group| self.holder(&group)) {
-                Some(holder) if outbox.is_there(holder) => self.ask((*addr, *first), outbox),
-                Some(_) => {
-                    let ports = self.owners.size_at(*first);
-                    let addr = *addr;
-                    self.release(Block {
-                        addr,
-                        first: *first,
-                        ports,
-                    });
-                }
-                None => {}
-            }
-        }
-        some.len()
-    }
-
-    /// Asks the runtime that is known to have a block's group whether it has the block.
-    fn ask<L: Port>(&mut self, (addr, first): Place, outbox: &mut Outbox<L>) {
-        let group = self.owners.at(addr, first);
-        if let Some(group) = group
-            && let Some(holder) = self.holder(&group)
-        {
-            let ports = self.owners.size_at(first);
-            let block = Block { addr, first, ports };
-            self.asked.insert((holder as u16, block, group));
-            outbox.push_message(holder, Message::BlockDoubted(block, group));
         }
     }
 
