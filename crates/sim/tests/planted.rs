@@ -205,7 +205,7 @@ fn runs_come_to_where_groups_move() {
             times = planted::reached();
         }
         println!("{bug}: {times} times, in {seeds} of {SEEDS} seeds");
-        assert!(seeds >= 3, "{bug}");
+        assert!(seeds >= 2, "{bug}");
     }
     planted::choose("");
 }

@@ -171,13 +171,7 @@ fn a_target_that_waits_for_its_replica_takes_no_group_with_it() {
         done_waits: true,
         ..CALM
     };
-    hold(
-        "copies, a move, a crash, Done waits",
-        Bounds {
-            ends: true,
-            ..waiting
-        },
-    );
+    hold("copies, a move, a crash, Done waits", waiting);
     hold(
         "the same, two packets",
         Bounds {
