@@ -251,7 +251,9 @@ fn killed(site: &Site) -> Result<Row, LabError> {
     while curl.ended()?.is_none() && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (_, said) = curl.printed()?;
+    let (_, printed) = curl.printed()?;
+    // Of several files at a time curl shows how far it is, however silent it is to be.
+    let said = printed.lines().find(|line| line.starts_with("curl: "));
     let equal = equal(site, "kept");
     let flows = DOWNLOADS as u64;
     Ok(Row {
@@ -260,10 +262,10 @@ fn killed(site: &Site) -> Result<Row, LabError> {
             "{equal} whole and equal; runtime {runtime} had {} flows, {} with copies{}{}",
             had.flows,
             had.protected_flows,
-            if said.is_empty() { "" } else { ": " },
-            said.trim()
+            if said.is_none() { "" } else { ": " },
+            said.unwrap_or_default().trim()
         ),
-        is_good: equal == DOWNLOADS && had.protected_flows >= flows && said.is_empty(),
+        is_good: equal == DOWNLOADS && had.protected_flows >= flows && said.is_none(),
     })
 }
 
