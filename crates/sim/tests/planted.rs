@@ -7,7 +7,7 @@ use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker
 /// that must fire first.
-const BUGS: [(&str, Scenario, &str); 78] = [
+const BUGS: [(&str, Scenario, &str); 77] = [
     ("route_over_too_early", Scenario::Bridge, "one_actor"),
     ("second_packet_overtakes", Scenario::Nat, "order"),
     ("drop_not_counted", Scenario::Bridge, "conservation"),
@@ -40,7 +40,6 @@ const BUGS: [(&str, Scenario, &str); 78] = [
     // Workers that are given up and live.
     ("taken_given_back", Scenario::Nat, "returned"),
     ("heir_without_word", Scenario::Nat, "kept"),
-    ("held_leaves_late", Scenario::Slow, "kept"),
     ("left_before_known", Scenario::Slow, "kept"),
     ("same_life_forgotten", Scenario::Nat, "one_actor"),
     // Leases, views and their coordinator.
