@@ -3,8 +3,8 @@
 //! # Theory of operation
 //!
 //! Tests of some packages start processes and hold them to times: leases of 2 s, gaps of 100 ms. On
-//! a machine with two processors one in some thousand fails for the machine's sake, and says
-//! nothing of the change. Such a test is run once more, alone. What it printed when it failed is
+//! a machine with two processors one fails now and then for the machine's sake, and says nothing of
+//! the change. Such a test is run once more, alone. What it printed when it failed is
 //! shown all the same, and the run's end names it: a test that is named often has a fault.
 //!
 //! Not run again: tests of all other packages, which a busy machine cannot fail; a program that

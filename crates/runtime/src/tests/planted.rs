@@ -4,6 +4,7 @@
 use super::flows::{Hosts, Meter};
 use super::lent::{Lender, fill};
 use super::moves::order_all;
+use super::replica::waiting_as_a_session_ends;
 use super::sessions::Members;
 use super::spread::cluster;
 use super::*;
@@ -52,6 +53,13 @@ fn an_heir_that_claims_no_block_is_noticed() {
         without_and_with("heir_claims_nothing", blocks_go_on),
         [true, false]
     );
+}
+
+#[test]
+fn what_waits_for_a_session_that_is_over_is_noticed() {
+    let [without, with] = without_and_with("held_leaves_late", waiting_as_a_session_ends);
+    assert_eq!(without, (0, 20));
+    assert_ne!(with, (0, 20));
 }
 
 /// Gives each inside host two blocks.
