@@ -303,11 +303,13 @@ impl Visitor<'_> for AddressWithPort {
         } else if let Ok(host) = host.parse::<IpAddr>() {
             format!("write \"{}\"", SocketAddr::new(host, port))
         } else {
-            let own = bare.rsplit_once(':').and_then(|(_, own)| own.parse().ok());
+            let own = bare.rsplit(':').next().and_then(|own| own.parse().ok());
             let own: u16 = own.filter(|own| *own != 0).unwrap_or(port);
-            format!(
-                "names are not looked up: write an address, for example \"{example}:{own}\" or \"[2001:db8::9]:{own}\""
-            )
+            let names = match bare.trim_start_matches(':').parse::<u16>() {
+                Ok(_) => "write",
+                Err(_) => "names are not looked up: write an address,",
+            };
+            format!("{names} for example \"{example}:{own}\" or \"[2001:db8::9]:{own}\"")
         };
         Err(E::custom(format!("{problem}; {remedy}")))
     }
@@ -663,6 +665,11 @@ mod tests {
         let read = |text| AddressWithPort("192.0.2.9", 514).visit_str::<de::value::Error>(text);
         assert_eq!(read("[::1]:514").unwrap().to_string(), "[::1]:514");
         for (text, remedy) in [
+            ("99", "write for example \"192.0.2.9:99\" or \"[2001:db8::9]:99\""),
+            (
+                ":99",
+                "write for example \"192.0.2.9:99\" or \"[2001:db8::9]:99\"",
+            ),
             ("192.0.2.9", "write \"192.0.2.9:514\""),
             ("2001:db8::9", "write \"[2001:db8::9]:514\""),
             ("[2001:db8::9]", "write \"[2001:db8::9]:514\""),

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub refused: BTreeMap<String, u64>,
     /// Later fragments whose first one was not there.
     pub unknown_fragments: u64,
+    /// ICMP errors of flows that had no packet of their own: these have no record.
+    pub errors_alone: u64,
 }
 
 type FragmentKey = (Addr, Addr, u32, u8);
@@ -32,6 +34,8 @@ struct Entry {
     state: Flow,
     opening: Orientation,
     last: u64,
+    packets: u64,
+    errors: u64,
 }
 
 /// The map in the place of the runtime.
@@ -135,7 +139,15 @@ impl Replay {
             state: Flow::default(),
             opening: way,
             last: now,
+            packets: 0,
+            errors: 0,
         });
+        let is_error = packet.has(flag::ICMP_ERROR);
+        *if is_error {
+            &mut entry.errors
+        } else {
+            &mut entry.packets
+        } += 1;
         entry.last = entry.last.max(now);
         let direction = if entry.opening == way {
             Direction::Opening
@@ -165,6 +177,9 @@ impl Replay {
             monitor.departed(&entry.state, why, cx);
         });
         self.log.take(&mut self.outcome.lines);
+        if why != Departure::Migrated && entry.packets == 0 {
+            self.outcome.errors_alone += entry.errors;
+        }
     }
 
     fn call<R>(

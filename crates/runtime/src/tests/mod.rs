@@ -7,6 +7,7 @@ mod clocks;
 mod copied;
 mod copied_moves;
 mod copied_whole;
+mod copy_policies;
 mod crash;
 mod delays;
 mod ends;

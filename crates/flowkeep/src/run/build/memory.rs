@@ -714,7 +714,7 @@ mod tests {
         let error = limited.held_against_what_there_is().unwrap_err();
         let text = error.to_string();
         assert!(
-            text.contains("(`ulimit -v 27305984`;")
+            text.contains("(`ulimit -v 27310080`;")
                 && text.ends_with("lower `flows_max` to 899000; it takes 6.4 GB"),
             "{text}"
         );
