@@ -1,0 +1,173 @@
+//! A chain's policy says what is copied, and when: with each packet, now and then, or never.
+
+use super::replica::{Stamp, out, stamps, with_a_stuck_replica};
+use super::sessions::Members;
+use super::*;
+use crate::replica::policy::{Copying, Policy as Copied};
+use crate::switch::Policy;
+use std::vec;
+
+/// One runtime has all flows and another their copies, as its chain's policy says.
+fn with_policy(copying: Copying) -> Members {
+    let plan = plan(vec![factory::<Stamp>()]);
+    let mut members = Members::copying(copying, 1, 2, Policy::LeastLoaded, plan);
+    members.runtime(1).set_leaving(true);
+    members.settle();
+    members
+}
+
+fn snapshots(packets: u16, interval: u64) -> Copying {
+    Copying {
+        policy: Copied::Snapshot,
+        packets,
+        interval,
+        has_lazy: false,
+    }
+}
+
+#[test]
+fn packets_of_a_snapshot_chain_do_not_wait() {
+    let mut members = with_policy(snapshots(16, 10_000_000));
+    let input = &mut members.switch(0).port_mut(0).input;
+    input.extend((0..20).map(|n| out(3000 + n)));
+    for _ in 0..200 {
+        members.now += 1000;
+        members.step(0);
+        members.step(1);
+        members.step(0);
+    }
+    // The replica has taken no step.
+    assert_eq!(members.sent().len(), 20);
+    members.settle();
+    assert_eq!(members.runtime(1).stats().copies, 20);
+    assert_eq!(members.runtime(0).stats().protected_flows, 20);
+}
+
+/// After so many packets of a flow, and so much time, its runtime fails: the next stamp.
+fn stamp_after(copying: Copying, packets: usize, time: u64) -> u32 {
+    let mut members = with_policy(copying);
+    (0..packets).for_each(|_| members.feed(0, [out(3000)]));
+    members.now += time;
+    members.settle();
+    members.stop(1);
+    members.settle();
+    members.sent();
+    members.feed(0, [out(3000)]);
+    let stamps = stamps(&mut members);
+    members.assert_nothing_stays();
+    *stamps[&3000].last().unwrap()
+}
+
+#[test]
+fn a_flow_of_a_snapshot_chain_goes_on_from_its_snapshot() {
+    let seldom = 1_000_000_000_000;
+    // With its first packet, and with each fourth from then on.
+    assert_eq!(stamp_after(snapshots(4, seldom), 1, 0), 2);
+    assert_eq!(
+        stamp_after(snapshots(4, seldom), 4, 0),
+        2,
+        "packets 2 to 4 are lost with it"
+    );
+    assert_eq!(stamp_after(snapshots(4, seldom), 5, 0), 6);
+    assert_eq!(stamp_after(snapshots(4, seldom), 8, 0), 6);
+    assert_eq!(stamp_after(snapshots(1, seldom), 7, 0), 8, "each packet");
+    // By time.
+    assert_eq!(stamp_after(snapshots(100, 1_000_000_000), 7, 0), 2);
+    assert_eq!(stamp_after(snapshots(100, 1_000_000_000), 7, 2_000_000_000), 8);
+}
+
+#[test]
+fn flows_of_a_chain_without_copies_begin_again() {
+    let none = Copying {
+        policy: Copied::None,
+        ..Copying::default()
+    };
+    assert_eq!(stamp_after(none, 5, 0), 1);
+}
+
+#[test]
+fn a_policy_that_changes_holds_for_flows_that_are_there() {
+    let mut members = with_policy(Copying {
+        policy: Copied::None,
+        ..Copying::default()
+    });
+    let stats = |members: &mut Members| {
+        members.settle();
+        let copies = members.runtime(1).stats().copies;
+        (members.runtime(0).stats().protected_flows, copies)
+    };
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    assert_eq!(stats(&mut members), (0, 0));
+    for (policy, copies) in [
+        (Copied::Commit, 20),
+        (Copied::Snapshot, 20),
+        (Copied::None, 0),
+        (Copied::Snapshot, 20),
+        (Copied::None, 0),
+        (Copied::Commit, 20),
+    ] {
+        members.runtime(0).set_replication("test", Some(policy)).unwrap();
+        assert_eq!(stats(&mut members), (copies, copies), "{policy:?}");
+        assert_eq!(members.runtime(0).stats().protected_by, Some(1), "{policy:?}");
+        members.feed(0, (0..20).map(|n| out(3000 + n)));
+    }
+    assert!(members.runtime(0).set_replication("tset", None).is_err());
+    members.stop(1);
+    members.settle();
+    members.sent();
+    members.feed(0, (0..20).map(|n| out(3000 + n)));
+    assert!(
+        stamps(&mut members)
+            .values()
+            .all(|stamps| stamps.last() == Some(&8))
+    );
+    let receipt = members.runtime(1).stats().recoveries;
+    assert_eq!(
+        receipt
+            .iter()
+            .map(|r| (r.failed, r.flows, r.lost))
+            .collect::<Vec<_>>(),
+        [(0, 20, 0)]
+    );
+}
+
+/// What changed since a snapshot is copied, too, when packets begin to wait.
+#[test]
+fn a_flow_that_is_committed_from_now_on_is_committed_whole() {
+    let mut members = with_policy(snapshots(100, 1_000_000_000_000));
+    (0..4).for_each(|_| members.feed(0, [out(3000)]));
+    members
+        .runtime(0)
+        .set_replication("test", Some(Copied::Commit))
+        .unwrap();
+    members.settle();
+    members.feed(0, [out(3000)]);
+    members.stop(1);
+    members.settle();
+    members.feed(0, [out(3000)]);
+    let stamps = stamps(&mut members);
+    assert_eq!(stamps[&3000], [1, 2, 3, 4, 5, 6]);
+}
+
+/// A flow's packets leave in order though its policy changes while some wait.
+#[test]
+fn a_policy_that_changes_reorders_nothing() {
+    let mut members = with_a_stuck_replica();
+    for policy in [Copied::None, Copied::Snapshot, Copied::Commit, Copied::None] {
+        members.runtime(0).set_replication("test", Some(policy)).unwrap();
+        members
+            .switch(0)
+            .port_mut(0)
+            .input
+            .extend((0..20).map(|n| out(3000 + n)));
+        for _ in 0..100 {
+            members.now += 1000;
+            members.step(0);
+            members.step(1);
+        }
+    }
+    members.settle();
+    for (port, stamps) in stamps(&mut members) {
+        assert_eq!(stamps, [1, 2, 3, 4, 5], "{port}");
+    }
+}
