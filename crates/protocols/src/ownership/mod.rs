@@ -56,7 +56,9 @@
 //! the source throughout and by the target for `Done`; everything may come twice. Between `State`
 //! and `Done` the source waits however long it takes: it never resumes by itself. If T is removed
 //! then, the copy is *orphaned*: S takes the group back ([`Input::Grant`]), and each home answers
-//! when it knows that no heir of T has it ([`recovery::TakenBack`]).
+//! when it knows that no heir of T has it ([`recovery::TakenBack`]). Where one has, the home tells S
+//! so as soon as the heir announces the group, which may end there before S asks
+//! ([`recovery::Standing::fences_source`]).
 //!
 //! *A switch that is gone* has nothing under way to any runtime: so it has answered, whatever it
 //! was asked ([`Input::SwitchGone`]). The one thing that another runtime would have heard of it is
@@ -74,9 +76,9 @@
 //! latest state, or is a counted drop; packets leave in order; while a runtime lives that has the
 //! state, some live one has it; from every state the end can be reached. `tests::replicas` has a
 //! third runtime, copies, and two runtimes that crash: no packet leaves whose state is not at the
-//! replica, and no runtime acts on an older state than has left, but where a group ends at its
-//! target or heir while its source asks whose it is: it is not explored, and known to fail. `tests::views` has the
-//! machines of [`membership`](crate::membership) beside these: a source that a view removes has no
+//! replica, and no runtime acts on an older state than has left. One end is left out there: that of
+//! a group at its target before its source has let go. `tests::views` has the machines of
+//! [`membership`](crate::membership) beside these: a source that a view removes has no
 //! effect without its lease. `Bug` lists rules that were broken to see the checkers fire.
 //!
 //! Not here: a switch that begins again (the driver tells it where groups go); packets' bytes.
@@ -139,6 +141,8 @@ enum Bug {
     TakenBackAtOnce,
     /// A source takes a group back though it has the target's copies of it.
     TakenBackFromCopies,
+    /// A source hears nothing of an heir that has the group before it asks.
+    SourceIsLeftToAsk,
     /// A target says *Done* before its replica has the group.
     #[cfg(test)]
     DoneBeforeCopied,

@@ -15,7 +15,7 @@
 //!
 //! Not here: copies, and which runtime keeps them; how long anything waits.
 
-use super::message::{RuntimeId, Switches};
+use super::message::{Epoch, RuntimeId, Switches};
 use super::{Bug, has};
 
 /// Copies that a runtime has of another: the number of their base, 0 for none, and of which life.
@@ -128,6 +128,12 @@ impl Standing {
     /// had not sent the group's state, so no target will install it.
     pub fn waits_for_source(self) -> bool {
         self.is_awaited && self.is_source_suspended && !has(Bug::TargetIsAsked)
+    }
+
+    /// With which epoch the source of the move is told that an heir has the group, should it be
+    /// there: it may yet take the group back, and the group be over by then.
+    pub fn fences_source(self, epoch: Epoch) -> Option<Epoch> {
+        (self.has_source && !has(Bug::SourceIsLeftToAsk)).then(|| epoch.next())
     }
 
     /// Whether the route is the runtime's that announces the group, being the heir of the runtime

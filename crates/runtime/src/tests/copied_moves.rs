@@ -3,11 +3,13 @@
 
 use super::copied_whole::{TORN, counts, from, plan};
 use super::failing::Process;
+use super::replica::{out, stamped};
 use crate::env::LinkTo;
 use crate::mobility::{Order, Selector};
 use crate::record::Record;
 use crate::replica::BROKEN;
 use crate::replica::policy::Policy as Copied;
+use crate::switch::Policy;
 use std::format;
 use std::string::String;
 use std::vec;
@@ -176,4 +178,56 @@ fn rules_of_groups_that_have_just_moved_are_noticed_if_they_are_broken() {
             "{rule}, to {target:?}: a rule that is broken is noticed"
         );
     }
+}
+
+/// Flows move, their target fails behind so many steps, and its last words to the source are lost.
+/// Those that have gone on at the heir end there before the source has asked for them: how many
+/// these are.
+fn ends_at_the_heir(steps: usize) -> u64 {
+    let mut members = stamped(1, 3, Policy::LeastLoaded);
+    members.feed(0, (0..30).map(|n| out(3000 + n)));
+    let before = members.flows();
+    members
+        .runtime(0)
+        .order(Order {
+            selector: Selector::All,
+            to: vec![1],
+        })
+        .unwrap();
+    for worker in [0, 1, 3, 2].into_iter().cycle().take(steps) {
+        members.now += 1000;
+        members.step(worker);
+    }
+    members.lose(2, 1);
+    members.stop(2);
+    // The source sees so, and asks; the switch waits for the heir, so it will ask again.
+    for worker in [0, 1, 3].into_iter().cycle().take(120) {
+        members.now += 1000;
+        members.step(worker);
+    }
+    let moved = members.flows()[2] - before[1] - before[2];
+    let ends = Selector::Ends("10.0.0.0/8".parse().unwrap());
+    members.runtime(2).delete_flows(&ends, 0);
+    for worker in [0, 3].into_iter().cycle().take(20) {
+        members.now += 1000;
+        members.step(worker);
+    }
+    members.settle();
+    members.now += SECOND;
+    members.settle();
+    members.assert_one_home();
+    let flows = members.flows();
+    assert_eq!(flows[2], 0, "all of the heir's have ended");
+    assert_eq!(flows[0] + moved, before[0], "{steps} steps, {moved} moved");
+    moved
+}
+
+#[test]
+fn a_source_takes_no_group_back_that_has_ended_at_the_heir() {
+    let most = (0..80).map(ends_at_the_heir).max();
+    assert!(most > Some(5), "{most:?} of those that moved had gone on");
+    BROKEN.set("sources hear of heirs");
+    let outcome = std::panic::catch_unwind(|| (0..80).map(ends_at_the_heir).count());
+    BROKEN.set("");
+    assert!(outcome.is_err(), "a rule that is broken is noticed");
 }

@@ -66,7 +66,7 @@ use hashbrown::HashMap;
 use keys::Keys;
 use nf::Affinity;
 use protocols::ownership::recovery::{Course, Standing};
-use protocols::ownership::{Epoch, RuntimeId};
+use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use route::{AWAITED, NO_RUNTIME, Route, SUSPECT};
 use wire::memory::{Region, prefetch};
 use wire::packet::flag;
@@ -298,11 +298,16 @@ impl Directory {
     ) {
         let found = self.find_live(&key);
         if let Some(index) = found
-            && self
-                .standing(index)
-                .is_taken_over(is_heir_of(self.runtime(index)), is_heir_of(self.source(index)))
+            && let standing = self.standing(index)
+            && standing.is_taken_over(is_heir_of(self.runtime(index)), is_heir_of(self.source(index)))
         {
-            let failed = self.runtime(index);
+            let (failed, source) = (self.runtime(index), self.source(index));
+            let epoch = standing.fences_source(self.routes[index as usize].epoch);
+            if let Some(epoch) = epoch.filter(|_| source != runtime && !key.is_second_key(self.affinity))
+                && !crate::replica::is_broken("sources hear of heirs")
+            {
+                outbox.push_message(source, Message::Switch(key, SwitchSays::Fenced(epoch)));
+            }
             self.set_source(index, None, Epoch::default());
             self.routes[index as usize].set(AWAITED, false);
             if failed != runtime && self.runtimes[failed].is_there {

@@ -15,9 +15,10 @@
 //! comes later, whatever link is read first.
 //!
 //! *Taken back.* T may have installed the group before it went, and its heir go on with it
-//! ([`TakenBack`]). One answer is for all keys of a group here, behind the last of them. So none is
-//! given while any of them waits, and S says all of them again. A runtime says the keys of a group
-//! one behind the other, so one group of each is remembered between two of its keys.
+//! ([`TakenBack`]). S is told so when the heir announces the group ([`Directory::routed`]). One
+//! answer is for all keys of a group here, behind the last of them. So none is given while any of
+//! them waits, and S says all of them again. A runtime says the keys of a group one behind the
+//! other, so one group of each is remembered between two of its keys.
 //!
 //! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
 

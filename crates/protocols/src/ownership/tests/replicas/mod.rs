@@ -157,8 +157,14 @@ fn a_source_takes_no_group_back_that_an_heir_has() {
     };
     hold("copies, a move, a crash, a lost word", lossy);
     hold("the same, two packets", Bounds { packets: 2, ..lossy });
-    for bug in [Bug::TakenBackAtOnce, Bug::TakenBackFromCopies] {
-        let story = with(bug, &lossy).expect_err("a broken rule is noticed");
+    let ending = Bounds { ends: true, ..lossy };
+    hold("the same, and the group ends", ending);
+    for (bug, bounds) in [
+        (Bug::TakenBackAtOnce, lossy),
+        (Bug::TakenBackFromCopies, lossy),
+        (Bug::SourceIsLeftToAsk, ending),
+    ] {
+        let story = with(bug, &bounds).expect_err("a broken rule is noticed");
         println!("{bug:?}: {}", story.lines().next().unwrap_or_default());
     }
 }
@@ -183,6 +189,14 @@ fn a_target_that_waits_for_its_replica_takes_no_group_with_it() {
         "the same, a lost word",
         Bounds {
             loses_done: true,
+            ..waiting
+        },
+    );
+    hold(
+        "the same, and the group ends",
+        Bounds {
+            loses_done: true,
+            ends: true,
             ..waiting
         },
     );

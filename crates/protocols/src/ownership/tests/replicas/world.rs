@@ -356,7 +356,9 @@ impl World {
             {
                 all.push(Action::Again(r));
             }
-            if bounds.ends && !self.ended && runtime.is_actor() && !runtime.is_leaving {
+            let has_come = |machine: Ownership| matches!(machine.phase(), Phase::Announcing { .. });
+            let ends = bounds.ends && !runtime.machine.is_some_and(has_come);
+            if ends && !self.ended && runtime.is_actor() && !runtime.is_leaving {
                 all.push(Action::End(r));
             }
             if self.crashes() < usize::from(bounds.crashes) {

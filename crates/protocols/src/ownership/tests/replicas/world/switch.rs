@@ -264,6 +264,11 @@ impl World {
         let source = self.switch.source.map(usize::from);
         let standing = self.standing(route);
         if standing.is_taken_over(is_heir_of(Some(route)), is_heir_of(source)) {
+            let source = source.filter(|source| *source != r);
+            if let (Some(source), Some(epoch)) = (source, standing.fences_source(self.switch.epoch)) {
+                let fenced = SwitchSays::Fenced(epoch);
+                self.send_down(source, Item::SwitchSays(fenced));
+            }
             self.switch.route = Some(r as u8);
             (self.switch.source, self.switch.epoch) = (None, Epoch::default());
             self.switch.is_awaited = false;
