@@ -1,5 +1,5 @@
-//! Words of a move that wait for a data store or a replica: *Done* until it has the target's records
-//! of the group, *Gone* until the store has none of the source's
+//! Words of a move that wait: *Done* until the target has a lease, and the data store, or its
+//! replica, has its records of the group; *Gone* until the store has none of the source's
 //! ([`crate::replica::ledger::handed`], [`crate::replica`]).
 //!
 //! ```text
@@ -51,8 +51,13 @@ impl Moves {
         let is_broken = crate::replica::is_broken("the target's records are waited for");
         let is_for_store = core.is_coming(&group) && !is_broken;
         let mut copies = core.copies_of_arrived(&group);
-        if !is_for_store && !core.awaits_arrived(&mut copies) {
+        if !is_for_store && !core.awaits_arrived(&mut copies) && may_say_done(core) {
             return self.say_done(core, id, to, says);
+        }
+        // Said again: it waits already.
+        let is_it = |known: &Handing| (known.id, known.group, known.says) == (Some(id), group, says);
+        if self.handing.iter().any(is_it) {
+            return;
         }
         let handing = Handing {
             to,
@@ -89,7 +94,7 @@ impl Moves {
         self.go_on_handing(core);
     }
 
-    /// Says what the store, or the replica, has been waited for; answers how many words.
+    /// Says what has been waited for; answers how many words.
     pub(super) fn go_on_handing(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
         for _ in 0..self.handing.len() {
@@ -103,7 +108,8 @@ impl Moves {
                 self.handing.push_front(handing);
                 break;
             }
-            if !is_copied || !is_stored && handing.until > core.now {
+            let is_early = handing.id.is_some() && !may_say_done(core);
+            if !is_copied || is_early || !is_stored && handing.until > core.now {
                 self.handing.push_back(handing);
                 continue;
             }
@@ -125,6 +131,11 @@ impl Moves {
             self.say_done(core, id, to, says);
         }
     }
+}
+
+/// A target without a lease may be removed, and its source have heard nothing of that.
+fn may_say_done(core: &Core) -> bool {
+    !core.is_unleased() || crate::replica::is_broken("done waits for a lease")
 }
 
 /// Writes what is next, and says whether the store has all that the word waits for.

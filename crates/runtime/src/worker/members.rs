@@ -132,7 +132,7 @@ impl<P: Port> Runtime<P> {
     pub fn is_linked(&self) -> bool {
         let now = self.core.now;
         let leases = self.leases.as_ref();
-        now < self.lease_any
+        now < self.core.leased_until
             && leases.is_none_or(|leases| leases.machine.has_all_leases(now))
             && !self.core.sessions.is_beginning()
     }

@@ -90,10 +90,9 @@ pub struct Runtime<P: Port> {
     stalls: u64,
     /// Of a runtime that acts by leases and views.
     leases: Option<Box<Leases>>,
-    /// By link, until when its lease lasts; of all links the latest; and when the next is to be
-    /// asked for. Without leases: for ever, and never.
+    /// By link, until when its lease lasts, and when the next is to be asked for. Without leases:
+    /// for ever, and never.
     lease_until: Vec<u64>,
-    lease_any: u64,
     lease_due: u64,
 }
 
@@ -210,7 +209,6 @@ impl<P: Port> Runtime<P> {
             peers: Vec::new(),
             leases: None,
             lease_until: links.iter().map(|_| u64::MAX).collect(),
-            lease_any: u64::MAX,
             lease_due: u64::MAX,
             links,
             received: 0,

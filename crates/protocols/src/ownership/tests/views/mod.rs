@@ -39,12 +39,11 @@
 //! - Each packet is processed once, in order; on the latest state as long as no runtime was removed
 //!   (`World::process`).
 //! - An end can be reached. All agree there which member has the group. It is the one that had it
-//!   when the other was removed. If the group went with its runtime, it begins at a member with the
-//!   next packet (`World::check_end`).
+//!   when the other was removed, and the one that acted for it last, if that was not removed. If the
+//!   group went with its runtime, it begins at a member with the next packet (`World::check_end`).
 //!
-//! Explored to the end: a source in trouble for ever, with two packets. Planted faults alone are
-//! looked for where trouble ends, or a target is in trouble. Lost heartbeats and moves that are
-//! called back are in the model, and in no test yet.
+//! Explored to the end: a source or a target in trouble, for ever with two packets, or until it
+//! ends; with a lost heartbeat and a move that is called back, too.
 //!
 //! Not here: copies and heirs (`replicas`), a log that is slow and a coordinator that begins again
 //! (`membership::tests::explore`), several switches, a switch in trouble, a link between two workers
@@ -55,6 +54,7 @@ mod world;
 
 use super::search::{self, Explored, Model};
 use crate::membership::{self, Bug};
+use std::format;
 use std::println;
 use std::string::String;
 use std::vec::Vec;
@@ -104,27 +104,53 @@ const SOURCE: Bounds = Bounds {
     broken: None,
 };
 
-const TARGET: Bounds = Bounds {
-    troubled: 1,
-    ..SOURCE
-};
-
 fn hold(name: &str, bounds: Bounds) {
     let found = search::explore::<World>(&bounds).unwrap_or_else(|story| panic!("{name}: {story}"));
     println!("{name}: {} states, {} ends", found.states, found.ends);
     assert!(found.ends > 0);
 }
 
+const TARGET: Bounds = Bounds {
+    troubled: 1,
+    ..SOURCE
+};
+
 /// Time passes here as a removal needs it.
 #[test]
 fn a_group_goes_on_where_a_runtime_is_in_trouble_for_ever() {
-    let for_ever = Bounds {
-        packets: 2,
-        ends: false,
-        ticks: 0,
-        ..SOURCE
-    };
-    hold("the source, for ever", for_ever);
+    for (which, end) in [("source", SOURCE), ("target", TARGET)] {
+        let for_ever = Bounds {
+            ends: false,
+            ticks: 0,
+            ..end
+        };
+        let two = Bounds {
+            packets: 2,
+            ..for_ever
+        };
+        hold(&format!("the {which}, for ever, two packets"), two);
+        let late = Bounds {
+            losses: 1,
+            deadlines: true,
+            ..for_ever
+        };
+        hold(&format!("the {which}, for ever, moves called back"), late);
+    }
+}
+
+/// Heartbeats are lost, too, and moves called back.
+#[test]
+fn a_group_goes_on_where_trouble_ends() {
+    for (which, end) in [("source", SOURCE), ("target", TARGET)] {
+        hold(&format!("the {which}"), end);
+        let late = Bounds {
+            ticks: 1,
+            losses: 1,
+            deadlines: true,
+            ..end
+        };
+        hold(&format!("the {which}, moves called back"), late);
+    }
 }
 
 /// A rule of the model's drivers that is broken, and where it shows.
@@ -148,6 +174,7 @@ fn a_lease_that_is_not_looked_at_and_a_removal_without_a_view_are_noticed() {
         ),
         (Broken::RemovedBySilence, SOURCE, "two runtimes act"),
         (Broken::ReadsRemoved, SOURCE, "a switch whose view has removed it"),
+        (Broken::SaysDoneWithout, TARGET, "let go of the group"),
     ];
     for (broken, bounds, expected) in planted {
         let bounds = Bounds {

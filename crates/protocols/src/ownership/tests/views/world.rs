@@ -61,6 +61,8 @@ pub(super) enum Broken {
     TransmitsWithout,
     /// A runtime takes one that it does not hear for removed.
     RemovedBySilence,
+    /// Nor before a target says that it has the group.
+    SaysDoneWithout,
     /// The switch reads what a removed runtime has sent.
     ReadsRemoved,
 }
@@ -136,6 +138,8 @@ struct Runtime {
     is_to_be_routed: bool,
     is_asked: bool,
     is_taken: bool,
+    /// *Done*, until it has its lease.
+    done: Option<Says>,
 }
 
 /// The switch.
@@ -170,6 +174,8 @@ pub(super) struct World {
     processed: u8,
     /// The runtime that had the group, or its state, when it heard that the other was removed.
     survivor: Option<usize>,
+    /// The runtime that acted for the group last, with its lease; none once it has begun again.
+    owner: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,6 +247,7 @@ impl Runtime {
             is_to_be_routed: false,
             is_asked: false,
             is_taken: false,
+            done: None,
         }
     }
 
@@ -279,6 +286,7 @@ impl World {
             dropped: 0,
             processed: 0,
             survivor: None,
+            owner: Some(0),
         };
         for runtime in 0..RUNTIMES {
             world.renew_both(runtime);
@@ -410,6 +418,7 @@ impl World {
                 if let Some(asked) = self.runtimes[r].grant.take() {
                     self.runtimes[r].membership.renew(now, S, ONE, asked);
                 }
+                self.say_done(r, bounds);
             }
             Action::Hear(place) => self.hear(place, bounds)?,
             Action::Tick => self.tick(bounds, false)?,
@@ -421,7 +430,11 @@ impl World {
             Action::Ends => self.trouble = Trouble::Over,
             Action::Presume(r) => self.runtime_learns(r, 1 - r, bounds)?,
         }
-        self.check()
+        self.check()?;
+        let is_owner = |r: &usize| self.runtimes[*r].is_actor() && self.may_act(*r);
+        let owner = (0..RUNTIMES).find(is_owner);
+        self.owner = self.owner.map(|before| owner.unwrap_or(before));
+        Ok(())
     }
 
     // Links.

@@ -43,7 +43,7 @@ impl World {
     /// at a member with the next packet.
     pub(in super::super) fn check_end(&self, bounds: &Bounds) -> Check {
         let all = (1_u16 << bounds.packets) - 1;
-        if u16::from(self.left | self.dropped) & all != all {
+        if u16::from(self.left | self.dropped | self.with_removed()) & all != all {
             return Err("a packet is missing, and not counted".into());
         }
         let is_calm = self.trouble == Trouble::None && self.losses == 0 && self.now == 0;
@@ -67,10 +67,32 @@ impl World {
         if self.survivor.is_some_and(|survivor| !holders.contains(&survivor)) {
             return Err(format!("the group was at {:?}, and is lost", self.survivor));
         }
+        let is_lost = |owner: &usize| self.is_member(*owner) && !holders.contains(owner);
+        if let Some(owner) = self.owner.filter(is_lost) {
+            return Err(format!("{owner} let go of the group, and no other had it"));
+        }
         let choices = self.choices().into_iter();
         choices
             .filter(|choice| self.is_member(*choice))
             .try_for_each(|choice| self.goes_on_at(choice, bounds))
+    }
+
+    /// Packets that a removed runtime has, or has yet to read.
+    fn with_removed(&self) -> u8 {
+        let removed = (0..RUNTIMES).filter(|r| !self.is_member(*r));
+        removed.fold(0, |all, r| {
+            let runtime = &self.runtimes[r];
+            let kept = runtime.kept.iter().map(|(_, n)| *n);
+            let unread = self.down[r]
+                .iter()
+                .chain(&self.across[1 - r])
+                .chain(&runtime.outbox);
+            let unread = unread.filter_map(|item| match item {
+                Item::Packet(n) => Some(*n),
+                _ => None,
+            });
+            kept.chain(unread).fold(all, |all, n| all | 1 << n)
+        })
     }
 
     /// One more packet is processed, and leaves.

@@ -78,6 +78,7 @@ impl World {
             }
             Take::Stray if by_switch && machine.is_none() => {
                 runtime.seen = Some(n);
+                self.owner = None;
                 self.process(r, n)
             }
             Take::Stray => {
@@ -269,6 +270,10 @@ impl World {
     fn carry_out(&mut self, r: usize, output: Output, bounds: &Bounds) -> Check {
         let runtime = &mut self.runtimes[r];
         match output {
+            Output::Tell(_, says @ Says::Done(_)) => {
+                runtime.done = Some(says);
+                self.say_done(r, bounds);
+            }
             Output::Tell(_, says) => self.send_across(r, Item::Says(says)),
             Output::TellSwitches(_, words) => {
                 if let TellSwitch::Reroute { epoch, .. } = words {
@@ -317,11 +322,21 @@ impl World {
         Ok(())
     }
 
+    /// As `Moves::go_on_handing`: the word waits for a lease.
+    pub(super) fn say_done(&mut self, r: usize, bounds: &Bounds) {
+        if self.is_leased(r, bounds, Broken::SaysDoneWithout)
+            && let Some(says) = self.runtimes[r].done.take()
+        {
+            self.send_across(r, Item::Says(says));
+        }
+    }
+
     fn end_moving(&mut self, r: usize, bounds: &Bounds) -> Check {
         let runtime = &mut self.runtimes[r];
         let Some(machine) = runtime.machine.take() else {
             return Ok(());
         };
+        runtime.done = None;
         let is_to_be_routed = core::mem::take(&mut runtime.is_to_be_routed);
         let is_asked = core::mem::take(&mut runtime.is_asked);
         runtime.settles = false;
