@@ -37,7 +37,7 @@
 //!
 //! | type | record | length |
 //! |---|---|---|
-//! | 7 | re-route: group 40, key 40, from 2, to 2, epoch 8, marks 1: 1 the last key here, 2 taken back, 4 taken back late | 94 |
+//! | 7 | re-route: group 40, key 40, from 2, to 2, its life 8, epoch 8, marks 1: 1 the last key here, 2 taken back, 4 taken back late | 102 |
 //! | 8 | behind: group 40, to 2, epoch 8 | 51 |
 //! | 9 | by a switch: group 40, what 1, epoch 8, to 2 | 52 |
 //! | 11 | installed: key 40, epoch 8 | 49 |
@@ -161,6 +161,8 @@ pub struct Reroute {
     pub from: RuntimeId,
     /// The runtime that gets it.
     pub to: RuntimeId,
+    /// Which life of that runtime has agreed; 0 where none has said so.
+    pub life: u64,
     /// The change's epoch.
     pub epoch: Epoch,
     /// The last of the group's keys at this switch: to be answered.
@@ -181,7 +183,7 @@ pub enum Taken {
 }
 
 /// The longest record: a re-route.
-pub const RECORD_MAX: usize = 94;
+pub const RECORD_MAX: usize = 102;
 /// The type byte of a re-route.
 const REROUTE: u8 = 7;
 
@@ -244,6 +246,7 @@ impl Message {
                 writer.words(reroute.key.words());
                 writer.put(&reroute.from.0.to_be_bytes());
                 writer.put(&reroute.to.0.to_be_bytes());
+                writer.put(&reroute.life.to_be_bytes());
                 writer.epoch(reroute.epoch);
                 writer.put(&[u8::from(reroute.is_last) | (reroute.taken as u8) << 1]);
             }
@@ -365,12 +368,14 @@ impl Message {
             REROUTE => {
                 let (group, key) = (reader.words()?, reader.words()?);
                 let (from, to) = (reader.runtime()?, reader.runtime()?);
+                let life = u64::from_be_bytes(*reader.take::<8>()?);
                 let (epoch, [marks]) = (reader.epoch()?, *reader.take::<1>()?);
                 Message::Reroute(Reroute {
                     group: GroupKey::from_words(group),
                     key: GroupKey::from_words(key),
                     from,
                     to,
+                    life,
                     epoch,
                     is_last: marks & 1 != 0,
                     taken: match marks >> 1 {
@@ -525,15 +530,17 @@ mod tests {
             group.clone(),
             runtime(),
             runtime(),
+            any::<u64>(),
             epoch(),
             any::<bool>(),
             prop_oneof![Just(Taken::Not), Just(Taken::Back), Just(Taken::Late)],
         )
-            .prop_map(|(group, key, from, to, epoch, is_last, taken)| Reroute {
+            .prop_map(|(group, key, from, to, life, epoch, is_last, taken)| Reroute {
                 group,
                 key,
                 from,
                 to,
+                life,
                 epoch,
                 is_last,
                 taken,
@@ -602,6 +609,7 @@ mod tests {
                 key,
                 from: RuntimeId(1),
                 to: RuntimeId(2),
+                life: 5,
                 epoch: Epoch { view: 3, count: 4 },
                 is_last: true,
                 taken: Taken::Back,

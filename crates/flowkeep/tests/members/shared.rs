@@ -175,8 +175,9 @@ fn shares_through_all(name: &str, has_hosts: bool) {
         .for_each(|name| site.wait_until_runs(name));
     site.wait_for_limits("with two nodes");
     assert!(flows(&left.status()) > 0 && flows(&right.status()) > 0);
-    // Each asks for objects of the other, and keeps copies of them.
-    for node in [&left, &right] {
+    // An object is where its key was called for first, which may be one node for all; its copy is at
+    // the other, and so is a part of the calls.
+    let all = [&left, &right].map(|node| {
         let status = node.status();
         let [hosts] = &status.objects[..] else {
             panic!("one kind at one runtime: {:?}", status.objects);
@@ -185,11 +186,13 @@ fn shares_through_all(name: &str, has_hosts: bool) {
             (hosts.function.as_str(), hosts.kind.as_str()),
             ("scan_limit", "hosts")
         );
-        assert!(hosts.calls["update"] > 0 && hosts.remote > 0, "{hosts:?}");
-        assert!(hosts.objects > 0 && hosts.copies > 0, "{hosts:?}");
-        assert!(hosts.copied > 0 && hosts.sent_bytes > 0, "{hosts:?}");
+        assert!(hosts.calls["update"] > 0 && hosts.sent_bytes > 0, "{hosts:?}");
+        assert!(hosts.copied > 0 || hosts.objects == 0, "{hosts:?}");
         assert_eq!(hosts.bytes, 168 * (hosts.objects + hosts.copies));
-    }
+        [hosts.objects, hosts.copies, hosts.remote]
+    });
+    let sum = |what: usize| all.iter().map(|node| node[what]).sum::<u64>();
+    assert!(sum(0) >= 6 && sum(1) >= 6 && sum(2) > 0, "{all:?}");
     // The objects of both are one list.
     let done = ask(
         &site.coordinator,

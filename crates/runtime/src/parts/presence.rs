@@ -157,6 +157,11 @@ impl Sessions {
         end.filter(|_| self.has_runtime(runtime)).map_or(0, End::life)
     }
 
+    /// The same where views say which lives are over; 0 elsewhere, and of this runtime itself.
+    pub fn life_by_views(&self, runtime: u16) -> u64 {
+        if self.by_views { self.life(runtime) } else { 0 }
+    }
+
     /// Whether the runtime at the other end of a link may keep copies. One that is joining may be
     /// cut off from a switch, and no flow could go on there.
     pub fn may_keep_copies(&self, runtime: u16) -> bool {

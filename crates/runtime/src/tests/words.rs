@@ -75,16 +75,18 @@ fn word() -> impl Strategy<Value = Message> {
             group(),
             runtime(),
             runtime(),
+            0u64..4,
             epoch(),
             any::<bool>(),
             taken()
         )
-            .prop_map(|(group, key, from, to, epoch, is_last, taken)| {
+            .prop_map(|(group, key, from, to, life, epoch, is_last, taken)| {
                 Message::Reroute(Reroute {
                     group,
                     key,
                     from,
                     to,
+                    life,
                     epoch,
                     is_last,
                     taken,

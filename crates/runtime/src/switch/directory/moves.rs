@@ -32,6 +32,13 @@ use protocols::ownership::recovery::TakenBack;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::planted;
 
+/// Whether another life of the target has agreed than the one that this switch has met: that one
+/// knows nothing of the group.
+fn is_of_another_life(reroute: &Reroute, met: u64) -> bool {
+    let is_one = reroute.life == 0 || met == 0 || reroute.life == met;
+    !is_one && !crate::replica::is_broken("a target's life is named")
+}
+
 impl Directory {
     /// A runtime says that packets with a group's key go elsewhere.
     #[cold]
@@ -75,7 +82,7 @@ impl Directory {
             from: reroute.from,
             to: reroute.to,
             epoch: reroute.epoch,
-            is_removed: !self.runtimes[to].is_there,
+            is_removed: !self.runtimes[to].is_there || is_of_another_life(reroute, outbox.life(to)),
         };
         home.handle(input, |(to, says)| {
             // One answer for all keys of the group: behind the last of them, if none waits.

@@ -5,6 +5,7 @@ use crate::message::{Reroute, Taken};
 use crate::replica::BROKEN;
 use crate::switch::Policy;
 use crate::tests::QueuePort;
+use protocols::membership::View;
 use protocols::ownership::SwitchSays;
 use std::vec;
 
@@ -21,11 +22,22 @@ fn key(port: u64) -> GroupKey {
 struct Rig {
     directory: Directory,
     outbox: Outbox<QueuePort>,
+    /// The target's life that has agreed to have groups.
+    agreed: u64,
 }
 
 impl Rig {
     /// Keys of a group, whose own key has its home elsewhere, lead from the source to the target.
     fn moved(keys: &[GroupKey]) -> Rig {
+        let mut rig = Rig::at_source(keys);
+        rig.reroute(keys, [SOURCE, TARGET], MOVED, Taken::Not);
+        for key in keys {
+            assert_eq!(rig.leads(key), Some(TARGET as u16));
+        }
+        rig
+    }
+
+    fn at_source(keys: &[GroupKey]) -> Rig {
         let settings = Settings {
             switch: 0,
             switches: 2,
@@ -44,14 +56,11 @@ impl Rig {
         let mut rig = Rig {
             directory: Directory::new(&settings, Affinity::Flow, 3, &mut Region::heap),
             outbox: Outbox::new(links, vec![None, None], 1000),
+            agreed: 0,
         };
         (0..3).for_each(|runtime| rig.directory.came(runtime));
         for key in keys {
             rig.routed(SOURCE, *key, false);
-        }
-        rig.reroute(keys, [SOURCE, TARGET], MOVED, Taken::Not);
-        for key in keys {
-            assert_eq!(rig.leads(key), Some(TARGET as u16));
         }
         rig
     }
@@ -70,6 +79,7 @@ impl Rig {
                 key: *key,
                 from: RuntimeId(from as u16),
                 to: RuntimeId(to as u16),
+                life: if to == TARGET { self.agreed } else { 0 },
                 epoch,
                 is_last: at + 1 == keys.len(),
                 taken,
@@ -143,6 +153,40 @@ fn a_source_is_fenced_when_the_heir_has_the_key_that_waited() {
     rig.take_back(&keys);
     // Not of reply keys, which may be another flow's; but no route is the source's.
     assert_eq!(keys.map(|key| rig.leads(&key)), [Some(HEIR as u16); 2]);
+}
+
+/// Where a key leads when a life of the target has agreed to have it, and the switch has met another
+/// life, or none that views tell.
+fn leads_to_another_life(agreed: u64, met: u64) -> Option<u16> {
+    let keys = [key(1)];
+    let mut rig = Rig::at_source(&keys);
+    let view = View::new(1, vec![]);
+    rig.outbox.note_life(TARGET, met, 2, &view);
+    rig.agreed = agreed;
+    rig.reroute(&keys, [SOURCE, TARGET], MOVED, Taken::Not);
+    rig.leads(&keys[0])
+}
+
+#[test]
+fn a_route_turns_to_the_life_of_a_target_that_has_agreed() {
+    let [source, target] = [SOURCE, TARGET].map(|runtime| Some(runtime as u16));
+    for (agreed, met, leads) in [
+        (1, 1, target),
+        (1, 2, source),
+        (2, 1, source),
+        (0, 1, target),
+        (1, 0, target),
+    ] {
+        assert_eq!(
+            leads_to_another_life(agreed, met),
+            leads,
+            "{agreed} agreed, {met} is met"
+        );
+    }
+    BROKEN.set("a target's life is named");
+    let leads = leads_to_another_life(1, 2);
+    BROKEN.set("");
+    assert_eq!(leads, target, "a rule that is broken is noticed");
 }
 
 /// Where a key leads when the target has failed before it said that it has the group, and its next
