@@ -104,7 +104,7 @@ pub struct GenerateUri {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UriError {
     /// There is no colon.
-    #[error("`{text}` does not say what it is; write for example `pcap:{text}`. There are: {}", SCHEMES.join(", "))]
+    #[error("`{text}` does not say what it is; write for example `{}:{text}`. There are: {}", likely(text), SCHEMES.join(", "))]
     NoScheme {
         /// All of it.
         text: String,
@@ -184,6 +184,15 @@ pub enum UriError {
         "a generator makes packets and takes none; write `reflect:` for an outside that answers, or `pcap:out.pcap`"
     )]
     NoOutput,
+}
+
+/// What a name without a scheme most likely is: an interface of this machine, or a file.
+fn likely(name: &str) -> &'static str {
+    let is_name = !name.is_empty() && !name.contains(['/', '.']);
+    match is_name && std::path::Path::new("/sys/class/net").join(name).exists() {
+        true => "afpacket",
+        false => "pcap",
+    }
 }
 
 const SCHEMES: [&str; 6] = ["pcap", "memory", "generate", "reflect", "afpacket", "afxdp"];

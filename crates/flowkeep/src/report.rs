@@ -406,7 +406,9 @@ fn joined(function: &str, name: &str) -> String {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dropped: u64 = self.packets.dropped.values().sum();
-        let total = self.packets.r#in + self.packets.from_others + self.packets.made;
+        let came = self.packets.r#in + self.packets.from_others + self.packets.made;
+        // As many as the rows add up to.
+        let total = came + self.packets.recounted;
         write!(
             f,
             "up {}",
@@ -454,6 +456,9 @@ impl fmt::Display for Status {
         row("held", self.packets.held);
         if self.packets.passing > 0 {
             row("between workers", self.packets.passing);
+        }
+        if self.packets.recounted > 0 {
+            row("counted twice", self.packets.recounted);
         }
         row("dropped", dropped);
         for (reason, count) in &self.packets.dropped {

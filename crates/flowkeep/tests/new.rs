@@ -245,6 +245,8 @@ fn cargo_in(target: &Path, folder: &Path, words: &[&str]) -> String {
         // Set by the cargo that runs this test; they are not the new crate's.
         .env_remove("CARGO_MANIFEST_DIR")
         .env_remove("RUSTFLAGS")
+        // As at an author's machine, whatever builds this project.
+        .env_remove("CARGO_INCREMENTAL")
         // Its control socket is its own.
         .env("XDG_RUNTIME_DIR", folder)
         .stdin(Stdio::null())

@@ -124,6 +124,7 @@ fn sum(text: &str, units: &[(&str, u64)], example: &str, parts_max: usize) -> Re
                     };
                     UnitError(format!("`{text}` has no unit; write \"{text}{usual}\""))
                 }
+                "" if rest.starts_with('.') => wrong("has a number that is not whole"),
                 "" => wrong("has a number without a unit"),
                 unit => UnitError(format!(
                     "`{text}`: there is no unit `{unit}`; there are {}",

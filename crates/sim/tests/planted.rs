@@ -6,95 +6,96 @@ use std::collections::BTreeMap;
 use wire::planted;
 
 /// A bug's name, which is where it stands in the code; the scenario that has that code; the checker
-/// that must fire first.
-const BUGS: [(&str, Scenario, &str); 77] = [
-    ("route_over_too_early", Scenario::Bridge, "one_actor"),
-    ("second_packet_overtakes", Scenario::Nat, "order"),
-    ("drop_not_counted", Scenario::Bridge, "conservation"),
-    ("ring_room_ignored", Scenario::Bridge, "conservation"),
-    ("payload_touched", Scenario::Nat, "delivered"),
-    ("full_table_lets_pass", Scenario::Bridge, "enforced"),
-    ("answer_to_neighbour", Scenario::Nat, "delivered"),
-    ("filter_forgotten", Scenario::Nat, "enforced"),
-    ("port_given_twice", Scenario::Nat, "endpoints"),
-    ("mapping_not_found", Scenario::Nat, "endpoints"),
-    ("connection_not_returned", Scenario::Balance, "returned"),
-    ("idle_not_told", Scenario::Gateway, "converged"),
-    ("buffers_not_fetched_home", Scenario::Nat, "converged"),
-    ("choice_by_history", Scenario::Nat, "same_run"),
-    ("left_unheard", Scenario::Balance, "delivered"),
+/// that must fire first; a seed that showed it, which is tried first. Another that does is looked
+/// for where scripts have changed.
+const BUGS: [(&str, Scenario, &str, u64); 77] = [
+    ("route_over_too_early", Scenario::Bridge, "one_actor", 24),
+    ("second_packet_overtakes", Scenario::Nat, "order", 0),
+    ("drop_not_counted", Scenario::Bridge, "conservation", 12),
+    ("ring_room_ignored", Scenario::Bridge, "conservation", 1495),
+    ("payload_touched", Scenario::Nat, "delivered", 0),
+    ("full_table_lets_pass", Scenario::Bridge, "enforced", 21),
+    ("answer_to_neighbour", Scenario::Nat, "delivered", 0),
+    ("filter_forgotten", Scenario::Nat, "enforced", 3),
+    ("port_given_twice", Scenario::Nat, "endpoints", 1),
+    ("mapping_not_found", Scenario::Nat, "endpoints", 98),
+    ("connection_not_returned", Scenario::Balance, "returned", 0),
+    ("idle_not_told", Scenario::Gateway, "converged", 0),
+    ("buffers_not_fetched_home", Scenario::Nat, "converged", 18),
+    ("choice_by_history", Scenario::Nat, "same_run", 32),
+    ("left_unheard", Scenario::Balance, "delivered", 1941),
     // Copies, and runtimes that fail.
-    ("copy_not_waited_for", Scenario::Bridge, "kept"),
-    ("change_not_kept", Scenario::Nat, "kept"),
-    ("flow_not_recovered", Scenario::Balance, "kept"),
-    ("told_before_recovered", Scenario::Nat, "converged"),
-    ("end_not_kept", Scenario::Nat, "one_actor"),
+    ("copy_not_waited_for", Scenario::Bridge, "kept", 1494),
+    ("change_not_kept", Scenario::Nat, "kept", 27),
+    ("flow_not_recovered", Scenario::Balance, "kept", 101),
+    ("told_before_recovered", Scenario::Nat, "converged", 3857),
+    ("end_not_kept", Scenario::Nat, "one_actor", 376),
     // What a recovery takes over, and for how long.
-    ("recovered_group_empty", Scenario::Nat, "converged"),
-    ("recovered_arrives_twice", Scenario::Balance, "returned"),
-    ("recovered_for_ever", Scenario::Nat, "converged"),
-    ("recovered_port_free", Scenario::Nat, "endpoints"),
-    ("recovered_is_reset", Scenario::Bridge, "kept"),
-    ("heir_announces_early", Scenario::Nat, "announced"),
-    ("heir_claims_anothers", Scenario::Nat, "converged"),
+    ("recovered_group_empty", Scenario::Nat, "converged", 27),
+    ("recovered_arrives_twice", Scenario::Balance, "returned", 2),
+    ("recovered_for_ever", Scenario::Nat, "converged", 67),
+    ("recovered_port_free", Scenario::Nat, "endpoints", 279),
+    ("recovered_is_reset", Scenario::Bridge, "kept", 1),
+    ("heir_announces_early", Scenario::Nat, "announced", 32),
+    ("heir_claims_anothers", Scenario::Nat, "converged", 406),
     // Workers that are given up and live.
-    ("taken_given_back", Scenario::Nat, "returned"),
-    ("heir_without_word", Scenario::Nat, "kept"),
-    ("left_before_known", Scenario::Slow, "kept"),
-    ("same_life_forgotten", Scenario::Nat, "one_actor"),
+    ("taken_given_back", Scenario::Nat, "returned", 32),
+    ("heir_without_word", Scenario::Nat, "kept", 232),
+    ("left_before_known", Scenario::Slow, "kept", 1469),
+    ("same_life_forgotten", Scenario::Nat, "one_actor", 232),
     // Leases, views and their coordinator.
-    ("runtime_without_lease", Scenario::Nat, "fenced"),
-    ("switch_without_lease", Scenario::Nat, "fenced"),
-    ("suspect_is_granted", Scenario::Nat, "fenced"),
-    ("lease_withdrawn_at_once", Scenario::Nat, "fenced"),
-    ("lease_counts_from_grant", Scenario::Nat, "fenced"),
-    ("one_switch_is_enough", Scenario::Nat, "fenced"),
-    ("few_are_enough", Scenario::Nat, "fenced"),
-    ("fenced_for_good", Scenario::Nat, "fenced"),
-    ("acts_before_log", Scenario::Nat, "views"),
-    ("earlier_life_forgotten", Scenario::Nat, "converged"),
+    ("runtime_without_lease", Scenario::Nat, "fenced", 215),
+    ("switch_without_lease", Scenario::Nat, "fenced", 35),
+    ("suspect_is_granted", Scenario::Nat, "fenced", 35),
+    ("lease_withdrawn_at_once", Scenario::Nat, "fenced", 120),
+    ("lease_counts_from_grant", Scenario::Nat, "fenced", 866),
+    ("one_switch_is_enough", Scenario::Nat, "fenced", 120),
+    ("few_are_enough", Scenario::Nat, "fenced", 435),
+    ("fenced_for_good", Scenario::Nat, "fenced", 284),
+    ("acts_before_log", Scenario::Nat, "views", 183),
+    ("earlier_life_forgotten", Scenario::Nat, "converged", 184),
     // Several coordinators, of which one is elected.
-    ("writer_not_compared", Scenario::Nat, "elected"),
-    ("elected_for_ever", Scenario::Nat, "elected"),
-    ("first_page_is_all", Scenario::Nat, "elected"),
-    ("writes_not_counted", Scenario::Nat, "elected"),
+    ("writer_not_compared", Scenario::Nat, "elected", 49),
+    ("elected_for_ever", Scenario::Nat, "elected", 164),
+    ("first_page_is_all", Scenario::Nat, "elected", 274),
+    ("writes_not_counted", Scenario::Nat, "elected", 49),
     // Processes of several workers.
-    ("first_worker_joins", Scenario::Members, "converged"),
-    ("copies_in_own_process", Scenario::Members, "kept"),
-    ("first_clock_is_all", Scenario::Members, "converged"),
+    ("first_worker_joins", Scenario::Members, "converged", 2),
+    ("copies_in_own_process", Scenario::Members, "kept", 33),
+    ("first_clock_is_all", Scenario::Members, "converged", 52),
     // IPv6, ICMP errors, fragments.
-    ("answer_over_v6_elsewhere", Scenario::Edge, "moved"),
-    ("error_goes_by_its_own_ends", Scenario::Edge, "moved"),
-    ("quoted_port_left", Scenario::Edge, "delivered"),
-    ("held_fragment_without_ports", Scenario::Dual, "moved"),
-    ("fragments_not_taken_home", Scenario::Dual, "converged"),
+    ("answer_over_v6_elsewhere", Scenario::Edge, "moved", 0),
+    ("error_goes_by_its_own_ends", Scenario::Edge, "moved", 7),
+    ("quoted_port_left", Scenario::Edge, "delivered", 3),
+    ("held_fragment_without_ports", Scenario::Dual, "moved", 1),
+    ("fragments_not_taken_home", Scenario::Dual, "converged", 7),
     // A router, and its neighbours.
-    ("way_taken_along", Scenario::Forward, "addressed"),
-    ("tables_kept", Scenario::Forward, "addressed"),
+    ("way_taken_along", Scenario::Forward, "addressed", 13),
+    ("tables_kept", Scenario::Forward, "addressed", 0),
     // Configurations that change, and copies from time to time.
-    ("flow_not_asked", Scenario::Apply, "asserted"),
-    ("chain_not_found_again", Scenario::Apply, "changed"),
-    ("snapshot_without_group", Scenario::Apply, "converged"),
+    ("flow_not_asked", Scenario::Apply, "asserted", 0),
+    ("chain_not_found_again", Scenario::Apply, "changed", 0),
+    ("snapshot_without_group", Scenario::Apply, "converged", 13),
     // Groups that move.
-    ("announced_before_state", Scenario::Nat, "announced"),
-    ("kept_packet_lost", Scenario::Nat, "moved"),
-    ("second_flow_not_sent", Scenario::Nat, "moved"),
-    ("flows_counted_twice", Scenario::Nat, "moved"),
-    ("goes_on_after_state", Scenario::Nat, "one_actor"),
-    ("route_only_answered", Scenario::Nat, "one_actor"),
-    ("flow_begins_while_moving", Scenario::Nat, "one_actor"),
-    ("kept_in_wrong_class", Scenario::Nat, "order"),
-    ("handed_not_first", Scenario::Nat, "order"),
-    ("group_state_lost", Scenario::Nat, "converged"),
-    ("times_not_rebased", Scenario::Nat, "moved"),
-    ("departs_as_expired", Scenario::Nat, "returned"),
-    ("departed_not_called", Scenario::Nat, "returned"),
-    ("arrived_not_called", Scenario::Balance, "asserted"),
-    ("kept_packet_not_turned", Scenario::Edge, "converged"),
-    ("long_state_cut", Scenario::Inspect, "read"),
-    ("flow_arrives_uncounted", Scenario::Inspect, "limited"),
-    ("call_not_waited_for", Scenario::Slow, "asserted"),
-    ("queued_packet_kept_late", Scenario::Slow, "order"),
+    ("announced_before_state", Scenario::Nat, "announced", 1),
+    ("kept_packet_lost", Scenario::Nat, "moved", 48),
+    ("second_flow_not_sent", Scenario::Nat, "moved", 1),
+    ("flows_counted_twice", Scenario::Nat, "moved", 54),
+    ("goes_on_after_state", Scenario::Nat, "one_actor", 1),
+    ("route_only_answered", Scenario::Nat, "one_actor", 62),
+    ("flow_begins_while_moving", Scenario::Nat, "one_actor", 318),
+    ("kept_in_wrong_class", Scenario::Nat, "order", 858),
+    ("handed_not_first", Scenario::Nat, "order", 858),
+    ("group_state_lost", Scenario::Nat, "converged", 1),
+    ("times_not_rebased", Scenario::Nat, "moved", 111),
+    ("departs_as_expired", Scenario::Nat, "returned", 1),
+    ("departed_not_called", Scenario::Nat, "returned", 1),
+    ("arrived_not_called", Scenario::Balance, "asserted", 2),
+    ("kept_packet_not_turned", Scenario::Edge, "converged", 861),
+    ("long_state_cut", Scenario::Inspect, "read", 0),
+    ("flow_arrives_uncounted", Scenario::Inspect, "limited", 0),
+    ("call_not_waited_for", Scenario::Slow, "asserted", 2),
+    ("queued_packet_kept_late", Scenario::Slow, "order", 155),
 ];
 
 /// Those that nothing shows but what only these scenarios have.
@@ -128,10 +129,10 @@ fn every_checker_finds_the_bug_planted_for_it() {
     let mut planner = flowkeep::sim::planner(&registry);
     let mut wrong = Vec::new();
     let only = std::env::var("FLOWKEEP_PLANTED").unwrap_or_default();
-    for (bug, scenario, checker) in BUGS.into_iter().filter(|(bug, ..)| bug.contains(&only)) {
+    for (bug, scenario, checker, known) in BUGS.into_iter().filter(|(bug, ..)| bug.contains(&only)) {
         planted::choose(bug);
         let mut others = BTreeMap::new();
-        let found = (0..SEEDS).find_map(|seed| {
+        let found = [known].into_iter().chain(0..SEEDS).find_map(|seed| {
             // It may show in other ways, too: then another seed is for this checker.
             let violation = sim::run(scenario, seed, &mut planner).unwrap().violation?;
             if violation.checker != checker {
@@ -194,7 +195,7 @@ fn runs_come_to_where_groups_move() {
         .iter()
         .position(|(bug, ..)| *bug == "kept_packet_lost")
         .unwrap();
-    for (bug, scenario, _) in &BUGS[of_moving..] {
+    for (bug, scenario, _, _) in &BUGS[of_moving..] {
         planted::watch(bug);
         let mut seeds = 0;
         let mut times = 0;

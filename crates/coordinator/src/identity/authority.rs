@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A file.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), remedy(source.kind()))]
     File {
         /// Which.
         path: PathBuf,
@@ -40,6 +40,20 @@ pub enum AuthorityError {
     /// What the library says.
     #[error("no certificate could be made: {0}")]
     Making(#[from] rcgen::Error),
+}
+
+/// What to do about a file.
+const fn remedy(why: io::ErrorKind) -> &'static str {
+    match why {
+        io::ErrorKind::AlreadyExists => {
+            "; a cluster's certificates are here already: go on with these, or name another directory"
+        }
+        io::ErrorKind::NotFound => {
+            "; `flowkeep cluster init` makes a directory with it, and certificates read, operate and admin"
+        }
+        io::ErrorKind::PermissionDenied => "; ask as the user that this directory belongs to",
+        _ => "",
+    }
 }
 
 /// A certificate with its key, and the authority's certificate. All PEM.

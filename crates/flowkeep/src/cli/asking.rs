@@ -130,6 +130,7 @@ pub fn key_of(
     destination: SocketAddr,
     vlan: u16,
 ) -> Result<Key, Failure> {
+    of_one_family(source, destination)?;
     Ok(Key {
         protocol: protocol_number(protocol).map_err(Failure::usage)?,
         source,
@@ -138,12 +139,18 @@ pub fn key_of(
     })
 }
 
+fn of_one_family(source: SocketAddr, destination: SocketAddr) -> Result<(), Failure> {
+    match source.is_ipv4() == destination.is_ipv4() {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            "one end is IPv4 and the other IPv6: no packet has both; write both alike",
+        )),
+    }
+}
+
 /// `flow explain`
 pub fn flow_explain(words: Explain, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
-    if words.key.source.is_ipv4() != words.key.destination.is_ipv4() {
-        let what = "one end is IPv4 and the other IPv6: no packet has both; write both alike";
-        return Err(Failure::usage(what));
-    }
+    of_one_family(words.key.source, words.key.destination)?;
     let protocol = words.key.protocol;
     let what = match (words.key.source.is_ipv4(), protocol) {
         (false, 0 | 43 | 44 | 60 | 135 | 139 | 140) => {

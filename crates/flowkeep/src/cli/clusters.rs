@@ -1,7 +1,7 @@
 //! `cluster`: certificates and tokens of a cluster of several processes, and its members by its
 //! coordinator.
 
-use super::reach::{coordinator, say_tried};
+use super::reach::{CLUSTER_VARIABLE, IDENTITY_VARIABLE, NAME_VARIABLE, coordinator, say_tried};
 use super::{Failure, print};
 use crate::shape::{self, Shape};
 use clap::{Args, Subcommand};
@@ -82,13 +82,22 @@ Example:
 #[derive(Args, Debug)]
 pub(super) struct Remote {
     /// The coordinator, or several, of which the first that answers is asked
-    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = coordinator, required = true)]
+    #[arg(
+        long,
+        alias = "cluster",
+        env = CLUSTER_VARIABLE,
+        hide_env_values = true,
+        value_name = "ADDRESS:PORT,…",
+        value_delimiter = ',',
+        value_parser = coordinator,
+        required = true
+    )]
     at: Vec<String>,
     /// The directory with ca.pem, and the certificate and its key
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, env = IDENTITY_VARIABLE, hide_env_values = true, value_name = "DIRECTORY")]
     identity: PathBuf,
     /// Which certificate: NAME.pem and NAME.key
-    #[arg(long, value_name = "NAME", default_value = "read")]
+    #[arg(long, env = NAME_VARIABLE, hide_env_values = true, value_name = "NAME", default_value = "read")]
     name: String,
     /// Print one JSON object
     #[arg(long)]

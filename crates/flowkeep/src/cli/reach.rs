@@ -16,11 +16,11 @@ use coordinator::operator::Operator;
 use std::path::PathBuf;
 
 /// The environment variable that says where the coordinator is.
-const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
+pub(super) const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
 /// The one that says where the certificate is.
-const IDENTITY_VARIABLE: &str = "FLOWKEEP_IDENTITY";
+pub(super) const IDENTITY_VARIABLE: &str = "FLOWKEEP_IDENTITY";
 /// The one that says which certificate it is.
-const NAME_VARIABLE: &str = "FLOWKEEP_NAME";
+pub(super) const NAME_VARIABLE: &str = "FLOWKEEP_NAME";
 
 /// How to reach the running cluster, and how to print.
 #[derive(Args, Debug, Default)]

@@ -12,7 +12,7 @@
 //! Not here: what a member does to join (`crate::member`).
 
 use super::listing::between_looks;
-use super::reach::{coordinator, say_tried};
+use super::reach::{CLUSTER_VARIABLE, IDENTITY_VARIABLE, coordinator, say_tried};
 use super::{Failure, print};
 use crate::control::members::Members;
 use crate::control::{Answer, Request};
@@ -51,10 +51,19 @@ Example:
     --launch 'exec flowkeep node gateway.toml --member $FLOWKEEP_MEMBER --runtimes 1 --join $FLOWKEEP_JOIN --token $FLOWKEEP_TOKEN'")]
 pub(super) struct Scale {
     /// The coordinator, or several, of which the first that answers is asked
-    #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',', value_parser = coordinator, required = true)]
+    #[arg(
+        long,
+        alias = "cluster",
+        env = CLUSTER_VARIABLE,
+        hide_env_values = true,
+        value_name = "ADDRESS:PORT,…",
+        value_delimiter = ',',
+        value_parser = coordinator,
+        required = true
+    )]
     at: Vec<String>,
     /// The directory with ca.pem, and the certificate and its key
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, env = IDENTITY_VARIABLE, hide_env_values = true, value_name = "DIRECTORY")]
     identity: PathBuf,
     /// Which certificate, with the right of admin: NAME.pem and NAME.key
     #[arg(long, value_name = "NAME", default_value = "admin")]

@@ -138,7 +138,7 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
 }
 
 /// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they
-/// match; flows in a store that cannot be read again.
+/// match; copies that no other runtime can have.
 pub fn warnings(config: &Config) -> Vec<String> {
     let rules: Vec<_> = config.rules().into_iter().map(|rule| rule.matching).collect();
     let name = |index: &usize| format!("`{}`", config.chain[*index].name);
@@ -151,7 +151,14 @@ pub fn warnings(config: &Config) -> Vec<String> {
             if takers.len() == 1 { "takes" } else { "take" }
         )
     };
-    unreached(&rules).into_iter().map(warning).collect()
+    let mut warnings: Vec<String> = unreached(&rules).into_iter().map(warning).collect();
+    if config.keeps_copies() && config.member.is_empty() && config.most_runtimes() < 2 {
+        warnings.push(
+            "flows are to be copied (`replication`), and there is one runtime; write runtimes = 2, or take the policy out"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 /// Every function of a chain has a table, or is registered and gets its defaults.

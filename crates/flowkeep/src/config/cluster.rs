@@ -121,7 +121,7 @@ pub struct Member {
     pub link_address: Option<[u8; 6]>,
     /// Its control socket, in place of `[control] socket`. Default: `flowkeep-NAME.sock` in the
     /// directory of that one's default.
-    #[serde(default, deserialize_with = "values::path")]
+    #[serde(default, deserialize_with = "values::socket")]
     #[schemars(example = &"/run/flowkeep-left.sock")]
     pub socket: Option<PathBuf>,
     /// Where it answers Prometheus, in place of `[metrics] listen`. Default: nowhere.

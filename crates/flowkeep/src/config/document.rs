@@ -331,6 +331,9 @@ impl<'t, 'r> Document<'t, 'r> {
                 format!("write [[{list}]], each time: there may be several")
             }
             Some(word) if problem == unquoted => format!("write \"{word}\""),
+            Some(_) if problem == DUPLICATE => {
+                "it stands further up already: take one of the two out".to_owned()
+            }
             _ => expected,
         };
         let place = Problem::at(&self.file, self.text, span);

@@ -399,7 +399,7 @@ pub struct Control {
     /// the directory that the environment variable `XDG_RUNTIME_DIR` names, or
     /// `flowkeep-UID/flowkeep.sock` in the one for temporary files.
     #[schemars(example = &"/run/flowkeep.sock")]
-    #[serde(deserialize_with = "values::path")]
+    #[serde(deserialize_with = "values::socket")]
     pub socket: Option<PathBuf>,
 }
 

@@ -357,6 +357,22 @@ pub fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf
     Ok(file(deserializer)?.map(PathBuf::from))
 }
 
+/// A control socket: its file's name is one that a socket may have.
+pub fn socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let found = path(deserializer)?;
+    let most = crate::control::NAME_MAX;
+    match found
+        .as_deref()
+        .and_then(std::path::Path::file_name)
+        .map(|name| name.len())
+    {
+        Some(length) if length > most => Err(de::Error::custom(format!(
+            "the file's name has {length} bytes, and a socket's has {most} at most; shorten it"
+        ))),
+        _ => Ok(found),
+    }
+}
+
 /// Names of files.
 pub fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct Name(String);

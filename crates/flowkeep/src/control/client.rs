@@ -55,13 +55,19 @@ fn members_beside(path: &Path) -> String {
     }
 }
 
+/// Connects, however long the path is.
+pub(super) fn reach(path: &Path) -> std::io::Result<UnixStream> {
+    let (reachable, _folder) = super::reachable(path)?;
+    UnixStream::connect(reachable)
+}
+
 /// So many members are named where none was.
 const MEMBERS_NAMED: usize = 8;
 
 impl Client {
     /// Connects. The error says what to do.
     pub fn connect(path: &Path) -> Result<Self, String> {
-        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+        let stream = reach(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
                 "no Flowkeep answers at {}; start one with `flowkeep run`, or name its socket with --socket{}",
                 path.display(),
@@ -236,6 +242,22 @@ mod tests {
         let cluster = Arc::new(Fake::default());
         let server = Server::start(&place.socket(), Arc::clone(&cluster) as Arc<dyn Cluster>).unwrap();
         (cluster, server)
+    }
+
+    #[test]
+    fn a_socket_of_a_long_path_answers() {
+        let place = Place::new("long");
+        let folder = place.0.join("f".repeat(120));
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("s".repeat(super::super::NAME_MAX));
+        let cluster = Arc::new(Fake::default());
+        let server = Server::start(&path, Arc::clone(&cluster) as Arc<dyn Cluster>).unwrap();
+        let mut client = Client::connect(&path).unwrap();
+        assert!(client.ask(&Request::Status).is_ok());
+        let again = Server::start(&path, cluster as Arc<dyn Cluster>).unwrap_err();
+        assert!(again.to_string().contains("another Flowkeep answers"), "{again}");
+        drop(server);
+        assert!(!path.exists());
     }
 
     #[test]

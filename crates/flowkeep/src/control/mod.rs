@@ -26,6 +26,11 @@
 //!           └─ members ── TLS ── coordinator ── TLS ──────────┘
 //! ```
 
+use rustix::fs::{Mode, OFlags, open};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
 mod changing;
 pub mod client;
 pub mod counted;
@@ -37,6 +42,29 @@ pub mod scribe;
 pub mod server;
 pub mod service;
 pub mod watches;
+
+/// Bytes of the name of a socket's file, at most.
+pub const NAME_MAX: usize = 80;
+/// Bytes of a path that the system takes for a socket as it is (`sun_path`, unix(7)).
+const PATH_MAX: usize = 100;
+
+/// What the system takes for the path of a socket, however long that is: of a long one by way of
+/// its folder, which is to stay open meanwhile.
+fn reachable(path: &Path) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok((path.to_owned(), None));
+    };
+    if path.as_os_str().len() <= PATH_MAX || folder.as_os_str().is_empty() {
+        return Ok((path.to_owned(), None));
+    }
+    let folder = open(
+        folder,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+    Ok((short.join(name), Some(folder)))
+}
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, joined};
@@ -52,7 +80,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use wire::{Endpoint, FlowKey};
 
 /// The most bytes of a request.

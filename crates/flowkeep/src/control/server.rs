@@ -229,7 +229,7 @@ fn private_in(directory: &Path) -> PathBuf {
 /// That nothing is there but what a killed process has left.
 fn free(path: &Path) -> Result<(), ServerError> {
     if path.exists() {
-        if UnixStream::connect(path).is_ok() {
+        if super::client::reach(path).is_ok() {
             return Err(ServerError::Taken(path.to_owned()));
         }
         // No process answers: a killed one left the socket. What is no socket stays.
@@ -261,7 +261,8 @@ fn bound(path: &Path) -> Result<OwnedFd, ServerError> {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        bind(&socket, &SocketAddrUnix::new(&inner)?)?;
+        let (reachable, _folder) = super::reachable(&inner)?;
+        bind(&socket, &SocketAddrUnix::new(&reachable)?)?;
         fs::set_permissions(&inner, Permissions::from_mode(0o600))?;
         fs::rename(&inner, path)?;
         io::Result::Ok(socket)

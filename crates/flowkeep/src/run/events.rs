@@ -249,6 +249,10 @@ impl LogFile {
     /// Makes another file, then gives the old ones their names: where no file can be made, none of
     /// them loses a line.
     fn another(&self) -> io::Result<(File, Option<u64>, SystemTime)> {
+        // Not the lines of this file: it has another name by now.
+        if std::fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(io::Error::other("what has its name is no file"));
+        }
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
         let new = PathBuf::from(new);
@@ -279,7 +283,7 @@ impl LogFile {
             self.reports.tell(
                 format_args!("event log {}", self.path.display()),
                 format_args!("it cannot be rotated: {error}"),
-                "lines go on to the file that is open; its directory must be writable for the user that Flowkeep runs as",
+                "lines go on to the file that is open; see that the user that Flowkeep runs as may make a file of this name",
             );
         }
     }

@@ -6,6 +6,15 @@ use clap::Subcommand;
 use nf::Period;
 use std::path::PathBuf;
 
+/// A time within which a configuration may be confirmed.
+fn trial_time(text: &str) -> Result<Period, String> {
+    let time: Period = text
+        .parse()
+        .map_err(|error: nf::units::UnitError| error.to_string())?;
+    let ms = u64::try_from(time.duration().as_millis()).unwrap_or(u64::MAX);
+    crate::apply::trial::time_of(ms).map(|_| time)
+}
+
 #[derive(Subcommand, Debug)]
 pub(in crate::cli) enum ChainVerb {
     /// Check a configuration, and show its chains
@@ -69,7 +78,7 @@ command, the coordinator and members may end meanwhile.")]
         #[arg(long, conflicts_with = "config")]
         rollback: bool,
         /// Go back after this time, 1s to 24h, unless `flowkeep chain confirm` is said
-        #[arg(long, value_name = "TIME", conflicts_with = "rollback")]
+        #[arg(long, value_name = "TIME", conflicts_with = "rollback", value_parser = trial_time)]
         confirm: Option<Period>,
         #[command(flatten)]
         listing: Listing,
