@@ -26,11 +26,6 @@
 //!           └─ members ── TLS ── coordinator ── TLS ──────────┘
 //! ```
 
-use rustix::fs::{Mode, OFlags, open};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
-
 mod changing;
 pub mod client;
 pub mod counted;
@@ -42,6 +37,26 @@ pub mod scribe;
 pub mod server;
 pub mod service;
 pub mod watches;
+
+use crate::apply::report::Change;
+use crate::apply::{Ask, joined};
+use crate::capture::Wanted;
+use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
+use crate::config::ReplicationPolicy;
+use crate::explain::{Explain, Explanation};
+use crate::following;
+use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
+use crate::report::{Flow, FlowList, Status};
+use crate::tables::Told;
+use rustix::fs::{Mode, OFlags, open};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use wire::{Endpoint, FlowKey};
 
 /// Bytes of the name of a socket's file, at most.
 pub const NAME_MAX: usize = 80;
@@ -65,22 +80,6 @@ fn reachable(path: &Path) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
     Ok((short.join(name), Some(folder)))
 }
-
-use crate::apply::report::Change;
-use crate::apply::{Ask, joined};
-use crate::capture::Wanted;
-use crate::cluster::{Cursor, Observed, Subject, ThreadShare};
-use crate::config::ReplicationPolicy;
-use crate::explain::{Explain, Explanation};
-use crate::following;
-use crate::moving::{self, Deletion, Killed, Order, Part, Receipt, Removal, UnderWay};
-use crate::report::{Flow, FlowList, Status};
-use crate::tables::Told;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use wire::{Endpoint, FlowKey};
 
 /// The most bytes of a request.
 pub const REQUEST_MAX: u64 = 64 * 1024;
