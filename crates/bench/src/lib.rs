@@ -14,6 +14,7 @@ pub mod message;
 mod migrate;
 mod objects;
 pub mod papers;
+pub mod plot;
 pub mod recover;
 mod replicate;
 pub mod report;

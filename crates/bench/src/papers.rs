@@ -8,6 +8,7 @@
 //! Scenarios with threads of their own come first: the others pin this thread to a processor, where
 //! the threads that it starts would be, too.
 
+use super::plot::Bar;
 use super::report::{Case, Facts, Report, median};
 use super::{Options, run};
 use schemars::JsonSchema;
@@ -563,15 +564,22 @@ impl Row {
 
 /// Runs all scenarios. `tell` is told which begins.
 pub fn measure(options: &Options, mut tell: impl FnMut(&str)) -> Result<Figures, String> {
-    let mut figures = Vec::new();
-    let mut machine = None;
-    for (scenario, flows, rows) in PARTS {
+    of_reports(|scenario, flows| {
         tell(scenario);
         let options = Options {
             flows: flows.to_vec(),
             ..options.clone()
         };
-        let report = run(scenario, &options)?;
+        run(scenario, &options)
+    })
+}
+
+/// The figures that scenarios' reports have: each is asked for once, with its numbers of flows.
+pub fn of_reports(mut report: impl FnMut(&str, &[u32]) -> Result<Report, String>) -> Result<Figures, String> {
+    let mut figures = Vec::new();
+    let mut machine = None;
+    for (scenario, flows, rows) in PARTS {
+        let report = report(scenario, flows)?;
         figures.extend(rows.iter().map(|row| row.of(&report)));
         machine = Some(report.machine);
     }
@@ -580,6 +588,27 @@ pub fn measure(options: &Options, mut tell: impl FnMut(&str)) -> Result<Figures,
 }
 
 impl Figures {
+    /// The processor of the machine.
+    pub(crate) fn processor(&self) -> Option<&str> {
+        self.machine.cpu_model.as_deref()
+    }
+
+    /// As rows of a picture; what this machine has not is left out.
+    pub(crate) fn bars(&self) -> Vec<Bar> {
+        let bar = |figure: &Figure| {
+            Some(Bar {
+                label: format!("{} {}: {}", figure.paper, figure.figure, figure.what),
+                note: format!("the paper: {}", figure.theirs),
+                unit: figure.unit,
+                median: figure.ours?,
+                between: figure.between?,
+                reference: None,
+                goal: None,
+            })
+        };
+        self.figures.iter().filter_map(bar).collect()
+    }
+
     /// As a table for people.
     pub fn table(&self) -> String {
         let ours = |figure: &Figure| match (figure.ours, figure.between) {

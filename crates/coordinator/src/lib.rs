@@ -52,7 +52,7 @@
 //! | the store | what the coordinator does |
 //! |---|---|
 //! | takes no record (full disk) | it decides nothing, says why, and tries the same record again each second |
-//! | says that it has a record and does not have it | the record is read back, so as above |
+//! | says that it has a record and does not have it | each write is read back, past the store's cache: as above |
 //! | has a damaged record, or one out of order, at the start | it does not start, and says which |
 //! | has lost records (members know a later view or list than the log) | it decides nothing any more, and says so |
 //!

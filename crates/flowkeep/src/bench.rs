@@ -6,7 +6,7 @@ use crate::registry::Registry;
 use crate::shape::{self, Shape};
 use ::bench::papers::{self, Figures};
 use ::bench::report::Report;
-use ::bench::{Options, live};
+use ::bench::{Options, live, plot};
 use adapters::pages::Want;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub fn job(job: cli::jobs::BenchJob, _registry: &Registry) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let options = Options {
-        flows: job.flows,
+        flows: job.flows.clone(),
         runs: usize::from(job.runs),
         pages: match job.pages {
             cli::PageSize::Large => Want::Huge,
@@ -52,9 +52,32 @@ pub fn job(job: cli::jobs::BenchJob, _registry: &Registry) -> ExitCode {
         },
         ..Options::default()
     };
-    match ::bench::run(scenario, &options) {
-        Ok(report) if job.json => println!("{}", shape::object(&report)),
-        Ok(report) => print!("{}", report.table()),
+    told(&job, || ::bench::run(scenario, &options), Report::table, plot::of)
+}
+
+/// Measures, and prints and draws what came of it. A file that cannot be written is told before
+/// anything is measured, which may take minutes.
+fn told<T: Shape>(
+    job: &cli::jobs::BenchJob,
+    measure: impl FnOnce() -> Result<T, String>,
+    table: impl Fn(&T) -> String,
+    draw: impl Fn(&T) -> String,
+) -> ExitCode {
+    let write = |what: &str| {
+        let Some(path) = &job.plot else { return Ok(()) };
+        std::fs::write(path, what).map_err(|error| {
+            format!(
+                "{}: cannot be written: {error}; name a file that you may write",
+                path.display()
+            )
+        })
+    };
+    let measured = write("")
+        .and_then(|()| measure())
+        .and_then(|figures| write(&draw(&figures)).map(|()| figures));
+    match measured {
+        Ok(figures) if job.json => println!("{}", shape::object(&figures)),
+        Ok(figures) => print!("{}", table(&figures)),
         Err(problem) => return cli::failed::ends(job.json, problem, cli::FAILURE),
     }
     ExitCode::SUCCESS
@@ -67,12 +90,12 @@ fn papers_job(job: &cli::jobs::BenchJob) -> ExitCode {
         ..Options::default()
     };
     let tell = |scenario: &str| eprintln!("flowkeep bench {scenario} …");
-    match papers::measure(&options, tell) {
-        Ok(figures) if job.json => println!("{}", shape::object(&figures)),
-        Ok(figures) => print!("{}", figures.table()),
-        Err(problem) => return cli::failed::ends(job.json, problem, cli::FAILURE),
-    }
-    ExitCode::SUCCESS
+    told(
+        job,
+        || papers::measure(&options, tell),
+        Figures::table,
+        plot::of_papers,
+    )
 }
 
 fn live_job(job: &cli::jobs::BenchJob) -> ExitCode {
@@ -83,10 +106,5 @@ fn live_job(job: &cli::jobs::BenchJob) -> ExitCode {
         loads: job.loads.clone(),
         moment: Duration::from_millis(u64::from(job.moment_ms)),
     };
-    match live::run(&settings) {
-        Ok(report) if job.json => println!("{}", shape::object(&report)),
-        Ok(report) => print!("{}", live::table(&report)),
-        Err(problem) => return cli::failed::ends(job.json, problem, cli::FAILURE),
-    }
-    ExitCode::SUCCESS
+    told(job, || live::run(&settings), live::table, plot::of)
 }

@@ -5,6 +5,7 @@ mod schema;
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -543,6 +544,55 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
     assert!(year(last).is_some_and(|year| year >= 2024), "{last}");
 }
 
+/// A node and a switch are ready within a second, too, of their own processor time.
+#[test]
+fn members_are_ready_within_a_second() {
+    let directory = Directory::new("ready");
+    let key = directory.file("edge.key", &format!("1 {}\n", "ab".repeat(32)));
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let member = |name: &str, kind: &str| {
+        let socket = directory.path(&format!("{name}.sock"));
+        format!("[[member]]\nname = \"{name}\"\n{kind} = 1\nsocket = \"{socket}\"\n")
+    };
+    let config = directory.file(
+        "c.toml",
+        &format!(
+            "[cluster]\nname = \"ready-{}\"\nkeys = [\"{key}\"]\ndirectory = \"{}\"\n{}{}\
+             [[port]]\nname = \"a\"\nside = \"inside\"\ninput = \"generate:examples/cluster-traffic.toml\"\n\
+             [[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n",
+            std::process::id(),
+            directory.path("state"),
+            member("front", "switches"),
+            member("left", "runtimes")
+        ),
+    );
+    let (notify, socket) = manager(&directory);
+    let mut begun = Vec::new();
+    for (command, name) in [("node", "left"), ("switch", "front")] {
+        let mut member = flowkeep(&[command, &config, "--member", name]);
+        member
+            .env("NOTIFY_SOCKET", &notify)
+            .env("XDG_RUNTIME_DIR", directory.path(""));
+        member
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(directory.path(name)).unwrap());
+        begun.push(Killed(member.spawn().unwrap()));
+        let mut buffer = [0; 4096];
+        let length = socket.recv(&mut buffer).unwrap();
+        let took = processor_time(begun.last().unwrap().0.id());
+        println!("{command}: ready after {took:?} of processor time");
+        assert!(
+            buffer[..length].starts_with(b"READY=1\n"),
+            "{}",
+            text(&buffer[..length])
+        );
+        assert!(
+            took < Duration::from_secs(1),
+            "{command}: {took:?} until it is ready"
+        );
+    }
+}
+
 /// A process that does not outlive its test.
 struct Killed(Child);
 
@@ -575,7 +625,7 @@ fn most_memory(child: &mut Child, until: impl Fn(&mut Child) -> bool) -> u64 {
     most
 }
 
-/// A firewall and NAT that idle have 150 MiB at defaults, and a short capture takes 50.
+/// A firewall and NAT that idle have 150 MiB at defaults, and a short capture takes 50 in a release.
 #[test]
 fn little_work_takes_little_memory() {
     let directory = Directory::new("memory");
@@ -637,6 +687,7 @@ fn little_work_takes_little_memory() {
         (5_000..most << 10).contains(&replay),
         "a capture of 500 packets took {replay} KiB"
     );
+    // 150 MB is the goal, which a release keeps; this build has 151 to 157.
     assert!(
         (5_000..150 << 10).contains(&idle),
         "an idle firewall and NAT took {idle} KiB"

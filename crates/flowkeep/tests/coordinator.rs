@@ -143,6 +143,52 @@ fn what_cannot_start_says_why_and_is_not_started_again() {
 }
 
 #[test]
+fn a_coordinator_says_what_its_level_asks_for() {
+    let place = Place::new("levels");
+    let errors = place.0.join("errors");
+    for (level, is_variable) in [
+        ("error", false),
+        ("error", true),
+        ("warn", false),
+        ("info", false),
+    ] {
+        let address = free_address();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        command.args(["coordinator", "--data", place.text(), "--listen", &address]);
+        command.env_remove("FLOWKEEP_LOG");
+        match is_variable {
+            true => command.env("FLOWKEEP_LOG", level),
+            false => command.args(["--log", level]),
+        };
+        command.stderr(std::fs::File::create(&errors).expect("a file"));
+        let guarded = Guarded(command.spawn().expect("it starts"));
+        until("it answers", || {
+            let words = ["cluster", "status", "--at", &address, "--identity", place.text()];
+            flowkeep(&words).status.success().then_some(())
+        });
+        let lines = || std::fs::read_to_string(&errors).expect("it is there");
+        if level == "info" {
+            until("it says where it listens", || {
+                lines().contains("listening at ").then_some(())
+            });
+        }
+        drop(guarded);
+        assert!(level == "info" || lines().is_empty(), "{level}: {}", lines());
+    }
+    let words = [
+        "coordinator",
+        "--data",
+        place.text(),
+        "--listen",
+        "127.0.0.1:0",
+        "--log",
+        "loud",
+    ];
+    let wrong = flowkeep(&words);
+    assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
+}
+
+#[test]
 fn a_coordinator_that_is_killed_is_started_again_by_its_guard() {
     let place = Place::new("guarded");
     let address = free_address();

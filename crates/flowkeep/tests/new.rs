@@ -74,8 +74,8 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
         "processor seconds until the tests have run: {cold:.1} at first (goal 120), {warm:.1} after a change (goal 5)"
     );
     assert!(
-        cold <= 150.0 && warm <= 5.0,
-        "longer than it is to take, by a quarter or at all: {cold:.1} s, {warm:.1} s"
+        cold <= 120.0 && warm <= 5.0,
+        "longer than it is to take: {cold:.1} s, {warm:.1} s"
     );
     fs::write(&source, text).unwrap();
 
@@ -131,6 +131,44 @@ fn each_kind_passes_its_tests_and_runs() {
         }
         cargo(&created.folder, FORMATTED);
         fs::remove_dir_all(&created.folder).unwrap();
+    }
+}
+
+/// What the guide says of a build folder that functions beside each other share: it is not so by
+/// itself, and the last lines of their configuration are for that.
+#[test]
+fn functions_beside_each_other_may_share_a_build_folder() {
+    let place = place("new-shared");
+    let target = |folder: &Path| {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
+            .current_dir(folder)
+            .env_remove("CARGO_TARGET_DIR")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        PathBuf::from(metadata["target_directory"].as_str().unwrap())
+    };
+    let folders = ["one-counter", "other-counter"].map(|name| place.join(name));
+    for folder in &folders {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        create(name, Kind::Counter, folder).unwrap();
+        assert_eq!(target(folder), folder.join("target"));
+        let file = folder.join(".cargo/config.toml");
+        let config = fs::read_to_string(&file).unwrap();
+        let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
+        let last = lines.len() - 2;
+        for line in &mut lines[last..] {
+            *line = line.strip_prefix("# ").expect("a comment").to_owned();
+        }
+        fs::write(&file, lines.join("\n")).unwrap();
+    }
+    // The path that cargo says goes over the function's own folder.
+    fs::create_dir(place.join("target")).unwrap();
+    let shared = fs::canonicalize(place.join("target")).unwrap();
+    for folder in &folders {
+        assert_eq!(fs::canonicalize(target(folder)).unwrap(), shared);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Pages of reference that are made from the code: docs/metrics.md and docs/events.md.
+//! Pages of reference that are made from the code: docs/metrics.md, docs/events.md and
+//! docs/commands.md.
 //!
 //! The page of metrics is made of the text that Prometheus would read of a cluster that has one of
 //! everything, the page of events of what functions, runtimes and the process declare.
@@ -234,6 +235,22 @@ fn every_metric_in_the_sources_is_on_the_page() {
         }
     }
     assert!(found > 20, "{found}");
+}
+
+/// Every command, as the program itself prints them.
+#[test]
+fn the_page_of_commands_is_what_the_program_takes() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+    let output = command.args(["man", "--page"]).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "## `flowkeep flow migrate`",
+        "| `--limit N` | The most flows. Default: `1000`. |",
+        "flowkeep runtime drain 1",
+    ] {
+        assert!(page.lines().any(|of| of == line), "{line}\n{page}");
+    }
+    hold("commands.md", &page);
 }
 
 const EVENTS_OPENING: &str = "\

@@ -1,5 +1,5 @@
-//! The README, the tutorial and the how-tos as a reader types them: every line of their `sh`
-//! blocks, in order; and `./x demo`.
+//! The README, the tutorial, the how-tos and two pages of reference as a reader types them: every
+//! line of their `sh` blocks, in order; and `./x demo`.
 //!
 //! ```text
 //!   ```sh              typed here, line by line, in a directory that has `examples` in it
@@ -274,6 +274,14 @@ fn each_how_to_works_as_it_stands() {
 }
 
 #[test]
+fn moving_and_looking_inside_work_as_they_stand() {
+    for page in ["docs/moving.md", "docs/look-inside.md"] {
+        let typed = type_page(page);
+        assert!(typed >= 8, "{page}: {typed} lines were typed");
+    }
+}
+
+#[test]
 fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
     let reader = Reader::new("demo");
     let output = reader.types("sh examples/demo.sh", PATIENCE);
@@ -301,7 +309,10 @@ fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
         .any(|why| said.contains(why));
     match is_slow {
         true => println!("this machine is too slow to judge dropped packets"),
-        false => assert_eq!(row("packets dropped before the kill"), 0),
+        false => {
+            assert_eq!(row("packets dropped before the kill"), 0);
+            assert!(!said.contains("tcp_invalid_state"), "its traffic is valid");
+        }
     }
     let [had, copied, recovered, lost] = [
         "flows of the killed runtime",

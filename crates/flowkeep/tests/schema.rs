@@ -1,7 +1,9 @@
 //! The schema that `flowkeep chain schema` prints: each configuration in the examples and pages
 //! holds to it, as editors hold them.
 
+use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -38,13 +40,19 @@ fn shown(page: &str) -> Vec<(usize, String)> {
     blocks
 }
 
+fn flowkeep(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+    command.args(words).output().unwrap()
+}
+
+/// The schema that the program prints.
+fn printed() -> Value {
+    serde_json::from_slice(&flowkeep(&["chain", "schema"]).stdout).unwrap()
+}
+
 #[test]
 fn configurations_of_examples_and_pages_hold_to_the_schema() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_flowkeep"))
-        .args(["chain", "schema"])
-        .output()
-        .unwrap();
-    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = printed();
     let known = schema["properties"].as_object().unwrap();
     let functions = known["function"]["properties"].as_object().unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
@@ -94,4 +102,96 @@ fn configurations_of_examples_and_pages_hold_to_the_schema() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(held > 20, "{held}: the pages were not found");
+}
+
+/// The settings below a place of the schema that have a default, with their paths; lists are not
+/// entered.
+fn with_defaults<'s>(root: &'s Value, place: &'s Value, path: &str, found: &mut Vec<(String, &'s Value)>) {
+    let target = place["$ref"].as_str().and_then(|to| to.strip_prefix('#'));
+    let place = target.and_then(|to| root.pointer(to)).unwrap_or(place);
+    let parts = ["anyOf", "allOf", "oneOf"]
+        .iter()
+        .filter_map(|word| place[word].as_array());
+    for part in parts.flatten() {
+        with_defaults(root, part, path, found);
+    }
+    for (name, property) in place["properties"].as_object().into_iter().flatten() {
+        let path = match path {
+            "" => name.clone(),
+            path => format!("{path}.{name}"),
+        };
+        if property.get("default").is_some_and(|default| !default.is_null()) {
+            found.push((path.clone(), property));
+        }
+        with_defaults(root, property, &path, found);
+    }
+}
+
+/// A default as a reader writes it who has read it in the schema.
+fn written(default: &Value) -> String {
+    match default {
+        Value::Object(table) => {
+            let entries = table
+                .iter()
+                .map(|(name, value)| format!("{name} = {}", written(value)));
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+#[test]
+fn a_default_that_is_shown_may_be_written() {
+    let schema = printed();
+    let profile = root().join("examples/tutorial-traffic.toml");
+    let file = std::env::temp_dir().join(format!("flowkeep-default-{}.toml", std::process::id()));
+    let (mut seen, mut wrong) = (0, Vec::new());
+    let mut found = Vec::new();
+    let root = serde_json::json!({ "properties": schema["properties"], "$defs": schema["$defs"] });
+    with_defaults(&root, &root, "", &mut found);
+    for (path, property) in found {
+        let default = &property["default"];
+        let mut alone = property.clone();
+        alone["$defs"] = schema["$defs"].clone();
+        if !jsonschema::validator_for(&alone).unwrap().is_valid(default) {
+            wrong.push(format!("{path}: {default} is not what the schema allows"));
+        }
+        // A list of rules that is empty is as none, and an IDS needs some.
+        if path == "function.ids.rules" {
+            continue;
+        }
+        seen += 1;
+        let of_function = path
+            .strip_prefix("function.")
+            .and_then(|path| path.split_once('.'));
+        let function = of_function.map_or("firewall", |(name, _)| name);
+        // What the function cannot do without.
+        let needed = match function {
+            "nat" => "function.nat.pool = [\"203.0.113.0/28\"]\n",
+            "ids" => {
+                "function.ids.rules = 'alert tcp any any -> any any (msg:\"a\"; content:\"a\"; sid:1;)'\n"
+            }
+            "load_balancer" => {
+                "function.load_balancer.services = [{ name = \"a\", addresses = [\"192.0.2.1\"], ports = 80, protocol = \"tcp\", \
+                 backends = [{ name = \"b\", endpoint = \"10.0.0.1:80\" }] }]\n"
+            }
+            // Without another runtime there is nothing to scale.
+            _ if path.starts_with("scaling.") => "runtimes_max = 2\n",
+            _ => "",
+        };
+        let config = format!(
+            "{path} = {}\n{needed}[[port]]\nname = \"a\"\nside = \"inside\"\ninput = \"generate:{}\"\n\
+             [[chain]]\nname = \"c\"\nfunctions = [\"{function}\"]\n",
+            written(default),
+            profile.display()
+        );
+        std::fs::write(&file, &config).unwrap();
+        let output = flowkeep(&["chain", "check", file.to_str().unwrap()]);
+        if !output.status.success() {
+            wrong.push(format!("{path}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 50, "{seen}: the defaults were not found");
 }

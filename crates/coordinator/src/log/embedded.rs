@@ -1,9 +1,11 @@
 //! The log in a file of its own (`redb`), locked by the process that has it.
 //!
 //! After an error of the disk the file is opened again before the next record: the store takes
-//! nothing more until then.
+//! nothing more until then. A write that is not there when it is read back is such an error.
 
+use super::read_back::{Lies, ReadBack};
 use super::{Log, LogError, opened, sealed};
+use redb::backends::FileBackend;
 use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,12 +16,13 @@ const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 /// Pages of the file that are kept in memory, in bytes: a log is small.
 const CACHE: usize = 1 << 20;
 
-type Open = Box<dyn FnMut() -> Result<Database, redb::DatabaseError> + Send>;
+type Open = Box<dyn FnMut(Lies) -> Result<Database, redb::DatabaseError> + Send>;
 
 /// The log in a file.
 pub struct Embedded {
     open: Open,
     store: Option<Database>,
+    lies: Lies,
 }
 
 fn failed(why: impl std::fmt::Display) -> LogError {
@@ -30,17 +33,16 @@ impl Embedded {
     /// Opens the log of a path, or begins it, for its owner alone (mode 0600).
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let place = path.to_owned();
-        let made = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(&place);
-        made.map_err(|why| failed(format_args!("{}: {why}", place.display())))?;
-        let mut log = Embedded {
-            open: Box::new(move || Builder::new().set_cache_size(CACHE).create(&place)),
-            store: None,
+        let file = move || {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&place)
         };
+        let mut log = Embedded::opened_by(move || FileBackend::new(file()?));
         match log.store() {
             Ok(_) => Ok(log),
             Err(why) => Err(failed(format_args!("{}: {why}", path.display()))),
@@ -49,19 +51,27 @@ impl Embedded {
 
     /// The log on something else than a file, which is opened again after errors.
     pub fn on<B: StorageBackend>(mut backend: impl FnMut() -> B + Send + 'static) -> Self {
+        Embedded::opened_by(move || Ok(backend()))
+    }
+
+    fn opened_by<B: StorageBackend>(
+        mut backend: impl FnMut() -> Result<B, redb::DatabaseError> + Send + 'static,
+    ) -> Self {
+        let open = move |lies| {
+            let inner = backend()?;
+            let file = ReadBack { inner, lies };
+            Builder::new().set_cache_size(CACHE).create_with_backend(file)
+        };
         Embedded {
-            open: Box::new(move || {
-                Builder::new()
-                    .set_cache_size(CACHE)
-                    .create_with_backend(backend())
-            }),
+            open: Box::new(open),
             store: None,
+            lies: Lies::default(),
         }
     }
 
     fn store(&mut self) -> Result<&Database, LogError> {
         if self.store.is_none() {
-            self.store = Some((self.open)().map_err(failed)?);
+            self.store = Some((self.open)(self.lies.clone()).map_err(failed)?);
         }
         self.store.as_ref().ok_or_else(|| failed("not open"))
     }
@@ -109,7 +119,8 @@ impl Log for Embedded {
     }
 
     fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
-        self.attempt(|store| {
+        self.lies.take();
+        let done = self.attempt(|store| {
             match read_one(store, number)? {
                 Some(there) if there == record => return Ok(()),
                 Some(_) => return Err(LogError::Other(number)),
@@ -127,6 +138,10 @@ impl Log for Embedded {
                 Some(there) if there == record => Ok(()),
                 _ => Err(LogError::Lost(number)),
             }
+        });
+        done.map_err(|why| match self.lies.take() {
+            true => LogError::Lost(number),
+            false => why,
         })
     }
 

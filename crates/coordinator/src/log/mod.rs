@@ -12,6 +12,7 @@
 
 mod embedded;
 mod etcd;
+mod read_back;
 mod writer;
 
 pub use embedded::Embedded;

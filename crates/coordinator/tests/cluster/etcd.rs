@@ -4,12 +4,15 @@
 use super::rig::*;
 use flowkeep_coordinator::identity::Right;
 use flowkeep_coordinator::log::{Etcd, Log, LogError};
+use flowkeep_coordinator::proto::etcd;
+use flowkeep_coordinator::proto::etcd::kv_client::KvClient;
 use flowkeep_coordinator::server::Server;
 use protocols::membership::Role;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::transport::Endpoint;
 
 /// Three members of etcd on loopback, killed and gone with this.
 struct Store {
@@ -79,6 +82,27 @@ impl Store {
         let over = || std::time::Instant::now() > end;
         let log = Etcd::elected(&self.addresses, "flowkeep/test", name, over).unwrap();
         log.expect("elected in time")
+    }
+
+    /// What a key has from now on, by another program than a coordinator.
+    fn write_over(&self, key: &str, value: &[u8]) {
+        let put = etcd::PutRequest {
+            key: key.into(),
+            value: value.to_vec(),
+            lease: 0,
+        };
+        let put = etcd::RequestOp {
+            request: Some(etcd::request_op::Request::RequestPut(put)),
+        };
+        let request = etcd::TxnRequest {
+            success: vec![put],
+            ..Default::default()
+        };
+        let address = self.addresses[1].clone();
+        block_on(async {
+            let channel = Endpoint::from_shared(address).unwrap().connect().await;
+            KvClient::new(channel.unwrap()).txn(request).await.unwrap();
+        });
     }
 
     fn signal(&self, member: usize, signal: &str) {
@@ -163,6 +187,10 @@ fn one_coordinator_writes_and_one_that_was_deposed_does_not() {
     assert_eq!(read.len(), 51);
     assert_eq!(read.last(), Some(&(600, b"600".to_vec())));
     second.append(601, b"second").unwrap();
+
+    // Another program writes over a record: its checksum is not that, and it is named.
+    store.write_over("flowkeep/test/records/0000000000000258", b"not by a coordinator");
+    assert!(matches!(second.read(), Err(LogError::Damaged(600))));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod configured;
 mod enlisted;
 mod etcd;
 mod hostile;
+mod lies;
 #[path = "../../../flowkeep/tests/live/machine.rs"]
 mod machine;
 mod orders;

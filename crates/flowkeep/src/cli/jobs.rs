@@ -130,6 +130,8 @@ pub struct BenchJob {
     pub pages: PageSize,
     /// Print one JSON object.
     pub json: bool,
+    /// Where to draw them.
+    pub plot: Option<PathBuf>,
     /// Of `live`: kind of ports.
     pub port: &'static str,
     /// Of `live`: frames per second; 0 is as fast as can be.

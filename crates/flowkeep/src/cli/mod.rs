@@ -180,11 +180,15 @@ Examples:
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write manual pages
-    #[command(after_help = "Example:\n  flowkeep man /usr/local/share/man/man1")]
+    /// Write manual pages, or all commands as one page
+    #[command(after_help = "Examples:\n  flowkeep man /usr/local/share/man/man1\n  flowkeep man --page")]
     Man {
         /// The directory to write them to
-        directory: PathBuf,
+        #[arg(required_unless_present = "page")]
+        directory: Option<PathBuf>,
+        /// Print the reference of all commands, as Markdown
+        #[arg(long, conflicts_with = "directory")]
+        page: bool,
     },
 }
 
@@ -285,6 +289,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
                     runs: bench.runs,
                     pages: bench.pages,
                     json: bench.json,
+                    plot: bench.plot,
                     port: bench.port.scheme(),
                     loads: bench.loads,
                     moment_ms: bench.moment,
@@ -458,7 +463,10 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Function(FunctionVerb { name, words, asking }) => asking::function(name, words, &asking, out)?,
         Verb::Stop(stop) => asking::stop(&stop.asking, stop.wait.duration(), out)?,
         Verb::Completions { shell } => pages::completions(shell, out),
-        Verb::Man { directory } => pages::manual(&directory)?,
+        Verb::Man { directory, .. } => match directory {
+            Some(directory) => pages::manual(&directory)?,
+            None => print(out, pages::page().trim_end())?,
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

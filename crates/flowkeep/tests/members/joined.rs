@@ -5,7 +5,7 @@
 
 use super::more::wait_for_word;
 use super::rig::{Folder, Member, PATIENCE};
-use super::{MONITOR, steady};
+use super::{MONITOR, brief, steady};
 use flowkeep::report::Status;
 use serde_json::Value;
 use std::process::{Child, Command};
@@ -306,6 +306,75 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
     // Traffic first: a node ends when nothing comes any more.
     front.stop(&site.folder);
     left.stop(&site.folder);
+}
+
+/// A member that is drained by the coordinator: it lives, new flows go elsewhere, and so do those
+/// that it has when they are told to.
+#[test]
+fn a_member_that_is_drained_gets_no_new_flows_and_lives() {
+    let site = Site::made("drained", false, &brief(300, 2000, 3600), "");
+    let [front, left, mut right] = site.all();
+    passes(&front, 4000);
+    assert!(flows(&right.status()) > 0);
+    let life = runs(&site.coordinator.view().expect("it answers"), "right");
+    let drain = |name: &str| {
+        let words = [
+            "cluster",
+            "drain",
+            "right",
+            "--json",
+            "--at",
+            &site.coordinator.address,
+        ];
+        let as_whom = ["--identity", &site.coordinator.folder, "--name", name];
+        flowkeep(&[&words[..], &as_whom].concat())
+    };
+    let (is_good, why) = drain("read");
+    assert!(!is_good && why.contains("role-without-right"), "{why}");
+    let view = site.coordinator.view().expect("it answers");
+    assert_eq!(runs(&view, "right"), life, "nothing has changed");
+    let (is_good, said) = drain("operate");
+    assert!(is_good, "{said}");
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (&said["member"], &said["standing"]),
+        (&"right".into(), &"leaving".into())
+    );
+    let view = site.coordinator.view().expect("it answers");
+    let mut workers = view["workers"].as_array().expect("a list").iter();
+    let of_right = workers
+        .find(|worker| worker["name"] == "right")
+        .expect("it is listed");
+    assert_eq!(of_right["standing"], "leaving", "{view}");
+    assert_eq!(of_right["incarnation"].as_u64(), life);
+
+    let opened = |member: &Member| member.status().runtimes[0].opened;
+    let more_at_left = |count: u64| {
+        let before = opened(&left);
+        left.wait_until("new flows go to the other", |status| {
+            status.runtimes[0].opened >= before + count
+        });
+    };
+    right.wait_until("it is told", |status| status.runtimes[0].leaving);
+    more_at_left(100);
+    let before = opened(&right);
+    more_at_left(500);
+    assert_eq!(opened(&right), before, "no new flow");
+    left.wait_until("what it has goes to the other", |_| {
+        right.migrate(0);
+        flows(&right.status()) == 0
+    });
+    more_at_left(100);
+    let status = right.status();
+    assert_eq!((flows(&status), status.runtimes[0].opened), (0, before));
+    assert!(
+        right.process.try_wait().expect("it is asked").is_none(),
+        "it lives"
+    );
+    assert_eq!(no_lease(&status), 0);
+    for member in [front, left, right] {
+        member.stop(&site.folder);
+    }
 }
 
 /// A node that stands still for longer than its lease: fenced, removed by a view, its flows begin

@@ -33,13 +33,15 @@ fn back_and_forth(left: &Member, right: &Member, times: u32) {
     }
 }
 
-/// Does something while flows move, which then have not ended moving.
+/// Does something while flows move: moves are under way before it and behind it.
 fn while_flows_move<T>(left: &Member, right: &Member, act: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         let moving = scope.spawn(|| back_and_forth(left, right, 20));
         std::thread::sleep(Duration::from_millis(20));
         assert!(!moving.is_finished(), "moves are under way");
-        act()
+        let done = act();
+        assert!(!moving.is_finished(), "moves were under way when it was done");
+        done
     })
 }
 

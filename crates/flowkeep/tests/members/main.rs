@@ -12,6 +12,7 @@ mod dying;
 mod gone;
 mod joined;
 mod loaded;
+mod loads;
 mod logs;
 #[path = "../live/machine.rs"]
 mod machine;

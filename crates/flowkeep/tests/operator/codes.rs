@@ -209,6 +209,103 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// The configuration with what the remedy says in the place of what is wrong, where the remedy is a
+/// value, a name or a line to write.
+fn followed(config: &str, said: &str) -> Option<String> {
+    let mut place = said.strip_prefix("f.toml:")?.split(':');
+    let (row, column): (usize, usize) = (place.next()?.parse().ok()?, place.next()?.parse().ok()?);
+    let remedy = said
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("= "))?;
+    let (_, written) = remedy
+        .split_once("for example ")
+        .or_else(|| remedy.split_once("write "))?;
+    let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
+    let line = lines.get_mut(row - 1)?;
+    let (before, wrong) = line.split_at(column - 1);
+    let is_text = wrong.starts_with('"');
+    let end = match is_text {
+        true => 2 + wrong[1..].find('"')?,
+        false => wrong.find([' ', ',', ']']).unwrap_or(wrong.len()),
+    };
+    let after = &wrong[end..];
+    *line = match written.chars().next()? {
+        '`' => {
+            let (name, _) = written[1..].split_once('`')?;
+            let quote = if is_text { "\"" } else { "" };
+            format!("{before}{quote}{name}{quote}{after}")
+        }
+        '"' => format!("{before}\"{}\"{after}", written[1..].split_once('"')?.0),
+        _ if written.contains(" = ") => written.split(", ").next()?.to_owned(),
+        _ => return None,
+    };
+    Some(lines.join("\n") + "\n")
+}
+
+/// What a remedy says to write is taken: it leads to no other error.
+#[test]
+fn a_remedy_that_is_followed_mends_the_configuration() {
+    let folder = folder().join("remedies");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("good.toml"), PROFILE).unwrap();
+    let good = port("generate:good.toml");
+    let first = |line: &str| format!("{line}\n{good}");
+    let last = |table: &str, line: &str| format!("{good}[{table}]\n{line}\n");
+    let wrong = [
+        first("runtims = 2"),
+        first("runtimes = 65"),
+        first("runtimes = \"two\""),
+        first("runtimes = 3\nruntimes_max = 2"),
+        first("flows_max = 0"),
+        first("flows_max = \"many\""),
+        first("threads = 7"),
+        first("clock = \"mashine\""),
+        good.replace("inside", "insde"),
+        good.replace("flow_monitor", "flow_monitr"),
+        last("log", "max_size = \"0B\""),
+        last("log", "max_size = \"64\""),
+        last("log", "max_age = \"0s\""),
+        last("log", "syslog = \"192.0.2.9\""),
+        last("log", "syslog = \"collector:1514\""),
+        last("log", "syslog = \"192.0.2.9:0\""),
+        last("log", "ipfix = \"udp://[2001:db8::9]\""),
+        last("log", "ipfix = \"0.0.0.0:4739\""),
+        last("metrics", "listen = \"9464\""),
+        last("metrics", "listen = \"localhost\""),
+        last("metrics", "listn = \"127.0.0.1:9464\""),
+        last("replication", "policy = \"comit\""),
+        last("replication", "silence = \"200\""),
+        last("migration", "move_timeout = \"1\""),
+        first("runtimes_max = 2") + "[scaling]\nhigh = 101\n",
+    ];
+    let (mut left, mut count) = (Vec::new(), 0);
+    for config in wrong {
+        std::fs::write(folder.join("f.toml"), &config).unwrap();
+        let check = code(&folder, "chain check f.toml");
+        assert_eq!(check.0, Some(2), "{config}\n{}", check.1);
+        let Some(mended) = followed(&config, &check.1) else {
+            left.push(check.1);
+            continue;
+        };
+        count += 1;
+        std::fs::write(folder.join("f.toml"), &mended).unwrap();
+        let again = code(&folder, "chain check f.toml");
+        assert_eq!(
+            again.0,
+            Some(0),
+            "{}\nwas followed:\n{mended}\n{}",
+            check.1,
+            again.1
+        );
+    }
+    assert!(
+        left.is_empty(),
+        "{count} say what to write, and these do not:\n{}",
+        left.join("\n")
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Wrong words are 2, and what cannot be done is 1, of whichever noun.
 #[test]
 fn wrong_words_and_failures_have_one_code_each() {

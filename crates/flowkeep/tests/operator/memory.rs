@@ -33,11 +33,12 @@ fn checked(config: &str) -> Value {
 }
 
 fn resident(process: u32) -> u64 {
+    of_process(process, "VmRSS:")
+}
+
+fn of_process(process: u32, figure: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(figure)).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
@@ -87,6 +88,34 @@ fn takes_what_is_said(runtimes: u16, flows_max: u32) {
         "{began} is resident, and {start} was said\n{memory:#}"
     );
     assert!(then < most, "{then} is resident, and {most} was said\n{memory:#}");
+}
+
+/// The example of an IDS, on traffic that goes by the clock. It once took gigabytes.
+#[test]
+fn an_ids_takes_what_the_check_says_and_no_gigabytes() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let example = std::fs::read_to_string(examples.join("ids.toml")).unwrap();
+    let rules = examples.join("ids.rules");
+    let running = Running::start("ids-memory", PROFILE, |profile| {
+        let example = example.replace("pcap:in.pcap", &format!("generate:{profile}"));
+        let example = example.replace("examples/ids.rules", rules.to_str().unwrap());
+        example.replace("events = \"-\"", "events = \"/dev/null\"")
+    });
+    let memory = checked(&running.path("config.toml"));
+    let start = memory["start_bytes"].as_u64().unwrap();
+    let began_at = Instant::now();
+    let flows = || {
+        let status: Value = serde_json::from_slice(&running.ask(&["status", "--json"]).stdout).unwrap();
+        status["runtimes"][0]["flows"].as_u64().unwrap()
+    };
+    while flows() < 15_000 {
+        assert!(began_at.elapsed() < PATIENCE, "no flows come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let most = of_process(running.cluster.id(), "VmHWM:");
+    println!("an IDS for 100,000 flows: checked {start}, and took {most} with 15,000 of them");
+    assert!((100_000_000..350_000_000).contains(&start), "{memory:#}");
+    assert!((start / 5 * 4..400_000_000).contains(&most), "{most}\n{memory:#}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 use nf::Period;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serializer, de};
 
 /// The table of the forwarding step.
 #[derive(Deserialize, JsonSchema, Debug)]
@@ -33,12 +33,12 @@ pub struct Config {
     /// the host is unreachable. Default `"3s"`, as Linux asks three times with a second between
     /// (`mcast_solicit`, `retrans_time_ms`).
     #[schemars(with = "String", example = &"3s")]
-    #[serde(deserialize_with = "some_period")]
+    #[serde(deserialize_with = "some_period", serialize_with = "in_units")]
     pub resolve_timeout: Duration,
     /// How long a neighbour that has not answered is remembered after the last packet for it. Its
     /// packets are answered at once, and it is asked for again each second. Default `"30s"`.
     #[schemars(with = "String", example = &"30s")]
-    #[serde(deserialize_with = "period")]
+    #[serde(deserialize_with = "period", serialize_with = "in_units")]
     pub silent_for: Duration,
     /// Whether the packet that opens a flow, and later ones that way, may come from where they come
     /// (RFC 3704).
@@ -97,6 +97,11 @@ impl Default for Config {
 fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     Ok(text.parse::<Period>().map_err(de::Error::custom)?.duration())
+}
+
+/// A time as the schema shows it: as it is read.
+fn in_units<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&Period::new(*time))
 }
 
 /// In no time no neighbour answers.

@@ -28,7 +28,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use nf::{Addr, Claim, ConfigError, Endpoint, Prefix, Side};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serializer};
 use wire::protocol;
 
 /// The most external addresses of one pool: the tables of free blocks are made at the start.
@@ -207,28 +207,28 @@ impl StaticMappings {
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
     /// TCP, both ends having sent their SYN. Default and least: 2 h 4 min (RFC 5382 REQ-5).
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "in_units")]
     #[schemars(with = "String")]
     pub tcp_established: Duration,
     /// TCP opening, or begun in the middle. Default: 4 min (RFC 5382 REQ-5). It may be less, where
     /// half-open connections are a concern (RFC 7857 2.1).
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "in_units")]
     #[schemars(with = "String")]
     pub tcp_opening: Duration,
     /// TCP closing or reset. Default and least: 4 min (RFC 5382 REQ-5, RFC 7857 2.2).
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "in_units")]
     #[schemars(with = "String")]
     pub tcp_closing: Duration,
     /// UDP. Default: 5 min, the recommendation of RFC 4787 REQ-5 c; least: 2 min.
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "in_units")]
     #[schemars(with = "String")]
     pub udp: Duration,
     /// UDP to a remote port below 1024, which may be shorter (RFC 4787 REQ-5 a). Default: 5 min.
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "in_units")]
     #[schemars(with = "String")]
     pub udp_well_known: Duration,
     /// ICMP queries. Default and least: 60 s (RFC 5508 REQ-2).
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "in_units")]
     #[schemars(with = "String")]
     pub icmp_query: Duration,
     /// Allows less than the least values above, for laboratories. Default: false.
@@ -264,7 +264,7 @@ pub struct Config {
     pub pool: Vec<Prefix>,
     /// First and last external port, `"1024-65535"`. Default: just that (RFC 4787 REQ-3 a: ports
     /// above 1023 stay above). Only whole blocks of it are used.
-    #[serde(deserialize_with = "range")]
+    #[serde(deserialize_with = "range", serialize_with = "as_range")]
     #[schemars(with = "String")]
     pub ports: (u16, u16),
     /// Ports per block, a power of two from 1 to 32768. Default: 256: above the ports that nearly
@@ -362,6 +362,16 @@ fn range<'de, D: Deserializer<'de>>(from: D) -> Result<(u16, u16), D::Error> {
             "`{text}` is no range of ports; write the first and the last, like `1024-65535`"
         ))
     })
+}
+
+/// A range as the schema shows it: as it is read.
+fn as_range<S: Serializer>(&(first, last): &(u16, u16), to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{first}-{last}"))
+}
+
+/// A duration as the schema shows it: as it is read.
+fn in_units<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&nf::Period::new(*duration))
 }
 
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {

@@ -3,6 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use nf::Period;
+use std::path::PathBuf;
 
 /// By which kind of port the gateway is connected.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,7 @@ Figures mean something on an idle machine, in a release build, and compared with
 Examples:
   flowkeep bench papers --runs 3
   flowkeep bench chain --flows 10000,100000 --json
+  flowkeep bench chain --flows 10000,100000 --plot chain.svg
   flowkeep bench live --flows 10000 --loads 200000,400000,0")]
 pub(in crate::cli) struct Bench {
     /// What to measure
@@ -128,6 +130,9 @@ pub(in crate::cli) struct Bench {
     /// Print one JSON object, raw samples included
     #[arg(long)]
     pub(in crate::cli) json: bool,
+    /// Draw the medians, each between its smallest and largest run, into this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) plot: Option<PathBuf>,
     /// Of `live`: by which kind of port
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Wire::Afxdp)]
     pub(in crate::cli) port: Wire,

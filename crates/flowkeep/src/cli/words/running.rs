@@ -132,10 +132,12 @@ pub(in crate::cli) struct Ending {
 /// Say something to a function of the running cluster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What a function understands is in its documentation. Each runtime's instance answers; equal answers are printed once.
+What a function understands is in its documentation. Each runtime's instance answers. A table is one over all runtimes,
+with --json each runtime's rows are in it, too; words that are equal are printed once.
 
 Examples:
   flowkeep function load_balancer backends
+  flowkeep function firewall rules 10 --json
   flowkeep function load_balancer backend web1 drain
   flowkeep function host_limits hosts 10")]
 pub(in crate::cli) struct FunctionVerb {
