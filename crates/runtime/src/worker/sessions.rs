@@ -175,6 +175,7 @@ impl<P: Port> Runtime<P> {
         if before != 0 {
             self.moves
                 .leave_to_copies(&mut self.core, runtime as u16, &self.keeper);
+            self.keeper.cut_off(&mut self.core, runtime as u16);
             self.keeper.peer_gone(&mut self.core, runtime as u16);
         }
         self.core.choose_replica();
