@@ -82,6 +82,9 @@ impl Moves {
         let mut room = Ok(());
         if let Says::Open(epoch, homes) = says {
             self.clock = self.clock.max(epoch);
+            if let Some(has_opened) = self.opened.get_mut(usize::from(peer)) {
+                *has_opened = true;
+            }
             let keys = self.incoming[usize::from(peer)].take_aliases(group);
             if self.at(hash).is_none() {
                 room = self.admit(core, group, flows);
@@ -129,6 +132,14 @@ impl Moves {
         self.drive(core, id, Input::Hear(RuntimeId(peer), says, room));
     }
 
+    /// Whether a group that is here, and that a runtime calls back, is no copy of that one's: none was
+    /// ever offered to this life. The word is for the life before.
+    fn began_here(&self, core: &Core, from: RuntimeId) -> bool {
+        let was_offered = self.opened.get(usize::from(from.0)).copied().unwrap_or(true);
+        // A store has copies of the life before.
+        !was_offered && !core.ledger.is_on() && !crate::replica::is_broken("lives that were offered none")
+    }
+
     /// Whether this is a key of a group, and these are switches.
     fn may_open(&self, core: &Core, group: &GroupKey, homes: Switches) -> bool {
         let is_group = match core.flows.affinity() {
@@ -164,9 +175,12 @@ impl Moves {
             // it gone, and took the group back.
             (None, SwitchSays::Moved(to, epoch)) => {
                 if to != self.me(core) && !is_anothers && core.has_group(&group) {
-                    match self.is_of_closed(&group, to, epoch) {
+                    match self.is_of_closed(&group, to, epoch) || self.began_here(core, to) {
                         true => self.end_what_began(core, group),
-                        false => self.drop_copy(core, group),
+                        false if crate::replica::is_broken("blocks of a copy are doubted") => {
+                            self.drop_copy(core, group)
+                        }
+                        false => self.give_up_copy(core, group),
                     }
                 }
                 self.note_ended((group, to, epoch, switch as u8));

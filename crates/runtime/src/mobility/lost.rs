@@ -27,9 +27,13 @@
 //! word of that (`Moved`) may come when the slot is closed, its source seen to be gone and the
 //! group begun again here. That is no copy: it ends, and functions give back what it took.
 //!
+//! Or that word is for a life before, which had the group's slot, and the group has begun here in
+//! this one. To a life that no group was ever offered to from there it is as good as closed.
+//!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the
 //! homes tell it so (`Moved`), and it drops the group as one that has moved away: with no word to
-//! its functions that would give back what the group took.
+//! its functions that would give back what the group took. Switches hear which blocks are here no
+//! more: some may have been taken here since.
 //!
 //! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had
 //! not left is a counted drop (`peer_gone`); each group is at one runtime when all words have been

@@ -193,6 +193,8 @@ struct Moving {
 pub(crate) struct Moves {
     /// By runtime: whether there is a link to it, and whether its clock is another one.
     peers: Vec<Option<bool>>,
+    /// By runtime: whether it has offered this life a group.
+    opened: Vec<bool>,
     effects: VecDeque<Effect>,
     /// Where the stream of each stands.
     incoming: Vec<record::Stream>,
@@ -242,6 +244,7 @@ impl Moves {
     pub(crate) fn new() -> Self {
         Moves {
             peers: Vec::new(),
+            opened: Vec::new(),
             effects: VecDeque::new(),
             incoming: Vec::new(),
             index: HashMap::new(),
@@ -348,6 +351,7 @@ impl Moves {
         let records_max = 2 * MOVES_MAX as usize * (8 + 2 * usize::from(core.settings.switches));
         core.out.join(peers.len(), ANSWERS, records_max);
         self.incoming = peers.iter().map(|_| record::Stream::default()).collect();
+        self.opened = alloc::vec![false; peers.len()];
         self.peers = peers;
     }
 

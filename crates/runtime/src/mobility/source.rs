@@ -5,6 +5,7 @@ use super::Moves;
 use crate::flows::actor::{Change, Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::is_held;
+use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Facts, Figures, NO_DEADLINE, Record};
 use crate::runner::{HELD_END, told_place};
@@ -465,6 +466,19 @@ impl Moves {
         }
         // Routes that were called back before.
         self.say_idle(core, group, aliases);
+    }
+
+    /// The same, and switches are told which blocks are here no more: the other may have begun
+    /// again, with other blocks.
+    #[cold]
+    pub(crate) fn give_up_copy(&mut self, core: &mut Core, group: GroupKey) {
+        let blocks: Vec<_> = core.flows.owners.of(&group).collect();
+        self.drop_copy(core, group);
+        for block in blocks {
+            if core.flows.owners.at(block.addr, block.first) != Some(group) {
+                core.out.announce(Message::BlockDoubted(block, group));
+            }
+        }
     }
 
     /// Another runtime has the group, or had it and is gone, and what is here began again when its

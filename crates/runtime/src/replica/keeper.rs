@@ -455,8 +455,6 @@ impl Keeper {
         let known = self.lives.get_mut(usize::from(runtime));
         let life = known.map_or(0, core::mem::take);
         if let Some(copies) = copies {
-            // What was not installed of its predecessor is lost with it.
-            self.recoveries.retain(|recovery| recovery.failed != runtime);
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
             core.still_until = still_until(&self.recoveries);
         }

@@ -308,6 +308,35 @@ impl Keeper {
         announce_if_whole(core, recovery, slot);
     }
 
+    /// A runtime has failed. If it has before, and there are copies of its next life, nothing more is
+    /// installed of those from before: what was not is lost. Groups of which some flows are here go on
+    /// with these.
+    pub fn cut_off(&mut self, core: &mut Core, failed: u16) {
+        let copies = self.primaries.get(usize::from(failed));
+        if copies.is_none_or(Option::is_none) {
+            return;
+        }
+        let (cut, left): (Vec<_>, Vec<_>) = core::mem::take(&mut self.recoveries)
+            .into_iter()
+            .partition(|recovery| recovery.failed == failed);
+        self.recoveries = left;
+        for mut recovery in cut {
+            let Some(next) = recovery.next else {
+                // Nothing of them is here.
+                continue;
+            };
+            if super::is_broken("what has begun to go on ends") {
+                continue;
+            }
+            for slot in next..recovery.copies.flows.records.len() as u32 {
+                if recovery.copies.flows.get(slot).is_some() {
+                    self.count(core, &mut recovery, slot, false);
+                }
+            }
+            self.end_recovery(core, &recovery);
+        }
+    }
+
     fn end_recovery(&mut self, core: &mut Core, recovery: &Recovery) {
         for (block, group) in recovery.copies.blocks.values() {
             if core.flows.owners.at(block.addr, block.first) == Some(*group) && !core.has_group(group) {

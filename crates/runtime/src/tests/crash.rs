@@ -7,8 +7,10 @@ use super::lent::{Lender, fill};
 use super::replica::{out, stamped, stamps_of};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
+use crate::message::Message;
 use crate::mobility;
 use crate::switch::Policy;
+use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use std::format;
 use std::string::String;
 use std::vec;
@@ -498,4 +500,54 @@ fn a_source_takes_no_group_back_that_an_heir_has() {
     let outcome = all();
     crate::replica::BROKEN.set("");
     assert!(outcome.is_err(), "a rule that is broken is noticed");
+}
+
+/// A source calls groups back from a life of its target that is over; the next life, where they have
+/// begun by themselves, is told. It was offered others before, or not.
+fn word_for_a_life_before(was_offered: bool) -> Members {
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..9);
+    let groups = members.runtime(1).group_keys();
+    assert_eq!(groups.len(), 4);
+    if was_offered {
+        members.runtime(0).order(everywhere(0, 2)).unwrap();
+        members.settle();
+        assert_eq!(members.flows(), [0, 8]);
+    }
+    for group in groups {
+        members.say(0, 2, |frame| {
+            Message::begin(frame);
+            let back = SwitchSays::Moved(RuntimeId(0), Epoch::default().next());
+            assert!(Message::Switch(group, back).append(frame));
+        });
+    }
+    members.settle();
+    assert_eq!(members.flows().iter().sum::<u64>(), 4);
+    members
+}
+
+#[test]
+fn switches_forget_the_blocks_of_a_group_that_a_late_word_ends() {
+    for was_offered in [false, true] {
+        let mut members = word_for_a_life_before(was_offered);
+        members.assert_blocks_are_known("others' alone");
+        members.assert_nothing_stays();
+    }
+    crate::replica::BROKEN.set("blocks of a copy are doubted");
+    let mut members = word_for_a_life_before(true);
+    crate::replica::BROKEN.set("");
+    assert_eq!(members.switch(0).stats().blocks, 8, "the broken rule is noticed");
+}
+
+#[test]
+fn a_group_that_a_word_for_the_life_before_ends_gives_its_block_back() {
+    for rule in ["", "lives that were offered none"] {
+        crate::replica::BROKEN.set(rule);
+        let mut members = word_for_a_life_before(false);
+        crate::replica::BROKEN.set("");
+        // Both runtimes have room for eight groups.
+        fill(&mut members, 0, 20..32);
+        let has_room = members.flows() == [8, 8];
+        assert_eq!(has_room, rule.is_empty(), "{rule}: {:?}", members.flows());
+    }
 }

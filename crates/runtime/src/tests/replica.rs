@@ -1,5 +1,6 @@
 //! Runtimes that fail: their flows go on at the runtime that has copies, and nothing has left that a copy does not know.
 
+use super::groups::{frame, inside, outside};
 use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
@@ -378,6 +379,38 @@ fn flows_go_on_when_a_switch_fails_with_their_runtime() {
     }
     crate::replica::BROKEN.set("unmet lives are suspended");
     let outcome = std::panic::catch_unwind(|| fail_with_a_switch(1, 1, false));
+    crate::replica::BROKEN.set("");
+    assert!(outcome.is_err(), "the broken rule is noticed");
+}
+
+/// A runtime fails, and its next life so many steps later, while flows of the first go on elsewhere.
+fn fail_again(steps: usize) {
+    let what = std::format!("{steps} steps");
+    let packets =
+        || (1..4).flat_map(|host| (0..300).map(move |n| frame((inside(host), 1000 + n), (outside(1), 53))));
+    let mut members = Members::copied(2, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    members.feed(0, packets());
+    assert_eq!(members.flows(), [300; 3], "{what}");
+    members.start(2);
+    for step in 0..steps {
+        members.now += 1000;
+        members.step(step % 5);
+    }
+    members.start(2);
+    members.settle();
+    members.assert_blocks_are_known(&what);
+    members.feed(1, packets().rev());
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    assert_eq!(members.flows().iter().sum::<u64>(), 900, "{what}");
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn no_block_of_a_life_stays_whose_flows_were_not_installed_as_the_next_one_failed() {
+    (0..60).for_each(fail_again);
+    crate::replica::BROKEN.set("what has begun to go on ends");
+    let outcome = std::panic::catch_unwind(|| (0..60).for_each(fail_again));
     crate::replica::BROKEN.set("");
     assert!(outcome.is_err(), "the broken rule is noticed");
 }

@@ -60,7 +60,6 @@ use crate::message::Message;
 use crate::parts::presence::{Beginning, Part, Telling};
 use crate::record::Record;
 use crate::switch::home_of;
-use alloc::vec::Vec;
 use core::ops::Bound;
 use nf::{Addr, Affinity, Block};
 use protocols::ownership::Switches;
@@ -175,6 +174,7 @@ impl<P: Port> Runtime<P> {
         if before != 0 {
             self.moves
                 .leave_to_copies(&mut self.core, runtime as u16, &self.keeper);
+            self.keeper.cut_off(&mut self.core, runtime as u16);
             self.keeper.peer_gone(&mut self.core, runtime as u16);
         }
         self.core.choose_replica();
@@ -380,12 +380,7 @@ impl<P: Port> Runtime<P> {
                     // here.
                     if self.core.may_end_now() {
                         self.core.drop_waiting(&flows);
-                        let blocks: Vec<Block> = self.core.flows.owners.of(&group).collect();
-                        self.moves.drop_copy(&mut self.core, group);
-                        for block in blocks {
-                            // The other may have begun again, with other blocks.
-                            self.core.out.announce(Message::BlockDoubted(block, group));
-                        }
+                        self.moves.give_up_copy(&mut self.core, group);
                     }
                     continue;
                 }
