@@ -44,7 +44,10 @@ impl Core {
     /// A switch says that another runtime's group has a block.
     #[cold]
     pub fn hear_in_use(&mut self, link: usize, block: Block) {
-        if self.runner.block_in_use(block) {
+        // One that its forerunner had lent, and of which its functions know: another switch may have
+        // returned it before this runtime was met, and its word be forgotten.
+        let is_of_before = self.sessions.is_beginning();
+        if self.runner.block_in_use(block) || is_of_before {
             self.sessions.lent.entry(block).or_insert(Switches::NONE);
         }
         if let Some(known) = self.sessions.lent.get_mut(&block) {

@@ -225,6 +225,23 @@ fn a_target_without_a_lease_does_not_say_that_groups_have_arrived() {
     }
 }
 
+/// Switches end first, and none is left that would grant a lease.
+#[test]
+fn groups_move_between_runtimes_of_a_view_without_switches() {
+    let mut members = with_states_that_came_late();
+    let without = view(2, &[(ALL[1], 1), (ALL[2], 1)]);
+    hear(&mut members, 1, &without);
+    hear(&mut members, 2, &without);
+    for worker in [2, 1].into_iter().cycle().take(8) {
+        members.now += 1000;
+        members.step(worker);
+    }
+    assert_eq!(
+        (moving(&mut members, 0, |_| true), members.flows()),
+        (0, vec![0, 8])
+    );
+}
+
 #[test]
 fn a_switch_without_a_majority_reads_no_port_and_sends_nothing() {
     let mut members = with_leases();
