@@ -458,7 +458,7 @@ impl fmt::Display for Status {
             row("between workers", self.packets.passing);
         }
         if self.packets.recounted > 0 {
-            row("counted twice", self.packets.recounted);
+            row("recounted", self.packets.recounted);
         }
         row("dropped", dropped);
         for (reason, count) in &self.packets.dropped {

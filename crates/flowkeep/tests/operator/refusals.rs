@@ -197,7 +197,7 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
             "Connection refused",
         ),
         (
-            with(&format!("[control]\nsocket = \"{}\"", "n".repeat(300))),
+            with(&format!("[control]\nsocket = \"{}/s\"", "n".repeat(300))),
             "control.socket",
             "File name too long",
         ),

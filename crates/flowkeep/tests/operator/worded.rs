@@ -46,7 +46,6 @@ const STATUS: &[(&str, &str)] = &[
     ("protection_seconds", "protected after"),
     ("received_bytes", "received"),
     ("received_packets", "received"),
-    ("recounted", "counted twice"),
     ("refused_words", "words of other workers"),
     ("runtimes", "runtime"),
     ("sampled_calls", "sampled"),
