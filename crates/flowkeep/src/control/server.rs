@@ -200,7 +200,6 @@ pub fn look(path: &Path) -> Result<(), ServerError> {
     free(path)?;
     let says = |error| ServerError::Io(path.to_owned(), io::Error::from(error));
     let directory = directory_of(path);
-    SocketAddrUnix::new(private_in(directory).join("s")).map_err(says)?;
     // The default directory is made with it.
     if path == super::default_path() && !directory.exists() {
         return Ok(());
