@@ -13,6 +13,8 @@
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
 //! A nightly run begins with what all its limits come to.
 //!
+//! A run of all tests says while it runs how far it is ([`progress`]).
+//!
 //! A test that fails and depends on the machine's time is run once more, alone ([`again`]).
 //!
 //! A test that cannot run here (no captures, no root) prints a line that starts with `not run:` and
@@ -21,6 +23,7 @@
 mod again;
 mod commands;
 mod limit;
+mod progress;
 
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
@@ -28,6 +31,7 @@ use commands::{
     BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
     PACKAGES, SEEDS, SHORT, Scale, TESTS, fuzzers, many_cases, miri, soak,
 };
+use progress::Progress;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -44,6 +48,8 @@ struct Step {
     chosen: Vec<(&'static str, String)>,
     /// Then it is ended.
     minutes_max: u32,
+    /// Whether it says how far it is.
+    tells_progress: bool,
     /// What one might think it looks at, and why it does not.
     left_out: &'static [&'static str],
 }
@@ -363,7 +369,12 @@ fn run(step: &Step) -> Ran {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()?;
-        limit::wait(&mut child, limit)
+        let mut progress = Progress::of(&log);
+        limit::wait(&mut child, limit, || {
+            if step.tells_progress {
+                progress.tell();
+            }
+        })
     })();
     let mut output = fs::read(&log)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())

@@ -268,14 +268,22 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// it wrote.
 fn cargo(folder: &Path, words: &[&str]) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    cargo_in(target, folder, words)
+    run_cargo(target, folder, words, |_| ())
 }
 
-/// Runs cargo in a new crate, with this build folder; what it wrote.
+/// The same with a build folder of its own, as at an author's machine, whatever builds this project.
 fn cargo_in(target: &Path, folder: &Path, words: &[&str]) -> String {
+    run_cargo(target, folder, words, |cargo| {
+        cargo.env_remove("CARGO_INCREMENTAL");
+    })
+}
+
+fn run_cargo(target: &Path, folder: &Path, words: &[&str], set: fn(&mut Command)) -> String {
     let (log, begin) = (folder.with_extension("log"), Instant::now());
     let file = File::create(&log).unwrap();
-    let mut child = Command::new(env!("CARGO"))
+    let mut command = Command::new(env!("CARGO"));
+    set(&mut command);
+    let mut child = command
         .args(words)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
@@ -283,8 +291,6 @@ fn cargo_in(target: &Path, folder: &Path, words: &[&str]) -> String {
         // Set by the cargo that runs this test; they are not the new crate's.
         .env_remove("CARGO_MANIFEST_DIR")
         .env_remove("RUSTFLAGS")
-        // As at an author's machine, whatever builds this project.
-        .env_remove("CARGO_INCREMENTAL")
         // Its control socket is its own.
         .env("XDG_RUNTIME_DIR", folder)
         .stdin(Stdio::null())

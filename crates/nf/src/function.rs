@@ -257,6 +257,17 @@ impl<T: Future<Output = Verdict>> Deciding for T {}
 )]
 pub trait Attributed {}
 
+/// How a block of ports stood at an instance, when that hears that a group at another runtime has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum BlockWas {
+    /// It is of another's part, or none of this function's.
+    Anothers,
+    /// It had been handed out here, and has not come back.
+    Out,
+    /// It was thought free.
+    Free,
+}
+
 /// A network function: what it does to a packet, and what it remembers of a flow.
 ///
 /// Write `#[network_function]` above the `impl`, and `process` as an ordinary function or, if it
@@ -513,13 +524,13 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     }
 
     /// A group at another runtime has this block: an instance that has just begun must know, since
-    /// its forerunner may have handed it out. Every function hears of all such blocks. Whether it
-    /// is one that this instance would hand out: then it does not from now on, until it has come
-    /// back ([`NetworkFunction::block_returned`]).
+    /// its forerunner may have handed it out. Every function hears of all such blocks. One that is
+    /// of this instance's part is not handed out from now on, until it has come back
+    /// ([`NetworkFunction::block_returned`]). Answers how it stood here until now.
     #[inline]
-    fn block_in_use(&self, block: crate::Block) -> bool {
+    fn block_in_use(&self, block: crate::Block) -> BlockWas {
         let _ = block;
-        false
+        BlockWas::Anothers
     }
 
     /// How this runtime's part of a pool of blocks stands, if the function has one; asked about

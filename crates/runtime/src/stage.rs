@@ -255,7 +255,7 @@ pub unsafe trait Stage {
     /// [`NetworkFunction::block_returned`].
     fn block_returned(&self, block: nf::Block);
     /// [`NetworkFunction::block_in_use`].
-    fn block_in_use(&self, block: nf::Block) -> bool;
+    fn block_in_use(&self, block: nf::Block) -> nf::BlockWas;
     /// [`NetworkFunction::pool`].
     fn pool(&self) -> Option<nf::PoolState>;
     /// [`NetworkFunction::lend_blocks`].
@@ -657,7 +657,7 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn block_returned(&self, block: nf::Block) {
         self.0.block_returned(block);
     }
-    fn block_in_use(&self, block: nf::Block) -> bool {
+    fn block_in_use(&self, block: nf::Block) -> nf::BlockWas {
         self.0.block_in_use(block)
     }
     fn pool(&self) -> Option<nf::PoolState> {

@@ -161,7 +161,7 @@ fn every_checker_finds_the_bug_planted_for_it() {
 /// workers, IPv6, errors, fragments, hairpins, streams, limits and calls that wait: nothing.
 #[test]
 fn other_scenarios_do_not_find_them() {
-    const SEEDS: u64 = 60;
+    const SEEDS: u64 = 20;
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
     let others = [
@@ -188,7 +188,7 @@ fn other_scenarios_do_not_find_them() {
 /// they see.
 #[test]
 fn runs_come_to_where_groups_move() {
-    const SEEDS: u64 = 300;
+    const SEEDS: u64 = 100;
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
     let of_moving = BUGS

@@ -237,7 +237,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
         self.function.block_returned(block);
     }
 
-    fn block_in_use(&self, block: nf::Block) -> bool {
+    fn block_in_use(&self, block: nf::Block) -> nf::BlockWas {
         self.function.block_in_use(block)
     }
 

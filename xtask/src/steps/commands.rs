@@ -86,6 +86,7 @@ pub const FORMAT: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 5,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -105,6 +106,7 @@ pub const CLIPPY: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 30,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -122,6 +124,7 @@ pub const DOCS: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 20,
+    tells_progress: false,
     left_out: &[],
     environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
 };
@@ -140,11 +143,12 @@ pub const FUZZ_LOCK: Step = Step {
         "--lib",
         "--examples",
         "--target-dir",
-        "target/fuzz-check",
+        "target",
     ],
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 20,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -168,6 +172,7 @@ pub const CRATES: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 5,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -188,6 +193,7 @@ pub const CRATES_BUILT: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 60,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -211,6 +217,7 @@ pub const CRATES_PUBLISHED: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 10,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -222,6 +229,7 @@ pub const BOOK: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 30,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -234,6 +242,7 @@ pub const PACKAGES: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 120,
+    tells_progress: false,
     left_out: &[],
     environment: &[],
 };
@@ -251,7 +260,8 @@ pub const TESTS: Step = Step {
     ],
     more: Vec::new(),
     chosen: Vec::new(),
-    minutes_max: 120,
+    minutes_max: 75,
+    tells_progress: true,
     left_out: &[],
     environment: &[],
 };
@@ -287,6 +297,7 @@ pub fn many_cases(scale: &Scale) -> Step {
         more: Vec::new(),
         chosen,
         minutes_max: scale.tests_minutes_max,
+        tells_progress: true,
         left_out: &[],
         environment: QUICK_CHECKED,
     }
@@ -329,6 +340,7 @@ pub fn soak(scale: &Scale) -> Step {
         ],
         // Either full load is tried again, three times at most, where the machine has paused.
         minutes_max: (scale.soak_seconds + 8 * scale.busy_seconds) / 60 + 30,
+        tells_progress: false,
         left_out: &[],
         environment: QUICK_CHECKED,
     }
@@ -372,6 +384,7 @@ pub fn miri(scale: &Scale) -> [Step; 4] {
             more: Vec::new(),
             chosen: Vec::new(),
             minutes_max: 60,
+            tells_progress: false,
             left_out: &[
                 "wire::{parse, rewrite, checksum, key, hostile, …}, nf's units and settings (no unsafe code)",
             ],
@@ -395,6 +408,7 @@ pub fn miri(scale: &Scale) -> [Step; 4] {
             more: scale.miri_runtime.iter().map(|word| (*word).to_owned()).collect(),
             chosen: Vec::new(),
             minutes_max: scale.miri_minutes_max,
+            tells_progress: false,
             left_out: &[
                 "runtime::{fragments, peer, watch::bpf} (no unsafe code); with --short all but tables, actors, groups, flows, ends, waits",
             ],
@@ -421,6 +435,7 @@ pub fn miri(scale: &Scale) -> [Step; 4] {
             more: Vec::new(),
             chosen: Vec::new(),
             minutes_max: 60,
+            tells_progress: false,
             left_out: &[
                 "adapters::shm but its ring (mmap and ftruncate of shared files, which miri does not have)",
                 "adapters::{afxdp, afpacket, interface, udp, ether, netlink} (sockets, which it does not have)",
@@ -461,6 +476,7 @@ fn miri_rings(scale: &Scale) -> Step {
             ),
         )],
         minutes_max: 60,
+        tells_progress: false,
         left_out: &[],
         environment: &[("RUST_BACKTRACE", "0")],
     }
@@ -497,6 +513,7 @@ pub const FUZZ_BUILD: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 40,
+    tells_progress: false,
     left_out: &[],
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
@@ -520,6 +537,7 @@ pub const SEEDS: Step = Step {
     more: Vec::new(),
     chosen: Vec::new(),
     minutes_max: 30,
+    tells_progress: false,
     left_out: &[],
     environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
 };
@@ -552,6 +570,7 @@ macro_rules! fuzz {
             more: Vec::new(),
             chosen: Vec::new(),
             minutes_max: 0,
+            tells_progress: false,
             left_out: &[],
             environment: &[("RUSTFLAGS", FUZZ_FLAGS)],
         }

@@ -23,9 +23,10 @@ struct Process {
     began: u64,
 }
 
-/// Waits until the child has ended; `None` if it had to be ended.
-pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    if let Some(status) = within(child, limit)? {
+/// Waits until the child has ended, and does something meanwhile again and again; `None` if the
+/// child had to be ended.
+pub fn wait(child: &mut Child, limit: Duration, meanwhile: impl FnMut()) -> io::Result<Option<ExitStatus>> {
+    if let Some(status) = within(child, limit, meanwhile)? {
         return Ok(Some(status));
     }
     kill(&family(child.id()));
@@ -33,13 +34,14 @@ pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>
     Ok(None)
 }
 
-fn within(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+fn within(child: &mut Child, limit: Duration, mut meanwhile: impl FnMut()) -> io::Result<Option<ExitStatus>> {
     let begin = Instant::now();
     loop {
         let status = child.try_wait()?;
         if status.is_some() || begin.elapsed() >= limit {
             return Ok(status);
         }
+        meanwhile();
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_in_time_is_left_alone() {
-        let status = wait(&mut shell("exit 3"), Duration::from_secs(60)).unwrap();
+        let status = wait(&mut shell("exit 3"), Duration::from_secs(60), || ()).unwrap();
         assert_eq!(status.unwrap().code(), Some(3));
     }
 
@@ -121,7 +123,7 @@ mod tests {
             }
             assert!(begin.elapsed() < Duration::from_secs(60), "{}", all.len());
         };
-        assert!(wait(&mut child, Duration::ZERO).unwrap().is_none());
+        assert!(wait(&mut child, Duration::ZERO, || ()).unwrap().is_none());
         while all
             .iter()
             .any(|is| process(is.number).is_some_and(|now| now.began == is.began && now.parent == is.parent))

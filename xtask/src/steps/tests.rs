@@ -60,6 +60,7 @@ fn a_command_that_fails_fails_the_run() {
         environment: &[],
         chosen: Vec::new(),
         minutes_max: 1,
+        tells_progress: false,
         left_out: &[],
     };
     let mut outcome = Outcome::default();

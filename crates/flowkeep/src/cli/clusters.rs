@@ -1,7 +1,7 @@
 //! `cluster`: certificates and tokens of a cluster of several processes, and its members by its
 //! coordinator.
 
-use super::reach::{CLUSTER_VARIABLE, IDENTITY_VARIABLE, NAME_VARIABLE, coordinator, say_tried};
+use super::reach::{NAME_VARIABLE, There, say_tried};
 use super::{Failure, print};
 use crate::shape::{self, Shape};
 use clap::{Args, Subcommand};
@@ -81,21 +81,8 @@ Example:
 /// Which coordinator, and as whom.
 #[derive(Args, Debug)]
 pub(super) struct Remote {
-    /// The coordinator, or several, of which the first that answers is asked
-    #[arg(
-        long,
-        alias = "cluster",
-        env = CLUSTER_VARIABLE,
-        hide_env_values = true,
-        value_name = "ADDRESS:PORT,…",
-        value_delimiter = ',',
-        value_parser = coordinator,
-        required = true
-    )]
-    at: Vec<String>,
-    /// The directory with ca.pem, and the certificate and its key
-    #[arg(long, env = IDENTITY_VARIABLE, hide_env_values = true, value_name = "DIRECTORY")]
-    identity: PathBuf,
+    #[command(flatten)]
+    there: There,
     /// Which certificate: NAME.pem and NAME.key
     #[arg(long, env = NAME_VARIABLE, hide_env_values = true, value_name = "NAME", default_value = "read")]
     name: String,
@@ -199,8 +186,8 @@ fn init(directory: &Path, valid: Duration) -> Result<(), AuthorityError> {
 
 fn connect(remote: &Remote) -> Result<Line, Failure> {
     let operator = Operator {
-        addresses: remote.at.clone(),
-        identity: Identity::read(&remote.identity, &remote.name).map_err(failed)?,
+        addresses: remote.there.at.clone(),
+        identity: Identity::read(&remote.there.identity, &remote.name).map_err(failed)?,
     };
     let line = operator.connect().map_err(failed)?;
     say_tried(&line.tried());

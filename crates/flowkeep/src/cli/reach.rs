@@ -16,9 +16,9 @@ use coordinator::operator::Operator;
 use std::path::PathBuf;
 
 /// The environment variable that says where the coordinator is.
-pub(super) const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
+const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
 /// The one that says where the certificate is.
-pub(super) const IDENTITY_VARIABLE: &str = "FLOWKEEP_IDENTITY";
+const IDENTITY_VARIABLE: &str = "FLOWKEEP_IDENTITY";
 /// The one that says which certificate it is.
 pub(super) const NAME_VARIABLE: &str = "FLOWKEEP_NAME";
 
@@ -57,6 +57,26 @@ pub(super) struct Over {
     /// Only this member
     #[arg(long, value_name = "NAME", conflicts_with = "socket")]
     member: Option<String>,
+}
+
+/// A coordinator that is asked itself, and not for its members.
+#[derive(Args, Debug)]
+pub(super) struct There {
+    /// The coordinator, or several, of which the first that answers is asked
+    #[arg(
+        long,
+        alias = "cluster",
+        env = CLUSTER_VARIABLE,
+        hide_env_values = true,
+        value_name = "ADDRESS:PORT,…",
+        value_delimiter = ',',
+        value_parser = coordinator,
+        required = true
+    )]
+    pub(super) at: Vec<String>,
+    /// The directory with ca.pem, and the certificate and its key
+    #[arg(long, env = IDENTITY_VARIABLE, hide_env_values = true, value_name = "DIRECTORY")]
+    pub(super) identity: PathBuf,
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -12,7 +12,7 @@
 //! Not here: what a member does to join (`crate::member`).
 
 use super::listing::between_looks;
-use super::reach::{CLUSTER_VARIABLE, IDENTITY_VARIABLE, coordinator, say_tried};
+use super::reach::{There, say_tried};
 use super::{Failure, print};
 use crate::control::members::Members;
 use crate::control::{Answer, Request};
@@ -29,7 +29,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,21 +49,8 @@ Example:
   flowkeep cluster scale --at 192.0.2.1:4400 --identity cluster/ --max 6 \\
     --launch 'exec flowkeep node gateway.toml --member $FLOWKEEP_MEMBER --runtimes 1 --join $FLOWKEEP_JOIN --token $FLOWKEEP_TOKEN'")]
 pub(super) struct Scale {
-    /// The coordinator, or several, of which the first that answers is asked
-    #[arg(
-        long,
-        alias = "cluster",
-        env = CLUSTER_VARIABLE,
-        hide_env_values = true,
-        value_name = "ADDRESS:PORT,…",
-        value_delimiter = ',',
-        value_parser = coordinator,
-        required = true
-    )]
-    at: Vec<String>,
-    /// The directory with ca.pem, and the certificate and its key
-    #[arg(long, env = IDENTITY_VARIABLE, hide_env_values = true, value_name = "DIRECTORY")]
-    identity: PathBuf,
+    #[command(flatten)]
+    there: There,
     /// Which certificate, with the right of admin: NAME.pem and NAME.key
     #[arg(long, value_name = "NAME", default_value = "admin")]
     name: String,
@@ -368,9 +354,9 @@ pub(super) fn scale(words: &Scale, out: &mut dyn Write) -> Result<(), Failure> {
         )));
     }
     let failed = |what: &dyn fmt::Display| Failure::failed(format!("error: {what}"));
-    let identity = Identity::read(&words.identity, &words.name).map_err(|error| failed(&error))?;
+    let identity = Identity::read(&words.there.identity, &words.name).map_err(|error| failed(&error))?;
     let operator = Operator {
-        addresses: words.at.clone(),
+        addresses: words.there.at.clone(),
         identity,
     };
     let stop = StopSignal::of_process(None).map_err(|error| failed(&error))?;
@@ -385,7 +371,7 @@ pub(super) fn scale(words: &Scale, out: &mut dyn Write) -> Result<(), Failure> {
     let members = || Members::connect(&operator, None);
     let wide = |members| Wide {
         members,
-        coordinators: words.at.join(","),
+        coordinators: words.there.at.join(","),
         prefix: words.prefix.clone(),
         launch: words.launch.clone(),
         stop: stop.clone(),

@@ -244,6 +244,9 @@ fn a_running_cluster_is_asked() {
     );
     let shown = ask("flow show tcp 10.0.0.1:40000 192.0.2.1:443").unwrap();
     assert!(shown.contains("phase = established"), "{shown}");
+    let failure = ask("flow show tcp 10.0.0.1:1 [2001:db8::1]:443").unwrap_err();
+    assert_eq!(failure.code, USAGE);
+    assert!(failure.message.contains("one end is IPv4 and the other IPv6"));
     let failure = ask("flow show tcp 10.0.0.1:1 192.0.2.1:443").unwrap_err();
     assert_eq!(
         (failure.code, failure.message.as_str()),

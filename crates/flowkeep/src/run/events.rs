@@ -680,6 +680,25 @@ mod tests {
         assert!(told[0].to_string().contains("cannot be rotated"), "{told:?}");
     }
 
+    /// An operator moved the file away and made a folder in its place: old files keep their names.
+    #[test]
+    fn where_the_name_is_a_folders_no_file_is_renamed() {
+        let folder = Folder::new("a-folder");
+        let (mut log, _, reports) = folder.log(Some(1), 4);
+        for line in ["1\n", "2\n", "3\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        std::fs::rename(folder.0.join("e"), folder.0.join("away")).unwrap();
+        std::fs::create_dir(folder.0.join("e")).unwrap();
+        for line in ["4\n", "5\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+        }
+        let files = ["away", "e.1", "e.2", "e.3"].map(|name| folder.read(name).unwrap_or_default());
+        assert_eq!(files, ["3\n4\n5\n", "2\n", "1\n", ""]);
+        assert_eq!(reports.take().len(), 1);
+        std::fs::remove_dir(folder.0.join("e")).unwrap();
+    }
+
     /// A disk without room for another file: the old ones keep their names and lines.
     #[test]
     fn where_no_other_file_can_be_made_no_file_is_renamed() {

@@ -1,14 +1,13 @@
 //! Frames of every kind over a cable, from port to port in this process: what arrives is what was
 //! sent, and everything is counted.
 
-use crate::network::alone;
+use crate::network::{Turn, alone};
 use adapters::buffers;
 use adapters::open::{BoxPort, OpenError, Ports};
 use adapters::report::Report;
 use lab::{Lab, Namespace};
 use runtime::env::{BURST, Burst, Port};
 use std::collections::BTreeSet;
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 use wire::packet::Kind;
 use wire::{LinkType, Pool};
@@ -110,7 +109,7 @@ impl Host {
 }
 
 /// A lab, and the right to be the only one.
-type Alone = (Lab, MutexGuard<'static, ()>);
+type Alone = (Lab, Turn);
 
 /// Two hosts and a cable, eth0 to eth0, that nothing else talks on.
 fn cable(queues: u32) -> Option<(Alone, Namespace, Namespace)> {

@@ -11,14 +11,53 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// How long anything here may take, on a machine that does other things too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One at a time: they share two processors with each other.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Tests run alone, since they share two processors with each other; those of [`BESIDE_OTHERS`]
+/// beside each other.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Modules whose tests ask what arrives, and not in which time: mostly they wait.
+const BESIDE_OTHERS: [&str; 11] = [
+    "bridge",
+    "chain",
+    "cluster",
+    "ftp",
+    "ipv6",
+    "mtu",
+    "nat_behaviour",
+    "nat_settings",
+    "reload",
+    "sip",
+    "ssh",
+];
+
+/// A test's right to run, until it is dropped.
+pub enum Turn {
+    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
+    BesideOthers(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+}
+
+impl Turn {
+    /// Waits for the turn of the test that this thread runs.
+    fn wait() -> Self {
+        let thread = std::thread::current();
+        let module = thread.name().and_then(|test| test.split("::").next());
+        if module.is_some_and(|module| BESIDE_OTHERS.contains(&module)) {
+            Turn::BesideOthers(TURN.read().unwrap_or_else(PoisonError::into_inner))
+        } else {
+            Turn::alone()
+        }
+    }
+
+    fn alone() -> Self {
+        Turn::Alone(TURN.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// Three hosts in a row.
 pub struct Network {
@@ -29,7 +68,7 @@ pub struct Network {
     pub server: Namespace,
     lab: Lab,
     pub folder: Folder,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 /// A directory that is gone afterwards.
@@ -75,8 +114,8 @@ fn lab(programs: &[(&str, &'static str)]) -> Option<Lab> {
 
 /// The network, or a line that says what is missing for it.
 pub fn network(programs: &[(&str, &'static str)]) -> Option<Network> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    Some(Network::new(lab(programs)?, alone).unwrap())
+    let turn = Turn::wait();
+    Some(Network::new(lab(programs)?, turn).unwrap())
 }
 
 /// The network, and what else is added to it.
@@ -93,13 +132,13 @@ pub fn network_with<T>(
 }
 
 /// A lab for something else than the network, and the right to be the only one.
-pub fn alone(programs: &[(&str, &'static str)]) -> Option<(Lab, MutexGuard<'static, ()>)> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((lab(programs)?, alone))
+pub fn alone(programs: &[(&str, &'static str)]) -> Option<(Lab, Turn)> {
+    let turn = Turn::alone();
+    Some((lab(programs)?, turn))
 }
 
 impl Network {
-    fn new(mut lab: Lab, alone: MutexGuard<'static, ()>) -> Result<Self, LabError> {
+    fn new(mut lab: Lab, turn: Turn) -> Result<Self, LabError> {
         let client = lab.namespace("client")?;
         let gateway = lab.namespace("gateway")?;
         let server = lab.namespace("server")?;
@@ -112,7 +151,7 @@ impl Network {
             server,
             lab,
             folder: Folder::new(),
-            _alone: alone,
+            _turn: turn,
         })
     }
 

@@ -77,7 +77,7 @@ use core::time::Duration;
 use mappings::Mappings;
 use nf::table::Answer;
 use nf::{
-    Addr, Adds, Affinity, Arrival, Block, Claim, ConfigError, Cx, Departure, Endpoint, Event, Keep,
+    Addr, Adds, Affinity, Arrival, Block, BlockWas, Claim, ConfigError, Cx, Departure, Endpoint, Event, Keep,
     NetworkFunction, Packet, PoolState, Prefix, Recall, Row, Side, Table, Verdict, WorkerInfo,
     network_function, row,
 };
@@ -336,7 +336,7 @@ impl NetworkFunction for Nat {
         self.tables.borrow_mut().ports.take_back(block);
     }
 
-    fn block_in_use(&self, block: Block) -> bool {
+    fn block_in_use(&self, block: Block) -> BlockWas {
         self.tables.borrow_mut().ports.lend(block)
     }
 

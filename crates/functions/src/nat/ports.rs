@@ -35,7 +35,7 @@ use super::alloc::vec::Vec;
 use super::config::{ANY, Plan};
 use super::slots::Slots;
 use super::state::{Host, V4Endpoint};
-use nf::{Addr, Block};
+use nf::{Addr, Block, BlockWas};
 use wire::memory::prefetch;
 use wire::protocol;
 
@@ -664,16 +664,18 @@ impl Ports {
         (home != self.home.0).then_some(home as u16)
     }
 
-    /// A block is in use elsewhere; whether it is ours, and was thought free.
-    pub fn lend(&mut self, block: Block) -> bool {
-        match self.number_of_block(block) {
-            Some(block) => {
-                let (word, bit) = self.free_bit(block);
-                let is_free = self.free[word] & bit != 0;
-                self.set_taken(block);
-                is_free
-            }
-            None => false,
+    /// A block is in use elsewhere; how it stood here.
+    pub fn lend(&mut self, block: Block) -> BlockWas {
+        let Some(block) = self.number_of_block(block) else {
+            return BlockWas::Anothers;
+        };
+        let (word, bit) = self.free_bit(block);
+        let is_free = self.free[word] & bit != 0;
+        self.set_taken(block);
+        match (is_free, self.is_home(block)) {
+            (true, _) => BlockWas::Free,
+            (false, true) => BlockWas::Out,
+            (false, false) => BlockWas::Anothers,
         }
     }
 

@@ -153,7 +153,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.block_returned(block);
     }
 
-    fn block_in_use(&self, block: nf::Block) -> bool {
+    fn block_in_use(&self, block: nf::Block) -> nf::BlockWas {
         self.function.block_in_use(block)
     }
 

@@ -8,7 +8,7 @@ use super::presence::{ABSENT, SILENT};
 use crate::flows::actor::Phase;
 use crate::flows::group::GroupKey;
 use crate::stats::DropReason;
-use nf::{Affinity, Block};
+use nf::{Affinity, Block, BlockWas};
 use protocols::ownership::Switches;
 use wire::FlowKey;
 
@@ -44,10 +44,17 @@ impl Core {
     /// A switch says that another runtime's group has a block.
     #[cold]
     pub fn hear_in_use(&mut self, link: usize, block: Block) {
-        // One that its forerunner had lent, and of which its functions know: another switch may have
-        // returned it before this runtime was met, and its word be forgotten.
-        let is_of_before = self.sessions.is_beginning();
-        if self.runner.block_in_use(block) || is_of_before {
+        // Functions that go on from a forerunner's know what that one had lent. Another switch may
+        // have returned it before this runtime was met, and its word be forgotten: it is not waited
+        // for. Of what is lent later all switches know.
+        let is_noted = match self.runner.block_in_use(block) {
+            BlockWas::Free => true,
+            BlockWas::Out => {
+                self.sessions.is_beginning() && !crate::replica::is_broken("what a forerunner lent is noted")
+            }
+            BlockWas::Anothers => false,
+        };
+        if is_noted {
             self.sessions.lent.entry(block).or_insert(Switches::NONE);
         }
         if let Some(known) = self.sessions.lent.get_mut(&block) {

@@ -19,7 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use core::ptr::NonNull;
 use nf::cx::{EFFECTS_MAX, RawCx};
-use nf::{Addr, Affinity, Arrival, Block, Departure, Direction, PoolState, Side};
+use nf::{Addr, Affinity, Arrival, Block, BlockWas, Departure, Direction, PoolState, Side};
 use wire::planted;
 
 /// Calls of a function for the end of one group, at most: enough for all ports of an address, one
@@ -211,11 +211,12 @@ impl Runner {
         timeouts.max().unwrap_or(0)
     }
 
-    /// A block of ports that a group at another runtime has: whether some function's pool has it.
-    pub fn block_in_use(&self, block: Block) -> bool {
+    /// A block of ports that a group at another runtime has: how it stood in some function's pool.
+    pub fn block_in_use(&self, block: Block) -> BlockWas {
         // All are to hear of it: each knows its own.
         let functions = self.stages.functions.iter();
-        functions.filter(|function| function.block_in_use(block)).count() > 0
+        let were = functions.map(|function| function.block_in_use(block));
+        were.max().unwrap_or(BlockWas::Anothers)
     }
 
     /// How a function's pool stands; `None` if it has none, or is not there.

@@ -6,7 +6,9 @@ use super::lent::{blocks, fill};
 use super::sessions::{Members, SECOND};
 use super::*;
 use crate::switch::Policy;
-use nf::{Addr, Affinity, Block, Cx, FlowState, Packet, PoolState, Verdict, WorkerInfo, network_function};
+use nf::{
+    Addr, Affinity, Block, BlockWas, Cx, FlowState, Packet, PoolState, Verdict, WorkerInfo, network_function,
+};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,8 +92,14 @@ impl NetworkFunction for Sharer {
             self.free.borrow_mut().insert(number(block));
         }
     }
-    fn block_in_use(&self, block: Block) -> bool {
-        number(block) / SHARE == self.home && self.free.borrow_mut().remove(&number(block))
+    fn block_in_use(&self, block: Block) -> BlockWas {
+        if number(block) / SHARE != self.home {
+            return BlockWas::Anothers;
+        }
+        match self.free.borrow_mut().remove(&number(block)) {
+            true => BlockWas::Free,
+            false => BlockWas::Out,
+        }
     }
     fn pool(&self) -> Option<PoolState> {
         let free = self.free.borrow().len();

@@ -9,7 +9,7 @@ use crate::nat::config::Plan;
 use crate::nat::ports::{Ports, Wish, space_of};
 use crate::nat::state::{Host, V4Endpoint};
 use crate::nat::{Config, StaticMapping, StaticMappings, StaticProtocol};
-use nf::{Addr, Block, Prefix};
+use nf::{Addr, Block, BlockWas, Prefix};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::vec;
@@ -361,7 +361,11 @@ fn a_block_that_an_earlier_instance_had_lent_is_given_when_it_has_come_home() {
     for runtime in [0, 1] {
         let (own, other) = (&shares[usize::from(runtime)], &shares[1 - usize::from(runtime)]);
         let mut ports = Ports::new(&plan, runtime, 2, 1000, 7);
-        assert!(own.len() > 1 && ports.lend(own[0]) && !ports.lend(own[0]));
+        assert!(own.len() > 1);
+        assert_eq!(
+            [(); 2].map(|()| ports.lend(own[0])),
+            [BlockWas::Free, BlockWas::Out]
+        );
         // Another's, of no pool, and of another size.
         let wild = Block {
             first: LAST & !63,
@@ -370,12 +374,12 @@ fn a_block_that_an_earlier_instance_had_lent_is_given_when_it_has_come_home() {
         };
         let small = Block { ports: 32, ..own[1] };
         for block in [other[0], wild, small] {
-            assert!(!ports.lend(block), "{block:?}");
+            assert_eq!(ports.lend(block), BlockWas::Anothers, "{block:?}");
         }
         let mut given = all_of(&mut ports);
         assert_eq!(given, own[1..]);
         // What is in use here is not lent.
-        assert!(!ports.lend(own[1]));
+        assert_eq!(ports.lend(own[1]), BlockWas::Out);
         ports.take_back(own[0]);
         given = all_of(&mut ports);
         assert_eq!(given, own[..1]);
