@@ -11,6 +11,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
+impl Members {
+    /// What one worker sent another, and that has not been read, is read behind what is done.
+    fn delayed(&mut self, from: usize, to: usize, meanwhile: impl FnOnce(&mut Self)) {
+        let sent = self.queues.get(&(from, to)).map(|queue| queue.take());
+        meanwhile(self);
+        let mut sent = sent.unwrap_or_default();
+        let mut queue = self.queues.entry((from, to)).or_default().borrow_mut();
+        sent.append(&mut queue);
+        *queue = sent;
+    }
+
+    /// A runtime that has no flows ends as one that is removed: what the next of its number goes on
+    /// with.
+    fn take(&mut self, runtime: usize) -> crate::worker::parking::Legacy {
+        let stats = self.runtime(runtime).stats();
+        self.emitted += stats.emitted;
+        self.left += stats.dropped.iter().map(|d| d.count).sum::<u64>();
+        self.lives[self.switches.len() + runtime].set(0);
+        let ended = self.runtimes[runtime].take();
+        ended.expect("it is there").dismantle().legacy
+    }
+}
+
 /// Blocks of each runtime's share.
 const SHARE: u16 = 8;
 const PORTS: u16 = 64;

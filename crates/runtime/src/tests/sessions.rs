@@ -25,14 +25,14 @@ pub(super) const WAIT: u64 = 100_000 * SECOND;
 
 /// What is on its way from one worker to another: from which life of the one, to which of the
 /// other.
-struct Sent {
+pub(super) struct Sent {
     from: u64,
     to: u64,
     packet: PacketBox,
 }
 
-type Queue = Rc<RefCell<VecDeque<Sent>>>;
-type Life = Rc<Cell<u64>>;
+pub(super) type Queue = Rc<RefCell<VecDeque<Sent>>>;
+pub(super) type Life = Rc<Cell<u64>>;
 
 /// What all links share: buffers for what is on its way, and how many packets were lost.
 struct Ether {
@@ -140,17 +140,17 @@ pub(super) struct Members {
     plan: Plan,
     policy: Policy,
     ether: Rc<Ether>,
-    lives: Vec<Life>,
+    pub(super) lives: Vec<Life>,
     begun: u64,
     /// By sender and receiver.
-    queues: HashMap<(usize, usize), Queue>,
-    switches: Vec<Option<Switch<QueuePort, Wire>>>,
-    runtimes: Vec<Option<Runtime<Wire>>>,
+    pub(super) queues: HashMap<(usize, usize), Queue>,
+    pub(super) switches: Vec<Option<Switch<QueuePort, Wire>>>,
+    pub(super) runtimes: Vec<Option<Runtime<Wire>>>,
     pub(super) now: u64,
     /// Of those that are gone.
     received: u64,
-    emitted: u64,
-    left: u64,
+    pub(super) emitted: u64,
+    pub(super) left: u64,
     gone: Vec<super::Sent>,
     pub(super) is_replicated: bool,
     /// Whether switches wait for runtimes that come back with flows out of a store.
@@ -350,27 +350,6 @@ impl Members {
             self.ether.lose(&sent.packet);
             self.ether.give(sent.packet);
         }
-    }
-
-    /// What one worker sent another, and that has not been read, is read behind what is done.
-    pub(super) fn delayed(&mut self, from: usize, to: usize, meanwhile: impl FnOnce(&mut Self)) {
-        let sent = self.queues.get(&(from, to)).map(|queue| queue.take());
-        meanwhile(self);
-        let mut sent = sent.unwrap_or_default();
-        let mut queue = self.queues.entry((from, to)).or_default().borrow_mut();
-        sent.append(&mut queue);
-        *queue = sent;
-    }
-
-    /// A runtime that has no flows ends as one that is removed: what the next of its number goes on
-    /// with.
-    pub(super) fn take(&mut self, runtime: usize) -> crate::worker::parking::Legacy {
-        let stats = self.runtime(runtime).stats();
-        self.emitted += stats.emitted;
-        self.left += stats.dropped.iter().map(|d| d.count).sum::<u64>();
-        self.lives[self.switches.len() + runtime].set(0);
-        let ended = self.runtimes[runtime].take();
-        ended.expect("it is there").dismantle().legacy
     }
 
     /// Whether a worker is played by hand, in the place of one that takes no steps: it says what is
