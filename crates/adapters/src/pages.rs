@@ -80,6 +80,17 @@ pub fn space_max() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
+/// Has the C library's allocator reserve no address space for each thread, where that is limited: it
+/// takes 64 MiB for a thread that it may not use, and leaves too little for what is needed. To be
+/// called before there are threads.
+pub fn spare_space() {
+    #[cfg(target_env = "gnu")]
+    if space_max().is_some() {
+        // SAFETY: mallopt(3) takes two numbers, and this process has one thread.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
+}
+
 /// What helps where there is no more memory.
 fn remedy() -> String {
     match space_max() {

@@ -77,6 +77,7 @@ pub fn functions() -> registry::Registry {
 
 /// A binary with these functions: reads the command line and does what it says.
 pub fn main(registry: registry::Registry) -> std::process::ExitCode {
+    adapters::pages::spare_space();
     main_with(registry, std::env::args_os())
 }
 

@@ -8,7 +8,8 @@
 //!
 //! Whether there is anything new is one number that workers read. Only when it has changed do they
 //! ask for the tables, and then they do not wait: while the publisher is at it, they keep the old
-//! ones for another packet. Tables that are replaced are kept until no worker has them, so no
+//! ones for another packet. An instance begins with the tables in force, for which it waits. Tables
+//! that are replaced are kept until no worker has them, so no
 //! worker ever frees any.
 //!
 //! A flow takes what it knows of its way along when it moves to another host, whose tables are
@@ -99,7 +100,14 @@ impl Feed {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// For workers: the tables in force, unless they are just being replaced. Never waits.
+    /// For instances that begin, behind no packet: the tables in force. Waits while another takes
+    /// them or they are being replaced.
+    pub fn in_force(&self) -> Arc<Tables> {
+        self.tables.lock().clone()
+    }
+
+    /// For workers: the tables in force, unless they are just being replaced or another takes them.
+    /// Never waits.
     pub fn tables(&self) -> Option<Arc<Tables>> {
         self.tables.try_lock().map(|tables| tables.clone())
     }

@@ -161,7 +161,7 @@ impl NetworkFunction for Forward {
         let nanoseconds = |time: core::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Ok(Forward {
             feed: config.feed.clone(),
-            tables: RefCell::new(Arc::new(Tables::empty())),
+            tables: RefCell::new(config.feed.in_force()),
             errors: Budget::new(config.errors_per_second),
             resolving: RefCell::new(Resolving::new(
                 nanoseconds(config.resolve_timeout),
