@@ -13,7 +13,8 @@
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
 //! A nightly run begins with what all its limits come to.
 //!
-//! A run of all tests says while it runs how far it is ([`progress`]).
+//! Tests start processes and wait; clippy, documents and tests that only calculate have the idle time
+//! that they leave. A run of all tests says while it runs how far it is ([`progress`]).
 //!
 //! A test that fails and depends on the machine's time is run once more, alone ([`again`]).
 //!
@@ -29,7 +30,7 @@ use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
     BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
-    PACKAGES, SEEDS, SHORT, Scale, TESTS, fuzzers, many_cases, miri, soak,
+    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, fuzzers, many_cases, miri, soak, tests,
 };
 use progress::Progress;
 use std::fs::{self, File};
@@ -92,11 +93,8 @@ pub fn ci() -> ExitCode {
     let mut outcome = Outcome::default();
     outcome.command(&FORMAT);
     outcome.checks(checks::ALL);
-    outcome.command(&CLIPPY);
-    outcome.command(&DOCS);
-    outcome.command(&FUZZ_LOCK);
-    outcome.command(&CRATES);
-    outcome.tests_or_again(&TESTS);
+    outcome.command(&TESTS_BUILT);
+    outcome.tests_beside(&tests(), &[CLIPPY, DOCS, FUZZ_LOCK, CRATES], &calculations());
     outcome.told()
 }
 
@@ -208,9 +206,27 @@ impl Outcome {
         self.tests_ran(step, &run(step));
     }
 
-    /// Tests, of which a few that depend on the machine's time may be run again.
-    fn tests_or_again(&mut self, step: &Step) {
-        let ran = run(step);
+    /// Tests, most of which wait, and beside them what only calculates: it has the time that they
+    /// leave.
+    fn tests_beside(&mut self, tests: &Step, commands: &[Step], calculations: &Step) {
+        let (ran, beside, calculated) = std::thread::scope(|scope| {
+            let beside = scope.spawn(|| {
+                let ran: Vec<Ran> = commands.iter().map(|step| run_behind(step, IDLE)).collect();
+                (ran, run_behind(calculations, IDLE))
+            });
+            let ran = run(tests);
+            let (beside, calculated) = beside.join().expect("a step does not panic");
+            (ran, beside, calculated)
+        });
+        for (step, ran) in commands.iter().zip(&beside) {
+            self.conclude(step, ran.good, ran, "");
+        }
+        self.tests_ran(calculations, &calculated);
+        self.tests_or_again(tests, ran);
+    }
+
+    /// Tests that ran, of which a few that depend on the machine's time may be run again.
+    fn tests_or_again(&mut self, step: &Step, ran: Ran) {
         let again = if ran.good { None } else { again::pass(&ran.output) };
         let Some(again) = again else {
             return self.tests_ran(step, &ran);
@@ -349,16 +365,25 @@ struct Ran {
     time: Duration,
 }
 
+/// Words before a command that has the processors' idle time only (chrt(1), of util-linux).
+const IDLE: &[&str] = &["chrt", "--idle", "0"];
+
 /// Runs a step, to its end or to its limit.
 fn run(step: &Step) -> Ran {
+    run_behind(step, &[])
+}
+
+/// The same, with words before the command.
+fn run_behind(step: &Step, before: &[&str]) -> Ran {
+    let words: Vec<&str> = before.iter().chain(step.words).copied().collect();
     let begin = Instant::now();
     let log = log_path(step);
     let limit = Duration::from_secs(60 * u64::from(step.minutes_max));
     let ended = (|| {
         fs::create_dir_all(log.parent().expect("in a folder"))?;
         let file = File::create(&log)?;
-        let mut child = Command::new(step.words[0])
-            .args(&step.words[1..])
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .args(&step.more)
             .envs(step.environment.iter().copied())
             .envs(chosen(step))
@@ -386,7 +411,7 @@ fn run(step: &Step) -> Ran {
             false
         }
         Err(error) => {
-            output += &format!("error: {}: {error}\n", step.words[0]);
+            output += &format!("error: {}: {error}\n", words[0]);
             false
         }
     };

@@ -247,6 +247,46 @@ pub const PACKAGES: Step = Step {
     environment: &[],
 };
 
+/// What the tests' programs are made of; it has both processors.
+pub const TESTS_BUILT: Step = Step {
+    name: "tests built",
+    words: &["cargo", "test", "--locked", "--workspace", "--no-run"],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 45,
+    tells_progress: false,
+    left_out: &[],
+    environment: &[],
+};
+
+/// Tests that calculate for minutes and ask no clock: parts of their names.
+const CALCULATIONS: [&str; 5] = [
+    "thousands_of_seeds_find_nothing",
+    "every_checker_finds_the_bug_planted_for_it",
+    "other_scenarios_do_not_find_them",
+    "runs_come_to_where_groups_move",
+    "macros_refuse_with_advice",
+];
+
+/// Every test but those that only calculate.
+pub fn tests() -> Step {
+    let skip = |name: &str| ["--skip".to_owned(), name.to_owned()];
+    Step {
+        more: CALCULATIONS.into_iter().flat_map(skip).collect(),
+        ..TESTS
+    }
+}
+
+/// The others.
+pub fn calculations() -> Step {
+    Step {
+        name: "calculations",
+        more: CALCULATIONS.map(str::to_owned).into(),
+        tells_progress: false,
+        ..TESTS
+    }
+}
+
 pub const TESTS: Step = Step {
     name: "tests",
     words: &[

@@ -1,5 +1,6 @@
 //! Steps that fail, hang and say odd things.
 
+use super::commands::TESTS;
 use super::*;
 
 const OUTPUT: &str = "\
@@ -98,7 +99,8 @@ fn a_command_that_takes_too_long_fails_the_run() {
 #[test]
 fn every_step_has_a_limit_and_a_log_of_its_own() {
     for scale in [NIGHT, SHORT] {
-        let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES, TESTS, FUZZ_BUILD, SEEDS];
+        let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES, FUZZ_BUILD, SEEDS];
+        all.extend([TESTS_BUILT, tests(), calculations()]);
         all.extend([many_cases(&scale), soak(&scale)]);
         all.extend(miri(&scale));
         all.extend(fuzzers(&scale));
@@ -106,6 +108,43 @@ fn every_step_has_a_limit_and_a_log_of_its_own() {
         let logs: std::collections::BTreeSet<PathBuf> = all.iter().map(log_path).collect();
         assert_eq!(logs.len(), all.len());
     }
+}
+
+/// What one part skips the other runs, by the same words.
+#[test]
+fn each_test_is_in_one_of_two_parts() {
+    let (most, others) = (tests(), calculations());
+    let skipped: Vec<&String> = most.more.iter().skip(1).step_by(2).collect();
+    assert!(most.more.iter().step_by(2).all(|word| word == "--skip"));
+    assert_eq!(skipped, others.more.iter().collect::<Vec<_>>());
+    assert_eq!(most.words, others.words);
+}
+
+#[test]
+fn what_has_idle_time_runs_beside_the_tests() {
+    let step = |name, words: &'static [&'static str]| Step {
+        name,
+        words,
+        minutes_max: 1,
+        tells_progress: false,
+        ..TESTS
+    };
+    const RESULT: &[&str] = &["sh", "-c", "echo 'test result: ok. 2 passed; 0 failed'"];
+    const WAITS: &str = "for i in $(seq 100); do \
+                 test -e \"$0\" && break; sleep 0.1; done; rm \"$0\" && echo 'test result: ok. 3 passed; 0 failed'";
+    let sign = std::env::temp_dir().join(format!("xtask-beside-{}", std::process::id()));
+    let sign = sign.to_str().unwrap().to_owned();
+    let mut outcome = Outcome::default();
+    let mut beside = step(
+        "beside a",
+        &["sh", "-c", "chrt -p $$ | grep -q IDLE && touch \"$0\""],
+    );
+    beside.more = vec![sign.clone()];
+    let mut tests = step("beside b", &["sh", "-c", WAITS]);
+    tests.more = vec![sign];
+    outcome.tests_beside(&tests, &[beside], &step("beside c", RESULT));
+    assert_eq!(outcome.failed, Vec::<String>::new());
+    assert_eq!((outcome.tally.passed, outcome.tally.failed), (5, 0));
 }
 
 #[test]
