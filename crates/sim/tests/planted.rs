@@ -188,7 +188,7 @@ fn other_scenarios_do_not_find_them() {
 /// they see.
 #[test]
 fn runs_come_to_where_groups_move() {
-    const SEEDS: u64 = 100;
+    const SEEDS: u64 = 300;
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
     let of_moving = BUGS
