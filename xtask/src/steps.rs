@@ -33,6 +33,7 @@ use commands::{
     PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, fuzzers, many_cases, miri, soak, tests,
 };
 use progress::Progress;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -382,13 +383,15 @@ fn run_behind(step: &Step, before: &[&str]) -> Ran {
     let ended = (|| {
         fs::create_dir_all(log.parent().expect("in a folder"))?;
         let file = File::create(&log)?;
-        let mut child = Command::new(words[0])
+        let mut command = Command::new(words[0]);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_a_package(name)) {
+            command.env_remove(name);
+        }
+        let mut child = command
             .args(&words[1..])
             .args(&step.more)
             .envs(step.environment.iter().copied())
             .envs(chosen(step))
-            // This program's own, set by the `cargo` that runs it, would be taken for the step's.
-            .env_remove("CARGO_MANIFEST_DIR")
             .current_dir(root())
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
@@ -420,6 +423,13 @@ fn run_behind(step: &Step, before: &[&str]) -> Ran {
         output,
         time: begin.elapsed(),
     }
+}
+
+/// What the `cargo` that runs this program has set for it: a build script that asks for it would run
+/// again, and all that depends on its crate be built again.
+fn is_of_a_package(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// What is chosen for a step and not in our own environment.

@@ -284,13 +284,17 @@ fn run_cargo(target: &Path, folder: &Path, words: &[&str], set: fn(&mut Command)
     let file = File::create(&log).unwrap();
     let mut command = Command::new(env!("CARGO"));
     set(&mut command);
+    // Set by the cargo that runs this test, and not the new crate's: a build script that asks for them
+    // would run again, and all that depends on its crate be built again.
+    let is_of_a_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars().filter(|(name, _)| is_of_a_package(name)) {
+        command.env_remove(name);
+    }
     let mut child = command
         .args(words)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_NET_OFFLINE", "true")
-        // Set by the cargo that runs this test; they are not the new crate's.
-        .env_remove("CARGO_MANIFEST_DIR")
         .env_remove("RUSTFLAGS")
         // Its control socket is its own.
         .env("XDG_RUNTIME_DIR", folder)

@@ -147,6 +147,21 @@ fn what_has_idle_time_runs_beside_the_tests() {
     assert_eq!((outcome.tally.passed, outcome.tally.failed), (5, 0));
 }
 
+/// Under `cargo test` this program has them.
+#[test]
+fn a_step_has_no_variables_of_this_package() {
+    assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
+    let step = Step {
+        name: "variables",
+        words: &["sh", "-c", "! env | grep -E '^CARGO_(PKG|MANIFEST)_'"],
+        minutes_max: 1,
+        tells_progress: false,
+        ..TESTS
+    };
+    let ran = run(&step);
+    assert!(ran.good, "{}", ran.output);
+}
+
 #[test]
 fn a_run_of_no_tests_is_a_failure() {
     let mut outcome = Outcome::default();
