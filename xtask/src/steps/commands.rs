@@ -1,7 +1,8 @@
 //! The commands that `cargo xtask ci` and `nightly` are made of, in the order in which they run.
 //!
 //! Each has a limit, some times what it takes on two busy processors from nothing built: it ends
-//! what hangs, and is no measure of anything. What a night has time for is a [`Scale`].
+//! what hangs, and is no measure of anything. What runs beside the tests may wait for minutes. What a
+//! night has time for is a [`Scale`].
 //!
 //! Not here: running them ([`super`]), and the checks of our own ([`crate::checks`]).
 
@@ -105,7 +106,7 @@ pub const CLIPPY: Step = Step {
     ],
     more: Vec::new(),
     chosen: Vec::new(),
-    minutes_max: 30,
+    minutes_max: 60,
     tells_progress: false,
     left_out: &[],
     environment: &[],
@@ -123,7 +124,7 @@ pub const DOCS: Step = Step {
     ],
     more: Vec::new(),
     chosen: Vec::new(),
-    minutes_max: 20,
+    minutes_max: 40,
     tells_progress: false,
     left_out: &[],
     environment: &[("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")],
@@ -147,7 +148,7 @@ pub const FUZZ_LOCK: Step = Step {
     ],
     more: Vec::new(),
     chosen: Vec::new(),
-    minutes_max: 20,
+    minutes_max: 40,
     tells_progress: false,
     left_out: &[],
     environment: &[],
@@ -171,7 +172,7 @@ pub const CRATES: Step = Step {
     ],
     more: Vec::new(),
     chosen: Vec::new(),
-    minutes_max: 5,
+    minutes_max: 20,
     tells_progress: false,
     left_out: &[],
     environment: &[],
