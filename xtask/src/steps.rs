@@ -37,6 +37,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// An outside command that must succeed.
@@ -208,14 +209,17 @@ impl Outcome {
     }
 
     /// Tests, most of which wait, and beside them what only calculates: it has the time that they
-    /// leave.
+    /// leave. That begins when cargo has let go of the build folder: the tests wait for none of it.
     fn tests_beside(&mut self, tests: &Step, commands: &[Step], calculations: &Step) {
+        let (built, is_built) = channel();
         let (ran, beside, calculated) = std::thread::scope(|scope| {
-            let beside = scope.spawn(|| {
-                let ran: Vec<Ran> = commands.iter().map(|step| run_behind(step, IDLE)).collect();
-                (ran, run_behind(calculations, IDLE))
+            let beside = scope.spawn(move || {
+                // An error says that the other end is dropped, which is the sign.
+                let _ = is_built.recv();
+                let ran: Vec<Ran> = commands.iter().map(|step| run_behind(step, IDLE, None)).collect();
+                (ran, run_behind(calculations, IDLE, None))
             });
-            let ran = run(tests);
+            let ran = run_behind(tests, &[], Some(built));
             let (beside, calculated) = beside.join().expect("a step does not panic");
             (ran, beside, calculated)
         });
@@ -371,11 +375,11 @@ const IDLE: &[&str] = &["chrt", "--idle", "0"];
 
 /// Runs a step, to its end or to its limit.
 fn run(step: &Step) -> Ran {
-    run_behind(step, &[])
+    run_behind(step, &[], None)
 }
 
-/// The same, with words before the command.
-fn run_behind(step: &Step, before: &[&str]) -> Ran {
+/// The same, with words before the command; drops a sender when the step's tests run, or at its end.
+fn run_behind(step: &Step, before: &[&str], built: Option<Sender<()>>) -> Ran {
     let words: Vec<&str> = before.iter().chain(step.words).copied().collect();
     let begin = Instant::now();
     let log = log_path(step);
@@ -397,7 +401,7 @@ fn run_behind(step: &Step, before: &[&str]) -> Ran {
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()?;
-        let mut progress = Progress::of(&log);
+        let mut progress = Progress::of(&log, built);
         limit::wait(&mut child, limit, || {
             if step.tells_progress {
                 progress.tell();

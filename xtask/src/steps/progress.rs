@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Programs of tests that take less are not told.
@@ -24,6 +25,8 @@ pub(super) struct Progress {
     /// The last line's beginning, whose end is not written yet.
     rest: String,
     teller: Teller,
+    /// Dropped when the programs of tests run.
+    built: Option<Sender<()>>,
 }
 
 /// What the lines so far have said.
@@ -36,7 +39,7 @@ struct Teller {
 }
 
 impl Progress {
-    pub fn of(log: &Path) -> Self {
+    pub fn of(log: &Path, built: Option<Sender<()>>) -> Self {
         let now = Instant::now();
         Progress {
             begun: now,
@@ -45,6 +48,7 @@ impl Progress {
             at: 0,
             rest: String::new(),
             teller: Teller::default(),
+            built,
         }
     }
 
@@ -68,6 +72,9 @@ impl Progress {
                 println!("        {told}");
             }
             self.rest = rest.to_owned();
+        }
+        if self.teller.is_built {
+            self.built = None;
         }
     }
 }

@@ -130,7 +130,7 @@ fn what_has_idle_time_runs_beside_the_tests() {
         ..TESTS
     };
     const RESULT: &[&str] = &["sh", "-c", "echo 'test result: ok. 2 passed; 0 failed'"];
-    const WAITS: &str = "for i in $(seq 100); do \
+    const WAITS: &str = "test ! -e \"$0\" && echo '     Running a (target/debug/deps/a-1)'; for i in $(seq 100); do \
                  test -e \"$0\" && break; sleep 0.1; done; rm \"$0\" && echo 'test result: ok. 3 passed; 0 failed'";
     let sign = std::env::temp_dir().join(format!("xtask-beside-{}", std::process::id()));
     let sign = sign.to_str().unwrap().to_owned();
@@ -141,7 +141,7 @@ fn what_has_idle_time_runs_beside_the_tests() {
     );
     beside.more = vec![sign.clone()];
     let mut tests = step("beside b", &["sh", "-c", WAITS]);
-    tests.more = vec![sign];
+    (tests.more, tests.tells_progress) = (vec![sign], true);
     outcome.tests_beside(&tests, &[beside], &step("beside c", RESULT));
     assert_eq!(outcome.failed, Vec::<String>::new());
     assert_eq!((outcome.tally.passed, outcome.tally.failed), (5, 0));
