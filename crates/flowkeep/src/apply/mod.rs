@@ -366,7 +366,7 @@ impl Live {
     }
 
     /// The name of the file that is asked for.
-    fn file_of(&self, ask: &Ask) -> String {
+    pub fn file_of(&self, ask: &Ask) -> String {
         let path = ask.path.as_deref();
         let path = path.or(self.source.as_ref().map(|source| source.path.as_path()));
         path.map(|path| path.display().to_string()).unwrap_or_default()

@@ -4,6 +4,8 @@
 //! The thread is there before the change is made: where none can be started, nothing has changed.
 //! It holds nothing of the cluster while it waits.
 //!
+//! Each change that was made is an event, whichever command or signal asked for it.
+//!
 //! Not here: going back itself ([`crate::apply::Live::end_trial`]).
 
 use super::{Shared, checking};
@@ -13,7 +15,7 @@ use crate::events;
 use std::io::Write as _;
 use std::sync::{Weak, mpsc};
 
-/// Makes a change, or says what it would do; what is to be confirmed goes back by itshared.
+/// Makes a change, or says what it would do; what is to be confirmed goes back by itself.
 pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     if let Some(part) = &shared.part {
         return Err(part.no_change(shared.live.joined().is_some()));
@@ -21,6 +23,9 @@ pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     if ask.confirm_ms.is_none() {
         let changed = shared.live.change(ask, shared);
         checking::begin(shared);
+        if let Ok(change) = &changed {
+            tell(shared, ask, change);
+        }
         return changed;
     }
     if ask.dry || ask.rollback {
@@ -38,10 +43,38 @@ pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     watching.map_err(|error| format!("no thread can be started to go back: {error}; nothing has changed"))?;
     let change = shared.live.change(ask, shared)?;
     checking::begin(shared);
+    tell(shared, ask, &change);
     if let Some(receipt) = &change.receipt {
         let _ = begun.send(receipt.generation);
     }
     Ok(change)
+}
+
+/// Confirms what is on trial; its number.
+pub(super) fn confirm(shared: &Shared) -> Result<u64, String> {
+    let generation = shared.live.trials().confirm()?;
+    let fields = [("generation", generation.into())];
+    shared.notices.tell(&events::CONFIGURATION_CONFIRMED, &fields);
+    Ok(generation)
+}
+
+/// The event of a change that is in force.
+fn tell(shared: &Shared, ask: &Ask, change: &Change) {
+    let Some(receipt) = &change.receipt else { return };
+    let mut fields = vec![
+        ("generation", receipt.generation.into()),
+        ("flows_kept", receipt.flows_kept.into()),
+        ("flows_cut", receipt.flows_cut.into()),
+    ];
+    if ask.rollback {
+        shared.notices.tell(&events::CONFIGURATION_ROLLED_BACK, &fields);
+        return;
+    }
+    fields.push(("file", shared.live.file_of(ask).into()));
+    if let Some(seconds) = receipt.confirm_seconds {
+        fields.push(("confirm_seconds", seconds.into()));
+    }
+    shared.notices.tell(&events::CONFIGURATION_APPLIED, &fields);
 }
 
 /// Goes back, and says so; `false` if it is to be tried again.

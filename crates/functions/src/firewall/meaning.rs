@@ -41,6 +41,7 @@ pub(super) fn compile(settings: &Settings) -> Result<Program, ConfigError> {
     let sets = read_sets(&settings.sets)?;
     let mut terms = Vec::new();
     let mut rules = Vec::with_capacity(settings.rules.len());
+    let mut by_name = BTreeMap::new();
     for (index, rule) in settings.rules.iter().enumerate() {
         let at = format!("rules[{index}]");
         if rule.name.trim().is_empty() {
@@ -48,6 +49,13 @@ pub(super) fn compile(settings: &Settings) -> Result<Program, ConfigError> {
                 format!("{at}.name"),
                 "the name is empty",
                 "name the rule: its hits are shown by that name",
+            ));
+        }
+        if let Some(first) = by_name.insert(rule.name.trim(), index) {
+            return Err(ConfigError::new(
+                format!("{at}.name"),
+                format!("rules[{first}] has this name, too"),
+                "name each rule differently: hits are counted by name",
             ));
         }
         read_rule(rule, &at, index, &sets, &mut terms)?;
@@ -283,6 +291,27 @@ fn refuse_empty(items: &Items, at: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// A packet's addresses are of one family.
+fn refuse_two_families(source: &Ends, destination: &Ends, at: &str) -> Result<(), ConfigError> {
+    let families = |ends: &Ends| {
+        let of = |is_v4: bool| {
+            ends.groups.iter().any(|(addresses, _)| match addresses {
+                Addresses::Any => true,
+                Addresses::In(prefixes) => prefixes.iter().any(|prefix| prefix.is_v4() == is_v4),
+            })
+        };
+        [of(true), of(false)]
+    };
+    match (families(source), families(destination)) {
+        ([true, false], [false, true]) | ([false, true], [true, false]) => Err(ConfigError::new(
+            format!("{at}.destination"),
+            "one of `source` and `destination` has IPv4 addresses only, the other IPv6 only, so the rule would never match",
+            "write addresses of one family at both, or leave one of them out",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn read_rule(
     rule: &Rule,
     at: &str,
@@ -298,6 +327,7 @@ fn read_rule(
         &format!("{at}.destination_ports"),
         sets,
     )?;
+    refuse_two_families(&source, &destination, at)?;
     let named = read_protocols(rule, at)?;
     let has_port_setting = rule.source_ports.is_some() || rule.destination_ports.is_some();
     if has_port_setting {

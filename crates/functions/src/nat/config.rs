@@ -37,6 +37,14 @@ pub const POOL_MAX: u32 = 4096;
 /// The most blocks of one pool, for the same reason.
 const BLOCKS_IN_POOL_MAX: u64 = 1 << 22;
 
+/// First and last address of what a packet from outside cannot be sent to (RFC 6890, 5771, 1112).
+const NO_HOSTS: &[(u32, u32, &str)] = &[
+    (0, 0x00ff_ffff, "addresses of this network"),
+    (0x7f00_0000, 0x7fff_ffff, "loopback addresses"),
+    (0xe000_0000, 0xefff_ffff, "multicast groups"),
+    (0xf000_0000, 0xffff_ffff, "reserved addresses"),
+];
+
 /// The segment that every host takes: no clamp goes below.
 const MSS_MIN: u16 = 536;
 
@@ -572,6 +580,23 @@ fn pool(config: &Config) -> Result<Vec<(u32, u32)>, ConfigError> {
             return Err(ConfigError::new(format!("pool[{at}]"), problem, example));
         }
         let first = prefix.addr().low_u32();
+        let last = first | (u64::from(u32::MAX) >> prefix.length()) as u32;
+        let no_hosts = NO_HOSTS.iter().find(|(first_of, last_of, _)| first <= *last_of && last >= *first_of);
+        if let Some((_, _, what)) = no_hosts {
+            let problem = format!("{prefix} has {what}, by which no host outside reaches it");
+            return Err(ConfigError::new(format!("pool[{at}]"), problem, example));
+        }
+        // Of two prefixes that overlap, one has the other's first address.
+        let is_both = |inside: &&Prefix| {
+            inside.length() > 0 && (inside.contains(prefix.addr()) || prefix.contains(inside.addr()))
+        };
+        if let Some(inside) = config.inside.iter().find(is_both) {
+            return Err(ConfigError::new(
+                format!("pool[{at}]"),
+                format!("{prefix} overlaps {inside} of `inside`, whose addresses are translated"),
+                "write addresses that no inside host has, or take them out of `inside`",
+            ));
+        }
         let size = 1u64 << (32 - prefix.length());
         total += size;
         stretches.push((first, first + (size - 1) as u32, at));
@@ -626,7 +651,10 @@ fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
         return Err(ConfigError::new(
             "blocks_per_host",
             format!("{} is not from 1 to {BLOCKS_MAX}", config.blocks_per_host),
-            "for more ports per host make block_size larger",
+            match config.blocks_per_host {
+                0 => "write 1 or more".into(),
+                _ => format!("write {BLOCKS_MAX}; for more ports per host make block_size larger"),
+            },
         ));
     }
     Ok((start as u16, count as u16))
@@ -745,8 +773,13 @@ fn timeouts(t: &Timeouts) -> Result<[Option<Duration>; PHASES], ConfigError> {
         if value.is_zero() || (!t.below_rfc && value < Duration::from_secs(seconds)) {
             return Err(ConfigError::new(
                 format!("timeouts.{name}"),
-                format!("{value:?} is too short ({source})"),
-                format!("write at least {seconds}s; in a laboratory, below_rfc = true allows less"),
+                format!("{} is too short ({source})", nf::Period::new(value)),
+                match t.below_rfc {
+                    true => "write at least 1ms".into(),
+                    false => {
+                        format!("write at least {seconds}s; in a laboratory, below_rfc = true allows less")
+                    }
+                },
             ));
         }
     }

@@ -192,6 +192,18 @@ fn opening() -> impl Strategy<Value = Opening> {
     })
 }
 
+/// Whether a rule is not refused, as one between two families is.
+fn may_match(rule: &str) -> bool {
+    let config: Config = toml::from_str(&format!("{rule}{SETS}")).unwrap();
+    match config.program() {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(error.problem.contains("IPv6 only"), "{error}");
+            false
+        }
+    }
+}
+
 proptest! {
 
     #[test]
@@ -199,7 +211,9 @@ proptest! {
         rules in proptest::collection::vec(rule_text(), 0..90),
         openings in proptest::collection::vec(opening(), 1..60),
     ) {
-        let text = format!("{}{SETS}", rules.concat());
+        let names = rules.iter().enumerate();
+        let rules = names.map(|(at, rule)| rule.replacen("\"r\"", &format!("\"r{at}\""), 1));
+        let text = format!("{}{SETS}", rules.filter(|rule| may_match(rule)).collect::<String>());
         // Tables come last in TOML: the rules' sub-tables first is fine, the sets' behind them,
         // too.
         let config: Config = toml::from_str(&text).unwrap();

@@ -73,6 +73,10 @@ fn errors_point_at_the_setting() {
             "tcp_flags = \"syn/ack\"",
             "rules[1].tcp_flags: `syn/ack` asks for a flag that it does not look at",
         ),
+        (
+            "source = \"10.0.0.0/8\"\ndestination = [\"2001:db8::/32\", \"::1\"]",
+            "rules[1].destination: one of `source` and `destination` has IPv4 addresses only",
+        ),
     ] {
         let found = error(&format!("{}{sets}", rule(fields)));
         assert!(found.starts_with(expected), "{found}\n{expected}");
@@ -84,6 +88,27 @@ fn errors_point_at_the_setting() {
         "{found}"
     );
     assert!(error("[[rules]]\nname = \" \"\naction = \"drop\"").starts_with("rules[0].name"));
+}
+
+#[test]
+fn addresses_of_both_families_meet_others_of_theirs() {
+    for fields in [
+        "source = \"10.0.0.0/8\"\ndestination = [\"2001:db8::/32\", \"192.0.2.1\"]",
+        "source = [\"::/0\", \"10.0.0.0/8\"]\ndestination = \"2001:db8::/32\"",
+        "destination = \"2001:db8::/32\"",
+    ] {
+        let config: Config = toml::from_str(&rule(fields)).unwrap();
+        assert!(config.program().is_ok(), "{fields}");
+    }
+}
+
+#[test]
+fn two_rules_have_two_names() {
+    let found = error(&format!("{}{}", rule(""), rule("")));
+    assert!(
+        found.starts_with("rules[2].name: rules[0] has this name, too"),
+        "{found}"
+    );
 }
 
 #[test]

@@ -101,6 +101,24 @@ fn what_cannot_work_is_refused_at_its_place() {
         ("pool", Config::default()),
         ("pool", pool_of("10.0.0.0/8")),
         ("pool[0]", pool_of("2001:db8::/64")),
+        ("pool[0]", pool_of("0.0.0.0/30")),
+        ("pool[0]", pool_of("127.0.0.1")),
+        ("pool[0]", pool_of("224.0.0.0/24")),
+        ("pool[0]", pool_of("255.255.255.255")),
+        (
+            "pool[0]",
+            Config {
+                inside: vec!["10.0.0.0/8".parse().unwrap(), "203.0.113.1".parse().unwrap()],
+                ..base()
+            },
+        ),
+        (
+            "pool[0]",
+            Config {
+                inside: vec!["203.0.112.0/20".parse().unwrap()],
+                ..base()
+            },
+        ),
         (
             "pool[1]",
             Config {
