@@ -31,6 +31,8 @@ pub struct Report {
     pub problem: String,
     /// What to do about it; empty if there is nothing to do.
     pub remedy: String,
+    /// Whether something is lost that was to be there: a run with such a report has failed.
+    pub is_failure: bool,
 }
 
 impl fmt::Display for Report {
@@ -48,14 +50,24 @@ impl fmt::Display for Report {
 pub struct Reports(Arc<Mutex<Vec<Report>>>);
 
 impl Reports {
-    /// Adds a report.
+    /// Adds a report of a failure.
     pub fn tell(&self, port: impl fmt::Display, problem: impl fmt::Display, remedy: impl fmt::Display) {
+        self.add(port.to_string(), problem.to_string(), remedy.to_string(), true);
+    }
+
+    /// Adds a report of what an operator should know, and loses nothing that was to be there.
+    pub fn warn(&self, port: impl fmt::Display, problem: impl fmt::Display, remedy: impl fmt::Display) {
+        self.add(port.to_string(), problem.to_string(), remedy.to_string(), false);
+    }
+
+    fn add(&self, port: String, problem: String, remedy: String, is_failure: bool) {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if list.len() < KEPT {
             list.push(Report {
-                port: port.to_string(),
-                problem: problem.to_string(),
-                remedy: remedy.to_string(),
+                port,
+                problem,
+                remedy,
+                is_failure,
             });
         }
     }

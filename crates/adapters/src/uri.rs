@@ -611,6 +611,10 @@ mod tests {
                 "`queue=many` cannot be; queue is a number of packets from 1 on",
             ),
             (
+                input("lo"),
+                "`lo` does not say what it is; write for example `afpacket:lo`. There are: pcap, memory, generate, reflect, afpacket, afxdp",
+            ),
+            (
                 input("afpacket:"),
                 "`afpacket:` names nothing; write for example `afpacket:eth0`",
             ),

@@ -450,6 +450,12 @@ impl Snapshot {
         self.numbers[1].get(place).copied().unwrap_or(place as u16)
     }
 
+    /// Whether all workers have answered, and none of them has a packet, nor has one on its way.
+    pub fn is_empty(&self) -> bool {
+        let packets = self.packets();
+        self.unanswered.is_empty() && packets.held == 0 && packets.passing == 0
+    }
+
     /// Where all packets are.
     pub fn packets(&self) -> Packets {
         let mut packets = Packets {

@@ -105,6 +105,18 @@ const CHANGED: &[Field] = &[
     Field::number("flows_kept", "flows", "Flows that go on."),
     Field::number("flows_cut", "flows", "Flows that the change has ended."),
 ];
+const APPLIED: &[Field] = &[
+    CHANGED[0],
+    CHANGED[1],
+    CHANGED[2],
+    Field::text("file", "Its file."),
+    Field::number(
+        "confirm_seconds",
+        "s",
+        "It goes back after this time, unless it is confirmed; absent without a trial.",
+    ),
+];
+const CONFIRMED: &[Field] = &[CHANGED[0]];
 const RUNTIME: &[Field] = &[Field::number("runtime", "", "Its number.")];
 const KILLED: &[Field] = &[
     RUNTIME[0],
@@ -142,19 +154,13 @@ events! { PROCESS:
         ];
     CONFIGURATION_APPLIED = "configuration_applied",
         "A configuration was put in force by hand, in a cluster of one process.",
-        &[
-            Field::text("file", "Its file."),
-            CHANGED[0],
-            CHANGED[1],
-            CHANGED[2],
-            Field::number("confirm_seconds", "s", "It goes back after this time, unless it is confirmed; absent without a trial."),
-        ];
+        APPLIED;
     CONFIGURATION_ROLLED_BACK = "configuration_rolled_back",
         "The configuration before was put in force again by hand, in a cluster of one process.",
         CHANGED;
     CONFIGURATION_CONFIRMED = "configuration_confirmed",
         "A change on trial was confirmed: it stays.",
-        &[CHANGED[0]];
+        CONFIRMED;
     CONFIGURATION_LAGS = "configuration_lags",
         "A configuration that the cluster has decided is not in force at this member.",
         &[Field::number("configuration", "", "Its number."), PROBLEM];

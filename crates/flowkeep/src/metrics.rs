@@ -1,4 +1,4 @@
-//! Figures for Prometheus, as OpenMetrics text over HTTP.
+//! Figures for Prometheus, as text over HTTP: OpenMetrics, or what a client asks for in its place.
 //!
 //! One prefix `flowkeep_`, base units, `_total` on what only grows, and four labels: `runtime`,
 //! `switch`, `function`, `reason` (a port's figures have `port`). The sum over
@@ -16,6 +16,7 @@
 //!
 //! Not here: the figures themselves ([`crate::cluster`]).
 
+mod answer;
 mod busy;
 mod copies;
 mod costs;
@@ -23,6 +24,7 @@ mod pools;
 mod tables;
 
 use crate::cluster::{Cluster, LinkStats, Snapshot};
+use answer::answer;
 use runtime::PortCounters;
 use runtime::stats::{Durations, Named, RuntimeStats, SwitchStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,7 +39,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 8192;
 /// Connections at once.
@@ -715,31 +716,6 @@ impl Scraper {
         }
         Ok(())
     }
-}
-
-/// The answer to a request with this head.
-fn answer(head: &[u8], figures: impl FnOnce() -> String) -> Vec<u8> {
-    let mut words = head.split(|byte| *byte == b' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-    let (status, kind, body) = match (method, path) {
-        (b"GET", b"/metrics") => ("200 OK", CONTENT_TYPE, figures()),
-        (b"GET", _) => (
-            "404 Not Found",
-            "text/plain",
-            "Figures are at /metrics\n".to_owned(),
-        ),
-        _ => (
-            "405 Method Not Allowed",
-            "text/plain",
-            "Write GET /metrics\n".to_owned(),
-        ),
-    };
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
-    .into_bytes()
 }
 
 #[cfg(test)]

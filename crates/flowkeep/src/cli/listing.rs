@@ -19,6 +19,7 @@ use nf::Period;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use wire::Prefix;
 
@@ -96,7 +97,11 @@ pub(super) fn flow_list(wanted: &Wanted, out: &mut dyn Write) -> Result<(), Fail
         .map_err(Failure::usage)?;
     let mut client = connect(&wanted.asking)?;
     if let Some(runtime) = wanted.runtime {
-        is_there(&mut client, runtime)?;
+        is_there(&mut client, runtime..=runtime)?;
+    }
+    // The runtime where the list was cut may be gone by now; those behind it go on.
+    if let Some(after) = wanted.after {
+        is_there(&mut client, after.runtime..=u16::MAX)?;
     }
     let mut list = FlowList::default();
     let mut states = BTreeSet::new();
@@ -149,14 +154,14 @@ pub(super) fn flow_list(wanted: &Wanted, out: &mut dyn Write) -> Result<(), Fail
     show_of(&client, &list, &list, &wanted.asking, out)
 }
 
-/// A runtime that there is none of is an error: its flows are not none.
-fn is_there(client: &mut Client, runtime: u16) -> Result<(), Failure> {
+/// Where none of these runtimes is there, that is an error: their flows are not none.
+fn is_there(client: &mut Client, runtimes: RangeInclusive<u16>) -> Result<(), Failure> {
     let Answer::Status(status) = ask(client, &Request::Status)? else {
         return Err(foreign());
     };
-    match status.runtimes.iter().any(|there| there.runtime == runtime) {
+    match status.runtimes.iter().any(|there| runtimes.contains(&there.runtime)) {
         true => Ok(()),
-        false => Err(Failure::failed(no_such_runtime(runtime))),
+        false => Err(Failure::failed(no_such_runtime(*runtimes.start()))),
     }
 }
 

@@ -229,7 +229,10 @@ pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs
     match done {
         Ok(code) => code,
         Err(Stop::Clap(error)) => {
-            say(&error);
+            if let Err(unwritten) = say(&error) {
+                let _ = writeln!(io::stderr(), "standard output: {unwritten}");
+                return ExitCode::from(FAILURE);
+            }
             let text = mistyped::plain(&error.render().to_string());
             failed::print(wants_objects && error.use_stderr(), text.trim_end(), USAGE);
             code_of(&error)
@@ -243,11 +246,16 @@ pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs
 }
 
 /// Prints what the parser says, in color only where it is help for a terminal.
-fn say(error: &clap::Error) {
-    let _ = match error.use_stderr() {
-        true => write!(io::stderr(), "{}", mistyped::plain(&error.render().to_string())),
-        false => error.print(),
-    };
+/// What standard output does not take is an error, but for a reader that has gone away.
+fn say(error: &clap::Error) -> io::Result<()> {
+    if error.use_stderr() {
+        let _ = write!(io::stderr(), "{}", mistyped::plain(&error.render().to_string()));
+        return Ok(());
+    }
+    match error.print().and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The exit code of words that are no command. Help and version are no errors.
@@ -462,7 +470,7 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         }
         Verb::Function(FunctionVerb { name, words, asking }) => asking::function(name, words, &asking, out)?,
         Verb::Stop(stop) => asking::stop(&stop.asking, stop.wait.duration(), out)?,
-        Verb::Completions { shell } => pages::completions(shell, out),
+        Verb::Completions { shell } => print(out, pages::completions(shell).trim_end())?,
         Verb::Man { directory, .. } => match directory {
             Some(directory) => pages::manual(&directory)?,
             None => print(out, pages::page().trim_end())?,

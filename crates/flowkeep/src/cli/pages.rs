@@ -11,17 +11,15 @@ use super::reach::Asking;
 use super::{Cli, Failure};
 use clap::{Arg, Args, Command, CommandFactory};
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::Path;
 
-/// Prints a shell's completions.
-pub fn completions(shell: clap_complete::Shell, out: &mut dyn Write) {
+/// A shell's completions.
+pub fn completions(shell: clap_complete::Shell) -> String {
     let mut command = Cli::command();
     let name = command.get_name().to_owned();
-    // What makes them panics where a pipe is broken.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut text);
-    let _ = out.write_all(&text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Writes a manual page for each command.

@@ -35,6 +35,9 @@ const WAITING_MAX: i32 = 64;
 /// How long a connection may be silent, or slow to take its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where a socket is named.
+const NAMED: &str = "--socket counts first, then FLOWKEEP_SOCKET, then [control] socket";
+
 /// Why there is no control socket.
 #[derive(Debug)]
 pub enum ServerError {
@@ -51,17 +54,17 @@ impl std::fmt::Display for ServerError {
         match self {
             ServerError::Taken(path) => write!(
                 f,
-                "{}: another Flowkeep answers here; stop it, or give this one a socket of its own with [control] socket = \"…\"",
+                "{}: another Flowkeep answers here; stop it, or give this one a socket of its own: {NAMED}",
                 path.display()
             ),
             ServerError::Foreign(path) => write!(
                 f,
-                "{}: this directory is not only yours; remove it, or name another socket with [control] socket = \"…\"",
+                "{}: this directory is not only yours; remove it, or name another socket: {NAMED}",
                 path.display()
             ),
             ServerError::Io(path, error) => write!(
                 f,
-                "{}: the control socket cannot be made: {error}; name another with [control] socket = \"…\"",
+                "{}: the control socket cannot be made: {error}; name another: {NAMED}",
                 path.display()
             ),
         }

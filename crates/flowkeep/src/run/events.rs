@@ -28,6 +28,10 @@
 //!   SIGUSR1:                  e.jsonl is opened again by its name, as logrotate's `postrotate` wants it
 //! ```
 //!
+//! *One process writes a file*: rotation renames it, and a second process would go on in what the
+//! first has renamed. A file is locked (`flock`) as long as it is open; another process is refused.
+//! A file system without locks goes without.
+//!
 //! *What is no file*: a terminal, `/dev/null` or a pipe that this process was given takes lines as a
 //! file does. A named pipe, a socket, a disk or a folder is refused, here and by `chain check`
 //! ([`refused`]).
@@ -44,7 +48,7 @@
 use super::stamps::Stamps;
 use crate::config::ports;
 use adapters::report::Reports;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -60,6 +64,9 @@ const RETRY: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(200);
 /// Bytes that are written at once, if so many are there.
 const CHUNK: usize = 64 * 1024;
+/// How often a file that another process looks at is tried, and how long it is waited in between.
+const LOCK_TRIES: u32 = 5;
+const LOCK_WAIT: Duration = Duration::from_millis(10);
 /// The mode of the file: its owner writes, its group reads.
 const MODE: u32 = 0o640;
 
@@ -67,7 +74,7 @@ const MODE: u32 = 0o640;
 /// anything.
 pub(super) fn refused(path: &Path) -> Option<String> {
     let opened = see_kind(path).and_then(|()| match path.is_file() {
-        true => append_to(path, OFlags::empty()).map(drop),
+        true => see_free(&append_to(path, OFlags::empty())?, FlockOperation::NonBlockingLockShared),
         false => Ok(()),
     });
     match opened {
@@ -79,7 +86,7 @@ pub(super) fn refused(path: &Path) -> Option<String> {
 /// What is said of an event log that cannot be opened.
 pub(super) fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
     format!(
-        "the event log {} cannot be opened: {error}; write a path in a folder that exists and that you may write to, \
+        "the event log {} cannot be opened: {error}; write a path of its own in a folder that exists and that you may write to, \
          or `-` for standard output",
         path.display()
     )
@@ -120,6 +127,17 @@ fn append_to(path: &Path, more: OFlags) -> io::Result<File> {
     Ok(File::from(file))
 }
 
+/// Locks a file, unless another process has it. A look holds it for a moment, so it is tried again.
+fn see_free(file: &File, how: FlockOperation) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(file, how) {
+            Err(error) if error == rustix::io::Errno::WOULDBLOCK => std::thread::sleep(LOCK_WAIT),
+            _ => return Ok(()),
+        }
+    }
+    Err(io::Error::other("another process writes it"))
+}
+
 /// Opens the file of an event log, to append to it.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     see_kind(path)?;
@@ -128,6 +146,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     if !metadata.is_file() {
         return Ok(file);
     }
+    see_free(&file, FlockOperation::NonBlockingLockExclusive)?;
     // One that an earlier version made is readable by all. Of another owner's file the mode is that
     // one's business.
     if metadata.permissions().mode() & 0o777 & !MODE != 0 {
@@ -231,7 +250,7 @@ impl LogFile {
         let is_full = self.length.is_some() && self.rotation.max_size.is_some_and(is_full);
         let is_over = is_full || self.rotation.max_age.is_some_and(is_old);
         let again = self.rotation.again.swap(false, Ordering::AcqRel);
-        if !is_over && !again {
+        if !is_over && !(again && self.is_renamed()) {
             return;
         }
         let opened = match is_over && !again {
@@ -244,6 +263,12 @@ impl LogFile {
             }
             Err(error) => self.refused(&error),
         }
+    }
+
+    /// Whether another file, or none, has its name by now.
+    fn is_renamed(&self) -> bool {
+        let number = |of: io::Result<std::fs::Metadata>| of.map(|of| (of.dev(), of.ino())).ok();
+        number(self.file.metadata()) != number(std::fs::metadata(&self.path))
     }
 
     /// Makes another file, then gives the old ones their names: where no file can be made, none of
@@ -280,7 +305,7 @@ impl LogFile {
 
     fn refused(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.has_told, true) {
-            self.reports.tell(
+            self.reports.warn(
                 format_args!("event log {}", self.path.display()),
                 format_args!("it cannot be rotated: {error}"),
                 "lines go on to the file that is open; see that the user that Flowkeep runs as may make a file of this name",
@@ -410,7 +435,7 @@ impl<L: Fn() -> u64> Writer<L> {
     }
 
     fn begin_outage(&self, error: io::Error) -> Outage {
-        self.reports.tell(
+        self.reports.warn(
             format_args!("event log {}", self.name),
             format_args!("it cannot be written: {error}"),
             "lines wait, and are lost and counted where there is no more room for them; it is tried again and again",
@@ -425,11 +450,12 @@ impl<L: Fn() -> u64> Writer<L> {
     fn tell_over(&self, outage: &Outage) {
         let lost = (self.lost)().saturating_sub(outage.lost_before);
         let seconds = outage.since.elapsed().as_secs_f64();
-        self.reports.tell(
-            format_args!("event log {}", self.name),
-            format_args!("it is written again after {seconds:.1} s; {lost} lines were lost meanwhile"),
-            "",
-        );
+        let name = format!("event log {}", self.name);
+        let problem = format!("it is written again after {seconds:.1} s; {lost} lines were lost meanwhile");
+        match lost {
+            0 => self.reports.warn(name, problem, ""),
+            _ => self.reports.tell(name, problem, ""),
+        }
     }
 }
 
@@ -613,10 +639,41 @@ mod tests {
         log.write_all(b"5555\n").unwrap();
         let files = ["e", "e.1", "e.2"].map(|name| folder.read(name).unwrap_or_default());
         assert_eq!(files, ["5555\n", "444444\n", "333444\n"]);
+        drop(log);
         let (mut log, ..) = folder.log(Some(4), 0);
         log.write_all(b"6666\n").unwrap();
         assert_eq!(folder.read("e").as_deref(), Some("6666\n"));
         assert!(reports.take().is_empty());
+    }
+
+    #[test]
+    fn one_process_writes_a_file_also_the_one_it_turns_to() {
+        let folder = Folder::new("lock");
+        let (mut log, again, reports) = folder.log(Some(9), 1);
+        let path = folder.0.join("e");
+        let refused = || {
+            let looked = super::refused(&path).unwrap_or_default();
+            let opened = open(&path).err().map(|error| error.to_string());
+            assert!(looked.contains("another process writes it"), "{looked}");
+            assert_eq!(opened.as_deref(), Some("another process writes it"));
+        };
+        refused();
+        log.write_all(b"333333\n").unwrap();
+        log.write_all(b"444444\n").unwrap();
+        refused();
+        // A signal without a new file changes nothing.
+        again.store(true, Ordering::Release);
+        log.write_all(b"5\n").unwrap();
+        refused();
+        std::fs::rename(&path, folder.0.join("moved")).unwrap();
+        again.store(true, Ordering::Release);
+        log.write_all(b"6\n").unwrap();
+        assert_eq!(folder.read("e").unwrap(), "6\n");
+        refused();
+        assert_eq!(reports.take(), []);
+        drop(log);
+        assert_eq!(super::refused(&path), None);
+        drop(open(&path).unwrap());
     }
 
     #[test]

@@ -373,12 +373,16 @@ fn serve_members(running: &Running, joining: Joining) -> Result<Serving, Failed>
     serving.map_err(|error| (FAILURE, format!("no thread for what operators ask: {error}")))
 }
 
-/// Says what goes wrong as it does; whether there was anything.
+/// Says what goes wrong as it does; whether there was a failure.
 fn tell(reports: Vec<Report>) -> bool {
     for report in &reports {
-        log::say(Level::Error, report);
+        let level = match report.is_failure {
+            true => Level::Error,
+            false => Level::Warn,
+        };
+        log::say(level, report);
     }
-    !reports.is_empty()
+    reports.iter().any(|report| report.is_failure)
 }
 
 fn report(outcome: &Outcome, json: bool, events_on_stdout: bool) {

@@ -453,11 +453,13 @@ impl Running {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
         };
+        // An operator who did not wait has lost nothing where nothing was inside.
+        let is_empty = self.shared.is_to_break_off() && snapshot.is_empty();
         Outcome {
             snapshot,
             reports: self.reports.take(),
             events,
-            broken_off: !drained,
+            broken_off: !drained && !is_empty,
         }
     }
 

@@ -115,7 +115,9 @@ pub fn all(config: &Config, own: &Path) -> Vec<Refusal> {
     if let Some((at, said)) = export::refused(&config.log) {
         add(at, Some(said));
     }
-    add("control.socket", socket(config));
+    // The file says it only where the environment does not.
+    let place = path_of_environment().map_or("control.socket", |_| "");
+    add(place, socket(config));
     let listen = config.metrics.listen;
     let bound = listen.and_then(|listen| metrics::Bound::at(listen).err());
     add("metrics.listen", bound);

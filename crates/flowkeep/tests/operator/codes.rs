@@ -1,6 +1,6 @@
 //! Exit codes: one table, whichever command is said.
 
-use crate::running::text;
+use crate::running::{Running, text};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -331,6 +331,7 @@ fn wrong_words_and_failures_have_one_code_each() {
         "new",
         "node",
         "replication set c nosuch",
+        "chain apply c.toml --confirm soon",
     ] {
         let said = code(&folder, words);
         assert_eq!(said.0, Some(2), "{words}: {}", said.1);
@@ -369,6 +370,80 @@ fn wrong_words_and_failures_have_one_code_each() {
         assert!(said.1.contains("nosuch"), "{words}: {}", said.1);
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A completion that is cut off would be installed as if it were whole.
+#[test]
+fn what_a_full_disk_does_not_take_is_a_failure() {
+    for words in ["completions bash", "help", "run --help", "--version", "man --page"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ran = command.args(words.split(' ')).stdout(full).output().unwrap();
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{words}: {said}");
+        assert!(said.contains("standard output: No space left"), "{words}: {said}");
+    }
+}
+
+/// Another process has the socket that the environment names, or the event log: what to write is
+/// said where it counts.
+#[test]
+fn a_second_process_is_told_what_the_first_has() {
+    let profile = "flows = 1\nrate = { total = 10.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/26\"]\n\
+                   destinations = [\"198.51.100.1/32\"]\n";
+    let mut events = String::new();
+    let running = Running::start("second", profile, |profile| {
+        events = format!("{profile}.jsonl");
+        format!(
+            "clock = \"machine\"\n[log]\nevents = \"{events}\"\n{}",
+            port(&format!("generate:{profile}"))
+        )
+    });
+    let again = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        let command = command.args(words).arg(running.path("config.toml"));
+        let ran = command.env("FLOWKEEP_SOCKET", running.path("s.sock")).output();
+        let ran = ran.unwrap();
+        (ran.status.code(), text(&ran.stdout) + &text(&ran.stderr))
+    };
+    for words in [
+        &["run", "--events", "-"][..],
+        &["chain", "check", "--strict"],
+    ] {
+        let (code, said) = again(words);
+        assert_eq!(code, Some(1), "{words:?}: {said}");
+        assert!(
+            said.contains("another Flowkeep answers here")
+                && said.contains("--socket counts first, then FLOWKEEP_SOCKET"),
+            "{words:?}: {said}"
+        );
+    }
+    for words in [&["run", "--socket", "other"][..], &["chain", "check", "--strict"]] {
+        let (code, said) = again(words);
+        assert_eq!(code, Some(1), "{words:?}: {said}");
+        assert!(
+            said.contains(&format!("{events} cannot be opened: another process writes it")),
+            "{words:?}: {said}"
+        );
+    }
+}
+
+/// A stop that did not wait, and another one: nothing was inside, so nothing is broken off.
+#[test]
+fn a_second_stop_breaks_nothing_off_where_nothing_is_inside() {
+    let profile = "flows = 1\nrate = { total = 10.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/26\"]\n\
+                   destinations = [\"198.51.100.1/32\"]\n";
+    let mut running = Running::start("stops", profile, |profile| {
+        format!("clock = \"machine\"\n{}", port(&format!("generate:{profile}")))
+    });
+    for _ in 0..2 {
+        let said = running.ask(&["stop", "--wait", "0s"]);
+        assert!(said.status.success() || said.status.code() == Some(1), "{}", text(&said.stderr));
+    }
+    let ended = running.cluster.wait().unwrap();
+    let said = std::fs::read_to_string(running.path("said")).unwrap();
+    assert_eq!(ended.code(), Some(0), "{said}");
+    assert!(!said.contains("broken off"), "{said}");
 }
 
 /// What fails says so on standard error. With `--json` there is an object beside it, and one only.

@@ -4,8 +4,9 @@
 use crate::running::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::process::{Command, Stdio};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Few enough that a socket holds all datagrams until they are read.
@@ -25,34 +26,43 @@ struct Sent {
     syslog: Vec<Vec<u8>>,
 }
 
-fn run(log: &str) -> Sent {
+/// A NAT's configuration in a folder of its own, with these collectors.
+fn site(log: &str, ipfix: SocketAddr, syslog: SocketAddr) -> PathBuf {
     let name = format!("exported-{}-{log}", std::process::id());
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
-    let collector = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    let (ipfix, syslog) = (collector(), collector());
     let config = format!(
         "clock = \"machine\"\nruntimes = 2\nflows_max = 1024\n\
          [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:profile.toml\"\n\
          [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
          [[chain]]\nname = \"out\"\nfunctions = [\"nat\"]\n\
          [function.nat]\npool = [\"203.0.113.0/29\"]\nlog = \"{log}\"\n\
-         [log]\nevents = \"events.jsonl\"\nipfix = \"{}\"\nsyslog = \"{}\"\n",
-        ipfix.local_addr().unwrap(),
-        syslog.local_addr().unwrap()
+         [log]\nevents = \"events.jsonl\"\nipfix = \"{ipfix}\"\nsyslog = \"{syslog}\"\n"
     );
     std::fs::write(folder.join("profile.toml"), PROFILE).unwrap();
     std::fs::write(folder.join("c.toml"), config).unwrap();
+    folder
+}
+
+/// Has it run to its end; its process's number, and what it came to.
+fn ended(folder: &Path) -> (u32, Output) {
     let process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
         .args(["run", "c.toml", "--socket", "s"])
-        .current_dir(&folder)
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let id = process.id();
-    let ended = process.wait_with_output().unwrap();
+    (id, process.wait_with_output().unwrap())
+}
+
+fn run(log: &str) -> Sent {
+    let collector = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (ipfix, syslog) = (collector(), collector());
+    let folder = site(log, ipfix.local_addr().unwrap(), syslog.local_addr().unwrap());
+    let (id, ended) = ended(&folder);
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     let lines = std::fs::read_to_string(folder.join("events.jsonl")).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
@@ -65,6 +75,21 @@ fn run(log: &str) -> Sent {
 }
 
 /// All datagrams that wait at a socket: loopback has delivered what was sent.
+#[test]
+fn a_collector_that_is_away_is_said_and_is_no_failure() {
+    // A port that was taken a moment ago, and that no process has now.
+    let away = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let folder = site("mappings", away, away);
+    let (_, ended) = ended(&folder);
+    let said = text(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    assert!(said.contains("a datagram was not sent: Connection refused"), "{said}");
+    assert!(said.contains("datagrams were not sent"), "{said}");
+    let lines = std::fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    assert!(lines.lines().count() > 5, "the file has all of them: {lines}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 fn waiting(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_nonblocking(true).unwrap();
     let mut all = Vec::new();

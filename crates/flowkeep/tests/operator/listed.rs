@@ -97,6 +97,13 @@ fn flows_are_listed_by_runtime_and_page_by_page_each_once() {
     }
     of_both.sort_unstable();
     assert_eq!(of_both, whole);
+    let beyond = running.ask(&["flow", "list", "--after", "2:0"]);
+    assert_eq!(beyond.status.code(), Some(1));
+    assert!(
+        text(&beyond.stderr).contains("there is no runtime 2"),
+        "{}",
+        text(&beyond.stderr)
+    );
     // A filter's pages have what it lets pass, and no more.
     let udp = pages(&running, &["--protocol", "udp"]);
     let expected = whole.iter().filter(|key| key.starts_with("\"udp\""));

@@ -140,5 +140,45 @@ fn a_confirmed_configuration_stays_and_can_be_rolled_back_by_hand() {
         );
     }
     assert_eq!(status(&running)["generation"], 3);
+    // Each of them is in the event log, as are the flows that it cost.
+    let lines = told(&events, &["applied", "confirmed", "rolled_back"]);
+    let [applied, confirmed, back] = &lines[..] else {
+        panic!("{lines:#?}");
+    };
+    assert_eq!(
+        (&applied["event"], &applied["generation"], &applied["file"]),
+        (&"configuration_applied".into(), &2.into(), &other.as_str().into())
+    );
+    assert_eq!(applied["confirm_seconds"], 2.0, "{applied}");
+    assert!(applied["flows_cut"].as_u64() > Some(0), "{applied}");
+    assert_eq!(
+        (&confirmed["event"], &confirmed["generation"]),
+        (&"configuration_confirmed".into(), &2.into())
+    );
+    assert_eq!(
+        (&back["event"], &back["generation"]),
+        (&"configuration_rolled_back".into(), &3.into())
+    );
+    assert!(back["flows_cut"].as_u64() > Some(0), "{back}");
     let _ = fs::remove_file(&events);
+}
+
+/// What has become of configurations by hand, by the event log, once the last of these is there.
+fn told(events: &str, names: &[&str]) -> Vec<Value> {
+    let began = Instant::now();
+    loop {
+        let lines = fs::read_to_string(events).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let has_name = |line: &Value| {
+            let name = line["event"].as_str().unwrap_or_default();
+            let name = name.strip_prefix("configuration_");
+            name.is_some_and(|name| names.contains(&name))
+        };
+        let found: Vec<Value> = lines.filter(has_name).collect();
+        if found.len() >= names.len() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "{found:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

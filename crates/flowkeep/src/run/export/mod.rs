@@ -9,7 +9,7 @@
 //! What the file has taken goes to the collectors, a line once. Datagrams are sent without waiting:
 //! those that the socket refuses are counted, the first is reported at once, and their number at
 //! the end. No collector confirms a datagram, so the file is what a log that must be complete is
-//! kept in.
+//! kept in, and a collector that is away is no failure of the process.
 //!
 //! Invariant: no line goes to a collector before the file has all of it.
 //!
@@ -159,7 +159,7 @@ impl Sender {
             let remedy =
                 "lines go on to the file; the number of datagrams that were not sent is said at the end";
             let problem = format_args!("a datagram was not sent: {error}");
-            self.reports.tell(&self.name, problem, remedy);
+            self.reports.warn(&self.name, problem, remedy);
         }
     }
 }
@@ -168,7 +168,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         if self.unsent > 1 {
             let problem = format_args!("{} datagrams were not sent", self.unsent);
-            self.reports.tell(&self.name, problem, "");
+            self.reports.warn(&self.name, problem, "");
         }
     }
 }
