@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 const OPENING: &str = "\
 # Metrics
 
-Every figure at `[metrics] listen`, with its labels, as OpenMetrics text has it; the words are those of the text itself. A test makes this page from
+Every figure at `[metrics] listen`, with its labels, as OpenMetrics text has it (and Prometheus' text format, for a client that takes no OpenMetrics); the words are those of the text itself. A test makes this page from
 the code. Seconds, bytes and packets are the units; counters only grow, and their samples end with `_total`. A histogram has `_bucket` with `le`, `_sum` and `_count`.
 How to watch a cluster with them: [Prometheus](how-to/prometheus.md). The reasons of drops are a [page](reasons.md) of their own.
 
