@@ -343,50 +343,6 @@ fn the_book_has_every_page() {
     }
 }
 
-#[test]
-fn the_page_of_reasons_has_each_of_them() {
-    use nf::NetworkFunction;
-    let page = std::fs::read_to_string(root().join("docs/reasons.md")).unwrap();
-    let own: Vec<&str> = (runtime::stats::DropReason::ALL.iter().map(|reason| reason.name())).collect();
-    let functions = [
-        (
-            functions::firewall::Firewall::NAME,
-            functions::firewall::Firewall::REASONS,
-        ),
-        (functions::nat::Nat::NAME, functions::nat::Nat::REASONS),
-        (
-            functions::load_balancer::LoadBalancer::NAME,
-            functions::load_balancer::LoadBalancer::REASONS,
-        ),
-        (
-            functions::forward::Forward::NAME,
-            functions::forward::Forward::REASONS,
-        ),
-        (functions::ids::Ids::NAME, functions::ids::Ids::REASONS),
-        (
-            functions::host_limits::HostLimits::NAME,
-            functions::host_limits::HostLimits::REASONS,
-        ),
-    ];
-    for (heading, reasons) in [("Flowkeep itself", &own[..])].into_iter().chain(functions) {
-        let rows = section(&page, &format!("## {heading}")).lines();
-        let rows: Vec<&str> = rows
-            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
-            .map(|(reason, _)| reason)
-            .collect();
-        assert_eq!(rows, reasons, "docs/reasons.md: {heading}");
-    }
-    let none = [
-        functions::flow_monitor::FlowMonitor::REASONS,
-        functions::http_parser::HttpParser::REASONS,
-        functions::counter::Counter::REASONS,
-    ];
-    assert!(
-        none.iter().all(|reasons| reasons.is_empty()),
-        "docs/reasons.md: its last line"
-    );
-}
-
 /// Names of calls in the first column of a table, which begins with this line.
 fn calls_of(page: &str, header: &str) -> Vec<String> {
     let (_, rest) = page.split_once(&format!("{header}\n|---|---|\n")).expect(header);

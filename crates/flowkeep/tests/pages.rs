@@ -1,5 +1,5 @@
-//! Pages of reference that are made from the code: docs/metrics.md, docs/events.md and
-//! docs/commands.md.
+//! Pages of reference that are made from the code: docs/metrics.md, docs/reasons.md, docs/events.md
+//! and docs/commands.md.
 //!
 //! The page of metrics is made of the text that Prometheus would read of a cluster that has one of
 //! everything, the page of events of what functions, runtimes and the process declare.
@@ -11,7 +11,7 @@ use flowkeep::health::figures::BackendStatus;
 use functions::firewall::Firewall;
 use functions::load_balancer::LoadBalancer;
 use nf::{Adds, Event, NetworkFunction, Table};
-use runtime::stats::{FunctionCost, Named, ObjectStats, PoolStats, RuntimeStats, SwitchStats};
+use runtime::stats::{DropReason, FunctionCost, Named, ObjectStats, PoolStats, RuntimeStats, SwitchStats};
 use runtime::worker::asked::TableRows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -206,6 +206,70 @@ Each is a sample of `flowkeep_function_events_total`: `function` is the function
 fn the_page_of_metrics_is_what_the_code_says() {
     let page = page(&flowkeep::metrics::text(&of_everything())) + &counters();
     hold("metrics.md", &page);
+}
+
+const REASONS_OPENING: &str = "\
+# Why packets are dropped
+
+Each packet that is dropped is counted for one reason: in `status` and `run` by `function/reason`, or by the reason alone where Flowkeep itself drops, and in
+`flowkeep_dropped_packets_total{function,reason}`. A [capture of drops](how-to/find-a-drop.md) has the reason in each packet's comment. Flows that a change of configuration or
+a function ends are counted by such reasons, too.
+
+A test makes this page from the code: the sentences are comments there.
+";
+
+/// A section of reasons: a row for each.
+fn reasons_of(heading: &str, rows: impl Iterator<Item = (&'static str, &'static str)>) -> String {
+    let mut section = format!("\n## {heading}\n\n| reason | the packet |\n|---|---|\n");
+    for (name, help) in rows {
+        let help = help.trim();
+        assert!(
+            help.ends_with('.'),
+            "{heading}: {name} has no comment that says of the packet why: {help:?}"
+        );
+        let _ = writeln!(section, "| `{name}` | {help} |");
+    }
+    section
+}
+
+/// Each reason, of Flowkeep itself and of the functions.
+fn reasons() -> String {
+    use functions::{counter, flow_monitor, forward, host_limits, http_parser, ids, nat};
+    fn of<F: NetworkFunction>() -> String {
+        assert_eq!(F::REASONS.len(), F::REASONS_HELP.len(), "{}", F::NAME);
+        reasons_of(
+            F::NAME,
+            F::REASONS.iter().copied().zip(F::REASONS_HELP.iter().copied()),
+        )
+    }
+    let own = DropReason::ALL
+        .iter()
+        .map(|reason| (reason.name(), reason.help()));
+    let all = [
+        reasons_of("Flowkeep itself", own),
+        of::<Firewall>(),
+        of::<nat::Nat>(),
+        of::<LoadBalancer>(),
+        of::<forward::Forward>(),
+        of::<ids::Ids>(),
+        of::<host_limits::HostLimits>(),
+    ];
+    let none = [
+        flow_monitor::FlowMonitor::REASONS,
+        http_parser::HttpParser::REASONS,
+        counter::Counter::REASONS,
+    ];
+    assert!(
+        none.iter().all(|reasons| reasons.is_empty()),
+        "the page's last line"
+    );
+    let last = "\nThe flow monitor, the HTTP parser and `counter` drop nothing.\n";
+    REASONS_OPENING.to_owned() + &all.concat() + last
+}
+
+#[test]
+fn the_page_of_reasons_is_what_the_code_says() {
+    hold("reasons.md", &reasons());
 }
 
 #[test]

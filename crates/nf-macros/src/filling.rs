@@ -10,8 +10,8 @@
 //!   const EVENTS           the names in `event("…", …)` of the block, of which nothing else is declared
 //! ```
 //!
-//! The comments in the list of counters say what each counts; they are taken out, into the list
-//! `COUNTERS_HELP`:
+//! The comments in the lists of counters and reasons say what each counts, and of which packet; they
+//! are taken out, into the lists `COUNTERS_HELP` and `REASONS_HELP`:
 //!
 //! ```text
 //!   const COUNTERS = &[            const COUNTERS = &["packets"];
@@ -31,7 +31,7 @@ use crate::naming;
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::ToTokens;
 use syn::visit::{self, Visit};
-use syn::{Error, Expr, ExprMethodCall, ImplItem, ItemImpl, Lit, Path};
+use syn::{Error, Expr, ExprMethodCall, Ident, ImplItem, ItemImpl, Lit, Path};
 
 /// A list of names, and the methods of the context that take one.
 pub struct List {
@@ -101,7 +101,8 @@ pub fn fill_in(block: &mut ItemImpl) -> (Vec<Error>, Tokens) {
     if !is_contract(block) {
         return (Vec::new(), Tokens::new());
     }
-    take_help(block);
+    take_help(block, "COUNTERS", "COUNTERS_HELP");
+    take_help(block, "REASONS", "REASONS_HELP");
     let mut errors = Vec::new();
     let compared = LISTS.each_ref().map(|list| {
         let (found, is_compared) = fill_names(block, list);
@@ -114,10 +115,10 @@ pub fn fill_in(block: &mut ItemImpl) -> (Vec<Error>, Tokens) {
     (errors, checks)
 }
 
-/// Takes the comments out of the list of counters, into a list of their own.
-fn take_help(block: &mut ItemImpl) {
+/// Takes the comments out of a list of names, into a list of their own.
+fn take_help(block: &mut ItemImpl, list: &str, into: &str) {
     let entries = block.items.iter_mut().find_map(|item| match item {
-        ImplItem::Const(constant) if constant.ident == "COUNTERS" => match &mut constant.expr {
+        ImplItem::Const(constant) if constant.ident == list => match &mut constant.expr {
             Expr::Reference(reference) => match &mut *reference.expr {
                 Expr::Array(array) => Some(&mut array.elems),
                 _ => None,
@@ -131,8 +132,9 @@ fn take_help(block: &mut ItemImpl) {
     };
     let help: Vec<String> = entries.iter_mut().map(comment_of).collect();
     if help.iter().any(|line| !line.is_empty()) {
+        let into = Ident::new(into, Span::call_site());
         block.items.push(syn::parse_quote!(
-            const COUNTERS_HELP: &'static [&'static str] = &[#(#help),*];
+            const #into: &'static [&'static str] = &[#(#help),*];
         ));
     }
 }

@@ -287,6 +287,9 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
     const COUNTERS_HELP: &'static [&'static str] = &[];
     /// Names for [`Cx::drop`].
     const REASONS: &'static [&'static str] = &[];
+    /// What each of [`REASONS`](Self::REASONS) says of the packet, in their order:
+    /// `#[network_function]` takes the comments in that list.
+    const REASONS_HELP: &'static [&'static str] = &[];
     /// Events that [`Cx::event`] writes: when, and with which fields.
     const EVENTS: &'static [Event] = &[];
     /// Tables for operators (`flowkeep function NAME TABLE`): the columns of each, and how the

@@ -5,187 +5,121 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use nf::{Event, Field};
 
-/// Why the runtime itself drops a packet. Functions have their own reasons.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum DropReason {
-    /// The frame ends inside a header.
-    FrameTruncated,
-    /// Neither IPv4 nor IPv6.
-    NotIp,
-    /// A length or version field contradicts the frame.
-    FrameMalformed,
-    /// A later fragment whose first one has not come in time.
-    FragmentUnknown,
-    /// A fragment in the place of another with other data, or a copy of which too many wait.
-    FragmentRepeated,
-    /// Of a datagram of which two fragments overlap.
-    FragmentOverlap,
-    /// More fragments wait for their first one, or more datagrams have fragments, than are
-    /// followed.
-    FragmentsFull,
-    /// No chain's rule matches the flow.
-    NoChain,
-    /// As many flows as the runtime is configured for.
-    FlowsFull,
-    /// As many groups as the runtime is configured for.
-    GroupsFull,
-    /// As many waiting calls as configured.
-    WaitingFull,
-    /// As many packets behind waiting calls as configured.
-    WaitingQueueFull,
-    /// As many packets wait for the same thing as may.
-    WaitingShareFull,
-    /// A function waits for something that is not the runtime's and would never go on.
-    WaitsForNothing,
-    /// As many packets held for functions as configured.
-    HeldFull,
-    /// Held when its flow ended.
-    HeldAtEnd,
-    /// Emitted, or answered, more often than one packet may.
-    EmitOverflow,
-    /// A function's answer is no packet.
-    AnswerMalformed,
-    /// Turned around twice (RFC 4787 5: hairpinning needs one turn).
-    HairpinLoop,
-    /// The runtime's queue is full.
-    RuntimeBusy,
-    /// There is no runtime to send a new group to.
-    NoRuntime,
-    /// The switch that has its group's route is not there.
-    HomeAbsent,
-    /// The link to the switch that has its group's route is full.
-    HomeBusy,
-    /// As many routes as the switch is configured for.
-    RoutesFull,
-    /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
-    ReplyKeyTaken,
-    /// It would have opened a flow in a group that is another runtime's: its flow ended, or its
-    /// block of ports changed hands, while it was on its way.
-    RouteOver,
-    /// It would have begun a group at a runtime that has begun again and has not been told yet
-    /// which blocks of ports are in use.
-    TooEarly,
-    /// As many packets kept for groups that move as configured.
-    MovingFull,
-    /// More packets wait for switches of other processes to hear of their flows than may.
-    UnheardFull,
-    /// More packets wait for their flows' copies at another runtime than may.
-    ReplicaFull,
-    /// More packets wait until a store has their flows than may, or it has no room for one.
-    StoreFull,
-    /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it
-    /// waited in vain.
-    RecoveryFull,
-    /// Kept or passed on for a group that moves, when the runtime at the other end went; or it
-    /// waited to leave by a switch that went.
-    PeerGone,
-    /// No port on the side the packet should leave by.
-    NoEgress,
-    /// The port could not send it.
-    PortUnsent,
-    /// Its call waited while the configuration changed, and the new one ends its flow.
-    ConfigurationChanged,
-    /// In flight when the run was broken off.
-    Stopped,
-    /// The worker has no lease: it may be another's by now.
-    NoLease,
-    /// Its runtime failed in a process that goes on, and had it in hand or in its queue.
-    RuntimeFailed,
+/// Declares the reasons: the comment says of the packet why it was dropped.
+macro_rules! reasons {
+    ($($(#[doc = $help:literal])* $reason:ident = $name:literal,)*) => {
+        /// Why the runtime itself drops a packet. Functions have their own reasons.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $help])* $reason,)*
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$reason),*];
+
+            /// The name in metrics.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$reason => $name,)*
+                }
+            }
+
+            /// What it says of the packet.
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(DropReason::$reason => concat!($($help),*),)*
+                }
+            }
+        }
+    };
 }
 
-impl DropReason {
-    /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 39] = {
-        use DropReason::*;
-        [
-            FrameTruncated,
-            NotIp,
-            FrameMalformed,
-            FragmentUnknown,
-            FragmentRepeated,
-            FragmentOverlap,
-            FragmentsFull,
-            NoChain,
-            FlowsFull,
-            GroupsFull,
-            WaitingFull,
-            WaitingQueueFull,
-            WaitingShareFull,
-            WaitsForNothing,
-            HeldFull,
-            HeldAtEnd,
-            EmitOverflow,
-            AnswerMalformed,
-            HairpinLoop,
-            RuntimeBusy,
-            NoRuntime,
-            HomeAbsent,
-            HomeBusy,
-            RoutesFull,
-            ReplyKeyTaken,
-            RouteOver,
-            TooEarly,
-            MovingFull,
-            UnheardFull,
-            ReplicaFull,
-            StoreFull,
-            RecoveryFull,
-            PeerGone,
-            NoEgress,
-            PortUnsent,
-            ConfigurationChanged,
-            Stopped,
-            NoLease,
-            RuntimeFailed,
-        ]
-    };
-
-    /// The name in metrics.
-    pub const fn name(self) -> &'static str {
-        use DropReason::*;
-        match self {
-            FrameTruncated => "frame_truncated",
-            NotIp => "not_ip",
-            FrameMalformed => "frame_malformed",
-            FragmentUnknown => "fragment_unknown",
-            FragmentRepeated => "fragment_repeated",
-            FragmentOverlap => "fragment_overlap",
-            FragmentsFull => "fragments_full",
-            NoChain => "no_chain",
-            FlowsFull => "flows_full",
-            GroupsFull => "groups_full",
-            WaitingFull => "waiting_full",
-            WaitingQueueFull => "waiting_queue_full",
-            WaitingShareFull => "waiting_share_full",
-            WaitsForNothing => "waits_for_nothing",
-            HeldFull => "held_full",
-            HeldAtEnd => "held_at_end",
-            EmitOverflow => "emit_overflow",
-            AnswerMalformed => "answer_malformed",
-            HairpinLoop => "hairpin_loop",
-            RuntimeBusy => "runtime_busy",
-            NoRuntime => "no_runtime",
-            HomeAbsent => "home_absent",
-            HomeBusy => "home_busy",
-            RoutesFull => "routes_full",
-            ReplyKeyTaken => "reply_key_taken",
-            RouteOver => "route_over",
-            TooEarly => "too_early",
-            MovingFull => "moving_full",
-            UnheardFull => "unheard_full",
-            ReplicaFull => "replica_full",
-            StoreFull => "store_full",
-            RecoveryFull => "recovery_full",
-            PeerGone => "peer_gone",
-            NoEgress => "no_egress",
-            PortUnsent => "port_unsent",
-            ConfigurationChanged => "configuration_changed",
-            Stopped => "stopped",
-            NoLease => "no_lease",
-            RuntimeFailed => "runtime_failed",
-        }
-    }
+reasons! {
+    /// The frame ends inside a header.
+    FrameTruncated = "frame_truncated",
+    /// Neither IPv4 nor IPv6.
+    NotIp = "not_ip",
+    /// A length or version field contradicts the frame.
+    FrameMalformed = "frame_malformed",
+    /// A later fragment whose first one has not come in time.
+    FragmentUnknown = "fragment_unknown",
+    /// A fragment in the place of another with other data, or a copy of which too many wait.
+    FragmentRepeated = "fragment_repeated",
+    /// Of a datagram of which two fragments overlap.
+    FragmentOverlap = "fragment_overlap",
+    /// More fragments wait for their first one, or more datagrams have fragments, than are
+    /// followed.
+    FragmentsFull = "fragments_full",
+    /// No chain's rule matches the flow.
+    NoChain = "no_chain",
+    /// As many flows as the runtime is configured for.
+    FlowsFull = "flows_full",
+    /// As many groups as the runtime is configured for.
+    GroupsFull = "groups_full",
+    /// As many waiting calls as configured.
+    WaitingFull = "waiting_full",
+    /// As many packets behind waiting calls as configured.
+    WaitingQueueFull = "waiting_queue_full",
+    /// As many packets wait for the same thing as may.
+    WaitingShareFull = "waiting_share_full",
+    /// A function waits for something that is not the runtime's and would never go on.
+    WaitsForNothing = "waits_for_nothing",
+    /// As many packets held for functions as configured.
+    HeldFull = "held_full",
+    /// Held when its flow ended.
+    HeldAtEnd = "held_at_end",
+    /// Emitted, or answered, more often than one packet may.
+    EmitOverflow = "emit_overflow",
+    /// A function's answer is no packet.
+    AnswerMalformed = "answer_malformed",
+    /// Turned around twice (RFC 4787 5: hairpinning needs one turn).
+    HairpinLoop = "hairpin_loop",
+    /// The runtime's queue is full.
+    RuntimeBusy = "runtime_busy",
+    /// There is no runtime to send a new group to.
+    NoRuntime = "no_runtime",
+    /// The switch that has its group's route is not there.
+    HomeAbsent = "home_absent",
+    /// The link to the switch that has its group's route is full.
+    HomeBusy = "home_busy",
+    /// As many routes as the switch is configured for.
+    RoutesFull = "routes_full",
+    /// It opened a flow whose replies, as it was translated, would be taken for another flow's.
+    ReplyKeyTaken = "reply_key_taken",
+    /// It would have opened a flow in a group that is another runtime's: its flow ended, or its
+    /// block of ports changed hands, while it was on its way.
+    RouteOver = "route_over",
+    /// It would have begun a group at a runtime that has begun again and has not been told yet
+    /// which blocks of ports are in use.
+    TooEarly = "too_early",
+    /// As many packets kept for groups that move as configured.
+    MovingFull = "moving_full",
+    /// More packets wait for switches of other processes to hear of their flows than may.
+    UnheardFull = "unheard_full",
+    /// More packets wait for their flows' copies at another runtime than may.
+    ReplicaFull = "replica_full",
+    /// More packets wait until a store has their flows than may, or it has no room for one.
+    StoreFull = "store_full",
+    /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it
+    /// waited in vain.
+    RecoveryFull = "recovery_full",
+    /// Kept or passed on for a group that moves, when the runtime at the other end went; or it
+    /// waited to leave by a switch that went.
+    PeerGone = "peer_gone",
+    /// No port on the side the packet should leave by.
+    NoEgress = "no_egress",
+    /// The port could not send it.
+    PortUnsent = "port_unsent",
+    /// Its call waited while the configuration changed, and the new one ends its flow.
+    ConfigurationChanged = "configuration_changed",
+    /// In flight when the run was broken off.
+    Stopped = "stopped",
+    /// The worker has no lease: it may be another's by now.
+    NoLease = "no_lease",
+    /// Its runtime failed in a process that goes on, and had it in hand or in its queue.
+    RuntimeFailed = "runtime_failed",
 }
 
 impl From<wire::ParseError> for DropReason {

@@ -140,6 +140,7 @@ impl<F: NetworkFunction> NetworkFunction for Watched<F> {
     const COUNTERS: &'static [&'static str] = F::COUNTERS;
     const COUNTERS_HELP: &'static [&'static str] = F::COUNTERS_HELP;
     const REASONS: &'static [&'static str] = F::REASONS;
+    const REASONS_HELP: &'static [&'static str] = F::REASONS_HELP;
     const EVENTS: &'static [nf::Event] = F::EVENTS;
     const TABLES: &'static [nf::Table] = F::TABLES;
     const ICMP_ERRORS: bool = F::ICMP_ERRORS;

@@ -159,7 +159,11 @@ fn is_there(client: &mut Client, runtimes: RangeInclusive<u16>) -> Result<(), Fa
     let Answer::Status(status) = ask(client, &Request::Status)? else {
         return Err(foreign());
     };
-    match status.runtimes.iter().any(|there| runtimes.contains(&there.runtime)) {
+    match status
+        .runtimes
+        .iter()
+        .any(|there| runtimes.contains(&there.runtime))
+    {
         true => Ok(()),
         false => Err(Failure::failed(no_such_runtime(*runtimes.start()))),
     }

@@ -74,7 +74,10 @@ const MODE: u32 = 0o640;
 /// anything.
 pub(super) fn refused(path: &Path) -> Option<String> {
     let opened = see_kind(path).and_then(|()| match path.is_file() {
-        true => see_free(&append_to(path, OFlags::empty())?, FlockOperation::NonBlockingLockShared),
+        true => see_free(
+            &append_to(path, OFlags::empty())?,
+            FlockOperation::NonBlockingLockShared,
+        ),
         false => Ok(()),
     });
     match opened {

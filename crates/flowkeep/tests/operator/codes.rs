@@ -375,7 +375,13 @@ fn wrong_words_and_failures_have_one_code_each() {
 /// A completion that is cut off would be installed as if it were whole.
 #[test]
 fn what_a_full_disk_does_not_take_is_a_failure() {
-    for words in ["completions bash", "help", "run --help", "--version", "man --page"] {
+    for words in [
+        "completions bash",
+        "help",
+        "run --help",
+        "--version",
+        "man --page",
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let ran = command.args(words.split(' ')).stdout(full).output().unwrap();
@@ -406,10 +412,7 @@ fn a_second_process_is_told_what_the_first_has() {
         let ran = ran.unwrap();
         (ran.status.code(), text(&ran.stdout) + &text(&ran.stderr))
     };
-    for words in [
-        &["run", "--events", "-"][..],
-        &["chain", "check", "--strict"],
-    ] {
+    for words in [&["run", "--events", "-"][..], &["chain", "check", "--strict"]] {
         let (code, said) = again(words);
         assert_eq!(code, Some(1), "{words:?}: {said}");
         assert!(
@@ -438,7 +441,11 @@ fn a_second_stop_breaks_nothing_off_where_nothing_is_inside() {
     });
     for _ in 0..2 {
         let said = running.ask(&["stop", "--wait", "0s"]);
-        assert!(said.status.success() || said.status.code() == Some(1), "{}", text(&said.stderr));
+        assert!(
+            said.status.success() || said.status.code() == Some(1),
+            "{}",
+            text(&said.stderr)
+        );
     }
     let ended = running.cluster.wait().unwrap();
     let said = std::fs::read_to_string(running.path("said")).unwrap();

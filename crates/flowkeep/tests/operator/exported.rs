@@ -83,7 +83,10 @@ fn a_collector_that_is_away_is_said_and_is_no_failure() {
     let (_, ended) = ended(&folder);
     let said = text(&ended.stderr);
     assert!(ended.status.success(), "{said}");
-    assert!(said.contains("a datagram was not sent: Connection refused"), "{said}");
+    assert!(
+        said.contains("a datagram was not sent: Connection refused"),
+        "{said}"
+    );
     assert!(said.contains("datagrams were not sent"), "{said}");
     let lines = std::fs::read_to_string(folder.join("events.jsonl")).unwrap();
     assert!(lines.lines().count() > 5, "the file has all of them: {lines}");

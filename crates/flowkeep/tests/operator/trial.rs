@@ -168,7 +168,9 @@ fn told(events: &str, names: &[&str]) -> Vec<Value> {
     let began = Instant::now();
     loop {
         let lines = fs::read_to_string(events).unwrap();
-        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
         let has_name = |line: &Value| {
             let name = line["event"].as_str().unwrap_or_default();
             let name = name.strip_prefix("configuration_");

@@ -133,21 +133,37 @@ impl NetworkFunction for Forward {
         "looked_up",
     ];
     const REASONS: &'static [&'static str] = &[
+        /// A source or destination that no packet on a wire has (RFC 1812 5.3.7).
         "martian",
+        /// With a source route, or an IPv6 routing header of type 0 (RFC 5095).
         "source_routed",
+        /// A link-local address: such packets stay on their link.
         "link_local",
+        /// To a multicast address.
         "multicast",
+        /// To a broadcast address.
         "broadcast",
+        /// To an address of the host itself.
         "for_this_host",
+        /// The kernel's route is `blackhole`.
         "blackhole",
+        /// The kernel's route is `prohibit`.
         "prohibited",
+        /// The kernel has no route.
         "no_route",
+        /// Its source is not reached by the port that it came in by (RFC 3704).
         "reverse_path",
+        /// Its neighbour does not answer ARP or neighbour discovery.
         "unresolved",
+        /// As many packets wait for neighbours as may.
         "neighbours_full",
+        /// Its TTL or hop limit is used up.
         "ttl_exceeded",
+        /// Longer than the next link takes, and not to be fragmented.
         "too_big",
+        /// Under an MPLS label, which leads one way.
         "labelled",
+        /// No buffer is free for its fragments.
         "no_buffer",
     ];
     const ICMP_ERRORS: bool = false;

@@ -99,7 +99,14 @@ impl NetworkFunction for HostLimits {
         /// Events that were not written: there had been too many.
         "events_limited",
     ];
-    const REASONS: &'static [&'static str] = &["too_many_flows", "too_many_new_flows", "too_many_hosts"];
+    const REASONS: &'static [&'static str] = &[
+        /// Its host has as many flows as it may.
+        "too_many_flows",
+        /// Its host opens more flows a second than it may.
+        "too_many_new_flows",
+        /// As many hosts are counted as there may be.
+        "too_many_hosts",
+    ];
     const EVENTS: &'static [Event] = &[Event::new(
         "host_limited",
         "A host's new flow was refused; for one host, way and runtime every ten seconds at most.",

@@ -193,9 +193,13 @@ impl NetworkFunction for Ids {
         "states_of_other_rules",
     ];
     const REASONS: &'static [&'static str] = &[
+        /// A rule drops it.
         "dropped_by_rule",
+        /// A rule has dropped an earlier packet of its flow.
         "flow_dropped",
+        /// A rule rejects it, and no answer is sent.
         "rejected_without_answer",
+        /// A TCP segment that came early, beyond what is held.
         "out_of_order",
     ];
     const FILES: &'static [&'static str] = &["rules_file"];

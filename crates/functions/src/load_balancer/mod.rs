@@ -144,12 +144,20 @@ impl NetworkFunction for LoadBalancer {
         "passed",
     ];
     const REASONS: &'static [&'static str] = &[
+        /// For a service none of whose servers takes flows.
         "no_backend",
+        /// Of a flow whose server was taken down.
         "backend_down",
+        /// Of a flow whose server, or service, another configuration does not have.
         "backend_gone",
+        /// An ICMP error whose quotation cannot be read.
         "bad_icmp_error",
+        /// An ICMP error that quotes no packet of a flow.
         "unrelated_icmp_error",
+        /// A later fragment of a datagram that opened no flow.
         "unmatched_fragment",
+        /// A flow that passed untranslated, and whose destination another configuration has as a
+        /// service.
         "now_a_service",
     ];
     const TABLES: &'static [Table] = &[Table {

@@ -581,7 +581,9 @@ fn pool(config: &Config) -> Result<Vec<(u32, u32)>, ConfigError> {
         }
         let first = prefix.addr().low_u32();
         let last = first | (u64::from(u32::MAX) >> prefix.length()) as u32;
-        let no_hosts = NO_HOSTS.iter().find(|(first_of, last_of, _)| first <= *last_of && last >= *first_of);
+        let no_hosts = NO_HOSTS
+            .iter()
+            .find(|(first_of, last_of, _)| first <= *last_of && last >= *first_of);
         if let Some((_, _, what)) = no_hosts {
             let problem = format!("{prefix} has {what}, by which no host outside reaches it");
             return Err(ConfigError::new(format!("pool[{at}]"), problem, example));

@@ -174,23 +174,41 @@ impl NetworkFunction for Nat {
         "pool_alarms",
     ];
     const REASONS: &'static [&'static str] = &[
+        /// From outside, for an external endpoint that has no mapping.
         "no_mapping",
+        /// From outside, for a mapping that does not let this sender in (`filtering`).
         "filtered",
+        /// No port is left in the pool of its host's external address.
         "ports_exhausted",
+        /// Its inside host has as many ports as one host may.
         "host_ports_exhausted",
+        /// As many mappings as there may be.
         "table_full",
+        /// From inside to an external address of the pool, and `hairpinning` is off.
         "hairpin_off",
+        /// From inside to its own mapping.
         "hairpin_to_itself",
+        /// From inside or outside, with an external address of the pool as its source.
         "spoofed",
+        /// Of a flow, but not from or to the endpoint that the flow has.
         "wrong_endpoint",
+        /// A protocol without ports, and `other_protocols` is not to let it pass.
         "protocol_not_translated",
+        /// A later fragment of a datagram that opened no flow.
         "fragment_without_flow",
+        /// A TCP segment that opens nothing, and belongs to no flow.
         "tcp_not_opening",
+        /// An ICMP error or answer of no flow.
         "icmp_unrelated",
+        /// An ICMP error whose quotation cannot be read, or whose checksum is wrong.
         "icmp_malformed",
+        /// An ICMP error that quotes other endpoints than the flow has.
         "icmp_mismatch",
+        /// A flow whose mapping another configuration does not have.
         "mapping_gone",
+        /// A flow that passed untranslated, and whose source another configuration has inside.
         "now_inside",
+        /// A flow whose inside host another configuration has not inside.
         "not_inside",
     ];
     const TRANSLATES: bool = true;

@@ -8,7 +8,12 @@ struct Gate;
 #[network_function]
 impl NetworkFunction for Gate {
     const NAME: &'static str = "gate";
-    const REASONS: &'static [&'static str] = &["closed", "spent"];
+    const REASONS: &'static [&'static str] = &[
+        "closed",
+        /// Its time to live
+        /// is used up.
+        "spent",
+    ];
     const COUNTERS: &'static [&'static str] = &[
         /// Packets that passed.
         "opened",
@@ -84,5 +89,7 @@ impl<F: NetworkFunction> NetworkFunction for Around<F> {
 fn main() {
     assert_eq!(Gate::COUNTERS, ["opened", "other"]);
     assert_eq!(Gate::COUNTERS_HELP, ["Packets that passed.", ""]);
+    assert_eq!(Gate::REASONS, ["closed", "spent"]);
+    assert_eq!(Gate::REASONS_HELP, ["", "Its time to live is used up."]);
     let _ = <Around<Gate> as NetworkFunction>::process;
 }

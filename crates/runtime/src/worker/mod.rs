@@ -484,7 +484,7 @@ impl<P: Port> Runtime<P> {
     /// The numbers so far.
     pub fn stats(&self) -> RuntimeStats {
         let mut dropped = Vec::new();
-        for reason in DropReason::ALL {
+        for &reason in DropReason::ALL {
             let count = self.core.out.drops().of(reason);
             if count > 0 {
                 dropped.push(Named {
