@@ -1,4 +1,4 @@
-//! The README, the tutorial, the how-tos and two pages of reference as a reader types them: every
+//! The README, the tutorial, the how-tos and four pages of reference as a reader types them: every
 //! line of their `sh` blocks, in order; and `./x demo`.
 //!
 //! ```text
@@ -279,6 +279,17 @@ fn moving_and_looking_inside_work_as_they_stand() {
         let typed = type_page(page);
         assert!(typed >= 8, "{page}: {typed} lines were typed");
     }
+}
+
+#[test]
+fn the_page_of_the_coordinator_works_as_it_stands() {
+    let typed = type_page("docs/coordinator.md");
+    assert!(typed >= 18, "{typed} lines were typed");
+}
+
+#[test]
+fn the_page_of_the_simulator_works_as_it_stands() {
+    assert_eq!(type_page("docs/simulator.md"), 3);
 }
 
 #[test]
