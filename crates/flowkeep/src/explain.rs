@@ -71,6 +71,17 @@ pub enum Route {
     Elsewhere,
 }
 
+/// How a group came to its runtime.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The runtime that gave it away.
+    pub from: u16,
+    /// Its epoch: the number of the view in which that was, 0 without a coordinator.
+    pub view: u32,
+    /// And the number of that change of hands within the view, at the runtime that gave it away.
+    pub count: u32,
+}
+
 /// A function of the chain.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
@@ -105,6 +116,9 @@ pub struct Explanation {
     pub runtime: Option<u16>,
     /// By what that is known.
     pub by: Route,
+    /// The last change of hands of its group; none if it has not moved, as far as that switch knows.
+    #[serde(default)]
+    pub moved: Option<Moved>,
     /// Whether it is known if its flow is there: the process that was asked has that runtime.
     pub is_flow_known: bool,
     /// Its chain: its flow's, or by its rule.
@@ -196,6 +210,9 @@ impl fmt::Display for Explanation {
                     Route::Elsewhere => "as far as is known here",
                 };
                 writeln!(f, "  runtime     {runtime}: {why}")?;
+                if let Some(Moved { from, view, count }) = self.moved {
+                    writeln!(f, "  group       moved from runtime {from}, epoch {view}.{count}")?;
+                }
             }
             (None, Route::Elsewhere) => {
                 writeln!(

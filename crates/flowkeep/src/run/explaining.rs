@@ -3,8 +3,9 @@
 use super::Shared;
 use crate::cluster::Cluster;
 use crate::control::Key;
-use crate::explain::{Explain, Explanation, From, Passed, Route, SideBy, rule_text};
+use crate::explain::{Explain, Explanation, From, Moved, Passed, Route, SideBy, rule_text};
 use crate::report::{Ends, Flow};
+use protocols::ownership::Epoch;
 use runtime::stats::DropReason;
 use runtime::switch::explaining::{self, Whither};
 use runtime::worker::FlowView;
@@ -99,6 +100,7 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
         is_flow_known: true,
         runtime: None,
         by: Route::Policy,
+        moved: None,
         chain: None,
         rule: None,
         functions: Vec::new(),
@@ -111,6 +113,9 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
         Err(_) if !has_switch => {}
         Err(reason) => (said.dropped, said.switch) = (Some(reason.name().to_owned()), None),
         Ok(found) => {
+            said.moved = found
+                .moved
+                .map(|(from, Epoch { view, count })| Moved { from, view, count });
             said.side = match found.side {
                 nf::Side::Inside => From::Inside,
                 nf::Side::Outside => From::Outside,

@@ -86,6 +86,23 @@ fn a_packet_is_explained_by_its_flow_its_group_and_the_policy() {
         "{back:#}"
     );
 
+    // Each move of the group is another epoch, and the runtime that gave it away is named.
+    assert!(beside["moved"].is_null(), "{beside:#}");
+    let mut before = (flow["runtime"].as_u64().unwrap(), 0);
+    for _ in 0..2 {
+        let to = (1 - before.0).to_string();
+        let words = ["flow", "migrate", "--address", host, "--to", &to];
+        let asked = running.ask(&words);
+        assert!(asked.status.success(), "{}", text(&asked.stderr));
+        let moved = explained(&running, &["udp", &format!("{host}:9999"), "198.51.100.1:443"]);
+        let epoch = moved["moved"]["count"].as_u64().unwrap();
+        assert!(
+            moved["moved"]["from"] == before.0 && moved["runtime"] == 1 - before.0 && epoch > before.1,
+            "{moved:#}"
+        );
+        before = (1 - before.0, epoch);
+    }
+
     // Of a new host the policy would choose; asking chooses nothing, so the answer stays.
     let new = || explained(&running, &["udp", "10.9.9.9:1000", "198.51.100.1:443"]);
     let first = new();

@@ -18,6 +18,7 @@ use crate::Port;
 use crate::chain::Plan;
 use crate::stats::DropReason;
 use nf::Side;
+use protocols::ownership::Epoch;
 use wire::packet::flag;
 use wire::{LinkType, PacketBox};
 
@@ -36,6 +37,9 @@ pub struct Whither {
     pub home: u8,
     /// Which runtime it goes to, and by what.
     pub route: Route,
+    /// Which runtime gave its group away last, and in which change of hands; none if the group has
+    /// not moved since this switch knows of it.
+    pub moved: Option<(u16, Epoch)>,
 }
 
 /// Which runtime a packet goes to, and by what.
@@ -99,11 +103,15 @@ impl<P: Port, L: Port> Switch<P, L> {
         let home = home_of(lane.hash, self.settings.switches);
         let at = |route| u16::try_from(self.directory.runtime(route)).unwrap_or(u16::MAX);
         let second = lane.reply.and_then(|key| self.directory.find(&key));
+        let mut moved = second.and_then(|route| self.directory.moved(route));
         let route = match second {
             Some(route) => Route::SecondKey(at(route)),
             None if home != self.settings.switch => Route::AtHome,
             None => match self.directory.find_hashed(lane.hash, &lane.group) {
-                Some(route) => Route::Group(at(route)),
+                Some(route) => {
+                    moved = self.directory.moved(route);
+                    Route::Group(at(route))
+                }
                 None => {
                     let groups = |runtime| self.directory.groups(runtime);
                     let chosen = self.choice.would_choose(lane.hash, groups);
@@ -118,6 +126,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             chain: self.plan.classify(packet),
             home,
             route,
+            moved,
         })
     }
 }

@@ -221,6 +221,12 @@ impl Directory {
         usize::from(self.routes[index as usize].runtime)
     }
 
+    /// Which runtime gave a route's group away last, and in which change of hands.
+    pub fn moved(&self, index: u32) -> Option<(u16, Epoch)> {
+        let route = self.routes.get(index as usize)?;
+        (route.source != NO_RUNTIME).then_some((route.source, route.epoch))
+    }
+
     /// Counts a packet that was sent by a route.
     #[inline(always)]
     pub fn count_sent(&mut self, index: u32) {
