@@ -253,7 +253,7 @@ impl LogFile {
         let is_full = self.length.is_some() && self.rotation.max_size.is_some_and(is_full);
         let is_over = is_full || self.rotation.max_age.is_some_and(is_old);
         let again = self.rotation.again.swap(false, Ordering::AcqRel);
-        if !is_over && !(again && self.is_renamed()) {
+        if !(is_over || again && self.is_renamed()) {
             return;
         }
         let opened = match is_over && !again {

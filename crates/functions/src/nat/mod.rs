@@ -52,6 +52,7 @@ mod lending;
 mod log;
 mod mappings;
 mod open;
+mod pool;
 mod ports;
 mod sessions;
 mod slots;
