@@ -116,11 +116,13 @@ impl Picture {
         let most = all
             .filter(|value| value.is_finite())
             .fold(f64::MIN_POSITIVE, f64::max);
-        let x = |value: f64| LEFT + LONGEST * (value / most).clamp(0.0, 1.0);
+        let (step, steps) = scale(most);
+        let end = step * f64::from(steps);
+        let x = |value: f64| LEFT + LONGEST * (value / end).clamp(0.0, 1.0);
         self.text(LEFT, self.y + 24.0, "unit", unit);
         self.y += 34.0;
         let bottom = self.y + ROW * bars.len() as f64;
-        for value in [0.0, 0.25, 0.5, 0.75, 1.0].map(|part| most * part) {
+        for value in (0..=steps).map(|number| step * f64::from(number)) {
             self.line([x(value); 2], [self.y, bottom], "grid");
             self.text(x(value), bottom + 14.0, "axis", &figure(value));
         }
@@ -153,6 +155,19 @@ impl Picture {
     }
 }
 
+/// The step of a scale up to a value, and how many: 1, 2 or 5 times a power of ten, at most five.
+fn scale(most: f64) -> (f64, u32) {
+    let least = most / 5.0;
+    let power = 10_f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0]
+        .map(|of| of * power)
+        .into_iter()
+        .find(|step| *step >= least);
+    let step = step.unwrap_or(10.0 * power);
+    // A value that is a step's multiple, but for the last bit, needs no further one.
+    (step, (most / step - 1e-9).ceil().clamp(1.0, 5.0) as u32)
+}
+
 /// A number with three digits, or all of its whole part.
 fn figure(value: f64) -> String {
     match value.abs() {
@@ -166,6 +181,24 @@ fn figure(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scale_has_round_steps_and_room_for_all() {
+        for (most, expected) in [
+            (1.0, (0.2, 5)),
+            (200.0, (50.0, 4)),
+            (1244.0, (500.0, 3)),
+            (99.0, (20.0, 5)),
+            (0.0043, (0.001, 5)),
+        ] {
+            let (step, steps) = scale(most);
+            assert!(
+                (step - expected.0).abs() < 1e-9 && steps == expected.1,
+                "{most}: {step}, {steps}"
+            );
+            assert!(step * f64::from(steps) >= most * (1.0 - 1e-9), "{most}");
+        }
+    }
 
     #[test]
     fn a_bar_is_as_long_as_its_figure_and_its_words_are_safe() {

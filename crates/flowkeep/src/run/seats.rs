@@ -151,18 +151,16 @@ impl Place {
 
     #[cold]
     fn write_figures(&mut self, worker: &Worker) {
-        let (is_linked, packets, dropped, flows, buffers) = match worker {
+        let (is_linked, packets, dropped, flows) = match worker {
             Worker::Switch(switch) => {
                 let stats = switch.stats();
                 let dropped: u64 = stats.dropped.iter().map(|named| named.count).sum();
-                let out = switch.pool().total() - switch.pool().free();
-                (switch.is_linked(), stats.received, dropped, stats.routes, out)
+                (switch.is_linked(), stats.received, dropped, stats.routes)
             }
             Worker::Runtime(runtime) => {
                 let stats = runtime.stats();
                 let dropped: u64 = stats.dropped.iter().map(|named| named.count).sum();
-                let out = runtime.pool().total() - runtime.pool().free();
-                (runtime.is_linked(), stats.received, dropped, stats.flows, out)
+                (runtime.is_linked(), stats.received, dropped, stats.flows)
             }
         };
         if is_linked && !std::mem::replace(&mut self.is_ready, true) {
@@ -191,9 +189,8 @@ impl Place {
         figures.packets.store(packets, Ordering::Relaxed);
         figures.dropped_packets.store(dropped, Ordering::Relaxed);
         figures.flows.store(flows, Ordering::Relaxed);
-        // Buffers in use; tables are made at the start.
         figures
             .memory
-            .store(buffers as u64 * wire::packet::FRAME_MAX as u64, Ordering::Relaxed);
+            .store(super::threads::resident_bytes(), Ordering::Relaxed);
     }
 }

@@ -26,6 +26,14 @@ pub(super) fn cpu_ns(thread: i32) -> u64 {
     first.and_then(|first| first.parse().ok()).unwrap_or(0)
 }
 
+/// Bytes of this process that are in memory, by the kernel's count; 0 if that cannot be read.
+pub(super) fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = kilobytes.and_then(|of| of.split_whitespace().next()?.parse().ok());
+    kilobytes.map_or(0, |of: u64| of.saturating_mul(1024))
+}
+
 /// What the thread of the event log does.
 pub(super) fn writer_of(
     events: Option<Events>,

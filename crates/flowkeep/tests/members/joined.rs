@@ -273,7 +273,14 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
     site.coordinator.wait_until("load is told", |view| {
         let workers = view["workers"].as_array().expect("a list");
         let mut of_right = workers.iter().filter(|worker| worker["name"] == "right");
-        of_right.all(|worker| worker["flows"].as_u64() > Some(0) && worker["packets"].as_u64() > Some(0))
+        let has = |worker: &Value, figure: &str, least: u64| worker[figure].as_u64() >= Some(least);
+        of_right.all(|worker| {
+            has(worker, "flows", 1)
+                && has(worker, "packets", 1)
+                && has(worker, "cpu_permille", 1)
+                // A program, its buffers and its tables.
+                && has(worker, "memory_bytes", 10 << 20)
+        })
     });
     let before = site.coordinator.view().expect("it answers");
     let dropped: Vec<u64> = [&front, &left, &right]

@@ -76,6 +76,8 @@ struct Hosts {
     between: Namespace,
     /// Certificates and the log.
     cluster: String,
+    /// What an operator has on another host: its certificates, and nothing else.
+    operator: String,
     file: String,
     _directory: ssh::PrivilegeSeparation,
 }
@@ -111,6 +113,19 @@ fn hosts(members: &[(&str, &str, usize)], more: &str) -> Option<Hosts> {
     let one = &hosts[0];
     let init = format!("{FLOWKEEP} cluster init {cluster}");
     one.run(&init, Run::within(PATIENCE)).unwrap();
+    let operator = site.network.folder.path("operator");
+    fs::create_dir(&operator).unwrap();
+    for name in [
+        "ca.pem",
+        "read.pem",
+        "read.key",
+        "operate.pem",
+        "operate.key",
+        "admin.pem",
+        "admin.key",
+    ] {
+        fs::copy(format!("{cluster}/{name}"), format!("{operator}/{name}")).unwrap();
+    }
     let start = format!("{FLOWKEEP} coordinator --data {cluster} --listen {COORDINATOR} {TIMES}");
     site.network.servers.push(one.start(&start).unwrap());
     let hosts = Hosts {
@@ -119,6 +134,7 @@ fn hosts(members: &[(&str, &str, usize)], more: &str) -> Option<Hosts> {
         hosts,
         between,
         cluster,
+        operator,
         file,
         _directory: directory,
     };
@@ -151,12 +167,13 @@ impl Hosts {
         self.site.launch(&clock, &self.hosts[host - 1], &words, name)
     }
 
-    /// What a command over the whole cluster answers.
+    /// What a command over the whole cluster answers, on a host that has neither the coordinator nor
+    /// the switch.
     fn asked(&self, right: &str, words: &str) -> Value {
-        let cluster = &self.cluster;
+        let own = &self.operator;
         let all =
-            format!("{FLOWKEEP} {words} --json --cluster {COORDINATOR} --identity {cluster} --name {right}");
-        let said = self.hosts[0].run(&all, Run::within(PATIENCE));
+            format!("{FLOWKEEP} {words} --json --cluster {COORDINATOR} --identity {own} --name {right}");
+        let said = self.hosts[1].run(&all, Run::within(PATIENCE));
         let told = format!("{said:?}");
         let value = said.ok().and_then(|said| serde_json::from_str(&said).ok());
         let what = words.split(' ').take(2).collect::<Vec<_>>().join(" ");
