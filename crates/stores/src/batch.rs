@@ -75,8 +75,9 @@ pub struct KeptBatch {
 }
 
 impl KeptBatch {
-    /// Of changes as a buffer has them.
-    pub(crate) fn new(
+    /// Of changes as a buffer has them: so they are encoded at the top of this module, and what is
+    /// not so encoded ends them.
+    pub fn new(
         partition: &PartitionName,
         version: Version,
         variables: &[VariableName],

@@ -123,6 +123,18 @@ struct Part {
 }
 
 impl Part {
+    fn new(version: Version, debts: [Option<Debt>; 2]) -> Self {
+        Part {
+            agent: version.epoch,
+            epoch: version.epoch,
+            heard: version.epoch,
+            stored: version.sequence,
+            must_raise: false,
+            fenced: false,
+            debts,
+        }
+    }
+
     fn version(&self) -> Version {
         Version {
             epoch: self.epoch,
@@ -394,6 +406,30 @@ impl Mirror {
         })
     }
 
+    /// Sets the version of a partition that was not claimed here. A store that had less than the
+    /// other gets a copy, as behind a claim.
+    fn restore_unclaimed(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
+        let versions = self.versions(partition)?;
+        let truth = usize::from(versions[1] > versions[0]);
+        let is_alike = versions[0] == versions[1];
+        for at in [truth, 1 - truth].into_iter().take(1 + usize::from(is_alike)) {
+            let of = partition.clone();
+            let outcome = self.sides[at].call(move |driver| driver.restore(&of, version))?;
+            if outcome != Outcome::Stored {
+                return Ok(outcome);
+            }
+        }
+        let mut debts = [None, None];
+        if !is_alike {
+            debts[1 - truth] = Some(Debt::of_everything());
+        }
+        // What was there may be later in the same epoch, and stays.
+        let has = versions[truth].filter(|has| *has > version).unwrap_or(version);
+        self.parts.insert(partition.clone(), Part::new(has, debts));
+        self.show();
+        Ok(Outcome::Stored)
+    }
+
     /// The partition's version at both, or why it cannot be had.
     fn versions(&mut self, partition: &PartitionName) -> Result<[Option<Version>; 2], Failure> {
         let mut versions = [None; 2];
@@ -441,16 +477,10 @@ impl Driver for Mirror {
         for step in &mut self.steps {
             step.take_if(|(of, _)| of == partition);
         }
-        let part = Part {
-            agent: epoch,
-            epoch,
-            heard: epoch,
-            stored: 0,
-            must_raise: false,
-            fenced: false,
-            debts,
-        };
-        self.parts.insert(partition.clone(), part);
+        self.parts.insert(
+            partition.clone(),
+            Part::new(Version { epoch, sequence: 0 }, debts),
+        );
         self.show();
         Ok(epoch)
     }
@@ -499,6 +529,9 @@ impl Driver for Mirror {
     }
 
     fn restore(&mut self, partition: &PartitionName, version: Version) -> Result<Outcome, Failure> {
+        if !self.parts.contains_key(partition) {
+            return self.restore_unclaimed(partition, version);
+        }
         let takers = self.takers(partition);
         let Some(part) = self
             .parts

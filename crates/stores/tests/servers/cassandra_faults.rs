@@ -3,14 +3,13 @@
 
 use crate::cassandra::{self, Node};
 use crate::faults::{
-    PATIENCE, await_failure, await_recovery, cutting_proxy, goes_on, name, open, options, under_load,
+    PATIENCE, await_failure, await_recovery, goes_on, is_slow, name, open, options, under_load,
 };
+use crate::proxies::{altering_proxy, cutting_proxy, slow_proxy};
 use flowkeep_stores::batch::ELEMENT_BYTES_MAX;
 use flowkeep_stores::drivers::cassandra::Cassandra;
 use flowkeep_stores::{Consistency, Driver, Options, Partition, Report};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -101,6 +100,17 @@ fn connections_that_are_cut_in_mid_batch_cost_nothing() {
     assert!(seen.iter().all(|seen| seen.rewritten == 0));
 }
 
+#[test]
+fn a_slow_node_stretches_the_interval_and_holds_no_packet_up() {
+    let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {
+        return;
+    };
+    let uri = node.uri();
+    let port = slow_proxy(node.port, 50..200);
+    let through = uri.replace(&node.port.to_string(), &port.to_string());
+    is_slow(&through, &uri, Duration::from_secs(5));
+}
+
 /// A field is no part of the row's key, which Cassandra bounds.
 #[test]
 fn a_key_as_long_as_an_element_may_be_is_kept() {
@@ -131,28 +141,11 @@ fn a_node_of_an_earlier_version_is_refused_by_name() {
     let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {
         return;
     };
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, to) = (listener.local_addr().unwrap().port(), node.port);
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
-            for (from, into, is_answer) in [(&client, &server, false), (&server, &client, true)] {
-                let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    let mut buffer = [0; 65536];
-                    while let Ok(length @ 1..) = from.read(&mut buffer) {
-                        let bytes = &mut buffer[..length];
-                        for at in 0..length.saturating_sub(3) {
-                            if is_answer && &bytes[at..at + 3] == b"5.0" {
-                                bytes[at..at + 3].copy_from_slice(b"3.1");
-                            }
-                        }
-                        if into.write_all(bytes).is_err() {
-                            break;
-                        }
-                    }
-                    let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
-                });
+    let port = altering_proxy(node.port, |passing| {
+        let bytes = passing.bytes;
+        for at in 0..bytes.len().saturating_sub(3) {
+            if passing.is_answer && &bytes[at..at + 3] == b"5.0" {
+                bytes[at..at + 3].copy_from_slice(b"3.1");
             }
         }
     });
@@ -163,46 +156,4 @@ fn a_node_of_an_earlier_version_is_refused_by_name() {
         said.contains("it is Cassandra 3.1") && said.contains("needs Cassandra 5 or later"),
         "{said}"
     );
-}
-
-#[test]
-fn what_is_no_node_of_cassandra_is_not_believed() {
-    let lies: [&[u8]; 6] = [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"+OK\r\n",
-        b"",
-        // An answer of the protocol, longer than it says; one that says that it is of 4 GB; one to
-        // another stream.
-        b"\x84\x00\x00\x00\x02\x00\x00\x00\x00xx",
-        b"\x84\x00\x00\x00\x08\xff\xff\xff\xffxx",
-        b"\x84\x00\x00\x77\x06\x00\x00\x00\x02\x00\x00",
-    ];
-    for lie in lies {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-                let mut buffer = [0; 4096];
-                while let Ok(1..) = stream.read(&mut buffer) {
-                    if stream.write_all(lie).is_err() {
-                        break;
-                    }
-                }
-            }
-        });
-        let uri = format!("cassandra://me:secret@127.0.0.1:{port}");
-        let mut driver = Cassandra::new(&uri, Duration::from_millis(300)).unwrap();
-        let began = Instant::now();
-        let said = driver.claim(&name(0), 1).unwrap_err().to_string();
-        assert!(
-            began.elapsed() < Duration::from_secs(5),
-            "{lie:?} {:?}",
-            began.elapsed()
-        );
-        assert!(
-            said.contains("see that a node runs") && !said.contains("secret"),
-            "{said}"
-        );
-    }
 }

@@ -10,12 +10,10 @@ use crate::redis_cluster::Cluster;
 use flowkeep_stores::batch::KeptBatch;
 use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
+use flowkeep_stores::drivers::redis::Redis;
 use flowkeep_stores::{
-    Consistency, CounterMap, Driver, Map, Options, Outcome, Partition, PartitionName, Store, Version,
+    Consistency, Driver, Map, Mirror, Options, Outcome, Partition, PartitionName, Store, Version,
 };
-use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,10 +21,10 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens a store; each opening is a new connection to the same data.
-type Open<'o> = &'o dyn Fn() -> Box<dyn Driver>;
+pub type Open<'o> = &'o dyn Fn() -> Box<dyn Driver>;
 
 /// Runs a check on each driver. Prints which could not be had.
-fn everywhere(check: impl Fn(&str, Open<'_>)) {
+pub fn everywhere(check: impl Fn(&str, Open<'_>)) {
     let memory = Memory::default();
     check("memory", &|| Box::new(memory.clone()));
     let folder = tempfile::tempdir().unwrap();
@@ -37,6 +35,13 @@ fn everywhere(check: impl Fn(&str, Open<'_>)) {
             Ok(server) => check(program, &|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
             Err(why) => println!("not run: {why}"),
         }
+    }
+    match Server::start(&[]) {
+        Ok(server) => {
+            let memory = Memory::default();
+            check("mirror", &|| mirrored(&memory, &server.uri()));
+        }
+        Err(why) => println!("not run: mirror: {why}"),
     }
     match Cluster::start(&[]) {
         Ok(cluster) => check("cluster", &|| flowkeep_stores::driver_of(&cluster.uri()).unwrap()),
@@ -55,11 +60,20 @@ fn everywhere(check: impl Fn(&str, Open<'_>)) {
     }
 }
 
-fn name(function: &str, runtime: u32) -> PartitionName {
+/// Memory, and a server as its mirror. Neither fails, so both have all of it, always.
+fn mirrored(memory: &Memory, uri: &str) -> Box<dyn Driver> {
+    let first = ("memory:".to_owned(), Box::new(memory.clone()) as Box<dyn Driver>);
+    let second = Box::new(Redis::new(uri, PATIENCE).unwrap()) as Box<dyn Driver>;
+    let second = (uri.to_owned(), second);
+    let (mirror, _watch) = Mirror::start(first, second, |told| panic!("{told:?}")).unwrap();
+    Box::new(mirror)
+}
+
+pub fn name(function: &str, runtime: u32) -> PartitionName {
     PartitionName::new(function, "m", runtime).unwrap()
 }
 
-fn through(capacity: usize) -> Options {
+pub fn through(capacity: usize) -> Options {
     Options {
         capacity,
         consistency: Consistency::Through,
@@ -67,7 +81,7 @@ fn through(capacity: usize) -> Options {
 }
 
 /// Opens a partition as a process does when it starts; all is stored when this is over.
-fn process<R>(driver: Box<dyn Driver>, name: PartitionName, work: impl FnOnce(&mut Partition) -> R) -> R {
+pub fn process<R>(driver: Box<dyn Driver>, name: PartitionName, work: impl FnOnce(&mut Partition) -> R) -> R {
     let (store, agency) = Store::start(driver, PATIENCE, |_| ()).unwrap();
     let mut partition = Partition::open(&store, name).unwrap();
     let done = work(&mut partition);
@@ -77,97 +91,12 @@ fn process<R>(driver: Box<dyn Driver>, name: PartitionName, work: impl FnOnce(&m
     done
 }
 
-#[derive(Clone, Debug)]
-enum Call {
-    Insert(u8, String),
-    Remove(u8),
-    Add(u8, i64),
-    Forget(u8),
-    Clear,
-    Step,
-    Restart,
-}
-
-fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let call = prop_oneof![
-        6 => (0..10u8, "[a-z\u{0}\r\n]{0,5}").prop_map(|(key, value)| Call::Insert(key, value)),
-        4 => (0..10u8).prop_map(Call::Remove),
-        6 => (0..10u8, -5..5i64).prop_map(|(key, count)| Call::Add(key, count)),
-        2 => (0..10u8).prop_map(Call::Forget),
-        1 => Just(Call::Clear),
-        6 => Just(Call::Step),
-        1 => Just(Call::Restart),
-    ];
-    prop::collection::vec(call, 0..60)
-}
-
-fn all<K: flowkeep_stores::Key + Ord, V: flowkeep_stores::Stored>(map: &Map<K, V>) -> BTreeMap<K, V> {
+pub fn all<K: flowkeep_stores::Key + Ord, V: flowkeep_stores::Stored>(map: &Map<K, V>) -> BTreeMap<K, V> {
     let mut all = BTreeMap::new();
     map.for_each(|key, value| {
         all.insert(key.clone(), value.clone());
     });
     all
-}
-
-fn counts(map: &CounterMap<u8>) -> BTreeMap<u8, i64> {
-    let mut all = BTreeMap::new();
-    map.for_each(|key, count| {
-        all.insert(*key, count);
-    });
-    all
-}
-
-#[test]
-fn random_calls_are_a_maps_through_restarts() {
-    everywhere(|driver, open| {
-        let number = RefCell::new(0);
-        let config = Config {
-            failure_persistence: None,
-            max_shrink_time: 60_000,
-            ..Config::with_cases(24)
-        };
-        let mut runner = TestRunner::new(config);
-        let tried = runner.run(&calls(), |calls| {
-            let run = {
-                *number.borrow_mut() += 1;
-                *number.borrow()
-            };
-            let (mut map, mut counter) = (BTreeMap::new(), BTreeMap::new());
-            let (mut calls, mut more) = (calls.into_iter(), true);
-            while more {
-                more = process(open(), name("random", run), |partition| {
-                    let stored = partition.map::<u8, String>("m@%", through(16)).unwrap();
-                    let counted = partition.counter_map::<u8>("c", through(16)).unwrap();
-                    assert_eq!((all(&stored), counts(&counted)), (map.clone(), counter.clone()));
-                    for (now, call) in calls.by_ref().enumerate() {
-                        match call {
-                            Call::Insert(key, value) => {
-                                let before = map.insert(key, value.clone());
-                                assert_eq!(stored.insert(&key, value), Ok(before));
-                            }
-                            Call::Remove(key) => assert_eq!(stored.remove(&key), Ok(map.remove(&key))),
-                            Call::Add(key, count) => {
-                                *counter.entry(key).or_default() += count;
-                                assert_eq!(counted.add(&key, count), Ok(counter[&key]));
-                            }
-                            Call::Forget(key) => {
-                                assert_eq!(counted.remove(&key), Ok(counter.remove(&key)));
-                            }
-                            Call::Clear => {
-                                stored.clear().unwrap();
-                                map.clear();
-                            }
-                            Call::Step => partition.step(now as u64),
-                            Call::Restart => return true,
-                        }
-                    }
-                    false
-                });
-            }
-            Ok(())
-        });
-        assert!(tried.is_ok(), "{driver}: {tried:?}");
-    });
 }
 
 /// A driver that does what it is asked, and then says in some cases that it has not; and that does

@@ -1,6 +1,7 @@
 //! A real redis-server, and in [`crate::cassandra_faults`] a real Cassandra, that dies, stalls,
 //! refuses and lies, under load: counters are exact when the dust settles.
 
+use crate::proxies::{cutting_proxy, slow_proxy};
 use crate::redis::Server;
 use flowkeep_stores::drivers::cassandra::Cassandra;
 use flowkeep_stores::drivers::redis::Redis;
@@ -9,14 +10,14 @@ use flowkeep_stores::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the driver waits for an answer here.
-const ANSWER: Duration = Duration::from_millis(300);
+pub const ANSWER: Duration = Duration::from_millis(300);
 const KEYS: u32 = 200;
 
 pub fn options() -> Options {
@@ -327,92 +328,11 @@ fn alarms(reports: &[Report]) {
     assert!(count > 0 && late.is_empty(), "{reports:?}");
 }
 
-/// Hands bytes on between a client and the server, and cuts each connection after some of them:
-/// either way, anywhere. The one that goes to the server is cut after `sent` bytes at least, the
-/// other after `heard`; each after up to so many more.
-pub fn cutting_proxy(
-    to: u16,
-    cuts: Arc<AtomicU64>,
-    whole: Arc<AtomicBool>,
-    [sent, heard]: [(u64, u64); 2],
-) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to))) else {
-                return;
-            };
-            let mut next = |below: u64| {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                random % below
-            };
-            let left = [sent.0 + next(sent.1), heard.0 + next(heard.1)];
-            for (from, into, mut left) in [(&client, &server, left[0]), (&server, &client, left[1])] {
-                let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
-                let (cuts, whole) = (Arc::clone(&cuts), Arc::clone(&whole));
-                std::thread::spawn(move || {
-                    let mut buffer = [0; 1500];
-                    while let Ok(length @ 1..) = from.read(&mut buffer) {
-                        let mut pass = length;
-                        if !whole.load(Ordering::Relaxed) {
-                            pass = length.min(left as usize);
-                            left -= pass as u64;
-                        }
-                        if into.write_all(&buffer[..pass]).is_err() || pass < length {
-                            cuts.fetch_add(1, Ordering::Relaxed);
-                            break;
-                        }
-                    }
-                    let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
-                });
-            }
-        }
-    });
-    port
-}
-
-/// Hands bytes on between a client and the server; what the server answers is late, by a time of
-/// its own each time.
-fn slow_proxy(to: u16, late: std::ops::Range<u64>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for client in listener.incoming() {
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to))) else {
-                return;
-            };
-            for (from, into, late) in [(&client, &server, 0..1), (&server, &client, late.clone())] {
-                let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    let (mut buffer, mut answers) = ([0; 65536], 0);
-                    while let Ok(length @ 1..) = from.read(&mut buffer) {
-                        answers += 37;
-                        let time = late.start + answers % (late.end - late.start);
-                        std::thread::sleep(Duration::from_millis(time));
-                        if into.write_all(&buffer[..length]).is_err() {
-                            break;
-                        }
-                    }
-                    let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
-                });
-            }
-        }
-    });
-    port
-}
-
-#[test]
-fn a_slow_server_stretches_the_interval_and_holds_no_packet_up() {
-    let Some(server) = server(&[]) else { return };
-    let port = slow_proxy(server.port, 50..200);
-    let uri = format!("redis://127.0.0.1:{port}");
-    let time = Duration::from_secs(5);
+/// A store at `at` whose answers are late on the way `through` has batches less often, in this time;
+/// a trip to it takes 50 ms and more.
+pub fn is_slow(through: &str, at: &str, time: Duration) {
     let mut calm = 0;
-    let (seen, health, reports) = under_load(&uri, &server.uri(), |store, packets| {
+    let (seen, health, reports) = under_load(through, at, |store, packets| {
         let [batches, before] = [store.health().batches, packets.load(Ordering::Relaxed)];
         goes_on(packets, time);
         calm = packets.load(Ordering::Relaxed) - before;
@@ -422,12 +342,21 @@ fn a_slow_server_stretches_the_interval_and_holds_no_packet_up() {
         let most = u64::try_from(4 * time.as_millis() / 50).unwrap();
         assert!((10..=most).contains(&written), "{written}, {most} at most");
     });
-    // Steps that waited for the server would be a hundred in this time, of 64 packets together.
-    assert!(calm > 20_000, "{calm}");
+    // Steps that waited for the server would be a hundred in five seconds, of 64 packets together.
+    let least = 4 * u64::try_from(time.as_millis()).unwrap();
+    assert!(calm > least, "{calm}");
     assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
     assert!(health.failures == 0, "{health:?} {reports:?}");
     // Its bound is a tenth of a second.
     alarms(&reports);
+}
+
+#[test]
+fn a_slow_server_stretches_the_interval_and_holds_no_packet_up() {
+    let Some(server) = server(&[]) else { return };
+    let port = slow_proxy(server.port, 50..200);
+    let through = format!("redis://127.0.0.1:{port}");
+    is_slow(&through, &server.uri(), Duration::from_secs(5));
 }
 
 #[test]
@@ -491,6 +420,101 @@ fn a_replica_is_named_and_loses_nothing() {
     );
 }
 
+impl Server {
+    /// Says a command as the user of this password, and gives the answer's first bytes.
+    fn say_by(&self, password: &str, command: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut say = |command: &str| {
+            stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+            let mut answer = [0; 4096];
+            let length = stream.read(&mut answer).unwrap();
+            String::from_utf8_lossy(&answer[..length]).into_owned()
+        };
+        let said = say(&format!("AUTH {password}"));
+        assert!(said.starts_with("+OK"), "{said}");
+        say(command)
+    }
+}
+
+#[test]
+fn a_password_that_changes_under_load_costs_no_count_once_it_is_set_back() {
+    let Some(server) = server(&["--requirepass", "f1rst"]) else {
+        return;
+    };
+    let uri = format!("redis://:f1rst@127.0.0.1:{}", server.port);
+    let (seen, health, reports) = under_load(&uri, &uri, |store, packets| {
+        let said = server.say_by("f1rst", "CONFIG SET requirepass s3cond");
+        assert!(said.starts_with("+OK"), "{said}");
+        // Connections that there are have their rights until they end.
+        server.say_by("s3cond", "CLIENT KILL TYPE normal");
+        let began = Instant::now();
+        let said = loop {
+            let said = store.health().last_failure.map(|failure| failure.to_string());
+            match said {
+                Some(said) if said.contains("user and the password that the server knows") => break said,
+                said => assert!(began.elapsed() < PATIENCE, "{said:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let port = server.port;
+        assert!(
+            said.contains(&format!("redis://…@127.0.0.1:{port}"))
+                && !said.contains("f1rst")
+                && !said.contains("s3cond"),
+            "{said}"
+        );
+        let batches = store.health().batches;
+        goes_on(packets, Duration::from_millis(700));
+        let health = store.health();
+        assert!(health.failing && health.batches == batches, "{health:?}");
+        let said = server.say_by("s3cond", "CONFIG SET requirepass f1rst");
+        assert!(said.starts_with("+OK"), "{said}");
+        await_recovery(store);
+        goes_on(packets, Duration::from_millis(300));
+    });
+    // The server has lost nothing, so nothing is written again.
+    assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
+    assert!(health.failures > 0 && !health.failing);
+    let failing = |report: &&Report| matches!(report, Report::Failing(_));
+    let again = |report: &&Report| matches!(report, Report::Again(_));
+    assert_eq!(
+        reports.iter().filter(failing).count(),
+        reports.iter().filter(again).count()
+    );
+}
+
+/// The disk is full by a limit, which the kernel tells the server of as it does of a full disk.
+#[test]
+fn a_server_whose_disk_is_full_is_named_and_loses_nothing() {
+    let settings = ["--appendonly", "yes", "--appendfsync", "everysec"];
+    let Some(mut server) = server(&settings) else {
+        return;
+    };
+    let uri = server.uri();
+    let (seen, health, _) = under_load(&uri, &uri, |store, packets| {
+        for bytes in [0, 100_000] {
+            server.limit_files(Some(server.log_bytes() + bytes));
+            await_failure(store);
+            goes_on(packets, Duration::from_millis(300));
+            let health = store.health();
+            let said = health.last_failure.unwrap().to_string();
+            assert!(
+                health.failing && said.contains("MISCONF") && said.contains("cannot write to its disk"),
+                "{said}"
+            );
+            server.limit_files(None);
+            await_recovery(store);
+            goes_on(packets, Duration::from_millis(300));
+        }
+    });
+    assert!(seen.iter().all(|seen| seen.was_late && seen.rewritten == 0));
+    assert!(health.failures > 0 && !health.failing);
+    // Its log is whole: so it begins again with every count.
+    server.kill();
+    server.restart();
+    verify(&uri, &seen);
+}
+
 #[test]
 fn a_key_of_another_kind_is_named() {
     let key = "{load@m@0}@Counter@total";
@@ -539,110 +563,6 @@ fn users_and_passwords_are_those_of_the_server() {
     }
     assert_eq!(opened("mine:right").unwrap(), 1);
     assert_eq!(opened(":other").unwrap(), 2);
-}
-
-/// A server that answers each read with the next of these; what asks for its version it may answer
-/// honestly.
-fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let mut answers = answers.into_iter().cycle();
-        for mut stream in listener.incoming().flatten() {
-            let mut buffer = [0; 65536];
-            let _ = stream.set_read_timeout(Some(ANSWER));
-            while let Ok(length @ 1..) = stream.read(&mut buffer) {
-                let is_hello = buffer[..length].windows(5).any(|word| word == b"HELLO");
-                let answer = match version.filter(|_| is_hello) {
-                    Some(version) => hello(version),
-                    None => answers.next().unwrap_or_default(),
-                };
-                if stream.write_all(&answer).is_err() {
-                    break;
-                }
-            }
-        }
-    });
-    port
-}
-
-/// What a server says of itself, with an error instead where there is no version.
-fn hello(version: &str) -> Vec<u8> {
-    if version.is_empty() {
-        return b"-ERR unknown command `HELLO`, with args beginning with: \r\n".to_vec();
-    }
-    let facts = ["server", "redis", "version", version, "mode", "standalone"];
-    let facts = facts.map(|fact| format!("${}\r\n{fact}\r\n", fact.len()));
-    format!("*6\r\n{}", facts.concat()).into_bytes()
-}
-
-#[test]
-fn a_server_of_an_earlier_version_is_refused_by_name() {
-    for (version, named) in [
-        ("6.2.14", "it is redis 6.2.14"),
-        ("nonsense", "it is redis nonsense"),
-        ("", "its version is older than 6.2"),
-    ] {
-        // What the library says of itself comes first, in two commands.
-        let port = liar(vec![b"+OK\r\n+OK\r\n".to_vec()], Some(version));
-        let uri = format!("redis://127.0.0.1:{port}");
-        let said = driver(&uri).claim(&name(0), 1).unwrap_err().to_string();
-        assert!(
-            said.contains(named) && said.contains("needs Redis 7 or later"),
-            "{said}"
-        );
-    }
-}
-
-/// Answers that are none, and answers to something else.
-fn lies() -> Vec<Vec<u8>> {
-    let mut lies: Vec<Vec<u8>> = [
-        "HTTP/1.1 400 Bad Request\r\n\r\n",
-        "+OK\r\n+OK\r\n",
-        "$-2\r\n",
-        "$99999999999999999999\r\n",
-        "$2147483647\r\nx",
-        "*2147483647\r\n",
-        "*-7\r\n",
-        ":99999999999999999999999\r\n",
-        "$3\r\nabcdef\r\n",
-        "+stored\r\n+stored\r\n+stored\r\n",
-        "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n",
-        "*2\r\n*0\r\n:3\r\n",
-        "%1\r\n+a\r\n+b\r\n",
-        ">2\r\n+message\r\n+x\r\n",
-        "-\r\n",
-        "",
-    ]
-    .into_iter()
-    .map(|lie| lie.as_bytes().to_vec())
-    .collect();
-    lies.push("*1\r\n".repeat(5000).into_bytes());
-    lies.push((0..=255).collect());
-    lies
-}
-
-#[test]
-fn a_server_that_lies_neither_ends_the_agent_nor_is_believed() {
-    let versions = [None, Some("7.4.0")].into_iter();
-    for (lie, version) in versions.flat_map(|version| lies().into_iter().map(move |lie| (lie, version))) {
-        let shown = String::from_utf8_lossy(&lie[..lie.len().min(40)]).into_owned();
-        let port = liar(vec![lie.clone()], version);
-        let mut driver = Redis::new(&format!("redis://127.0.0.1:{port}"), Duration::from_millis(50)).unwrap();
-        let driver: &mut dyn flowkeep_stores::Driver = &mut driver;
-        let variable = name(0).variable(flowkeep_stores::Kind::Map, "m").unwrap();
-        assert!(driver.claim(&name(0), 1).is_err(), "{shown}");
-        // What may be an answer to something else is none to these.
-        let mut read = 0;
-        let loaded = driver.load(&variable, &mut |_, _| read += 1);
-        assert!(loaded.is_err() && read == 0, "{shown}");
-        assert!(driver.version(&name(0)).is_err(), "{shown}");
-        assert!(driver.swap("r", None, Some(b"x")).is_err(), "{shown}");
-        assert!(
-            driver.record("r").is_err() || lie == b"$3\r\nabcdef\r\n",
-            "{shown}"
-        );
-    }
 }
 
 #[test]

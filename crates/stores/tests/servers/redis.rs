@@ -1,6 +1,7 @@
 //! A redis-server of a test's own: on a free port of the loopback, with its data in a temporary
 //! folder, ended with the test.
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +27,14 @@ impl Server {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         // Free now; whatever takes it in between fails the test, and not silently.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        // A shell runs it, and would say only by its end that the program is not there.
+        Command::new(program)
+            .arg("--version")
+            .output()
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => format!("needs {program}"),
+                _ => error.to_string(),
+            })?;
         let mut server = Server {
             child: None,
             port: port.map_err(|error| error.to_string())?.port(),
@@ -33,16 +42,16 @@ impl Server {
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
             program,
         };
-        server.launch().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => format!("needs {program}"),
-            _ => error.to_string(),
-        })?;
+        server.launch().map_err(|error| error.to_string())?;
         Ok(server)
     }
 
     /// Starts the process, on the data that there is, and waits until it answers.
     pub fn launch(&mut self) -> std::io::Result<()> {
-        let mut command = Command::new(self.program);
+        // A signal that the shell ignores stays ignored: a limit of files is an error then, and no
+        // end.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", self.program]);
         command.args(["--bind", "127.0.0.1", "--save", "", "--port"]);
         command
             .arg(self.port.to_string())
@@ -57,6 +66,22 @@ impl Server {
 
     pub fn uri(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Refuses each byte behind so many of any of its files from now on, as a full disk does.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let pid = self.child.as_ref().map(Child::id).unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        let current = bytes.or(maximum);
+        prlimit(pid, Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    }
+
+    /// How long its log is, with `--appendonly yes`.
+    pub fn log_bytes(&self) -> u64 {
+        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).unwrap();
+        let lengths = files.map(|file| file.unwrap().metadata().unwrap().len());
+        lengths.max().unwrap()
     }
 
     /// Waits until it answers anything but that it is loading.

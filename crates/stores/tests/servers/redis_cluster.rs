@@ -1,6 +1,7 @@
 //! A real cluster of redis-servers on the loopback: slots that move, nodes that die, slots that are
 //! missing.
 
+use crate::authority::Authority;
 use crate::faults::{await_failure, await_recovery, goes_on, name, under_load};
 use crate::redis::Server;
 use flowkeep_stores::{PartitionName, Store};
@@ -15,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Cluster {
     nodes: Vec<Server>,
     bus: Vec<u16>,
+    /// Where nodes and clients meet over TLS, if they do.
+    tls: Vec<u16>,
     primaries: u16,
 }
 
@@ -24,6 +27,7 @@ impl Cluster {
         let mut cluster = Cluster {
             nodes: Vec::new(),
             bus: Vec::new(),
+            tls: Vec::new(),
             primaries: 3,
         };
         for _ in 0..cluster.primaries {
@@ -62,12 +66,17 @@ impl Cluster {
 
     fn add(&mut self, settings: &[&str]) -> Result<(), String> {
         // The usual port between nodes, 10,000 higher, is none for most free ports.
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let bus = free.map_err(|error| error.to_string())?.port();
-        let own = format!(
+        let free = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let bus = free().map_err(|error| error.to_string())?.port();
+        let mut own = format!(
             "--cluster-enabled yes --cluster-config-file nodes.conf --cluster-node-timeout 1000 --cluster-port {bus} \
              --repl-diskless-sync-delay 0"
         );
+        if settings.contains(&"--tls-cluster") {
+            let tls = free().map_err(|error| error.to_string())?.port();
+            own += &format!(" --tls-port {tls}");
+            self.tls.push(tls);
+        }
         let all: Vec<&str> = own.split(' ').chain(settings.iter().copied()).collect();
         self.nodes.push(Server::start(&all)?);
         self.bus.push(bus);
@@ -145,7 +154,8 @@ impl Cluster {
     /// Has a slot go from one node to another, key by key, as `redis-cli --cluster reshard` does
     /// it.
     fn give(&self, slot: u16, from: usize, to: usize) {
-        let (old, new, port) = (self.id(from), self.id(to), self.nodes[to].port);
+        let (old, new) = (self.id(from), self.id(to));
+        let port = self.tls.get(to).copied().unwrap_or(self.nodes[to].port);
         self.done(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {old}"));
         self.done(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {new}"));
         loop {
@@ -189,6 +199,48 @@ fn slots_that_move_under_load_cost_no_count() {
             await_recovery(store);
         }
     });
+}
+
+#[test]
+fn a_cluster_over_tls_costs_no_count_when_slots_move_and_a_node_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(&folder.path().join("ca.crt"));
+    authority.sign(folder.path(), "node", "127.0.0.1");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (ca, cert, key) = (file("ca.crt"), file("node.crt"), file("node.key"));
+    let settings = [
+        ["--tls-cluster", "yes"],
+        ["--tls-auth-clients", "no"],
+        ["--tls-ca-cert-file", &ca],
+        ["--tls-cert-file", &cert],
+        ["--tls-key-file", &key],
+    ];
+    let Some(mut cluster) = cluster(Cluster::start(settings.as_flattened())) else {
+        return;
+    };
+    let (slot, from) = (cluster.slot(&name(0)), cluster.of(&name(0)));
+    let to = (from + 1) % 3;
+    // One node is named; the others are known by its word, with their ports for TLS.
+    let uri = format!("rediss://127.0.0.1:{}?cluster&ca={ca}", cluster.tls[to]);
+    let (seen, health, _) = under_load(&uri, &uri, |store, packets| {
+        cluster.give(slot, from, to);
+        goes_on(packets, Duration::from_millis(300));
+        await_recovery(store);
+        cluster.nodes[to].kill();
+        await_failure(store);
+        cluster.nodes[to].restart();
+        await_recovery(store);
+        goes_on(packets, Duration::from_millis(300));
+    });
+    assert!(health.failures > 0 && seen[0].was_late && seen[0].rewritten > 0);
+    // Another authority's certificate is not believed of a node either.
+    Authority::new(&folder.path().join("other.crt"));
+    let uri = uri.replace("ca.crt", "other.crt");
+    let said = flowkeep_stores::driver_of(&uri)
+        .unwrap()
+        .version(&name(0))
+        .unwrap_err();
+    assert!(said.to_string().contains("certificate"), "{said}");
 }
 
 #[test]

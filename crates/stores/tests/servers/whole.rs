@@ -1,30 +1,12 @@
 //! What concerns more than one partition: merges, locks, timers that are taken over.
 
-use crate::cassandra;
-use crate::redis::Server;
-use flowkeep_stores::drivers::memory::Memory;
+use crate::conformance::everywhere;
 use flowkeep_stores::{
     Consistency, Cycle, Driver, Fenced, Kind, OpenError, Options, Partition, PartitionName, Store,
 };
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn everywhere(check: impl Fn(&dyn Fn() -> Box<dyn Driver>)) {
-    let memory = Memory::default();
-    check(&|| Box::new(memory.clone()));
-    match Server::start(&[]) {
-        Ok(server) => check(&|| flowkeep_stores::driver_of(&server.uri()).unwrap()),
-        Err(why) => println!("not run: redis: {why}"),
-    }
-    match cassandra::shared() {
-        Ok(node) => {
-            let uri = node.uri();
-            check(&|| flowkeep_stores::driver_of(&uri).unwrap());
-        }
-        Err(why) => println!("not run: cassandra: {why}"),
-    }
-}
 
 fn start(driver: Box<dyn Driver>) -> (Store, flowkeep_stores::Agency) {
     Store::start(driver, PATIENCE, |_| ()).unwrap()
@@ -44,7 +26,7 @@ fn open(store: &Store, function: &str, member: &str, runtime: u32) -> Partition 
 
 #[test]
 fn a_merge_has_all_cores_and_instances_those_that_ended_too() {
-    everywhere(|driver| {
+    everywhere(|_, driver| {
         let (store, _agency) = start(driver());
         for (member, runtime, count) in [("a", 0, 1), ("a", 1, 20), ("b", 0, 300)] {
             let mut partition = open(&store, "lb", member, runtime);
@@ -93,7 +75,7 @@ fn a_merge_has_all_cores_and_instances_those_that_ended_too() {
 
 #[test]
 fn a_lock_has_one_holder_and_a_dead_ones_ends() {
-    everywhere(|driver| {
+    everywhere(|_, driver| {
         // A machine that pauses for longer than the short time ends what it should not.
         let in_time = [150, 1500, 15_000]
             .into_iter()
@@ -138,7 +120,7 @@ fn one_holder(driver: &dyn Fn() -> Box<dyn Driver>, short: Duration) -> Option<(
 
 #[test]
 fn of_many_that_want_a_lock_one_has_it() {
-    everywhere(|driver| {
+    everywhere(|_, driver| {
         let (store, _agency) = start(driver());
         let tokens: Vec<_> = std::thread::scope(|scope| {
             let contend = |n: u32| {
@@ -155,7 +137,7 @@ fn of_many_that_want_a_lock_one_has_it() {
 
 #[test]
 fn timers_fire_once_in_order_at_the_successor() {
-    everywhere(|driver| {
+    everywhere(|_, driver| {
         let (store, _agency) = start(driver());
         let mut first = open(&store, "t", "a", 0);
         let timers = first.timers::<u8, String>("t", options()).unwrap();
@@ -191,7 +173,7 @@ fn timers_fire_once_in_order_at_the_successor() {
 
 #[test]
 fn timers_that_another_has_claimed_fire_there_alone() {
-    everywhere(|driver| {
+    everywhere(|_, driver| {
         let (store, _agency) = start(driver());
         let mut first = open(&store, "t", "a", 0);
         let timers = first.timers::<u8, u8>("t", options()).unwrap();

@@ -153,7 +153,11 @@ impl Redis {
         known
             .arg(partitions_key(partition.function()))
             .arg(partition.to_string());
-        self.say(known).map(drop)
+        let known = match self.say(known)? {
+            Value::Int(_) => Some(()),
+            _ => None,
+        };
+        self.heard(known)
     }
 
     /// All keys of this form, each once.
@@ -161,6 +165,8 @@ impl Redis {
         let mut found = BTreeSet::new();
         for place in self.link.places()? {
             let mut cursor = "0".to_owned();
+            // A server names each place once, and ends.
+            let mut seen = BTreeSet::new();
             loop {
                 let mut command = redis::cmd("SCAN");
                 command.arg(&cursor).arg("MATCH").arg(form).arg("COUNT").arg(1000);
@@ -168,7 +174,9 @@ impl Redis {
                 let answer = self.link.good(answer)?;
                 let page = match &answer {
                     Value::Array(page) => match page.as_slice() {
-                        [next, Value::Array(keys)] => text(next).map(|next| (next.to_owned(), keys)),
+                        [next, Value::Array(keys)] => text(next)
+                            .filter(|next| seen.insert((*next).to_owned()))
+                            .map(|next| (next.to_owned(), keys)),
                         _ => None,
                     },
                     _ => None,
@@ -331,9 +339,11 @@ impl Driver for Redis {
         let mut command = redis::cmd("SMEMBERS");
         command.arg(partitions_key(function));
         let names = match self.say(command)? {
-            Value::Array(names) | Value::Set(names) => {
-                Some(names.iter().filter_map(|name| text(name)?.parse().ok()).collect())
-            }
+            Value::Array(names) | Value::Set(names) => names
+                .iter()
+                .map(|name| bytes(name).flatten().map(|_| text(name)))
+                .collect::<Option<Vec<Option<&str>>>>()
+                .map(|names| names.iter().filter_map(|name| (*name)?.parse().ok()).collect()),
             _ => None,
         };
         self.heard(names)
