@@ -176,6 +176,12 @@ events! { PROCESS:
         "A change on trial was not confirmed in time, and cannot go back yet; it is tried again.",
         &[Field::number("generation", "", "Its number."), PROBLEM];
     FLOWS_MOVED = "flows_moved", "An order to move flows is over, by hand, of a drain or by load: its receipt.", MOVED;
+    FLOWS_DELETED = "flows_deleted", "Flows were ended by hand.",
+        &[
+            Field::number("from", "", "Number of the runtime whose flows were meant; `null` where all were."),
+            Field::number("flows_ended", "flows", "Flows that have ended."),
+            Field::number("flows_busy", "flows", "Flows that go on, since calls of them wait."),
+        ];
     RUNTIME_BEGAN = "runtime_began", "A runtime was added, by hand or by load.", RUNTIME;
     RUNTIME_ENDED = "runtime_ended", "A runtime was removed, by hand or by load.", RUNTIME;
     RUNTIME_KILLED = "runtime_killed", "A runtime of a cluster of one process was ended at once, as a failure does.", KILLED;

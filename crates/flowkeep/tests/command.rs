@@ -691,7 +691,7 @@ fn little_work_takes_little_memory() {
         (5_000..most << 10).contains(&replay),
         "a capture of 500 packets took {replay} KiB"
     );
-    // 150 MiB is the goal, which a release keeps; this build is within 1 MiB of it.
+    // 150 MB are the goal, which a release keeps.
     assert!(
         (5_000..most_idle << 10).contains(&idle),
         "an idle firewall and NAT took {idle} KiB"

@@ -353,6 +353,7 @@ impl Live {
             Err(Stop::Failed(problem)) => return Err(problem),
         }
         if let Some(receipt) = &mut change.receipt {
+            self.trials.forget_last();
             match time {
                 _ if ask.rollback => self.trials.end(),
                 Some(time) => {

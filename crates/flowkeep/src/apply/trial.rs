@@ -162,6 +162,11 @@ impl Trials {
         self.changed.notify_all();
     }
 
+    /// A change was made by hand: how a trial before it ended is no news any more.
+    pub(super) fn forget_last(&self) {
+        self.state().last = None;
+    }
+
     /// Whether the time of this trial is over. From then on it cannot be confirmed.
     pub(super) fn begin_going_back(&self, generation: u64) -> bool {
         match &mut self.state().trial {

@@ -152,6 +152,16 @@ pub fn warnings(config: &Config) -> Vec<String> {
         )
     };
     let mut warnings: Vec<String> = unreached(&rules).into_iter().map(warning).collect();
+    let used: Vec<&str> = config.used().map(|(name, _)| name).collect();
+    let unused = config
+        .functions
+        .keys()
+        .filter(|name| !used.contains(&name.as_str()));
+    warnings.extend(unused.map(|name| {
+        format!(
+            "no chain has the function `{name}`; add it to the `functions` of a chain, or take its table out"
+        )
+    }));
     if config.keeps_copies() && config.member.is_empty() && config.most_runtimes() < 2 {
         warnings.push(
             "flows are to be copied (`replication`), and there is one runtime; write runtimes = 2, or take the policy out"

@@ -311,7 +311,7 @@ impl LogFile {
             self.reports.warn(
                 format_args!("event log {}", self.path.display()),
                 format_args!("it cannot be rotated: {error}"),
-                "lines go on to the file that is open; see that the user that Flowkeep runs as may make a file of this name",
+                "lines go on to the file that is open; see that its name is free, and that the user that Flowkeep runs as may make a file there",
             );
         }
     }

@@ -116,7 +116,8 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
         .map(|joining| serve_members(&running, joining))
         .transpose()?;
     let control = servers.0.as_ref().map(server::Server::path);
-    parts.say(&manager, control, listen);
+    let metrics = servers.1.as_ref().map(metrics::Server::address);
+    parts.say(&manager, control, metrics);
     let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
     let mut told = tell(reports.take());

@@ -695,7 +695,7 @@ impl Cluster for Shared {
     }
 
     fn delete(&self, order: &Order) -> Result<Deletion, String> {
-        self.end_flows(order)
+        told::deleted(self, order, self.end_flows(order))
     }
 
     fn receipt(&self, parts: &[moving::Part]) -> Result<Receipt, String> {

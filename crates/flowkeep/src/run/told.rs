@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   order ─► a thread asks after its parts, each LOOK ─► over ─► flows_moved, the receipt
-//!   add, remove, kill, drain, resume ─► done ─► its line
+//!   add, remove, kill, drain, resume, delete ─► done ─► its line
 //!   a later view ─► worker_joined, worker_gone for what differs
 //! ```
 //!
@@ -20,7 +20,7 @@ use super::{Shared, driver::Worker};
 use crate::config::layout::WorkerId;
 use crate::events;
 use crate::log::{self, Level};
-use crate::moving::{Killed, Leaving, Order, Part, Receipt, Removal};
+use crate::moving::{Deletion, Killed, Leaving, Order, Part, Receipt, Removal};
 use coordinator::proto::Contact;
 use protocols::membership::{Incarnation, Role, View};
 use serde_json::Value;
@@ -80,6 +80,23 @@ fn moved(order: &Order, receipt: &Receipt) -> [(&'static str, Value); 13] {
         ("bytes", receipt.bytes.into()),
         ("duration_ns", receipt.duration_ns.into()),
     ]
+}
+
+/// Tells how many flows were ended by hand, if any were.
+pub(super) fn deleted(
+    shared: &Shared,
+    order: &Order,
+    done: Result<Deletion, String>,
+) -> Result<Deletion, String> {
+    if let Ok(done) = &done {
+        let fields = [
+            ("from", order.from.map_or(Value::Null, Value::from)),
+            ("flows_ended", done.flows_ended.into()),
+            ("flows_busy", done.flows_busy.into()),
+        ];
+        shared.notices.tell(&events::FLOWS_DELETED, &fields);
+    }
+    done
 }
 
 /// Tells that a runtime was added, if it was.

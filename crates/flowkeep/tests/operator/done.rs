@@ -83,6 +83,13 @@ fn what_is_done_by_hand_is_in_the_event_log() {
     ask(&["runtime", "resume", "1"]);
     ask(&["runtime", "remove", "1"]);
     ask(&["runtime", "add", "1"]);
+    let deleted = ask(&["flow", "delete", "--all", "--from", "0"]);
+    let said = until(&events, "flows_deleted", 1);
+    assert!(deleted["flows_ended"].as_u64() > Some(0), "{deleted}");
+    assert_eq!(
+        (&said["from"], &said["flows_ended"]),
+        (&0.into(), &deleted["flows_ended"])
+    );
     let killed = ask(&["runtime", "kill", "1", "--unprotected"]);
     // What is refused is not told.
     assert!(!running.ask(&["runtime", "kill", "7"]).status.success());

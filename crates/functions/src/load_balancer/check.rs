@@ -68,7 +68,10 @@ fn probe(text: &str) -> Option<Probe> {
     if text == "tcp" {
         return Some(Probe::Tcp);
     }
-    let path = text.strip_prefix("http:")?;
+    // Behind two slashes would be a host's name: each server is asked by its own address.
+    let path = text
+        .strip_prefix("http:")
+        .filter(|path| !path.starts_with("//"))?;
     // It stands in the first line of a request.
     let is_path =
         path.starts_with('/') && path.len() <= PATH_MAX && path.bytes().all(|byte| byte.is_ascii_graphic());
@@ -110,7 +113,7 @@ pub(super) fn compile(
         return Err(ConfigError::new(
             at("check"),
             format!("`{check}` is no check"),
-            "write \"tcp\", or \"http:/path\" with a path without spaces",
+            "write \"tcp\", or \"http:/path\" with a path without spaces; no host: each server is asked for that path",
         ));
     }
     if let Some(n) = endpoints
