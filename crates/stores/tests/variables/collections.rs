@@ -70,7 +70,7 @@ proptest! {
                         let expected = model.iter().position(|other| { looked.1 += 1; *other > n });
                         assert_eq!(found, expected);
                         assert_eq!(looked.0, looked.1, "it looks no further than the standard library");
-                        let half = |other: &u8| (*other > n).then(|| *other / 2);
+                        let half = |other: &u8| (*other > n).then_some(*other / 2);
                         assert_eq!(list.find_map(half), model.iter().find_map(half));
                     }
                 };
