@@ -31,7 +31,8 @@ use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
     BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
-    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, TIMED, calculations, fuzzers, many_cases, miri, soak, tests,
+    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, TIMED, calculations, drivers, fuzzers, many_cases, miri,
+    soak, tests,
 };
 use progress::Progress;
 use std::ffi::OsStr;
@@ -98,7 +99,10 @@ pub fn ci() -> ExitCode {
     outcome.checks(checks::ALL);
     outcome.command(&TESTS_BUILT);
     outcome.tests(&TIMED);
-    outcome.tests_beside(&tests(), &[CLIPPY, DOCS, FUZZ_LOCK, CRATES], &calculations());
+    let mut beside = vec![CLIPPY];
+    beside.extend(drivers());
+    beside.extend([DOCS, FUZZ_LOCK, CRATES]);
+    outcome.tests_beside(&tests(), &beside, &calculations());
     outcome.told()
 }
 

@@ -141,6 +141,7 @@ const WORKER: &[Field] = &[
 const STORE: Field = Field::text("store", "The store's URI, without its secret.");
 const PARTITION: Field = Field::text("partition", "Whose variables: member, function and runtime.");
 const AFTER: Field = Field::text("after", "How long it was so: a number and its unit.");
+const TIMERS: Field = Field::text("timers", "How many.");
 const PROBLEM: Field = Field::text("problem", "What is wrong.");
 
 events! { PROCESS:
@@ -226,6 +227,12 @@ events! { STORES:
         ];
     VARIABLES_IN_TIME = "variables_in_time", "The store has changes in time again.", &[STORE, PARTITION, AFTER];
     VARIABLES_LEFT = "variables_left", "A runtime ended before the store had its last changes.", &[STORE];
+    TIMERS_TAKEN_OVER = "timers_taken_over",
+        "At the start, timers of a runtime that does not begin again were armed at others of its process.",
+        &[STORE, PARTITION, TIMERS];
+    TIMERS_LEFT = "timers_left",
+        "Timers of a runtime that does not begin again found no room at others, and stay in the store.",
+        &[STORE, PARTITION, TIMERS];
 }
 
 #[cfg(test)]

@@ -252,6 +252,51 @@ fn a_file_that_a_running_flowkeep_has_is_looked_into_and_followed() {
     assert_eq!(copies.count(), 0, "no copy stays, though it was killed");
 }
 
+/// What the configuration says of one variable: its interval, and that it is in no store.
+#[test]
+fn one_variable_has_settings_of_its_own() {
+    let folder = Folder::new();
+    let uri = format!("redb:{}", folder.path("variables.redb"));
+    let own = |variables: &str| {
+        let store = table(&uri, variables);
+        Running::start(&folder.gateway(&folder.traffic(), &store, ""))
+    };
+    let socket = folder.path("flowkeep.sock");
+    let sum = |name: &str| -> i64 {
+        let (done, said, error) = output(&["store", "inspect", &uri, "--json", "--socket", &socket]);
+        assert!(done, "{error}");
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        let rows = said["variables"].as_array().expect("a list").iter();
+        let named = rows.filter(|row| row["name"] == name);
+        named.map(|row| row["sum"].as_i64().expect("a sum")).sum()
+    };
+    // The one's interval is long, the other's the function's.
+    let slow = "[store.function.counter.variable.packets_by_protocol]\ninterval = \"1h\"\nbound = \"1h\"";
+    let running = own(slow);
+    wait("traffic", || folder.counted().filter(|count| *count > 5_000));
+    // Where the machine is up for longer than that, it is over for the first change.
+    let (packets, bytes) = (sum("packets_by_protocol"), sum("bytes_by_protocol"));
+    wait("more bytes at the store", || {
+        (sum("bytes_by_protocol") > bytes + 100_000).then_some(())
+    });
+    assert_eq!(sum("packets_by_protocol"), packets);
+    assert!(packets < 5_000, "{packets}");
+    // The end of the process tells the store.
+    let counted = folder.stop(running);
+    assert_eq!(sum_at(&uri, "packets_by_protocol"), counted);
+    let bytes = sum_at(&uri, "bytes_by_protocol");
+    assert!(bytes > 100_000, "{bytes}");
+    // Local: the store hears nothing of it, and keeps what it has.
+    let running = own("[store.function.counter.variable.bytes_by_protocol]\nconsistency = \"local\"");
+    wait("it answers", || folder.counted());
+    wait("more packets at the store", || {
+        (sum("packets_by_protocol") > counted).then_some(())
+    });
+    let all = folder.stop(running);
+    assert_eq!(sum_at(&uri, "packets_by_protocol"), counted + all);
+    assert_eq!(sum_at(&uri, "bytes_by_protocol"), bytes);
+}
+
 #[test]
 fn a_file_that_is_not_there_is_not_made() {
     let folder = Folder::new();
@@ -534,6 +579,42 @@ fn what_cannot_be_a_store_is_said_where_it_stands() {
             "[store]\nuri = \"memory:\"\n[store.function.conter]\nuri = \"none\"",
             "store.function.conter",
             "write `counter`",
+        ),
+        // Settings of one variable.
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.counter.variable.packets_by_protocols]\ninterval = \"1s\"",
+            "store.function.counter.variable.packets_by_protocols: function `counter`, as it is set, has no",
+            "write `packets_by_protocol`",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.counter.variable.zebra]\ninterval = \"1s\"",
+            "has no variable `zebra`",
+            "there are: bytes_by_protocol, packets_by_protocol",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.counter.variable.bytes_by_protocol]\nconsistency = \"lokal\"",
+            "store.function.counter.variable.bytes_by_protocol.consistency",
+            "local",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.counter.variable.bytes_by_protocol]\nconsistency = \"local\"\nbound = \"1s\"",
+            "bytes_by_protocol.bound: a variable that is in no store has none",
+            "take it out",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.counter.variable.bytes_by_protocol]\nconsistency = \"write_through\"\ninterval = \"1s\"",
+            "bytes_by_protocol.interval: the store is told at once",
+            "write_behind",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\ninterval = \"0s\"\n[store.function.counter.variable.bytes_by_protocol]\nconsistency = \"write_behind\"",
+            "bytes_by_protocol.consistency: with an interval",
+            "write an interval",
+        ),
+        (
+            "[store]\nuri = \"memory:\"\n[store.function.counter.variable.bytes_by_protocol]\ninterval = \"2s\"",
+            "bytes_by_protocol.interval: changes are late",
+            "longer bound",
         ),
     ];
     for (store, at, remedy) in cases {

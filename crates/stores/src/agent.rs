@@ -316,6 +316,13 @@ impl Store {
     }
 }
 
+/// The least epoch that a claim may give: a store that has lost its data gives none that an earlier
+/// writer had, as far as the clock is right.
+pub(crate) fn least_epoch() -> u64 {
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    clock.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1))
+}
+
 /// All elements of a variable.
 pub(crate) fn elements(driver: &mut dyn Driver, variable: &VariableName) -> Result<Vec<Element>, Failure> {
     let mut elements = Vec::new();
@@ -484,11 +491,7 @@ impl Agent {
     }
 
     fn open(&mut self, name: &PartitionName) -> Result<Rings, Failure> {
-        // A store that has lost its data gives no epoch that an earlier writer had, as far as the
-        // clock is right.
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let at_least = clock.map_or(1, |since| u64::try_from(since.as_millis()).unwrap_or(1));
-        let epoch = self.driver.claim(name, at_least)?;
+        let epoch = self.driver.claim(name, least_epoch())?;
         let (batches, incoming) = rtrb::RingBuffer::new(BATCHES_MAX);
         // More than batches: words without a buffer.
         let (outgoing, acknowledged) = rtrb::RingBuffer::new(BATCHES_MAX + 2);

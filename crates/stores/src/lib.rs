@@ -88,6 +88,7 @@ pub mod batch;
 pub mod driver;
 pub mod drivers;
 mod late;
+mod left;
 pub mod lock;
 pub mod locks;
 pub mod merge;

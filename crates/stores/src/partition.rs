@@ -24,6 +24,7 @@
 use crate::agent::{Acknowledged, OpenError, Sent, Store};
 use crate::driver::Outcome;
 use crate::late::{Oldest, SAID_NS};
+use crate::left;
 use crate::locks::Locks;
 use crate::merge::{EVERY, Merges};
 use crate::name::PartitionName;
@@ -35,8 +36,8 @@ use std::time::{Duration, Instant};
 use variables::buffer::Buffer;
 use variables::locks::Locking;
 use variables::merged::{Merger, Merging};
-use variables::open::{Claimed, Element, Loader, Source};
-use variables::shelf::Shelf;
+use variables::open::{Claimed, Element, Left, Loader, Source};
+use variables::shelf::{Said, Shelf};
 use variables::{BATCHES_MAX, Consistency, Figures, Kind, Variables};
 
 /// The worker's side of a claimed partition.
@@ -133,12 +134,14 @@ impl variables::open::Carrier for Carrier {
 
     fn finish(&mut self, shelf: &Shelf, patience: Duration) -> bool {
         let (began, now) = (Instant::now(), shelf.now());
+        shelf.set_hurries(true);
         loop {
             let passed = began.elapsed();
             self.step(shelf, now.saturating_add(nanoseconds(passed)));
             let is_stored = shelf.is_stored();
             if is_stored || passed >= patience || self.figures.fenced {
                 self.say_oldest(shelf, shelf.now());
+                shelf.set_hurries(false);
                 return is_stored;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -177,6 +180,7 @@ struct Reader {
     /// As the agent numbers it.
     number: u64,
     consistency: Consistency,
+    said: BTreeMap<String, Said>,
     merges: Merges,
     merge_every: Option<Duration>,
     locks: Locks,
@@ -197,6 +201,10 @@ impl Loader for Reader {
 
     fn consistency(&self) -> Consistency {
         self.consistency
+    }
+
+    fn said(&self, name: &str) -> Option<Said> {
+        self.said.get(name).copied()
     }
 
     fn name(&self) -> String {
@@ -246,6 +254,7 @@ fn claim(defaults: &Defaults, name: PartitionName, has_clock: bool) -> Result<Cl
         name,
         number: opened.number,
         consistency: defaults.consistency,
+        said: defaults.said.clone(),
         merges: defaults.merges.clone(),
         merge_every: defaults.merge_every,
         locks: defaults.locks.clone(),
@@ -273,6 +282,8 @@ pub struct Defaults {
     pub store: Store,
     /// What variables have that leave it to the configuration.
     pub consistency: Consistency,
+    /// What the configuration says of single variables, by their names.
+    pub said: BTreeMap<String, Said>,
     /// Makes merges for the functions of a process that have this store: one for all of them.
     pub merges: Merges,
     /// How often; `None`: only when a function asks.
@@ -289,17 +300,46 @@ impl Defaults {
             locks: Locks::of(&store, None),
             store,
             consistency,
+            said: BTreeMap::new(),
             merge_every: Some(EVERY),
         }
     }
 }
 
-impl Source for Stores {
-    fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, variables::OpenError> {
-        let defaults = match self.functions.get(function) {
+impl Stores {
+    fn of(&self, function: &str) -> Option<&Defaults> {
+        match self.functions.get(function) {
             Some(own) => own.as_ref(),
             None => self.usual.as_ref(),
+        }
+    }
+}
+
+impl Source for Stores {
+    fn left(
+        &self,
+        function: &str,
+        names: &[String],
+        begins: &[u32],
+    ) -> Result<Vec<Left>, variables::OpenError> {
+        let Some(defaults) = self.of(function) else {
+            return Ok(Vec::new());
         };
+        // What is in no store any more stays where it was.
+        let is_kept = |name: &&String| defaults.said.get(*name) != Some(&Said::Local);
+        let names: Vec<String> = names.iter().filter(is_kept).cloned().collect();
+        left::find(&defaults.store, function, &self.member, &names, begins).map_err(told)
+    }
+
+    fn remove_left(&self, function: &str, left: &Left) -> Result<(), variables::OpenError> {
+        let removed = self.of(function).map_or(Ok(()), |defaults| {
+            left::remove(&defaults.store, function, &self.member, left)
+        });
+        removed.map_err(told)
+    }
+
+    fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, variables::OpenError> {
+        let defaults = self.of(function);
         let claim = |defaults: &Defaults| {
             let name = PartitionName::new(function, self.member.clone(), runtime)?;
             claim(defaults, name, self.has_clock)

@@ -1,13 +1,14 @@
 //! Variables on a store in memory: what is there after a restart, against models.
 
+#[path = "variables/collections.rs"]
+mod collections;
+
 use flowkeep_stores::batch::Batch;
 use flowkeep_stores::driver::Swapped;
 use flowkeep_stores::drivers::memory::Memory;
 use flowkeep_stores::{
     Consistency, Failure, Options, Outcome, Partition, PartitionName, Refusal, Store, VariableName, Version,
 };
-use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use variables::OpenError;
 
@@ -193,126 +194,6 @@ fn an_identity_that_is_taken_over_fences_the_earlier_one() {
     assert!(!first.finish(PATIENCE));
     assert!(first.figures().fenced && ticket.state() == Some(Err(flowkeep_stores::Fenced)));
     assert_eq!(opened(&memory, |f| f.counter("n", small()).unwrap().get()), 11);
-}
-
-#[derive(Clone, Debug)]
-enum Call {
-    PushBack(u8),
-    PushFront(u8),
-    PopBack,
-    PopFront,
-    Set(usize, u8),
-    Insert(usize, u8),
-    Remove(usize),
-    Truncate(usize),
-    Clear,
-    Restart,
-}
-
-fn call() -> impl Strategy<Value = Call> {
-    let position = 0..18usize;
-    prop_oneof![
-        3 => any::<u8>().prop_map(Call::PushBack),
-        3 => any::<u8>().prop_map(Call::PushFront),
-        1 => Just(Call::PopBack),
-        1 => Just(Call::PopFront),
-        1 => (position.clone(), any::<u8>()).prop_map(|(at, n)| Call::Set(at, n)),
-        3 => (position.clone(), any::<u8>()).prop_map(|(at, n)| Call::Insert(at, n)),
-        1 => position.clone().prop_map(Call::Remove),
-        1 => position.prop_map(Call::Truncate),
-        1 => Just(Call::Clear),
-        1 => Just(Call::Restart),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn a_list_is_a_deque_through_restarts(calls in prop::collection::vec(call(), 0..60)) {
-        let memory = Memory::default();
-        let mut model = VecDeque::<u8>::new();
-        let mut calls = calls.into_iter();
-        let mut more = true;
-        while more {
-            more = opened(&memory, |f| {
-                let list = f.list::<u8>("l", small()).unwrap();
-                let same = |model: &VecDeque<u8>| {
-                    let mut all = VecDeque::new();
-                    list.for_each(|n| all.push_back(*n));
-                    assert_eq!(&all, model);
-                    assert_eq!((list.front(), list.back()), (model.front().copied(), model.back().copied()));
-                };
-                same(&model);
-                for call in calls.by_ref() {
-                    let room = model.len() < 16;
-                    match call {
-                        Call::PushBack(n) => if list.push_back(n).is_ok() { model.push_back(n) } else { assert!(!room) },
-                        Call::PushFront(n) => if list.push_front(n).is_ok() { model.push_front(n) } else { assert!(!room) },
-                        Call::PopBack => assert_eq!(list.pop_back(), Ok(model.pop_back())),
-                        Call::PopFront => assert_eq!(list.pop_front(), Ok(model.pop_front())),
-                        Call::Set(at, n) => match model.get_mut(at) {
-                            Some(place) => assert_eq!(list.set(at, n), Ok(std::mem::replace(place, n))),
-                            None => assert_eq!(list.set(at, n), Err(Refusal::Position)),
-                        },
-                        Call::Insert(at, n) => match list.insert(at, n) {
-                            Ok(()) => model.insert(at, n),
-                            Err(Refusal::Position) => assert!(at > model.len()),
-                            Err(refusal) => assert_eq!((refusal, room), (Refusal::Full, false)),
-                        },
-                        Call::Remove(at) => assert_eq!(list.remove(at), Ok(model.remove(at))),
-                        Call::Truncate(count) => {
-                            list.truncate(count).unwrap();
-                            model.truncate(count);
-                        }
-                        Call::Clear => {
-                            list.clear().unwrap();
-                            model.clear();
-                        }
-                        Call::Restart => return true,
-                    }
-                    f.step(0);
-                    same(&model);
-                }
-                false
-            });
-        }
-    }
-}
-
-#[test]
-fn maps_and_sets_are_those_of_the_standard_library() {
-    let memory = Memory::default();
-    opened(&memory, |f| {
-        let (map, set) = (f.map("m", small()).unwrap(), f.set("s", small()).unwrap());
-        let (mut map_model, mut set_model) = (BTreeMap::new(), BTreeSet::new());
-        for n in 0..12u8 {
-            assert_eq!(map.insert(&(n % 5), n), Ok(map_model.insert(n % 5, n)));
-            assert_eq!(set.insert(&(n % 5)), Ok(set_model.insert(n % 5)));
-        }
-        map.update(&2, |n| n.unwrap_or(0) + 100).unwrap();
-        map_model.entry(2).and_modify(|n| *n += 100);
-        map.retain(|key, _| key % 2 == 0).unwrap();
-        map_model.retain(|key, _| key % 2 == 0);
-        set.retain(|key| *key > 1).unwrap();
-        set_model.retain(|key| *key > 1);
-        let (mut map_all, mut set_all) = (BTreeMap::new(), BTreeSet::new());
-        map.for_each(|key, n| {
-            map_all.insert(*key, *n);
-        });
-        set.for_each(|n| {
-            set_all.insert(*n);
-        });
-        assert_eq!((map_all, set_all), (map_model, set_model));
-        assert!(map.contains_key(&0) && !map.contains_key(&1) && set.remove(&3) == Ok(true));
-        map.clear().unwrap();
-        assert!(map.is_empty() && map.insert(&1, 1) == Ok(None));
-    });
-    opened(&memory, |f| {
-        let map = f.map::<u8, u8>("m", small()).unwrap();
-        assert_eq!((map.len(), map.get(&1)), (1, Some(1)));
-        assert_eq!(f.set::<u8>("s", small()).unwrap().len(), 2);
-    });
 }
 
 #[test]

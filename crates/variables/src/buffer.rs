@@ -135,6 +135,18 @@ impl Buffer {
         Ok(())
     }
 
+    /// The same, of what is encoded already.
+    pub fn remove_encoded(&mut self, variable: u32, field: &[u8]) -> Result<(), NoRoom> {
+        let length = u32::try_from(field.len()).map_err(|_| NoRoom)?;
+        let mut end = self.used;
+        self.raw(&mut end, &[REMOVE])?;
+        self.raw(&mut end, &variable.to_le_bytes())?;
+        self.raw(&mut end, &length.to_le_bytes())?;
+        self.raw(&mut end, field)?;
+        self.keep(end);
+        Ok(())
+    }
+
     fn keep(&mut self, end: usize) {
         self.used = end;
         self.changes = self.changes.saturating_add(1);

@@ -70,6 +70,18 @@ impl<K: Key> CounterMap<K> {
         self.0.for_each(|key, count| each(key, *count));
     }
 
+    /// Whether `test` holds for a key and its count: it sees no other behind the first.
+    pub fn any(&self, mut test: impl FnMut(&K, i64) -> bool) -> bool {
+        self.find_map(|key, count| test(key, count).then_some(()))
+            .is_some()
+    }
+
+    /// What `find` makes of the first key and its count of which it makes something, in no order: it
+    /// sees no other behind that.
+    pub fn find_map<R>(&self, mut find: impl FnMut(&K, i64) -> Option<R>) -> Option<R> {
+        self.0.find_map(|key, count| find(key, *count))
+    }
+
     /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
     /// which calls that wait go on.
     pub fn heard(&self) -> u32 {

@@ -12,11 +12,14 @@
 //!           c    a   b        front = -1, length = 3
 //! ```
 //!
+//! An element is measured with the longest place that there is, so that one which has been taken
+//! can stand anywhere.
+//!
 //! A process that dies after some batches of a change of many elements and before the rest leaves
 //! gaps at the store. The list closes them when it is opened.
 
 use crate::Kind;
-use crate::cells::{Refusal, Stored, measure};
+use crate::cells::{Cells, Refusal, Stored, measure};
 use crate::open::{OpenError, Variables};
 use crate::shelf::Options;
 use crate::table::Table;
@@ -102,11 +105,20 @@ impl<T: Stored> List<T> {
 
     /// Adds an element behind all others.
     pub fn push_back(&self, element: T) -> Result<(), Refusal> {
+        fits(&element)?;
         self.0.insert(&self.place(self.len()), element).map(drop)
+    }
+
+    /// Adds elements behind all others, until one is refused: those before it are there.
+    pub fn extend(&self, elements: impl IntoIterator<Item = T>) -> Result<(), Refusal> {
+        elements
+            .into_iter()
+            .try_for_each(|element| self.push_back(element))
     }
 
     /// Adds an element before all others.
     pub fn push_front(&self, element: T) -> Result<(), Refusal> {
+        fits(&element)?;
         let place = self.first().saturating_sub(1);
         self.0.insert(&place, element)?;
         self.set_first(place);
@@ -136,8 +148,30 @@ impl<T: Stored> List<T> {
         if position >= self.len() {
             return Err(Refusal::Position);
         }
+        fits(&element)?;
         let before = self.0.insert(&self.place(position), element)?;
         before.ok_or(Refusal::Position)
+    }
+
+    /// Changes the element at a position; answers what `update` does. An element that has become
+    /// too long is refused, and is as it was. Clones it.
+    pub fn update<R>(&self, position: usize, update: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
+        let mut element = self.get(position).ok_or(Refusal::Position)?;
+        let answer = update(&mut element);
+        self.set(position, element)?;
+        Ok(answer)
+    }
+
+    /// Swaps the elements at two positions.
+    pub fn swap(&self, one: usize, other: usize) -> Result<(), Refusal> {
+        let (Some(first), Some(second)) = (self.get(one), self.get(other)) else {
+            return Err(Refusal::Position);
+        };
+        if one != other {
+            self.set(one, second)?;
+            self.set(other, first)?;
+        }
+        Ok(())
     }
 
     /// Puts an element at a position; those from there on move by one.
@@ -154,7 +188,7 @@ impl<T: Stored> List<T> {
             return self.push_back(element);
         }
         // What cannot be stored is refused before anything moves.
-        measure(&0i64, &element)?;
+        fits(&element)?;
         self.push_back(last)?;
         for at in (position..count).rev() {
             if let Some(moved) = at
@@ -186,6 +220,25 @@ impl<T: Stored> List<T> {
         Ok(Some(element))
     }
 
+    /// Removes each element that `keep` refuses; the others stay in their order. Those at the front
+    /// go without a change of others; each that is moved behind another gap is a change. Allocates.
+    pub fn retain(&self, mut keep: impl FnMut(&T) -> bool) -> Result<(), Refusal> {
+        let mut kept = Vec::with_capacity(self.len());
+        self.for_each(|element| kept.push(keep(element)));
+        let gone = kept.iter().take_while(|kept| !**kept).count();
+        for _ in 0..gone {
+            self.pop_front()?;
+        }
+        let mut to = 0;
+        for (from, _) in kept.iter().skip(gone).enumerate().filter(|(_, kept)| **kept) {
+            if let Some(element) = self.get(from).filter(|_| from != to) {
+                self.set(to, element)?;
+            }
+            to += 1;
+        }
+        self.truncate(to)
+    }
+
     /// Keeps the first `count` elements.
     pub fn truncate(&self, count: usize) -> Result<(), Refusal> {
         while self.len() > count {
@@ -199,6 +252,42 @@ impl<T: Stored> List<T> {
         self.0.clear()?;
         self.set_first(0);
         Ok(())
+    }
+
+    /// Whether an element equals this one.
+    pub fn contains(&self, element: &T) -> bool
+    where
+        T: PartialEq,
+    {
+        self.any(|other| other == element)
+    }
+
+    /// Whether `test` holds for an element: it sees no other behind the first.
+    pub fn any(&self, test: impl FnMut(&T) -> bool) -> bool {
+        self.position(test).is_some()
+    }
+
+    /// The position of the first element for which `test` holds: it sees no other behind that.
+    pub fn position(&self, mut test: impl FnMut(&T) -> bool) -> Option<usize> {
+        let mut position = 0;
+        self.find_map(|element| match test(element) {
+            true => Some(position),
+            false => {
+                position += 1;
+                None
+            }
+        })
+    }
+
+    /// What `find` makes of the first element, from the front on, of which it makes something: it
+    /// sees no other behind that.
+    pub fn find_map<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
+        let first = self.first();
+        let find = |cells: &Cells<i64, T>| {
+            let mut places = (0..cells.len()).map(|position| at(first, position));
+            places.find_map(|place| find(cells.get(&place)?))
+        };
+        self.0.read(find).flatten()
     }
 
     /// Shows each element, from the front on.
@@ -219,6 +308,11 @@ impl<T: Stored> List<T> {
     pub fn stored(&self) -> Ticket {
         self.0.stored()
     }
+}
+
+/// Whether an element can be stored, wherever in the list it is.
+fn fits<T: Stored>(element: &T) -> Result<(), Refusal> {
+    measure(&i64::MIN, element)
 }
 
 /// The place of a position.

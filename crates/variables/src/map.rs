@@ -84,6 +84,18 @@ impl<K: Key, V: Stored> Map<K, V> {
         self.0.for_each(each);
     }
 
+    /// Whether `test` holds for an element: it sees no other behind the first.
+    pub fn any(&self, mut test: impl FnMut(&K, &V) -> bool) -> bool {
+        self.find_map(|key, value| test(key, value).then_some(()))
+            .is_some()
+    }
+
+    /// What `find` makes of the first element of which it makes something, in no order: it sees no
+    /// other behind that.
+    pub fn find_map<R>(&self, find: impl FnMut(&K, &V) -> Option<R>) -> Option<R> {
+        self.0.find_map(find)
+    }
+
     /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
     /// which calls that wait go on.
     pub fn heard(&self) -> u32 {

@@ -29,7 +29,7 @@ use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
 use crate::locks::Locking;
 use crate::merged::{Merger, Merging};
-use crate::shelf::{Consistency, Inner, Options, Shelf, Ship};
+use crate::shelf::{Consistency, Inner, Options, Said, Shelf, Ship};
 use crate::table::{Counter, CounterMap, List, Map, Set, Slot, Timers, Value};
 use crate::{Kind, decoded};
 use alloc::boxed::Box;
@@ -92,6 +92,11 @@ pub trait Loader: Send + Sync {
     fn load(&self, number: u32, kind: Kind, name: &str, is_kept: bool) -> Result<Vec<Element>, OpenError>;
     /// What a variable has that leaves it to the configuration.
     fn consistency(&self) -> Consistency;
+    /// What the configuration says of the variables of this name, if it says something of them.
+    fn said(&self, name: &str) -> Option<Said> {
+        let _ = name;
+        None
+    }
     /// The partition as messages name it.
     fn name(&self) -> String;
     /// Has a merge of the whole function's variable made, on a cycle and when it is asked for.
@@ -112,6 +117,28 @@ pub trait Source: Send + Sync {
     /// Claims a function's partition at a runtime. `None`: this function's variables are in no
     /// store.
     fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, OpenError>;
+    /// Timers of a function, in variables of these names, that runtimes of this member have left
+    /// which are not among those that it begins with. From here on no earlier process changes them.
+    fn left(&self, function: &str, names: &[String], begins: &[u32]) -> Result<Vec<Left>, OpenError> {
+        let _ = (function, names, begins);
+        Ok(Vec::new())
+    }
+    /// Removes timers from where they were left.
+    fn remove_left(&self, function: &str, left: &Left) -> Result<(), OpenError> {
+        let _ = (function, left);
+        Ok(())
+    }
+}
+
+/// Timers that a runtime has left, which is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The runtime's number.
+    pub runtime: u32,
+    /// The variable's name.
+    pub name: String,
+    /// The timers, as a store has them.
+    pub timers: Vec<Element>,
 }
 
 /// A partition that has been claimed: the worker's side, and the control side.
@@ -199,6 +226,20 @@ impl Keeper {
             is_following: true,
             ..self.begin(function, runtime)
         }
+    }
+
+    /// Timers of a function that runtimes of this member have left ([`Source::left`]).
+    pub fn left(&self, function: &str, names: &[String], begins: &[u32]) -> Result<Vec<Left>, OpenError> {
+        match &self.0.source {
+            Some(source) if !names.is_empty() => source.left(function, names, begins),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Removes timers from where they were left.
+    pub fn remove_left(&self, function: &str, left: &Left) -> Result<(), OpenError> {
+        let source = self.0.source.as_deref();
+        source.map_or(Ok(()), |source| source.remove_left(function, left))
     }
 
     fn claim(&self, function: &str, runtime: u32) -> Result<Partition, OpenError> {
@@ -354,6 +395,15 @@ impl Variables {
         self.begun.as_mut()
     }
 
+    /// The names of all variables of the partition, in the order in which they were first opened.
+    pub fn names(&self) -> Vec<String> {
+        let Some(partition) = &self.begun else {
+            return Vec::new();
+        };
+        let entries = partition.book.entries.lock();
+        entries.iter().map(|entry| entry.name.clone()).collect()
+    }
+
     /// What an instance has opened: for the worker.
     fn into_part(self) -> Option<Part> {
         match (self.begun, self.follows) {
@@ -422,7 +472,7 @@ impl Variables {
             }
         };
         let consistency = match &book.loader {
-            Some(loader) => options.consistency.or(loader.consistency()),
+            Some(loader) => options.consistency.told(loader.said(name), loader.consistency()),
             None => Consistency::Local,
         };
         let cells = if is_open {
@@ -626,6 +676,14 @@ impl WorkerVariables {
             carrier.next_at(&partition.shelf)
         });
         due.min()
+    }
+
+    /// The names of the variables that have timers, by the functions' numbers.
+    pub fn timer_names(&self) -> Vec<(usize, Vec<String>)> {
+        let names = |partition: &Partition| partition.timers().into_iter().map(|(_, name)| name).collect();
+        self.partitions()
+            .map(|(function, partition)| (function, names(partition)))
+            .collect()
     }
 
     /// All timers, to be handed over: for a worker that has ended.

@@ -59,6 +59,22 @@ impl<T: Key> Set<T> {
         self.0.for_each(|element, ()| each(element));
     }
 
+    /// Whether `test` holds for an element: it sees no other behind the first.
+    pub fn any(&self, mut test: impl FnMut(&T) -> bool) -> bool {
+        self.find_map(|element| test(element).then_some(())).is_some()
+    }
+
+    /// What `find` makes of the first element of which it makes something, in no order: it sees no
+    /// other behind that.
+    pub fn find_map<R>(&self, mut find: impl FnMut(&T) -> Option<R>) -> Option<R> {
+        self.0.find_map(|element, ()| find(element))
+    }
+
+    /// Whether the other set has all of its elements.
+    pub fn is_subset(&self, other: &Set<T>) -> bool {
+        self.len() <= other.len() && !self.any(|element| !other.contains(element))
+    }
+
     /// Changes when tickets of this variable may be over: for `NetworkFunction::generation`, by
     /// which calls that wait go on.
     pub fn heard(&self) -> u32 {

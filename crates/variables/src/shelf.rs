@@ -35,6 +35,21 @@ pub enum Consistency {
     Through,
 }
 
+/// What the configuration says of one variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is in no store.
+    Local,
+    /// It is in the store.
+    Kept {
+        /// How long changes are collected, in nanoseconds; 0: the store is told at once. `None`: as
+        /// its function says.
+        interval_ns: Option<u64>,
+        /// How old a change may become, in nanoseconds. `None`: as its function says.
+        bound_ns: Option<u64>,
+    },
+}
+
 /// How old a change may become where nothing else is said, in nanoseconds.
 pub const BOUND_NS: u64 = 1_000_000_000;
 /// How long changes are collected where nothing else is said, in nanoseconds.
@@ -52,6 +67,27 @@ impl Consistency {
         match self {
             Consistency::Configured => configured,
             said => said,
+        }
+    }
+
+    /// The same, or what the configuration says of this variable, which is stronger than what its
+    /// function says; `configured` is what it says of the whole function.
+    pub fn told(self, said: Option<Said>, configured: Consistency) -> Consistency {
+        let usual = match (self, said) {
+            // It is in no store by its function's choice, which the configuration takes back.
+            (Consistency::Local, Some(_)) => configured,
+            (own, _) => own.or(configured),
+        };
+        match said {
+            None => usual,
+            Some(Said::Local) => Consistency::Local,
+            Some(Said::Kept {
+                interval_ns,
+                bound_ns,
+            }) => Consistency::Behind {
+                interval_ns: interval_ns.unwrap_or(usual.interval_ns()),
+                bound_ns: bound_ns.unwrap_or(usual.bound_ns()),
+            },
         }
     }
 
@@ -102,6 +138,8 @@ impl Default for Options {
 pub(crate) struct Core {
     now: Rc<Cell<u64>>,
     changed: Cell<bool>,
+    /// No interval is waited for.
+    hurries: Cell<bool>,
 }
 
 /// A variable as its handles and its partition share it.
@@ -192,7 +230,7 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
             self.progress.nothing_to_send();
             return false;
         }
-        now.saturating_sub(self.cut.get()) >= self.consistency.get().interval_ns()
+        self.core.hurries.get() || now.saturating_sub(self.cut.get()) >= self.consistency.get().interval_ns()
     }
 
     fn waits(&self) -> bool {
@@ -336,6 +374,11 @@ impl Shelf {
     /// It is this time now.
     pub fn set_now(&self, now: u64) {
         self.core.now.set(now);
+    }
+
+    /// Whether everything is due, whatever its interval.
+    pub fn set_hurries(&self, hurries: bool) {
+        self.core.hurries.set(hurries);
     }
 
     /// Whether something has changed that no batch has.

@@ -20,10 +20,10 @@
 //! |---|---|---|---|
 //! | [`Value`] | `set`, `update` | `get` | `delete` |
 //! | [`Counter`] | `set`, `add` | `get` | `delete` |
-//! | [`List`] | `push_back`, `push_front`, `set`, `insert` | `get`, `front`, `back`, `for_each` | `pop_front`, `pop_back`, `remove`, `truncate`, `clear` |
-//! | [`Set`] | `insert` | `contains`, `for_each` | `remove`, `retain`, `clear` |
-//! | [`Map`] | `insert`, `update` | `get`, `for_each` | `remove`, `retain`, `clear` |
-//! | [`CounterMap`] | `set`, `add` | `get`, `for_each` | `remove`, `retain`, `clear` |
+//! | [`List`] | `push_back`, `push_front`, `extend`, `set`, `update`, `swap`, `insert` | `get`, `front`, `back`, `contains`, `position`, `any`, `find_map`, `for_each` | `pop_front`, `pop_back`, `remove`, `retain`, `truncate`, `clear` |
+//! | [`Set`] | `insert` | `contains`, `is_subset`, `any`, `find_map`, `for_each` | `remove`, `retain`, `clear` |
+//! | [`Map`] | `insert`, `update` | `get`, `any`, `find_map`, `for_each` | `remove`, `retain`, `clear` |
+//! | [`CounterMap`] | `set`, `add` | `get`, `any`, `find_map`, `for_each` | `remove`, `retain`, `clear` |
 //! | [`Timers`] | `arm` | `len`, `next_at` | `cancel`, `fire` |
 //!
 //! A call that would exceed a bound changes nothing and says so ([`Refusal`]).
@@ -161,6 +161,13 @@ impl<K: Key, V: Stored> Table<K, V> {
 
     pub fn for_each(&self, mut each: impl FnMut(&K, &V)) {
         self.read(|cells| cells.iter().for_each(|(key, value)| each(key, value)));
+    }
+
+    /// What `find` makes of the first element of which it makes something: it sees no other behind
+    /// that.
+    pub fn find_map<R>(&self, mut find: impl FnMut(&K, &V) -> Option<R>) -> Option<R> {
+        self.read(|cells| cells.iter().find_map(|(key, value)| find(key, value)))
+            .flatten()
     }
 
     /// Removes what `keep` refuses, one element a pass: for the control side and small tables, not

@@ -178,6 +178,40 @@ pub const CRATES: Step = Step {
     environment: &[],
 };
 
+/// The program without drivers of stores, and with each one alone: what one needs of another, or
+/// what is left unbound without it, no other step compiles.
+pub fn drivers() -> [Step; 4] {
+    [
+        ("no driver", ""),
+        ("driver redb alone", "redb"),
+        ("driver redis alone", "redis"),
+        ("driver cassandra alone", "cassandra"),
+    ]
+    .map(|(name, features)| Step {
+        name,
+        more: vec!["--features".to_owned(), features.to_owned()],
+        ..DRIVERS
+    })
+}
+
+const DRIVERS: Step = Step {
+    name: "drivers",
+    words: &[
+        "cargo",
+        "check",
+        "--locked",
+        "-p",
+        "flowkeep",
+        "--no-default-features",
+    ],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 40,
+    tells_progress: false,
+    left_out: &[],
+    environment: &[],
+};
+
 /// Each crate is built from what would be published of it and of those that it uses.
 pub const CRATES_BUILT: Step = Step {
     name: "crates built",

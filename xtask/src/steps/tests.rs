@@ -101,6 +101,7 @@ fn every_step_has_a_limit_and_a_log_of_its_own() {
     for scale in [NIGHT, SHORT] {
         let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES, FUZZ_BUILD, SEEDS];
         all.extend([TESTS_BUILT, TIMED, tests(), calculations()]);
+        all.extend(drivers());
         all.extend([many_cases(&scale), soak(&scale)]);
         all.extend(miri(&scale));
         all.extend(fuzzers(&scale));
@@ -190,4 +191,19 @@ fn a_run_of_no_tests_is_a_failure() {
     let quoted = "Trying seed: 0\nRunning a\ntest result: ok. 7 passed; 0 failed\nrunning 0 tests\n";
     outcome.tests_ran(&TESTS, &ran(true, quoted));
     assert_eq!((outcome.failed.len(), outcome.tally.passed), (3, 7));
+}
+
+/// Each feature of the program that has a driver has a step with that one alone.
+#[test]
+fn each_driver_is_built_alone() {
+    let manifest = fs::read_to_string(root().join("crates/flowkeep/Cargo.toml")).expect("a manifest");
+    let features = manifest.lines().filter(|line| line.contains("= [\"stores/"));
+    let mut named: Vec<&str> = features.filter_map(|line| line.split(' ').next()).collect();
+    assert!(!named.is_empty());
+    named.push("");
+    named.sort_unstable();
+    let steps = drivers();
+    let mut built: Vec<&str> = steps.iter().map(|step| step.more[1].as_str()).collect();
+    built.sort_unstable();
+    assert_eq!(built, named);
 }

@@ -371,10 +371,21 @@ fn instances(config: &Config, document: &mut Document<'_, '_>) {
         seed: 0,
     };
     for (name, function) in &config.functions {
-        let (mut variables, mut objects) = (nf::variables::Variables::local(), WorkerObjects::default());
-        let made = function
-            .factory
-            .instantiate(&worker, &mut variables, &mut objects.of(name));
+        let opened = |runtime| {
+            let (mut variables, mut objects) = (nf::variables::Variables::local(), WorkerObjects::default());
+            let worker = WorkerInfo { runtime, ..worker };
+            let made = function
+                .factory
+                .instantiate(&worker, &mut variables, &mut objects.of(name));
+            made.map(|_| variables.names())
+        };
+        let made = opened(0);
+        if let Ok(names) = &made {
+            super::store::are_opened(config, name, document, |runtime| match runtime {
+                0 => names.clone(),
+                _ => opened(runtime).unwrap_or_default(),
+            });
+        }
         if let Err(error) = made {
             if let Some(place) = &error.place {
                 let setting = format!("function.{name}.{}", error.at);

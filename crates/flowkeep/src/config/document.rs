@@ -428,7 +428,7 @@ fn steps(path: &str) -> Vec<Step> {
 }
 
 /// A key as it stands in a path.
-fn quoted(key: &str) -> String {
+pub(super) fn quoted(key: &str) -> String {
     if key.contains(['.', '[', '"']) {
         format!("\"{key}\"")
     } else {

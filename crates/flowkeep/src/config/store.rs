@@ -7,6 +7,9 @@
 //!
 //! [store.function.counter]
 //! interval = "100ms"
+//!
+//! [store.function.counter.variable.bytes_by_protocol]
+//! consistency = "local"
 //! ```
 //!
 //! Invariant: a URI that came out of here names a store that this binary has a driver for, and is
@@ -15,11 +18,11 @@
 //! Not here: opening the store (`crate::store`).
 
 use super::Config;
-use super::document::Document;
+use super::document::{Document, quoted};
 use super::problem::write_instead;
 use nf::Period;
 use nf::variables::Consistency;
-use nf::variables::shelf::{BOUND_NS, INTERVAL_NS};
+use nf::variables::shelf::{BOUND_NS, INTERVAL_NS, Said};
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
@@ -73,6 +76,38 @@ pub struct FunctionStore {
     /// How often its merged views are made.
     #[schemars(with = "Option<String>", example = &"1m")]
     pub merge: Option<Interval>,
+    /// What is otherwise for one of its variables, by the variable's name: `flowkeep store inspect`
+    /// has it. It is stronger than what the function says of its variable.
+    pub variable: BTreeMap<String, VariableStore>,
+}
+
+/// What is otherwise for one variable of a function.
+#[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct VariableStore {
+    /// `"write_behind"`: the store is told at the interval. `"write_through"`: it is told at once.
+    /// `"local"`: the variable is in no store, and is gone with the process. Default: as its
+    /// function says, else `"write_behind"`.
+    #[schemars(example = &"local")]
+    pub consistency: Option<Kept>,
+    /// Its own interval.
+    #[schemars(with = "Option<String>", example = &"10ms")]
+    pub interval: Option<Interval>,
+    /// Its own bound.
+    #[schemars(with = "Option<String>", example = &"5s")]
+    pub bound: Option<Interval>,
+}
+
+/// What of a variable may be lost.
+#[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Kept {
+    /// What the store has not been told of in this interval.
+    WriteBehind,
+    /// What is on its way.
+    WriteThrough,
+    /// All of it, with the process.
+    Local,
 }
 
 /// The URI of a store, or `none`.
@@ -143,14 +178,32 @@ impl Store {
         let own = self.function.get(function);
         let uri = own.and_then(|own| own.uri.as_ref()).or(self.uri.as_ref())?;
         let (interval_ns, bound_ns) = self.times(own);
-        let consistency = match interval_ns {
-            0 => Consistency::Through,
-            _ => Consistency::Behind {
-                interval_ns,
-                bound_ns,
-            },
+        let consistency = Consistency::Behind {
+            interval_ns,
+            bound_ns,
         };
         Some((uri.secret()?, consistency))
+    }
+
+    /// What is said of single variables of a function, by their names.
+    pub fn said_of(&self, function: &str) -> BTreeMap<String, Said> {
+        let own = self.function.get(function);
+        let usual = self.times(own).0;
+        let said = |of: &VariableStore| {
+            let interval_ns = of.interval.map(|interval| interval.0);
+            let kept = |interval_ns| Said::Kept {
+                interval_ns,
+                bound_ns: of.bound.map(|bound| bound.0),
+            };
+            match of.consistency {
+                Some(Kept::Local) => Said::Local,
+                Some(Kept::WriteThrough) => kept(Some(0)),
+                Some(Kept::WriteBehind) => kept(interval_ns.or(Some(usual))),
+                None => kept(interval_ns),
+            }
+        };
+        let variables = own.into_iter().flat_map(|own| &own.variable);
+        variables.map(|(name, of)| (name.clone(), said(of))).collect()
     }
 
     /// The store that mirrors a function's; `None` for none.
@@ -202,20 +255,25 @@ impl Store {
     }
 }
 
+const LATE: &str = "changes are late before the store is told: the interval is longer than the bound";
+const LATE_REMEDY: &str = "write a shorter interval, or a longer bound";
+const NOT_KEPT: &str = "a variable that is in no store has none";
+const NOT_KEPT_REMEDY: &str = "take it out, or write another consistency";
+
 /// What no single setting shows.
 pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
     let store = &config.store;
     mirrors(store, document);
+    variables(store, document);
     let mut late = |at: &str, own: Option<&FunctionStore>| {
         let (interval, bound) = store.times(own);
         if bound < interval {
-            let problem = "changes are late before the store is told: the interval is longer than the bound";
             let at = match own {
                 Some(own) if own.bound.is_none() => format!("{at}.interval"),
                 None if store.bound.is_none() => format!("{at}.interval"),
                 _ => format!("{at}.bound"),
             };
-            document.problem_at(&at, problem, "write a shorter interval, or a longer bound");
+            document.problem_at(&at, LATE, LATE_REMEDY);
         }
     };
     late("store", None);
@@ -237,6 +295,95 @@ pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
             &problem,
             &write_instead(name, &known),
         );
+    }
+    // The runtime's own: flows, which a whole runtime loses or has.
+    let flows = store.function.get(runtime::replication::STORED_AS);
+    if let Some((variable, _)) = flows.and_then(|own| own.variable.first_key_value())
+        && !config.functions.contains_key(runtime::replication::STORED_AS)
+    {
+        document.problem_at(
+            &variable_at(runtime::replication::STORED_AS, variable),
+            "flows are kept as one",
+            "write interval and bound below [store.function.replication]",
+        );
+    }
+}
+
+/// What is said of one variable has an effect, and its times go together.
+fn variables(store: &Store, document: &mut Document<'_, '_>) {
+    for (function, own) in &store.function {
+        let (usual_interval, usual_bound) = store.times(Some(own));
+        for (name, said) in &own.variable {
+            let at = variable_at(function, name);
+            let interval = said.interval.map_or(usual_interval, |interval| interval.0);
+            let bound = said.bound.map_or(usual_bound, |bound| bound.0);
+            let (setting, problem, remedy) = match (said.consistency, said.interval, said.bound) {
+                (Some(Kept::Local), Some(_), _) => (".interval", NOT_KEPT, NOT_KEPT_REMEDY),
+                (Some(Kept::Local), None, Some(_)) => (".bound", NOT_KEPT, NOT_KEPT_REMEDY),
+                (Some(Kept::WriteThrough), Some(Interval(1..)), _) => (
+                    ".interval",
+                    "the store is told at once with \"write_through\"",
+                    "take it out, or write consistency = \"write_behind\"",
+                ),
+                (Some(Kept::WriteBehind), own, _) if interval == 0 => (
+                    if own.is_some() {
+                        ".interval"
+                    } else {
+                        ".consistency"
+                    },
+                    "with an interval of \"0s\" the store is told at once",
+                    "write an interval, for example \"1ms\", or consistency = \"write_through\"",
+                ),
+                (Some(Kept::Local | Kept::WriteThrough), ..) => continue,
+                (_, own, other) if bound < interval && (own.is_some() || other.is_some()) => (
+                    if other.is_some() { ".bound" } else { ".interval" },
+                    LATE,
+                    LATE_REMEDY,
+                ),
+                _ => continue,
+            };
+            document.problem_at(&format!("{at}{setting}"), problem, remedy);
+        }
+    }
+}
+
+/// The setting that has what is said of one variable.
+fn variable_at(function: &str, variable: &str) -> String {
+    format!(
+        "store.function.{}.variable.{}",
+        quoted(function),
+        quoted(variable)
+    )
+}
+
+/// Variables of which something is said are variables of the function. `opened`: the names of those
+/// that its instance at a runtime opens.
+pub(super) fn are_opened(
+    config: &Config,
+    function: &str,
+    document: &mut Document<'_, '_>,
+    opened: impl Fn(u16) -> Vec<String>,
+) {
+    let said = config.store.function.get(function).into_iter();
+    let said: Vec<&String> = said.flat_map(|own| own.variable.keys()).collect();
+    let mut known = Vec::new();
+    for runtime in 0..config.runtimes.max(1) {
+        if said.iter().all(|name| known.contains(*name)) {
+            return;
+        }
+        // A function may open others at another runtime.
+        known.extend(opened(runtime));
+    }
+    known.sort_unstable();
+    known.dedup();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    for name in said.into_iter().filter(|name| !known.contains(&name.as_str())) {
+        let problem = format!("function `{function}`, as it is set, has no variable `{name}`");
+        let remedy = match known.is_empty() {
+            true => "take it out".to_owned(),
+            false => write_instead(name, &known),
+        };
+        document.problem_at(&variable_at(function, name), &problem, &remedy);
     }
 }
 
@@ -265,5 +412,56 @@ fn mirrors(store: &Store, document: &mut Document<'_, '_>) {
             problem,
             "name two stores: `uri` and `mirror`",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn read(text: &str) -> Store {
+        toml::from_str(text).expect("a table")
+    }
+
+    #[test]
+    fn a_store_that_is_told_at_once_has_its_bound() {
+        let store = read("uri = \"memory:\"\ninterval = \"0s\"\nbound = \"5s\"");
+        let (_, consistency) = store.of("f").expect("a store");
+        assert_eq!(
+            (consistency.interval_ns(), consistency.bound_ns()),
+            (0, 5000 * MS)
+        );
+    }
+
+    #[test]
+    fn what_is_said_of_one_variable_is_stronger_than_what_is_said_of_its_function() {
+        let store = read(
+            "uri = \"memory:\"\n[function.f]\ninterval = \"50ms\"\n\
+             [function.f.variable.a]\nconsistency = \"local\"\n\
+             [function.f.variable.b]\nconsistency = \"write_through\"\nbound = \"2s\"\n\
+             [function.f.variable.c]\nconsistency = \"write_behind\"\n\
+             [function.f.variable.\"d e\"]\nbound = \"3s\"\n",
+        );
+        let (_, configured) = store.of("f").expect("a store");
+        let said = store.said_of("f");
+        let told = |name: &str, own: Consistency| {
+            let told = own.told(said.get(name).copied(), configured);
+            (told != Consistency::Local).then(|| (told.interval_ns() / MS, told.bound_ns() / MS))
+        };
+        let own = Consistency::Behind {
+            interval_ns: 7 * MS,
+            bound_ns: 9 * MS,
+        };
+        let all = ["a", "b", "c", "d e", "other"];
+        let of = |own| all.map(|name| told(name, own));
+        let (configured, through) = (Consistency::Configured, Consistency::Through);
+        let [b, c] = [(0, 2000), (50, 1000)].map(Some);
+        assert_eq!(of(configured), [None, b, c, Some((50, 3000)), Some((50, 1000))]);
+        assert_eq!(of(own), [None, b, Some((50, 9)), Some((7, 3000)), Some((7, 9))]);
+        assert_eq!(of(through), [None, b, c, Some((0, 3000)), Some((0, 1000))]);
+        assert_eq!(of(Consistency::Local), [None, b, c, Some((50, 3000)), None]);
+        assert!(store.said_of("g").is_empty());
     }
 }

@@ -3,6 +3,7 @@
 mod error;
 pub(in crate::run) mod memory;
 
+use super::adopting;
 use super::driver::{Driver, Seat, Worker};
 use super::handle::Handle;
 use super::kernel::{Kernel, PortName};
@@ -223,6 +224,7 @@ pub(super) fn build(
         Ok((index as u16, runtime))
     });
     let mut made = made.collect::<Result<Vec<_>, RunError>>()?;
+    adopting::adopt((&config.store, named), &stores.keeper, &mut made, events)?;
     // At a member the coordinator says which runtimes share objects.
     let own = made.iter_mut().filter(|_| member.is_none());
     let views = Views::begin(own.map(|(number, runtime)| (*number, runtime)));

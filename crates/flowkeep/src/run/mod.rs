@@ -20,6 +20,7 @@
 //!
 //! Not here: the control socket and metrics, which ask through [`Cluster`].
 
+mod adopting;
 mod berth;
 mod build;
 mod changing;

@@ -91,6 +91,7 @@ pub(crate) fn open(
         let defaults = Defaults {
             store,
             consistency,
+            said: config.said_of(name),
             merges,
             merge_every: config.merge_of(name),
             locks,

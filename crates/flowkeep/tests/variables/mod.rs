@@ -63,6 +63,11 @@ fn start(folder: &Folder, name: &str, words: &[&str]) -> Member {
 
 /// A gateway of one process with two runtimes.
 fn gateway(folder: &Folder, rate: f64, chain: &str) -> Member {
+    gateway_of(2, folder, rate, chain)
+}
+
+/// A gateway of one process with so many runtimes.
+fn gateway_of(runtimes: u16, folder: &Folder, rate: f64, chain: &str) -> Member {
     let text = traffic(folder, rate)
         + chain
         + &format!(
@@ -70,7 +75,7 @@ fn gateway(folder: &Folder, rate: f64, chain: &str) -> Member {
             folder.0.join("gateway.sock").display(),
             folder.0.join("gateway.jsonl").display()
         );
-    let text = format!("runtimes = 2\n{text}");
+    let text = format!("runtimes = {runtimes}\n{text}");
     let config = folder.write("gateway.toml", &text).display().to_string();
     start(folder, "gateway", &["run", &config, "--json"])
 }

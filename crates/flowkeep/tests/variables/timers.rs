@@ -1,6 +1,6 @@
 //! Timers: armed by packets, fired without, by the process that has their variables then.
 
-use super::{chain, gateway, most, said, sum};
+use super::{chain, gateway, gateway_of, most, said, sum};
 use crate::rig::Folder;
 use crate::storing::{output, server, wait};
 use nf::variables::{Counter, CounterMap, Options, Timers, Variables};
@@ -145,12 +145,51 @@ fn timers_fire_without_a_store_that_outlasts_the_process() {
     assert_eq!((sum(&said, "waiting"), most(&said, "most")), (0, 1), "{said:?}");
 }
 
+/// Killed with two runtimes and begun with one: that one fires the other's, too. It is killed again
+/// while it does.
+#[test]
+fn timers_of_a_runtime_that_does_not_begin_again_fire_once_at_another() {
+    let folder = Folder::new("timers-fewer");
+    let uri = format!("redb:{}", folder.0.join("variables.redb").display());
+    let table = chain("alarms", "apart_ms = 20", &uri);
+    let mut running = gateway(&folder, 5000.0, &table);
+    wait("all are armed, and some have fired", || {
+        let said = said(&running, "alarms", "state").filter(|said| said["armed"].len() == 2)?;
+        let are_armed = sum(&said, "armed") == RUNTIMES * COUNT;
+        (are_armed && sum(&said, "fired") > 50).then_some(())
+    });
+    running.kill();
+    // All fired at either runtime is in the store; what one runtime says is its part.
+    let state = |running: &_| said(running, "alarms", "state");
+    let mut running = gateway_of(1, &folder, 0.001, &table);
+    let first = wait("it begins", || state(&running));
+    let events = wait("its events", || {
+        let events = std::fs::read_to_string(folder.0.join("gateway.jsonl")).ok()?;
+        events.contains("\"timers_taken_over\"").then_some(events)
+    });
+    let taken = events.lines().find(|line| line.contains("\"timers_taken_over\""));
+    let taken: serde_json::Value = serde_json::from_str(taken.expect("a line")).expect("JSON");
+    assert_eq!(taken["partition"], "alarms@@1", "{taken}");
+    wait("some have fired", || {
+        let waiting = sum(&state(&running)?, "waiting");
+        (waiting == 0 || waiting + 50 < sum(&first, "waiting")).then_some(())
+    });
+    running.kill();
+    let running = gateway_of(1, &folder, 0.001, &table);
+    wait("all have fired", || {
+        state(&running).filter(|said| sum(said, "waiting") == 0)
+    });
+    let said = wait("the store has it", || {
+        let fired = fired(&running.socket.display().to_string(), &uri);
+        fired.filter(|(fired, _)| *fired == RUNTIMES * COUNT)
+    });
+    assert_eq!(said, (RUNTIMES * COUNT, RUNTIMES * COUNT));
+}
+
 /// What the store in the process has of all runtimes: how many timers have fired, and how often in
 /// all.
-fn fired(socket: &str) -> Option<(u64, u64)> {
-    let (done, said, error) = output(&[
-        "store", "inspect", "memory:", "--merged", "--json", "--socket", socket,
-    ]);
+fn fired(socket: &str, uri: &str) -> Option<(u64, u64)> {
+    let (done, said, error) = output(&["store", "inspect", uri, "--merged", "--json", "--socket", socket]);
     assert!(done, "{error}");
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let rows = said["variables"].as_array()?;
@@ -182,13 +221,16 @@ fn another_runtime_fires_them(name: &str, go: &[&[&str]]) {
         "{said:?} behind {before:?}"
     );
     wait("the store has it", || {
-        fired(&socket).filter(|fired| *fired == (RUNTIMES * COUNT, RUNTIMES * COUNT))
+        fired(&socket, "memory:").filter(|fired| *fired == (RUNTIMES * COUNT, RUNTIMES * COUNT))
     });
     // The next of its number finds none.
     let (done, said, error) = output(&["runtime", "add", "1", "--socket", &socket]);
     assert!(done, "{said}{error}");
     std::thread::sleep(std::time::Duration::from_millis(500));
-    assert_eq!(fired(&socket), Some((RUNTIMES * COUNT, RUNTIMES * COUNT)));
+    assert_eq!(
+        fired(&socket, "memory:"),
+        Some((RUNTIMES * COUNT, RUNTIMES * COUNT))
+    );
 }
 
 #[test]

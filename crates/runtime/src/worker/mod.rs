@@ -312,6 +312,15 @@ impl<P: Port> Runtime<P> {
         self.core.runner.variables().timers()
     }
 
+    /// The functions that have variables, with their numbers in the plan and the names of those of
+    /// their variables that have timers.
+    pub fn timer_names(&self) -> Vec<(usize, String, Vec<String>)> {
+        let names = &self.core.runner.stages().names;
+        let all = self.core.runner.variables().timer_names();
+        let named = |(function, timers): (usize, _)| Some((function, names.get(function)?.clone(), timers));
+        all.into_iter().filter_map(named).collect()
+    }
+
     /// Arms timers of a runtime that has gone; answers those that found no place.
     pub fn take_in_timers(
         &mut self,
