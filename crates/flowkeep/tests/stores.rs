@@ -203,6 +203,47 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
     assert!(done && said.contains(line) && said.contains("PARTS"), "{said}");
 }
 
+/// Variables are of a function's name in the configuration, not of its kind.
+#[test]
+fn two_functions_of_one_kind_have_variables_of_their_own() {
+    let folder = Folder::new();
+    let profile = folder.file(
+        "made.toml",
+        "flows = 300\npackets_max = 30000\n[[classes]]\ntcp = 0.3\n",
+    );
+    let file = format!("redb:{}", folder.path("variables.redb"));
+    let config = folder.file(
+        "two.toml",
+        &format!(
+            "[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+             [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"tcp\"\nfunctions = [\"of_tcp\", \"of_both\"]\n[chain.match]\nprotocol = \"tcp\"\n\
+             [[chain]]\nname = \"rest\"\nfunctions = [\"of_both\"]\n\
+             [function.of_tcp]\nkind = \"counter\"\n[function.of_both]\nkind = \"counter\"\n\
+             [control]\nsocket = \"{}\"\n{}",
+            folder.path("flowkeep.sock"),
+            table(&file, "")
+        ),
+    );
+    // What a second run counts goes on in the same ones.
+    for run in 1..=2 {
+        let (done, said, error) = output(&["run", &config, "--json"]);
+        assert!(done, "{said}{error}");
+        let (done, said, error) = output(&["store", "inspect", &file, "--merged", "--json"]);
+        assert!(done, "{error}");
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        let rows = said["variables"].as_array().expect("a list");
+        let sum = |function: &str| {
+            let is_it = |row: &&Value| row["function"] == function && row["name"] == "packets_by_protocol";
+            let found = rows.iter().find(is_it).unwrap_or_else(|| panic!("{said:#}"));
+            found["sum"].as_i64().expect("a sum")
+        };
+        let [of_tcp, of_both] = [sum("of_tcp"), sum("of_both")];
+        assert_eq!(of_both, 30_000 * run, "{said:#}");
+        assert!(of_tcp > 0 && of_tcp < of_both, "{said:#}");
+    }
+}
+
 /// A file is of one process at a time: the one that has it hands out a copy.
 #[test]
 fn a_file_that_a_running_flowkeep_has_is_looked_into_and_followed() {

@@ -23,7 +23,10 @@ mod rig;
 mod scaled;
 #[path = "../schema/mod.rs"]
 mod schema;
+#[path = "../../../stores/tests/servers/redis.rs"]
+mod server;
 mod shared;
+mod stored;
 mod terminal;
 mod tried;
 mod unlisted;

@@ -4,13 +4,23 @@ use super::{Said, Site, chain, gateway, most, said, sum};
 use crate::rig::{Folder, Member};
 use crate::storing::{server, wait};
 use nf::variables::{Lock, Variables};
-use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
+use nf::{ConfigError, Cx, NetworkFunction, Packet, Period, Verdict, WorkerInfo, network_function};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::cell::Cell;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(1);
+
+/// How the lock is held.
+#[derive(Deserialize, JsonSchema, Clone, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Default: a second.
+    lease: Option<Period>,
+}
 const WAIT: Duration = Duration::from_secs(20);
 
 pub struct Tally {
@@ -40,15 +50,17 @@ fn number(value: &[u8]) -> u64 {
 impl NetworkFunction for Tally {
     const NAME: &'static str = "tally";
 
+    type Config = Config;
+
     fn with_variables(
-        _: &Arc<NoConfig>,
+        config: &Arc<Config>,
         worker: &WorkerInfo,
         variables: &mut Variables,
     ) -> Result<Self, ConfigError> {
         let none = || Cell::new(0);
         Ok(Tally {
             runtime: worker.runtime,
-            lock: variables.lock("tally", LEASE)?,
+            lock: variables.lock("tally", config.lease.map_or(LEASE, Period::duration))?,
             keeps: Cell::new(false),
             holds: none(),
             puts: none(),
@@ -218,4 +230,25 @@ fn a_holder_that_stood_still_beyond_its_lease_writes_nothing() {
     // And it goes on with what the other has written.
     writes(&left, 2);
     none_is_lost(&stand_still(&[&left, &right]), 0);
+}
+
+/// The lease has an hour left: the other node writes because the coordinator's view has removed the
+/// holder.
+#[test]
+fn a_lock_of_a_node_that_a_view_has_removed_is_void_at_once() {
+    let Some(server) = server(&[]) else { return };
+    let chain = chain("tally", "lease = \"1h\"", &server.uri());
+    let mut site = Site::new("locks-view", 500.0, &chain);
+    let _coordinator = site.joins();
+    let (_front, mut left, right) = (site.start("front"), site.start("left"), site.start("right"));
+    [&left, &right].iter().for_each(|node| drop(writes(node, 5)));
+    none_is_lost(&stand_still(&[&left, &right]), 0);
+    told(&right, "go");
+    let puts = wait("the left node has the lock", || {
+        let said = told(&left, "state");
+        (sum(&said, "holds") > 0 && sum(&told(&right, "state"), "holds") == 0).then(|| sum(&said, "puts"))
+    });
+    left.kill();
+    writes(&right, 5);
+    none_is_lost(&stand_still(&[&right]), puts);
 }

@@ -6,6 +6,7 @@
 //! | timers, `redb:` and Redis, `kill -9` while they fire, twice; then no packet comes | each fires once, by what the store has |
 //! | a lock, `memory:` and two runtimes; Redis and two nodes | no update of its value is lost |
 //! | the node that has the lock is killed, or stands still beyond its lease and writes then | the other gets the lock; the late write changes nothing |
+//! | the node that has the lock is killed and removed by a coordinator's view, with an hour of its lease left | the other writes |
 //! | a merged view that is asked for, `memory:` and two runtimes; Redis and two nodes, one of them killed | it has what was stored before, of all of them |
 //!
 //! The functions are in no tool that is built for tests, so this program is the tool ([`tool`]).
@@ -84,6 +85,8 @@ fn gateway_of(runtimes: u16, folder: &Folder, rate: f64, chain: &str) -> Member 
 struct Site {
     folder: Folder,
     config: String,
+    /// The coordinator's address, if they join one.
+    coordinator: Option<String>,
 }
 
 impl Site {
@@ -96,16 +99,45 @@ impl Site {
         ]) + &traffic(&folder, rate)
             + chain;
         let config = folder.write("cluster.toml", &text).display().to_string();
-        Site { folder, config }
+        Site {
+            folder,
+            config,
+            coordinator: None,
+        }
+    }
+
+    /// Has those that are started from now on join a coordinator, which it starts.
+    fn joins(&mut self) -> Member {
+        let data = self.data();
+        let (done, said, error) = output(&["cluster", "init", &data]);
+        assert!(done, "{said}{error}");
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let times = "--unguarded --lease 1s --suspicion 1500ms --settling 2s";
+        let mut words = vec!["coordinator", "--data", &data, "--listen", &address];
+        words.extend(times.split(' '));
+        let coordinator = start(&self.folder, "coordinator", &words);
+        self.coordinator = Some(address);
+        coordinator
+    }
+
+    fn data(&self) -> String {
+        self.folder.0.join("cluster").display().to_string()
     }
 
     fn start(&self, name: &str) -> Member {
         let command = if name == "front" { "switch" } else { "node" };
-        start(
-            &self.folder,
-            name,
-            &[command, &self.config, "--member", name, "--json"],
-        )
+        let mut words = vec![command, &self.config, "--member", name, "--json"];
+        let token = self.coordinator.as_ref().map(|_| {
+            let (done, token, error) = output(&["cluster", "token", &self.data(), "--member", name]);
+            assert!(done, "{error}");
+            token.trim().to_owned()
+        });
+        if let (Some(address), Some(token)) = (&self.coordinator, &token) {
+            words.extend(["--join", address, "--token", token]);
+        }
+        start(&self.folder, name, &words)
     }
 }
 

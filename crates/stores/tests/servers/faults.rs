@@ -8,7 +8,7 @@ use flowkeep_stores::drivers::redis::Redis;
 use flowkeep_stores::{
     Consistency, Driver, Health, OpenError, Options, Partition, PartitionName, Report, Store,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -193,6 +193,22 @@ impl Server {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Refuses each byte behind so many of any of its files from now on, as a full disk does.
+    fn limit_files(&self, bytes: Option<u64>) {
+        let pid = self.child.as_ref().map(std::process::Child::id).unwrap();
+        let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        let current = bytes.or(maximum);
+        prlimit(pid, Resource::Fsize, Rlimit { current, maximum }).unwrap();
+    }
+
+    /// How long its log is, with `--appendonly yes`.
+    fn log_bytes(&self) -> u64 {
+        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).unwrap();
+        let lengths = files.map(|file| file.unwrap().metadata().unwrap().len());
+        lengths.max().unwrap()
     }
 
     pub fn restart(&mut self) {

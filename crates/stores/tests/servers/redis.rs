@@ -1,7 +1,6 @@
 //! A redis-server of a test's own: on a free port of the loopback, with its data in a temporary
 //! folder, ended with the test.
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 pub struct Server {
     pub child: Option<Child>,
     pub port: u16,
-    folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
     settings: Vec<String>,
     program: &'static str,
 }
@@ -66,22 +65,6 @@ impl Server {
 
     pub fn uri(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// Refuses each byte behind so many of any of its files from now on, as a full disk does.
-    pub fn limit_files(&self, bytes: Option<u64>) {
-        let pid = self.child.as_ref().map(Child::id).unwrap();
-        let pid = Pid::from_raw(i32::try_from(pid).unwrap());
-        let maximum = getrlimit(Resource::Fsize).maximum;
-        let current = bytes.or(maximum);
-        prlimit(pid, Resource::Fsize, Rlimit { current, maximum }).unwrap();
-    }
-
-    /// How long its log is, with `--appendonly yes`.
-    pub fn log_bytes(&self) -> u64 {
-        let files = std::fs::read_dir(self.folder.path().join("appendonlydir")).unwrap();
-        let lengths = files.map(|file| file.unwrap().metadata().unwrap().len());
-        lengths.max().unwrap()
     }
 
     /// Waits until it answers anything but that it is loading.
