@@ -1,0 +1,61 @@
+//! What is good, and most likely not meant.
+
+use super::*;
+
+#[test]
+fn chains_that_nothing_reaches_are_a_warning() {
+    let of = |matches: &[&str]| {
+        let mut text = "[[port]]\nname = \"a\"\ninput = \"pcap:a\"\n".to_owned();
+        for (index, matches) in matches.iter().enumerate() {
+            text += &format!("[[chain]]\nname = \"c{index}\"\nfunctions = [\"gate\"]\n{matches}\n");
+        }
+        check::warnings(&parse("f.toml", &text, &registry()).unwrap())
+    };
+    // Where they are written does not matter: the more specific one wins.
+    assert!(of(&["", "match = { source_port = 53 }"]).is_empty());
+    assert_eq!(
+        of(&["", "match = { protocol = \"tcp\" }", ""]),
+        [
+            "chain `c2` is never reached: `c0` takes all that it matches; make its match more specific, or take it out"
+        ]
+    );
+    assert_eq!(
+        of(&[
+            "match = { side = \"inside\" }",
+            "",
+            "match = { side = \"outside\" }"
+        ]),
+        [
+            "chain `c1` is never reached: `c0` and `c2` take all that it matches; make its match more specific, or take it out"
+        ]
+    );
+}
+
+#[test]
+fn a_function_that_no_chain_has_is_a_warning() {
+    let warnings = |function: &str| {
+        let text = format!(
+            "[[port]]\nname = \"a\"\ninput = \"pcap:a\"\n[[chain]]\nname = \"c\"\nfunctions = [\"{function}\"]\n\
+             [function.gate]\nidle = \"1s\"\n"
+        );
+        check::warnings(&parse("f.toml", &text, &registry()).unwrap())
+    };
+    assert_eq!(warnings("gate"), [""; 0]);
+    let [said] = &warnings("hosts")[..] else {
+        panic!("one warning");
+    };
+    assert!(said.starts_with("no chain has the function `gate`; "), "{said}");
+}
+
+#[test]
+fn copies_that_no_runtime_can_have_are_a_warning() {
+    let of = |settings: &str| {
+        let port = "[[port]]\nname = \"a\"\ninput = \"pcap:a\"\n";
+        let text = format!("{settings}\n{port}{CHAIN}");
+        check::warnings(&parse("f.toml", &text, &registry()).unwrap()).len()
+    };
+    let commit = "[replication]\npolicy = \"commit\"";
+    assert_eq!(of(commit), 1);
+    assert_eq!(of(&format!("runtimes = 2\n{commit}")), 0);
+    assert_eq!(of(""), 0);
+}
