@@ -30,8 +30,10 @@ fn flows_in_a_store_go_on_when_the_coordinator_is_killed_with_all_members() {
     );
     let mut site = Site::of("stored", false, FLOWS as u32, &more);
     let mut members = site.all();
-    members[0].wait_until("packets of all flows", |status| status.packets.out > 10 * FLOWS);
-    assert_eq!(at_nodes(&members)[0], FLOWS);
+    members[0].wait_until("packets of all flows", |status| status.packets.out > 20 * FLOWS);
+    // Two of the generator's may have one key.
+    let [flows, _] = at_nodes(&members);
+    assert!(flows > FLOWS * 9 / 10, "{flows}");
     // All of them are with the store.
     std::thread::sleep(Duration::from_secs(1));
     for _ in 0..2 {
@@ -39,10 +41,10 @@ fn flows_in_a_store_go_on_when_the_coordinator_is_killed_with_all_members() {
         site.coordinator.kill();
         site.coordinator.begin_again();
         members = site.all();
-        passes(&members[0], 10 * FLOWS);
+        passes(&members[0], 20 * FLOWS);
         assert_eq!(
             at_nodes(&members),
-            [FLOWS, 0],
+            [flows, 0],
             "each flow is there, and none was opened again"
         );
     }
