@@ -13,8 +13,7 @@
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
 //! A nightly run begins with what all its limits come to.
 //!
-//! What an author of a function waits for is timed first, with nothing beside it. Tests start
-//! processes and wait; clippy, documents and tests that only calculate have the idle time
+//! Tests start processes and wait; clippy, documents and tests that only calculate have the idle time
 //! that they leave. A run of all tests says while it runs how far it is ([`progress`]).
 //!
 //! A test that fails and depends on the machine's time is run once more, alone ([`again`]).
@@ -31,8 +30,8 @@ use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
     BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
-    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, TIMED, calculations, drivers, fuzzers, many_cases, miri,
-    soak, tests,
+    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, drivers, fuzzers, many_cases, miri, soak,
+    tests,
 };
 use progress::Progress;
 use std::ffi::OsStr;
@@ -98,7 +97,6 @@ pub fn ci() -> ExitCode {
     outcome.command(&FORMAT);
     outcome.checks(checks::ALL);
     outcome.command(&TESTS_BUILT);
-    outcome.tests(&TIMED);
     let mut beside = vec![CLIPPY];
     beside.extend(drivers());
     beside.extend([DOCS, FUZZ_LOCK, CRATES]);

@@ -73,14 +73,10 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     println!(
         "processor seconds until the tests have run: {cold:.1} at first (goal 120), {warm:.1} after a change (goal 5)"
     );
-    // A processor that others share takes longer over the same: 127 to 158 s were seen beside other
-    // tests. `cargo xtask ci` has nothing run beside it.
-    let shared = match std::env::var_os("FLOWKEEP_ALONE") {
-        Some(_) => 1.0,
-        None => 2.0,
-    };
+    // Processors differ, and one that others share takes longer over the same: 65 to 191 s were seen
+    // (docs/first-hour.md). Three times the goal is another build than this one.
     assert!(
-        cold <= 120.0 * shared && warm <= 5.0 * shared,
+        cold <= 360.0 && warm <= 15.0,
         "longer than it is to take: {cold:.1} s, {warm:.1} s"
     );
     fs::write(&source, text).unwrap();

@@ -294,48 +294,24 @@ pub const TESTS_BUILT: Step = Step {
     environment: &[],
 };
 
-/// What an author of a function waits for first. Its goal is in processor time, of which a processor
-/// that other work shares needs up to twice as much: so nothing runs beside it.
-pub const TIMED: Step = Step {
-    name: "first test of a function",
-    words: &[
-        "cargo",
-        "test",
-        "--locked",
-        "--workspace",
-        "--test",
-        "new",
-        "--",
-        "--show-output",
-        A_NEW_CRATE,
-    ],
-    more: Vec::new(),
-    chosen: Vec::new(),
-    minutes_max: 15,
-    tells_progress: false,
-    left_out: &[],
-    environment: &[("FLOWKEEP_ALONE", "1")],
-};
-
-const A_NEW_CRATE: &str = "a_new_crate_passes_its_tests_and_runs_on_its_capture";
-
-/// Tests that calculate or compile for minutes and ask no clock: parts of their names.
-const CALCULATIONS: [&str; 7] = [
+/// Tests that calculate or compile for minutes and ask no clock but for processor time: parts of
+/// their names.
+const CALCULATIONS: [&str; 8] = [
     "thousands_of_seeds_find_nothing",
     "every_checker_finds_the_bug_planted_for_it",
     "other_scenarios_do_not_find_them",
     "runs_come_to_where_groups_move",
     "macros_refuse_with_advice",
+    "a_new_crate_passes_its_tests_and_runs_on_its_capture",
     "each_kind_passes_its_tests_and_runs",
     "what_the_guide_shows_builds_and_passes",
 ];
 
-/// Every test but those that only calculate, and the one that is timed.
+/// Every test but those that only calculate.
 pub fn tests() -> Step {
     let skip = |name: &str| ["--skip".to_owned(), name.to_owned()];
-    let skipped = CALCULATIONS.into_iter().chain([A_NEW_CRATE]);
     Step {
-        more: skipped.flat_map(skip).collect(),
+        more: CALCULATIONS.into_iter().flat_map(skip).collect(),
         ..TESTS
     }
 }
