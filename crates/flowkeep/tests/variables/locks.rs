@@ -238,7 +238,9 @@ fn a_holder_that_stood_still_beyond_its_lease_writes_nothing() {
 fn a_lock_of_a_node_that_a_view_has_removed_is_void_at_once() {
     let Some(server) = server(&[]) else { return };
     let chain = chain("tally", "lease = \"1h\"", &server.uri());
-    let mut site = Site::new("locks-view", 500.0, &chain);
+    // A node that joins later gets new flows.
+    let life = "life = { packets = { fixed = 20.0 } }";
+    let mut site = Site::of("locks-view", 500.0, life, &chain);
     let _coordinator = site.joins();
     let (_front, mut left, right) = (site.start("front"), site.start("left"), site.start("right"));
     [&left, &right].iter().for_each(|node| drop(writes(node, 5)));

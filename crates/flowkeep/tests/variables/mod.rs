@@ -39,10 +39,15 @@ fn tool() {
 
 /// Ports by which so many packets come in a second, of eight flows.
 fn traffic(folder: &Folder, rate: f64) -> String {
+    traffic_of(folder, rate, "")
+}
+
+/// The same, of flows that live as is said: others follow them.
+fn traffic_of(folder: &Folder, rate: f64, life: &str) -> String {
     folder.generated(&format!(
         "seed = 1\nflows = 8\nrate = {{ total = {rate:.3} }}\npace = \"clock\"\nsources = [\"10.0.0.0/27\"]\n\
          source_ports = [1024, 5000]\ndestinations = [\"192.0.2.1/32\"]\ndestination_ports = [53]\n\
-         [[classes]]\nshare = 1.0\ntcp = 0.0\n"
+         [[classes]]\nshare = 1.0\ntcp = 0.0\n{life}\n"
     ))
 }
 
@@ -91,12 +96,17 @@ struct Site {
 
 impl Site {
     fn new(name: &str, rate: f64, chain: &str) -> Self {
+        Site::of(name, rate, "", chain)
+    }
+
+    /// With flows that live as is said.
+    fn of(name: &str, rate: f64, life: &str, chain: &str) -> Self {
         let folder = Folder::new(name);
         let text = folder.members(&[
             ("front", "switches", "here"),
             ("left", "runtimes", "here"),
             ("right", "runtimes", "here"),
-        ]) + &traffic(&folder, rate)
+        ]) + &traffic_of(&folder, rate, life)
             + chain;
         let config = folder.write("cluster.toml", &text).display().to_string();
         Site {
