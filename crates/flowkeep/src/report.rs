@@ -9,6 +9,7 @@ mod costs;
 mod flows;
 mod links;
 pub(crate) mod objects;
+mod standing;
 mod values;
 mod variables;
 mod whole;
@@ -28,6 +29,7 @@ pub use objects::ObjectsStatus;
 use runtime::stats::Named;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -90,6 +92,9 @@ pub struct RuntimeStatus {
     /// Asked over the cluster: the member that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
+    /// Whether it takes flows.
+    #[serde(default)]
+    pub state: Standing,
     /// Packets it received.
     pub received: u64,
     /// Packets it passed on.
@@ -319,6 +324,10 @@ impl From<&Snapshot> for Status {
                 .map(|(number, runtime)| RuntimeStatus {
                     runtime: snapshot.runtime_number(number),
                     member: None,
+                    state: Standing::of(
+                        runtime,
+                        snapshot.absent.contains(&snapshot.runtime_number(number)),
+                    ),
                     received: runtime.received,
                     passed: runtime.passed,
                     busy_seconds: Duration::from_nanos(runtime.busy).as_secs_f64(),

@@ -360,6 +360,14 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
     }
     assert!(!said.contains("nothing has changed"), "{said}");
     assert_eq!(list(&running)[0]["leaving"], true);
+    // What the list says in words, its objects say.
+    let state = list(&running)[0]["state"].clone();
+    let words = running.ask(&["runtime", "list"]);
+    assert!(
+        text(&words.stdout).contains(&format!(" {} ", state.as_str().unwrap())),
+        "{state}"
+    );
+    assert!(["drained", "draining"].contains(&state.as_str().unwrap()), "{state}");
     assert_eq!(flows_of(&running), [50, 0]);
     // As it says: when another takes flows again, it has to be said again.
     assert!(running.ask(&["runtime", "resume", "1"]).status.success());

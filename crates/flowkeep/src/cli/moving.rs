@@ -179,7 +179,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let width = members.max().map_or(0, |longest| longest.max("member".len()) + 1);
     let line = |runtime: &dyn fmt::Display,
                 member: &str,
-                state: &str,
+                state: &dyn fmt::Display,
                 [flows, most, groups, received]: [&dyn fmt::Display; 4]| {
         format!("{runtime:>7}  {member:<width$}{state:<8} {flows:>10} {most:>10} {groups:>10} {received:>12}")
     };
@@ -187,16 +187,10 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut lines = vec![line(
         &"runtime",
         heading,
-        "state",
+        &"state",
         [&"flows", &"at most", &"groups", &"received"],
     )];
     lines.extend(runtimes.iter().map(|runtime| {
-        let state = match runtime {
-            runtime if runtime.absent => "absent",
-            runtime if runtime.leaving && runtime.flows > 0 => "draining",
-            runtime if runtime.leaving => "drained",
-            _ => "active",
-        };
         let figures: [&dyn fmt::Display; 4] = [
             &runtime.flows,
             &runtime.flows_max,
@@ -204,7 +198,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
             &runtime.received,
         ];
         let member = runtime.member.as_deref().unwrap_or_default();
-        line(&runtime.runtime, member, state, figures)
+        line(&runtime.runtime, member, &runtime.state, figures)
     }));
     let report = Runtimes { runtimes };
     show_of(&client, lines.join("\n"), &report, asking, out)

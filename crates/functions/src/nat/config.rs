@@ -18,7 +18,7 @@
 //! Sources: RFC 4787 (UDP), 5382 (TCP), 5508 (ICMP), 6888 (logging, limits), 7857 (updates).
 
 use super::alloc::format;
-use super::alloc::string::String;
+use super::alloc::string::{String, ToString};
 use super::alloc::vec;
 use super::alloc::vec::Vec;
 use super::pool;
@@ -29,6 +29,7 @@ use core::str::FromStr;
 use core::time::Duration;
 use nf::{Addr, Claim, ConfigError, Endpoint, Prefix, Side};
 use schemars::JsonSchema;
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
 use wire::protocol;
 
@@ -353,16 +354,41 @@ fn list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<
     texts.iter().map(one).collect()
 }
 
+/// First and last port, as text; a list of both is answered with the text to write.
+struct Range;
+
+impl<'de> Visitor<'de> for Range {
+    type Value = (u16, u16);
+
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a range of ports, like \"1024-65535\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(u16, u16), E> {
+        let ends = text
+            .split_once('-')
+            .and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
+        ends.ok_or_else(|| {
+            E::custom(format!(
+                "`{text}` is no range of ports; write the first and the last, like `1024-65535`"
+            ))
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(u16, u16), A::Error> {
+        let ends = (list.next_element::<u16>()?, list.next_element::<u16>()?);
+        let (first, last) = match ends {
+            (Some(first), Some(last)) => (first, last),
+            _ => (1024, u16::MAX),
+        };
+        Err(A::Error::custom(format!(
+            "a range of ports is no list; write \"{first}-{last}\""
+        )))
+    }
+}
+
 fn range<'de, D: Deserializer<'de>>(from: D) -> Result<(u16, u16), D::Error> {
-    let text = String::deserialize(from)?;
-    let ends = text
-        .split_once('-')
-        .and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
-    ends.ok_or_else(|| {
-        serde::de::Error::custom(format!(
-            "`{text}` is no range of ports; write the first and the last, like `1024-65535`"
-        ))
-    })
+    from.deserialize_any(Range)
 }
 
 /// A range as the schema shows it: as it is read.
@@ -375,13 +401,36 @@ fn in_units<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error
     to.collect_str(&nf::Period::new(*duration))
 }
 
+/// A duration, as text; a number is answered with its unit missing.
+struct InUnits;
+
+impl Visitor<'_> for InUnits {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a time with its unit, like \"90s\" or \"2h4m\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        parse_duration(text).ok_or_else(|| match text.parse::<u64>() {
+            Ok(number) => E::custom(format!("`{number}` has no unit; write \"{number}s\"")),
+            Err(_) => E::custom(format!(
+                "`{text}` is no duration; write numbers with units, like `90s`, `5m` or `2h4m`"
+            )),
+        })
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Duration, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Duration, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    parse_duration(&text).ok_or_else(|| {
-        serde::de::Error::custom(format!(
-            "`{text}` is no duration; write numbers with units, like `90s`, `5m` or `2h4m`"
-        ))
-    })
+    from.deserialize_any(InUnits)
 }
 
 /// `2h4m`, `90s`, `1d`, `250ms`.

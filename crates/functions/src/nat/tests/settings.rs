@@ -86,7 +86,10 @@ fn wrong_toml_is_refused_with_a_word_on_it() {
     refused("pool = [\"203.0.113.1/24\"]", "write 203.0.113.0/24");
     refused("pool = [\"elsewhere\"]", "`elsewhere`");
     refused("ports = \"1024\"", "`1024-65535`");
-    refused("timeouts = { udp = \"300\" }", "`2h4m`");
+    refused("ports = [1024, 65535]", "write \"1024-65535\"");
+    refused("timeouts = { udp = \"5 x\" }", "`2h4m`");
+    refused("timeouts = { udp = \"300\" }", "write \"300s\"");
+    refused("timeouts = { udp = 300 }", "write \"300s\"");
     refused("filtering = \"none\"", "address-and-port-dependent");
     refused(
         "static = [{ inside = \"10.0.0\", outside = \"203.0.113.1:80\", protocol = \"tcp\" }]",
