@@ -367,7 +367,10 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
         text(&words.stdout).contains(&format!(" {} ", state.as_str().unwrap())),
         "{state}"
     );
-    assert!(["drained", "draining"].contains(&state.as_str().unwrap()), "{state}");
+    assert!(
+        ["drained", "draining"].contains(&state.as_str().unwrap()),
+        "{state}"
+    );
     assert_eq!(flows_of(&running), [50, 0]);
     // As it says: when another takes flows again, it has to be said again.
     assert!(running.ask(&["runtime", "resume", "1"]).status.success());
