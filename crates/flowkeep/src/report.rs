@@ -94,7 +94,7 @@ pub struct RuntimeStatus {
     pub member: Option<String>,
     /// Whether it takes flows.
     #[serde(default)]
-    pub state: Standing,
+    pub standing: Standing,
     /// Packets it received.
     pub received: u64,
     /// Packets it passed on.
@@ -324,7 +324,7 @@ impl From<&Snapshot> for Status {
                 .map(|(number, runtime)| RuntimeStatus {
                     runtime: snapshot.runtime_number(number),
                     member: None,
-                    state: Standing::of(
+                    standing: Standing::of(
                         runtime,
                         snapshot.absent.contains(&snapshot.runtime_number(number)),
                     ),

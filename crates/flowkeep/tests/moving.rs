@@ -226,7 +226,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1))
         .collect();
-    assert_eq!(states, ["state", "active", "drained", "drained"], "{shown}");
+    assert_eq!(states, ["standing", "active", "drained", "drained"], "{shown}");
 
     // No runtime would take what the last one has: it stays as it is.
     for (words, state) in [
@@ -361,7 +361,7 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
     assert!(!said.contains("nothing has changed"), "{said}");
     assert_eq!(list(&running)[0]["leaving"], true);
     // What the list says in words, its objects say.
-    let state = list(&running)[0]["state"].clone();
+    let state = list(&running)[0]["standing"].clone();
     let words = running.ask(&["runtime", "list"]);
     assert!(
         text(&words.stdout).contains(&format!(" {} ", state.as_str().unwrap())),

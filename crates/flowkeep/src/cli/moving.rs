@@ -187,7 +187,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut lines = vec![line(
         &"runtime",
         heading,
-        &"state",
+        &"standing",
         [&"flows", &"at most", &"groups", &"received"],
     )];
     lines.extend(runtimes.iter().map(|runtime| {
@@ -198,7 +198,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
             &runtime.received,
         ];
         let member = runtime.member.as_deref().unwrap_or_default();
-        line(&runtime.runtime, member, &runtime.state, figures)
+        line(&runtime.runtime, member, &runtime.standing, figures)
     }));
     let report = Runtimes { runtimes };
     show_of(&client, lines.join("\n"), &report, asking, out)

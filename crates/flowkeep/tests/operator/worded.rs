@@ -51,7 +51,7 @@ const STATUS: &[(&str, &str)] = &[
     ("sampled_calls", "sampled"),
     ("sent_bytes", "sent"),
     ("sent_packets", "sent"),
-    ("state", ""),
+    ("standing", ""),
     ("switches", "switch"),
     ("uptime_seconds", "up"),
     ("version", ""),
