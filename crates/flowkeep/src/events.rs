@@ -160,7 +160,7 @@ events! { PROCESS:
         "The configuration before was put in force again by hand, in a cluster of one process.",
         CHANGED;
     CONFIGURATION_CONFIRMED = "configuration_confirmed",
-        "A change on trial was confirmed: it stays.",
+        "A change on trial was confirmed, in a cluster of one process: it stays.",
         CONFIRMED;
     CONFIGURATION_LAGS = "configuration_lags",
         "A configuration that the cluster has decided is not in force at this member.",

@@ -437,8 +437,17 @@ fn a_second_stop_breaks_nothing_off_where_nothing_is_inside() {
     let profile = "flows = 1\nrate = { total = 10.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/26\"]\n\
                    destinations = [\"198.51.100.1/32\"]\n";
     let mut running = Running::start("stops", profile, |profile| {
-        format!("clock = \"machine\"\n{}", port(&format!("generate:{profile}")))
+        format!(
+            "clock = \"machine\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n{}",
+            port(&format!("generate:{profile}"))
+        )
     });
+    // The port that the system chose is said.
+    let said = std::fs::read_to_string(running.path("said")).unwrap();
+    assert!(
+        said.contains("metrics http://127.0.0.1:") && !said.contains(":0/metrics"),
+        "{said}"
+    );
     for _ in 0..2 {
         let said = running.ask(&["stop", "--wait", "0s"]);
         assert!(

@@ -102,6 +102,11 @@ fn a_configuration_on_trial_goes_back_when_it_is_not_confirmed() {
         "{line}"
     );
     assert!(line["time"].as_str().unwrap().starts_with("20"), "{line}");
+    // It is no news any more behind another change.
+    let said = running.ask(&["chain", "apply", "--cut", &other]);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let now = status(&running);
+    assert!(now["went_back"].is_null() && now["generation"] == 4, "{now:#}");
     let _ = fs::remove_file(&events);
 }
 

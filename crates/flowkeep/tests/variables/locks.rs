@@ -166,6 +166,16 @@ fn writes(member: &Member, more: u64) -> Said {
     })
 }
 
+/// Waits until a node has the lock, where both had stood still; how often it has written.
+#[track_caller]
+fn has_it(node: &Member, other: &Member) -> u64 {
+    told(other, "go");
+    wait("the node has the lock", || {
+        let said = told(node, "state");
+        (sum(&said, "holds") > 0 && sum(&told(other, "state"), "holds") == 0).then(|| sum(&said, "puts"))
+    })
+}
+
 fn signal(member: &Member, name: &str) {
     let done = Command::new("kill")
         .args([name, &member.process.id().to_string()])
@@ -194,11 +204,7 @@ fn two_processes_write_in_turn_and_a_holder_that_is_killed_leaves_the_lock() {
     [&left, &right].iter().for_each(|node| drop(writes(node, 5)));
     none_is_lost(&stand_still(&[&left, &right]), 0);
     // The left one is to have it, so that it dies with it.
-    told(&right, "go");
-    let puts = wait("the left node has the lock", || {
-        let said = told(&left, "state");
-        (sum(&said, "holds") > 0 && sum(&told(&right, "state"), "holds") == 0).then(|| sum(&said, "puts"))
-    });
+    let puts = has_it(&left, &right);
     let token = most(&told(&right, "state"), "token");
     left.kill();
     let said = writes(&right, 5);
@@ -245,11 +251,7 @@ fn a_lock_of_a_node_that_a_view_has_removed_is_void_at_once() {
     let (_front, mut left, right) = (site.start("front"), site.start("left"), site.start("right"));
     [&left, &right].iter().for_each(|node| drop(writes(node, 5)));
     none_is_lost(&stand_still(&[&left, &right]), 0);
-    told(&right, "go");
-    let puts = wait("the left node has the lock", || {
-        let said = told(&left, "state");
-        (sum(&said, "holds") > 0 && sum(&told(&right, "state"), "holds") == 0).then(|| sum(&said, "puts"))
-    });
+    let puts = has_it(&left, &right);
     left.kill();
     writes(&right, 5);
     none_is_lost(&stand_still(&[&right]), puts);

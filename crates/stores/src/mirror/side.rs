@@ -117,12 +117,13 @@ impl Side {
         Asked(answered)
     }
 
-    /// Asks, waits, and remembers how it went.
+    /// Asks, waits, and remembers how it went. Behind an earlier call that is not answered it waits
+    /// for both, unless the store was failing already.
     pub fn call<R: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut dyn Driver) -> Result<R, Failure> + Send + 'static,
     ) -> Result<R, Failure> {
-        if !self.is_idle() {
+        if self.is_out() && !self.is_idle() {
             return Err(Failure::new(
                 &self.name,
                 "it has not answered an earlier call",

@@ -17,6 +17,8 @@ struct Shaky {
     calls: Arc<AtomicU64>,
     fails: Range<u64>,
     is_done: bool,
+    /// How long a variable's elements take to be read.
+    slow: Duration,
 }
 
 impl Shaky {
@@ -52,6 +54,7 @@ impl Driver for Shaky {
         variable: &VariableName,
         element: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), Failure> {
+        std::thread::sleep(self.slow);
         self.call(|inner| inner.load(variable, element))
     }
     fn partitions(&mut self, function: &str) -> Result<Vec<PartitionName>, Failure> {
@@ -152,6 +155,7 @@ fn one_of_two_stores_may_fail_at_any_call() {
                     calls: Arc::default(),
                     fails: if number == failing { at..at + length } else { 0..0 },
                     is_done,
+                    slow: Duration::ZERO,
                 })
             };
             let (mut mirror, watch) = over(shaky(0), shaky(1));
@@ -220,6 +224,7 @@ fn a_store_that_lost_its_data_is_given_a_copy_and_one_that_is_away_is_missed_at_
         calls: Arc::default(),
         fails: 0..u64::MAX,
         is_done: false,
+        slow: Duration::ZERO,
     };
     let (mut mirror, _) = over(Box::new(stores[0].clone()), Box::new(away));
     let said = mirror.claim(&partition(), 7).unwrap_err().to_string();
@@ -227,6 +232,38 @@ fn a_store_that_lost_its_data_is_given_a_copy_and_one_that_is_away_is_missed_at_
         said.contains("the later state is known when both answer"),
         "{said}"
     );
+}
+
+/// What is asked of a store waits for its answer to an earlier call. That is no failure.
+#[test]
+fn a_store_that_is_read_for_a_copy_answers_all_else_behind_it() {
+    let (lost, other) = (Memory::default(), PartitionName::new("f", "m", 1).unwrap());
+    let read = Shaky {
+        inner: Memory::default(),
+        calls: Arc::default(),
+        fails: 0..0,
+        is_done: false,
+        slow: Duration::from_millis(100),
+    };
+    let mut model = BTreeMap::new();
+    let (mut before, _) = over(Box::new(read.inner.clone()), Box::new(Memory::default()));
+    let epoch = before.claim(&partition(), 7).unwrap();
+    put(&mut before, epoch, 1, &mut model);
+    drop(before);
+    let (mut mirror, watch) = over(Box::new(lost), Box::new(read));
+    let epoch = mirror.claim(&partition(), 7).unwrap();
+    let mut claims = 0;
+    while watch.sides()[0].behind > 0 {
+        assert_eq!(
+            mirror.version(&partition()),
+            Ok(Some(Version { epoch, sequence: 0 }))
+        );
+        // Another partition begins meanwhile.
+        claims += u32::from(claims == 0 && mirror.claim(&other, 7).is_ok());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((claims, watch.sides()[0].copies), (1, 1));
+    assert_eq!(has(&mut mirror), model);
 }
 
 #[test]

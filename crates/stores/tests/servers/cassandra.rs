@@ -10,6 +10,8 @@
 //! TLS.
 
 use crate::authority::Authority;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -177,4 +179,20 @@ pub fn shared() -> Result<RwLockReadGuard<'static, Node>, String> {
 /// The node, for a test that harms it.
 pub fn alone() -> Result<RwLockWriteGuard<'static, Node>, String> {
     Ok(node()?.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Asks a node in a session of its own, as this user, whose password is the name.
+pub fn asked<R>(node: &Node, user: Option<&str>, ask: impl AsyncFnOnce(Session) -> R) -> R {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut session = SessionBuilder::new().known_node(format!("127.0.0.1:{}", node.port));
+        if let Some(user) = user {
+            session = session.user(user, user);
+        }
+        ask(session.build().await.unwrap()).await
+    })
 }

@@ -172,9 +172,10 @@ fn answers_whose_bytes_are_altered_end_nothing() {
     assert!(store.health().failures > 0);
     flipping.store(false, Ordering::Relaxed);
     await_recovery(&store);
-    // The first may have met what was altered before.
-    every_call(&mut driver, &name(1));
-    assert_eq!(every_call(&mut driver, &name(1)), 10);
+    // The first ones meet what was altered before, and connections that are made again.
+    while every_call(&mut driver, &name(1)) < 10 {
+        assert!(began.elapsed() < 2 * PATIENCE, "{:?}", store.health());
+    }
     goes_on_by_the_same_agent(&store, partition, 1000 + rounds);
     assert_eq!(agency.end(), 0);
     assert_eq!(panics.load(Ordering::Relaxed), 0);

@@ -4,7 +4,6 @@ use crate::cassandra::{self, Node};
 use crate::faults::{PATIENCE, name, open, options};
 use crate::proxies::altering_proxy;
 use flowkeep_stores::Partition;
-use scylla::client::session_builder::SessionBuilder;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -93,17 +92,7 @@ fn words(mut said: &[u8]) -> [BTreeSet<Words>; 2] {
 
 /// The keyspace's copies, as the node has them.
 fn replication(node: &Node, keyspace: &str) -> BTreeMap<String, String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let session = SessionBuilder::new()
-            .known_node(format!("127.0.0.1:{}", node.port))
-            .build()
-            .await
-            .unwrap();
+    cassandra::asked(node, None, async |session| {
         let text = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let answer = session.query_unpaged(text, (keyspace,)).await.unwrap();
         let rows = answer.into_rows_result().unwrap();

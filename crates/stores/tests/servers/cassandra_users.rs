@@ -1,11 +1,10 @@
 //! A real Cassandra that asks for a user and a password, and gives each user rights of its own:
 //! what is said of a wrong one, and that no password is shown.
 
-use crate::cassandra::Node;
+use crate::cassandra::{self, Node};
 use crate::faults::{name, options};
 use flowkeep_stores::drivers::cassandra::Cassandra;
 use flowkeep_stores::{Partition, Store};
-use scylla::client::session_builder::SessionBuilder;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,18 +29,7 @@ pub fn counts(uri: &str) -> Result<i64, String> {
 
 /// Has the cluster's first user say something.
 fn command(node: &Node, text: &str) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let session = SessionBuilder::new()
-            .known_node(format!("127.0.0.1:{}", node.port))
-            .user("cassandra", "cassandra")
-            .build()
-            .await
-            .unwrap();
+    cassandra::asked(node, Some("cassandra"), async |session| {
         session.query_unpaged(text, &[]).await.unwrap();
     });
 }

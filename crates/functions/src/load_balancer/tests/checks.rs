@@ -54,6 +54,9 @@ fn a_check_that_means_nothing_is_refused_where_it_stands() {
     let cases: &[(&str, Spoil)] = &[
         ("services[0].check", |s| s.check = Some("ping".into())),
         ("services[0].check", |s| s.check = Some("http:health".into())),
+        ("services[0].check", |s| {
+            s.check = Some("http://h.example/health".into())
+        }),
         ("services[0].check", |s| s.check = Some("http:/a b".into())),
         ("services[0].check", |s| s.check = Some("http:/a\r\nX: y".into())),
         ("services[0].check", |s| {
