@@ -345,11 +345,10 @@ impl<F: NetworkFunction> Player<F> {
                 stats.received, stats.emitted, stats.passed, stats.held
             ));
         }
-        let sent: usize = self.entries.iter().map(|entry| entry.sent.len()).sum();
-        if stats.passed != sent as u64 {
+        if stats.passed != self.sent {
             self.fail(format_args!(
-                "the runtime counted {} packets as passed, but {sent} left",
-                stats.passed
+                "the runtime counted {} packets as passed, but {} left",
+                stats.passed, self.sent
             ));
         }
         self.check_drops(&stats);
