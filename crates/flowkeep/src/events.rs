@@ -228,7 +228,7 @@ events! { STORES:
     VARIABLES_IN_TIME = "variables_in_time", "The store has changes in time again.", &[STORE, PARTITION, AFTER];
     VARIABLES_LEFT = "variables_left", "A runtime ended before the store had its last changes.", &[STORE];
     TIMERS_TAKEN_OVER = "timers_taken_over",
-        "At the start, timers of a runtime that does not begin again were armed at others of its process.",
+        "Timers of a runtime that does not begin again were armed at others: at the start those of the same member, with a coordinator those of another.",
         &[STORE, PARTITION, TIMERS];
     TIMERS_LEFT = "timers_left",
         "Timers of a runtime that does not begin again found no room at others, and stay in the store.",

@@ -10,12 +10,13 @@
 //! it writes is refused. A process that is killed before the removal leaves timers at both places.
 //! None has fired by then, and the next start finds them again.
 //!
-//! Not here: who arms them (`flowkeep`, `run/adopting.rs`).
+//! Not here: arming them (`flowkeep`, `run/adopting.rs`); timers of other members
+//! ([`crate::taking`]).
 
 use crate::agent::{OpenError, Store, elements, least_epoch};
 use crate::batch::KeptBatch;
-use crate::driver::{Failure, Outcome, Version};
-use crate::name::{Kind, PartitionName};
+use crate::driver::{Driver, Failure, Outcome, Version};
+use crate::name::{Kind, PartitionName, VariableName};
 use std::slice;
 use variables::buffer::{Buffer, NoRoom};
 use variables::open::{Element, Left};
@@ -58,24 +59,35 @@ pub(crate) fn find(
 pub(crate) fn remove(store: &Store, function: &str, member: &str, left: &Left) -> Result<(), OpenError> {
     let partition = PartitionName::new(function, member, left.runtime)?;
     let variable = partition.variable(Kind::Timers, left.name.clone())?;
-    let batches = removals(&left.timers);
+    let timers = left.timers.clone();
     store.with(move |driver| {
         let epoch = driver.claim(&partition, least_epoch())?;
-        let mut outcomes = Vec::new();
-        for (sequence, bytes) in (1..).zip(&batches) {
-            let version = Version { epoch, sequence };
-            let batch = KeptBatch::new(&partition, version, slice::from_ref(&variable), bytes.clone());
-            driver.write(&[batch.batch()], &mut outcomes)?;
-        }
-        match outcomes.iter().all(|outcome| *outcome == Outcome::Stored) {
-            true => Ok(()),
-            false => Err(Failure::new(
-                &partition.to_string(),
-                "another process has claimed it while its timers were taken over",
-                "see that one process has this member's name",
-            )),
-        }
+        write_removals(driver, &variable, epoch, &timers)
     })
+}
+
+/// Removes timers of a variable, by a claim of its partition that has written nothing yet.
+pub(crate) fn write_removals(
+    driver: &mut dyn Driver,
+    variable: &VariableName,
+    epoch: u64,
+    timers: &[Element],
+) -> Result<(), Failure> {
+    let partition = variable.partition();
+    let mut outcomes = Vec::new();
+    for (sequence, bytes) in (1..).zip(removals(timers)) {
+        let version = Version { epoch, sequence };
+        let batch = KeptBatch::new(partition, version, slice::from_ref(variable), bytes);
+        driver.write(&[batch.batch()], &mut outcomes)?;
+    }
+    match outcomes.iter().all(|outcome| *outcome == Outcome::Stored) {
+        true => Ok(()),
+        false => Err(Failure::new(
+            &partition.to_string(),
+            "another process has claimed it while its timers were taken over",
+            "see that one process has this member's name",
+        )),
+    }
 }
 
 /// Batches that remove these elements of a partition's only variable.

@@ -96,6 +96,7 @@ pub mod migrate;
 pub mod mirror;
 pub mod name;
 pub mod partition;
+pub mod taking;
 mod uri;
 
 pub use agent::{Agency, Health, OpenError, Report, Store};
@@ -106,7 +107,8 @@ pub use merge::{Cycle, Merges};
 pub use mirror::Mirror;
 pub use name::{Kind, PartitionName, VariableName};
 pub use partition::{Defaults, Partition, Stores};
-pub use uri::{check, driver as driver_of, is_held, look, without_secret};
+pub use taking::{Estate, Turns};
+pub use uri::{check, driver as driver_of, is_common, is_held, look, without_secret};
 pub use variables::{
     Consistency, Counter, CounterMap, Fenced, Figures, Key, List, Map, Options, Refusal, Set, Stored, Ticket,
     Timers, Value, figures,

@@ -91,14 +91,14 @@ impl Store {
             .map(|(_, bytes)| bytes))
     }
 
-    fn record(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
+    pub(crate) fn record(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
         let name = name.to_owned();
         self.with(move |driver| driver.record(&name))
     }
 
     /// Swaps a record. Where an answer got lost, the repetition finds the new value there, and that
     /// is `Done` too: so the new value must be one that no other writes.
-    fn swap(
+    pub(crate) fn swap(
         &self,
         name: &str,
         expected: Option<Vec<u8>>,

@@ -71,15 +71,32 @@ impl Views {
         }
     }
 
+    /// The view's number; 0 before the first.
+    pub fn number(&self) -> u32 {
+        self.0.lock().unwrap_or_else(|held| held.into_inner()).number
+    }
+
+    /// The view's number and its runtimes.
+    pub fn runtimes(&self) -> (u32, Vec<u32>) {
+        let view = self.0.lock().unwrap_or_else(|held| held.into_inner());
+        let runtimes = view.runtimes.iter().map(|(number, _)| *number);
+        (view.number, runtimes.collect())
+    }
+
+    /// Whether a runtime of this process is in it.
+    pub fn has(&self, runtime: u32) -> bool {
+        self.named(runtime).is_some()
+    }
+
     /// How a runtime of this process is named in the view; `None` where it is not in it.
-    fn named(&self, runtime: u32) -> Option<String> {
+    pub(crate) fn named(&self, runtime: u32) -> Option<String> {
         let view = self.0.lock().unwrap_or_else(|held| held.into_inner());
         let is_in = view.runtimes.contains(&(runtime, view.own));
         is_in.then(|| format!("{}@{runtime}@{}", view.number, view.own))
     }
 
     /// Whether a holder is in the view no more.
-    fn is_void(&self, holder: &str) -> bool {
+    pub(crate) fn is_void(&self, holder: &str) -> bool {
         let mut parts = holder.split('@');
         let mut next = || parts.next().and_then(|part| part.parse::<u64>().ok());
         let (Some(since), Some(runtime), Some(incarnation)) = (next(), next(), next()) else {

@@ -28,6 +28,7 @@ use crate::left;
 use crate::locks::Locks;
 use crate::merge::{EVERY, Merges};
 use crate::name::PartitionName;
+use crate::taking::{self, Estate};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -290,6 +291,9 @@ pub struct Defaults {
     pub merge_every: Option<Duration>,
     /// Takes locks for the functions of a process that have this store.
     pub locks: Locks,
+    /// Where members of a cluster with a coordinator have this store in common: one for all
+    /// functions of a process.
+    pub estate: Option<Arc<Estate>>,
 }
 
 impl Defaults {
@@ -302,6 +306,7 @@ impl Defaults {
             consistency,
             said: BTreeMap::new(),
             merge_every: Some(EVERY),
+            estate: None,
         }
     }
 }
@@ -328,6 +333,11 @@ impl Source for Stores {
         // What is in no store any more stays where it was.
         let is_kept = |name: &&String| defaults.said.get(*name) != Some(&Said::Local);
         let names: Vec<String> = names.iter().filter(is_kept).cloned().collect();
+        let settled = defaults
+            .estate
+            .as_ref()
+            .map_or(Ok(()), |of| of.settle_own(function));
+        settled.map_err(told)?;
         left::find(&defaults.store, function, &self.member, &names, begins).map_err(told)
     }
 
@@ -342,6 +352,10 @@ impl Source for Stores {
         let defaults = self.of(function);
         let claim = |defaults: &Defaults| {
             let name = PartitionName::new(function, self.member.clone(), runtime)?;
+            if let Some(estate) = &defaults.estate {
+                estate.begin()?;
+                taking::settle(&defaults.store, &name)?;
+            }
             claim(defaults, name, self.has_clock)
         };
         defaults.map(claim).transpose().map_err(told)

@@ -107,6 +107,12 @@ pub fn look(uri: &str) -> Result<(), Failure> {
     }
 }
 
+/// Whether several processes may have the store of this URI in common: it is a server's.
+pub fn is_common(uri: &str) -> bool {
+    let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
+    matches!(scheme, Some("redis" | "rediss" | "cassandra" | "cassandras"))
+}
+
 /// A store's URI as it may be shown: without user and password.
 pub fn without_secret(uri: &str) -> String {
     match (uri.split_once("://"), uri.rfind('@')) {
@@ -123,6 +129,7 @@ mod tests {
     fn an_error_names_the_value_and_the_remedy() {
         let said = |uri| driver(uri).err().unwrap().to_string();
         assert!(driver("memory:").is_ok());
+        assert!(is_common("rediss://h") && !is_common("memory:") && !is_common("redb:cassandra"));
         assert_eq!(
             said("etcd://x:y@h"),
             "store etcd: there is no such kind of store; write memory:, redb:PATH, redis://HOST:PORT or cassandra://HOST:PORT/KEYSPACE"

@@ -731,6 +731,43 @@ impl WorkerVariables {
         self.take_in(left);
     }
 
+    fn timers_of(&self, function: usize, name: &str) -> Option<&Rc<dyn Ship>> {
+        let mut partitions = self.partitions();
+        let (_, partition) = partitions.find(|(number, _)| *number == function)?;
+        partition.variable(name)
+    }
+
+    /// Takes timers of another partition in, and holds them: none of them is due before
+    /// [`WorkerVariables::settle_timers`]. Answers those for which there was no room, and the
+    /// number of the change with which the store has the others
+    /// ([`WorkerVariables::are_timers_stored`]). `None`: there is no such variable.
+    pub fn hold_timers(
+        &self,
+        function: usize,
+        name: &str,
+        timers: Vec<Element>,
+    ) -> Option<(Vec<Element>, u64)> {
+        let variable = self.timers_of(function, name)?;
+        let left = variable.hold(timers);
+        Some((left, variable.changed()))
+    }
+
+    /// Lets timers go that were held: they are this partition's from now on and fire, or are
+    /// removed again, as far as the function has not armed them otherwise. Answers the number of
+    /// the change. `None`: there is no such variable.
+    pub fn settle_timers(&self, function: usize, name: &str, are_ours: bool) -> Option<u64> {
+        let variable = self.timers_of(function, name)?;
+        variable.settle(are_ours);
+        Some(variable.changed())
+    }
+
+    /// Whether the store has all changes of these timers up to this one. `None`: there is no such
+    /// variable.
+    pub fn are_timers_stored(&self, function: usize, name: &str, number: u64) -> Option<bool> {
+        let variable = self.timers_of(function, name)?;
+        Some(variable.is_stored_up_to(number))
+    }
+
     /// Whether the store has every change.
     pub fn is_stored(&self) -> bool {
         self.partitions().all(|(_, partition)| partition.is_stored())

@@ -8,6 +8,7 @@ use crate::decoded;
 use crate::figures::Figures;
 use crate::open::Element;
 use crate::ticket::Progress;
+use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -151,6 +152,9 @@ pub(crate) struct Inner<K, V> {
     /// Elements came by another way than this type's calls: what it knows besides is to be made
     /// again.
     pub renewed: Cell<bool>,
+    /// Elements that are here and not this partition's yet, as they came: timers that another
+    /// partition may still turn out to have.
+    held: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
     core: Rc<Core>,
     cut: Cell<u64>,
     number: u32,
@@ -165,6 +169,7 @@ impl<K: Key, V: Stored> Inner<K, V> {
             progress: Progress::new(Rc::clone(&shelf.core.now)),
             extra: OnceCell::new(),
             renewed: Cell::new(false),
+            held: RefCell::default(),
             core: Rc::clone(&shelf.core),
             cut: Cell::new(0),
             number,
@@ -187,6 +192,14 @@ impl<K: Key, V: Stored> Inner<K, V> {
     /// its handles do not change places.
     pub fn set_consistency(&self, consistency: Consistency) {
         self.consistency.set(consistency);
+    }
+
+    /// Whether an element is here and not this partition's yet.
+    pub fn is_held(&self, key: &K) -> bool {
+        let Ok(held) = self.held.try_borrow() else {
+            return false;
+        };
+        !held.is_empty() && postcard::to_allocvec(key).is_ok_and(|field| held.contains_key(&field))
     }
 
     fn first_waiting(&self) -> Option<u64> {
@@ -215,6 +228,16 @@ pub(crate) trait Ship: Any {
     fn elements(&self) -> Vec<Element>;
     /// Takes elements whose keys are not there; answers those that it did not take. Allocates.
     fn take_in(&self, elements: Vec<Element>) -> Vec<Element>;
+    /// The same, and holds what it takes: until [`Ship::settle`] none of that is in order here.
+    /// Allocates.
+    fn hold(&self, elements: Vec<Element>) -> Vec<Element>;
+    /// What was held is this partition's from now on, or goes, if it is still as it came.
+    /// Allocates.
+    fn settle(&self, is_ours: bool);
+    /// The number of the last change.
+    fn changed(&self) -> u64;
+    /// Whether the store has all changes up to this one.
+    fn is_stored_up_to(&self, number: u64) -> bool;
     /// Removes all elements.
     fn empty(&self);
 }
@@ -323,6 +346,54 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
         self.renewed.set(true);
         self.note();
         left
+    }
+
+    fn hold(&self, elements: Vec<Element>) -> Vec<Element> {
+        let Ok(mut cells) = self.cells.try_borrow_mut() else {
+            return elements;
+        };
+        let mut held = self.held.borrow_mut();
+        let mut hold = |(field, value): &Element| {
+            let (Some(key), Some(known)) = (decoded::<K>(field), decoded::<V>(value)) else {
+                return false;
+            };
+            if cells.get(&key).is_some() {
+                return true;
+            }
+            let is_in = cells.insert(&key, known, &self.progress).is_ok();
+            if is_in {
+                held.insert(field.clone(), value.clone());
+            }
+            is_in
+        };
+        let (_, left): (Vec<Element>, Vec<Element>) = elements.into_iter().partition(|of| hold(of));
+        self.note();
+        left
+    }
+
+    fn settle(&self, is_ours: bool) {
+        let held = core::mem::take(&mut *self.held.borrow_mut());
+        let Ok(mut cells) = self.cells.try_borrow_mut() else {
+            *self.held.borrow_mut() = held;
+            return;
+        };
+        for (field, value) in held.iter().filter(|_| !is_ours) {
+            let Some(key) = decoded::<K>(field) else { continue };
+            let is_it = |has: &V| postcard::to_allocvec(has).is_ok_and(|has| has == *value);
+            if cells.get(&key).is_some_and(is_it) {
+                cells.remove(&key, &self.progress);
+            }
+        }
+        self.renewed.set(true);
+        self.note();
+    }
+
+    fn changed(&self) -> u64 {
+        self.progress.changed()
+    }
+
+    fn is_stored_up_to(&self, number: u64) -> bool {
+        self.is_local() || self.progress.stored() >= number
     }
 
     fn empty(&self) {

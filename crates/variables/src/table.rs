@@ -99,6 +99,11 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.inner().is_some_and(|inner| inner.renewed.take())
     }
 
+    /// Whether an element is here and not this partition's yet.
+    pub fn is_held(&self, key: &K) -> bool {
+        self.inner().is_some_and(|inner| inner.is_held(key))
+    }
+
     pub fn len(&self) -> usize {
         self.read(Cells::len).unwrap_or(0)
     }

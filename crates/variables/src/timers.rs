@@ -14,6 +14,11 @@
 //! another runtime arms them, and has the store know that, before they are removed here. A timer
 //! whose key the other has armed itself is dropped.
 //!
+//! *A member that is gone* leaves its timers in the store. A runtime of another takes them in, and
+//! holds them: they are here and at the store, and are not due. When it is known that they are in
+//! its partition alone they are let go, and fire; else they go again
+//! ([`crate::open::WorkerVariables::hold_timers`]).
+//!
 //! *Without a packet.* [`Timers::next_at`] says when the first timer is due. A function answers it
 //! to its worker (`NetworkFunction::next_timer`), which calls the function then (`timer_due`).
 //! Where another process has claimed the variables, timers are its business: none is due here, and
@@ -103,12 +108,15 @@ impl<K: Key, V: Stored> Timers<K, V> {
         Some(order)
     }
 
-    /// All timers in order, and nothing else.
+    /// All timers in order that are this partition's, and nothing else.
     fn put_in_order(&self, order: &Order<K>) {
         let mut heap = order.heap.borrow_mut();
         heap.clear();
         self.table.for_each(|key, (at_ms, number, _)| {
             order.number.set(order.number.get().max(*number));
+            if self.table.is_held(key) {
+                return;
+            }
             heap.push(Reverse(Armed {
                 at_ms: *at_ms,
                 number: *number,

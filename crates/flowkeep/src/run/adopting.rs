@@ -10,7 +10,7 @@
 //! removes those that are left. So each fires once.
 //!
 //! Not here: timers of a runtime that goes while its process stays (`staff`); timers of another
-//! member's, which no process fires but that member.
+//! member (`inheriting`), which may come between, and then leaves one of two that are the same.
 
 use super::build::RunError;
 use super::links::WorkerLink;

@@ -136,10 +136,11 @@ pub(super) fn build(
         privileges.drop().map_err(RunError::Privileges)?;
     }
     let named = member.map_or("", |member| member.name.as_str());
+    let joining = member.filter(|member| member.joining.is_some());
     let stores = crate::store::open(
         &config.store,
         &names,
-        (named, member.is_some_and(|member| member.joining.is_some())),
+        (named, joining.map(|_| config.cluster.name())),
         packet_clock,
         events,
         ports.reports(),

@@ -34,6 +34,7 @@ mod export;
 mod figures;
 mod following;
 mod handle;
+mod inheriting;
 pub mod job;
 mod kernel;
 mod laying;
@@ -290,6 +291,7 @@ fn launch(
     let mut threads = threads;
     let (mut agent, mut loads) = (None, None);
     let policy = config.policy;
+    let patience = config.replication.return_max.duration();
     let scaling = config.scaling.map(|scaling| {
         let rules = scaling.rules(config.runtimes, config.most_runtimes());
         (rules, scaling.interval())
@@ -348,6 +350,7 @@ fn launch(
     checking::begin(&shared);
     placing::begin(&shared, policy, loads);
     scaling::begin(&shared, scaling);
+    inheriting::begin(&shared, stores.common, patience);
     Ok(Running {
         shared,
         threads: started,

@@ -19,13 +19,16 @@ use crate::events::{self, Declared};
 use crate::log::{self, Level};
 use adapters::report::Reports;
 use nf::variables::Keeper;
+use nf::variables::shelf::Said;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stores::mirror::{Told, Watch};
-use stores::{Agency, Defaults, Driver, Failure, Locks, Merges, Mirror, Report, Store, Stores, Views};
+use stores::{
+    Agency, Defaults, Driver, Estate, Failure, Locks, Merges, Mirror, Report, Store, Stores, Views,
+};
 
 /// How long a start, or a changed configuration, waits for a store.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,6 +38,9 @@ pub(crate) const LAST_CHANGES: Duration = Duration::from_secs(3);
 
 /// A store by its URI without a password, and where it has a mirror, how both do.
 pub(crate) type Named = (String, Store, Option<Watch>);
+
+/// A store, and what functions have of it.
+type There = (Store, Merges, Locks, Option<Arc<Estate>>);
 
 /// The stores of a running cluster, or of a member.
 #[derive(Default)]
@@ -47,24 +53,40 @@ pub(crate) struct Opened {
     pub agencies: Vec<Agency>,
     /// With a coordinator: where the locks of functions look for the view.
     pub views: Option<Arc<Views>>,
+    /// With a coordinator: stores that members have in common.
+    pub common: Vec<Common>,
+}
+
+/// A store that members have in common.
+pub(crate) struct Common {
+    /// Its URI, without a password.
+    pub uri: String,
+    pub estate: Arc<Estate>,
+    pub functions: Vec<Kept>,
+}
+
+/// A function whose variables are in a store, and what the configuration says of single ones.
+pub(crate) struct Kept {
+    pub name: String,
+    pub said: BTreeMap<String, Said>,
 }
 
 /// Opens the stores that a configuration names, for a member of a cluster or without one: its name,
-/// and whether a coordinator has the view. `has_clock`: workers' time is their packets'.
+/// and with a coordinator, which has the view, the cluster's name. `has_clock`: workers' time is their packets'.
 pub(crate) fn open(
     config: &config::store::Store,
     functions: &[String],
-    (member, has_view): (&str, bool),
+    (member, cluster): (&str, Option<&str>),
     has_clock: bool,
     events: &SyncSender<String>,
     reports: &Reports,
 ) -> Result<Opened, Failure> {
-    let views = has_view.then(Arc::<Views>::default);
+    let views = cluster.map(|_| Arc::<Views>::default());
     let mut opened = Opened {
         views: views.clone(),
         ..Opened::default()
     };
-    let mut by_uri: BTreeMap<(&str, Option<&str>), (Store, Merges, Locks)> = BTreeMap::new();
+    let mut by_uri: BTreeMap<(&str, Option<&str>), There> = BTreeMap::new();
     let mut kept = BTreeMap::new();
     for name in functions {
         let Some((uri, consistency)) = config.of(name) else {
@@ -72,7 +94,7 @@ pub(crate) fn open(
             continue;
         };
         let mirror = config.mirror_of(name);
-        let (store, merges, locks) = match by_uri.get(&(uri, mirror)) {
+        let (store, merges, locks, estate) = match by_uri.get(&(uri, mirror)) {
             Some(there) => there.clone(),
             None => {
                 let shown = stores::without_secret(uri);
@@ -83,12 +105,32 @@ pub(crate) fn open(
                 opened.stores.push((shown, store.clone(), watch));
                 opened.agencies.push(agency);
                 let (merges, locks) = (Merges::of(&store), Locks::of(&store, views.clone()));
-                let of = (store, merges, locks);
+                let named = cluster.zip(views.as_ref()).filter(|_| stores::is_common(uri));
+                let estate =
+                    named.map(|(cluster, views)| Arc::new(Estate::of(&store, (cluster, member), views)));
+                if let Some(estate) = &estate {
+                    opened.common.push(Common {
+                        uri: stores::without_secret(uri),
+                        estate: Arc::clone(estate),
+                        functions: Vec::new(),
+                    });
+                }
+                let of = (store, merges, locks, estate);
                 by_uri.insert((uri, mirror), of.clone());
                 of
             }
         };
+        let mut all = opened.common.iter_mut();
+        if let Some(own) = &estate
+            && let Some(common) = all.find(|common| Arc::ptr_eq(&common.estate, own))
+        {
+            common.functions.push(Kept {
+                name: name.clone(),
+                said: config.said_of(name),
+            });
+        }
         let defaults = Defaults {
+            estate,
             store,
             consistency,
             said: config.said_of(name),

@@ -4,6 +4,7 @@
 //! | | what has to hold |
 //! |---|---|
 //! | timers, `redb:` and Redis, `kill -9` while they fire, twice; then no packet comes | each fires once, by what the store has |
+//! | timers, Redis, two nodes and a coordinator: one is killed and stays away; it begins again meanwhile; the other is killed while it takes over | each fires once at the other, by what the store has |
 //! | a lock, `memory:` and two runtimes; Redis and two nodes | no update of its value is lost |
 //! | the node that has the lock is killed, or stands still beyond its lease and writes then | the other gets the lock; the late write changes nothing |
 //! | the node that has the lock is killed and removed by a coordinator's view, with an hour of its lease left | the other writes |
@@ -13,6 +14,7 @@
 //!
 //! Not here: counts and faults of servers (`stores.rs`), drivers (`crates/stores/tests`).
 
+mod inherited;
 mod locks;
 mod merged;
 mod timers;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Timers of a runtime.
-const COUNT: u64 = 600;
+pub const COUNT: u64 = 600;
 const RUNTIMES: u64 = 2;
 
 #[derive(Deserialize, JsonSchema, Default, Debug)]

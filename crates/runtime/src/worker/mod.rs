@@ -329,6 +329,40 @@ impl<P: Port> Runtime<P> {
         self.core.runner.variables().take_in(handed)
     }
 
+    /// A function's number in the plan, by its name.
+    fn function_of(&self, name: &str) -> Option<usize> {
+        let names = &self.core.runner.stages().names;
+        names.iter().position(|known| known == name)
+    }
+
+    /// Takes timers of a function in that were another partition's, and holds them until
+    /// [`Runtime::settle_timers`]. Answers those that found no room, and the number of the change
+    /// that the store is to have. `None`: there is no such function or variable.
+    pub fn hold_timers(
+        &mut self,
+        (function, name): (&str, &str),
+        timers: Vec<nf::variables::open::Element>,
+    ) -> Option<(Vec<nf::variables::open::Element>, u64)> {
+        let number = self.function_of(function)?;
+        self.core.runner.variables().hold_timers(number, name, timers)
+    }
+
+    /// Lets timers go that were held: they fire here from now on, or are removed again. Answers the
+    /// number of the change.
+    pub fn settle_timers(&mut self, (function, name): (&str, &str), are_ours: bool) -> Option<u64> {
+        let number = self.function_of(function)?;
+        self.core.runner.variables().settle_timers(number, name, are_ours)
+    }
+
+    /// Whether the store has all changes of these timers up to this one.
+    pub fn are_timers_stored(&self, (function, name): (&str, &str), change: u64) -> Option<bool> {
+        let number = self.function_of(function)?;
+        self.core
+            .runner
+            .variables()
+            .are_timers_stored(number, name, change)
+    }
+
     /// Removes the timers that another runtime has; `left` stay.
     pub fn keep_timers(&mut self, left: Vec<nf::variables::open::Handed>) {
         self.core.runner.variables().keep_timers(left);
