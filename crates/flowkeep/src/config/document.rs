@@ -119,14 +119,14 @@ impl<'t, 'r> Document<'t, 'r> {
         // The settings of a table that stands twice stand twice, too.
         let mut twice = 0..0;
         // After a `:` in the place of a `=` nothing on its line is what it seems.
-        let mut line = 0..0;
+        let places = errors.iter().filter_map(|error| Some(error.span()?.start));
+        let colons = places.filter(|at| stands_for_equals(text, *at));
+        let behind = |at: usize| at + 1..text[at..].find('\n').map_or(text.len(), |length| at + length + 1);
+        let misread: Vec<Range<usize>> = colons.map(behind).collect();
         for error in errors {
             let at = error.span().map_or(text.len(), |span| span.start);
-            if line.contains(&at) {
+            if misread.iter().any(|rest| rest.contains(&at)) {
                 continue;
-            }
-            if stands_for_equals(text, at) {
-                line = at..text[at..].find('\n').map_or(text.len(), |length| at + length + 1);
             }
             let is_duplicate = error.message() == DUPLICATE;
             if is_duplicate && twice.contains(&at) {
