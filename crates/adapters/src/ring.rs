@@ -196,6 +196,11 @@ impl Port for RingPort {
     }
 
     #[inline]
+    fn is_still(&self) -> bool {
+        self.session == 0 && self.session_there.load(Ordering::Acquire) == 0 && self.incoming.is_empty()
+    }
+
+    #[inline]
     fn room(&self) -> usize {
         let capacity = self.out.buffer().capacity();
         let room = |slots: usize| self.limit.saturating_sub(capacity - slots);

@@ -104,12 +104,13 @@ const CHANGED: &[Field] = &[
     Field::number("generation", "", "Its number."),
     Field::number("flows_kept", "flows", "Flows that go on."),
     Field::number("flows_cut", "flows", "Flows that the change has ended."),
+    Field::text("file", "Its file."),
 ];
 const APPLIED: &[Field] = &[
     CHANGED[0],
     CHANGED[1],
     CHANGED[2],
-    Field::text("file", "Its file."),
+    CHANGED[3],
     Field::number(
         "confirm_seconds",
         "s",

@@ -17,7 +17,7 @@ pub fn open(uri: &GenerateUri, _reports: &Reports) -> Result<BoxPort, String> {
     let mut profile: Profile =
         toml::from_str(&text).map_err(|error| format!("{path}:{}", wrong_at(&text, &error)))?;
     for (name, value) in &uri.parameters {
-        let wrong = |kind: &str| format!("`{name}={value}`: write {kind}, like `{name}=1000`");
+        let wrong = |kind: &str| format!("`{name}={value}` cannot be; write {kind}, like `{name}=1000`");
         let whole = || value.parse::<u64>().map_err(|_| wrong("a whole number"));
         match name.as_str() {
             "seed" => profile.seed = whole()?,
@@ -45,7 +45,15 @@ fn wrong_at(text: &str, error: &toml::de::Error) -> String {
     let (problem, expected) = said.split_once(", expected ").unwrap_or((said, ""));
     let names =
         |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let is_rate = text.get(..start).is_some_and(|before| {
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        line.trim_end().trim_end_matches('=').trim() == "rate"
+    });
     let remedy = match (problem.strip_prefix("unknown "), expected) {
+        (None, "") if is_rate => {
+            "write rate = { total = 1000.0 }, packets a second of all flows, or rate = { per_flow = 10.0 }"
+                .to_owned()
+        }
         (Some(unknown), _) => {
             let known = names(expected);
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -74,6 +82,13 @@ mod tests {
             wrong("flows = \"x\""),
             "1:9: invalid type: string \"x\"; write a whole number"
         );
+        for rate in ["1", "1.5", "[1]"] {
+            let said = wrong(&format!("seed = 1\nrate = {rate}\n"));
+            assert!(
+                said.starts_with("2:8: ") && said.contains("; write rate = { total = 1000.0 }"),
+                "{said}"
+            );
+        }
         assert_eq!(wrong("x"), "1:2: key with no value; write `=`");
         for text in [
             "[[classes]]\nshare = []",

@@ -104,9 +104,10 @@ pub struct Place {
     /// Another process has it, so how many flows it has is not known; whether it takes one it says
     /// when it is asked.
     pub elsewhere: bool,
-    /// Of another process, which is not there.
+    /// It is not there.
     pub absent: bool,
-    /// It is absent, and no member has it: its number waits for a member that no file lists.
+    /// It is absent, and no member has it: its number waits for `runtime add`, or for a member that
+    /// no file lists.
     pub spare: bool,
     /// A caller is just having it take no flows.
     pub is_drained_now: bool,
@@ -161,9 +162,6 @@ impl Order {
         if let Some(none) = named.clone().find(|number| !all.contains(number)) {
             return Err(no_such_runtime(*none));
         }
-        if places.len() < 2 {
-            return Err(ALONE.into());
-        }
         if let Some(from) = self.from.filter(|from| places[usize::from(*from)].elsewhere) {
             return Err(not_here(from));
         }
@@ -183,13 +181,15 @@ impl Order {
                 "runtime {number} is not there; nothing has moved. Start it (`flowkeep runtime add {number}`, or its member), or name another"
             ));
         }
+        among_others(places)?;
         let gives = |number: &u16| {
             self.from
                 .map_or(!self.to.contains(number), |from| from == *number)
         };
         let mut parts = Vec::new();
         for from in all.clone().filter(gives) {
-            if places[usize::from(from)].elsewhere {
+            let place = places[usize::from(from)];
+            if place.elsewhere || place.absent {
                 continue;
             }
             let takes = |to: &u16| {
@@ -233,9 +233,7 @@ pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
     if places[usize::from(runtime)].elsewhere {
         return Err(not_here(runtime));
     }
-    if places.len() < 2 {
-        return Err(ALONE.into());
-    }
+    among_others(places)?;
     let mut others = places
         .iter()
         .enumerate()
@@ -262,8 +260,23 @@ pub enum Leaving {
     Resumed,
 }
 
-pub(crate) const ALONE: &str = "this cluster has one runtime, so there is none to move flows to; nothing has changed. Write `runtimes = 2`, or more, into its \
-                     configuration and start it again";
+/// Whether there are others than one runtime, in this process or in another.
+fn among_others(places: &[Place]) -> Result<(), String> {
+    let there = places.iter().filter(|place| place.elsewhere || !place.absent);
+    match there.count() {
+        0 | 1 => Err(alone(places.len())),
+        _ => Ok(()),
+    }
+}
+
+/// What to say where one runtime is there, of so many that there may be.
+pub(crate) fn alone(most: usize) -> String {
+    let remedy = match most {
+        0 | 1 => "Write `runtimes = 2`, or more, into its configuration and start it again",
+        _ => "`flowkeep runtime add` starts another",
+    };
+    format!("this cluster has one runtime, so there is none to move flows to; nothing has changed. {remedy}")
+}
 
 /// Where new flows go when no runtime takes any.
 pub(crate) const NEW_FLOWS: &str = "new flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are \

@@ -161,6 +161,13 @@ pub trait Port {
         false
     }
 
+    /// Of a link between workers: whether no worker has been at the other end since
+    /// [`Port::session`] became 0 and nothing is on the way from there, as far as that can be told
+    /// at once: then there is no need to receive.
+    fn is_still(&self) -> bool {
+        false
+    }
+
     /// Of a link between workers: whether the other end's clock is another one, whose times mean
     /// nothing here. What is received over such a link has the time at which it was received.
     fn has_other_clock(&self) -> bool {
@@ -219,6 +226,10 @@ impl<P: Port + ?Sized> Port for alloc::boxed::Box<P> {
     }
     fn is_apart(&self) -> bool {
         (**self).is_apart()
+    }
+    #[inline]
+    fn is_still(&self) -> bool {
+        (**self).is_still()
     }
     fn has_other_clock(&self) -> bool {
         (**self).has_other_clock()

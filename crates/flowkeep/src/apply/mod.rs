@@ -244,6 +244,8 @@ impl Live {
             tree = secrets::shared(&tree);
         }
         let (joined, standing) = own.map(Joined::begin).unzip();
+        let trials = Trials::default();
+        trials.note_in_force(source.as_ref().map(|source| source.path.display().to_string()));
         Live {
             held: Mutex::new(Held {
                 generation: 1,
@@ -259,7 +261,7 @@ impl Live {
             source,
             infos: Mutex::new(infos),
             sides,
-            trials: Arc::default(),
+            trials: Arc::new(trials),
         }
     }
 
@@ -354,6 +356,8 @@ impl Live {
         }
         if let Some(receipt) = &mut change.receipt {
             self.trials.forget_last();
+            self.trials
+                .note_in_force((!ask.rollback).then(|| self.file_of(ask)));
             match time {
                 _ if ask.rollback => self.trials.end(),
                 Some(time) => {

@@ -97,6 +97,8 @@ impl Trial {
 struct State {
     trial: Option<Trial>,
     last: Option<WentBack>,
+    /// Of the configuration in force, and of the one before.
+    files: [String; 2],
     /// The process ends.
     is_over: bool,
 }
@@ -111,6 +113,20 @@ pub struct Trials {
 impl Trials {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file's configuration is in force, or with none the one before again.
+    pub(super) fn note_in_force(&self, file: Option<String>) {
+        let files = &mut self.state().files;
+        files.reverse();
+        if let Some(file) = file {
+            files[0] = file;
+        }
+    }
+
+    /// The file of the configuration in force.
+    pub fn file_in_force(&self) -> String {
+        self.state().files[0].clone()
     }
 
     /// Why no other configuration may be applied now.

@@ -362,10 +362,24 @@ pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<
     let handle = (client.process().ok())
         .filter(|process| *process != rustix::process::getpid() && !patience.is_zero())
         .and_then(|process| rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok());
+    // What it would not say, it is not asked again: it is to end.
+    let trial = match client.ask(&Request::Status) {
+        Ok(Answer::Status(status)) if !asking.json => status.trial,
+        _ => None,
+    };
     let Answer::Stopping = ask(&mut client, &Request::Stop)? else {
         return Err(foreign());
     };
     drop(client);
+    if let Some(trial) = trial {
+        print(
+            out,
+            format_args!(
+                "generation {} ({}) was on trial, and nothing has confirmed it: it ends with the process. A new start has what is in its file",
+                trial.generation, trial.file
+            ),
+        )?;
+    }
     let is_unknown = |error: std::io::Error| {
         Failure::failed(format!(
             "it was asked to end, and whether it has is not known: {error}"

@@ -11,6 +11,7 @@ use crate::registry::Registry;
 use crate::signals::StopSignal;
 pub use crate::sim::SimJob;
 use adapters::uri::Role;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -228,6 +229,9 @@ pub(super) fn run_job(run: Run, registry: &Registry) -> Result<RunJob, Failure> 
         return Err(Failure::usage(
             "no port has an input: add one to the configuration, or say --input URI",
         ));
+    }
+    if let Some(warning) = config::check::only_reflects(&config) {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
     let source = run.config.map(|path| Source {
         registry: registry.clone(),

@@ -162,13 +162,40 @@ pub fn warnings(config: &Config) -> Vec<String> {
             "no chain has the function `{name}`; add it to the `functions` of a chain, or take its table out"
         )
     }));
-    if config.keeps_copies() && config.member.is_empty() && config.most_runtimes() < 2 {
+    if config.keeps_copies() && config.planned_runtimes() < 2 && config.member.is_empty() {
         warnings.push(
             "flows are to be copied (`replication`), and there is one runtime; write runtimes = 2, or take the policy out"
                 .to_owned(),
         );
     }
+    if config.log.keep == 0 && (config.log.max_size.is_some() || config.log.max_age.is_some()) {
+        warnings.push(
+            "the event log is thrown away whenever it is full or old (`keep = 0` in [log]); write keep = 1, or more"
+                .to_owned(),
+        );
+    }
+    if config.member.is_empty() && config.cluster != super::Cluster::default() {
+        warnings.push(
+            "[cluster] says how members reach each other, and there is no [[member]]; add members, or take [cluster] out"
+                .to_owned(),
+        );
+    }
+    warnings.extend(only_reflects(config).map(str::to_owned));
     warnings
+}
+
+/// What there is to say of a configuration of one process none of whose ports brings a packet by
+/// itself, though it has inputs.
+pub fn only_reflects(config: &Config) -> Option<&'static str> {
+    let inputs: Vec<_> = config
+        .port
+        .iter()
+        .filter_map(|port| port.input.as_ref())
+        .collect();
+    let is_one_process = config.member.is_empty();
+    (is_one_process && !inputs.is_empty() && inputs.iter().all(|input| input.is_reflector())).then_some(
+        "every input is a `reflect:`, which has only what is sent to it: a run ends at once; give a port an input of another kind",
+    )
 }
 
 /// Every function of a chain has a table, or is registered and gets its defaults.

@@ -147,7 +147,7 @@ impl Member {
 
 /// The name of a cluster that has none.
 pub const NAME: &str = "flowkeep";
-/// Runtimes of members that are not listed, if `runtimes_max` does not say.
+/// Runtimes beyond those of the start, if `runtimes_max` does not say.
 pub const ROOM: u16 = 8;
 /// The most keys.
 pub const KEYS_MAX: usize = protocols::channel::auth::KEYS_MAX;

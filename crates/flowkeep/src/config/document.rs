@@ -64,6 +64,27 @@ fn array_before(text: &str, place: usize) -> Range<usize> {
     found
 }
 
+/// Said of an array's value behind another one.
+const NO_COMMA: &str = "missing comma between array elements";
+
+/// Whether it is a `:` behind the name of a setting, where a `=` is to be.
+fn stands_for_equals(text: &str, at: usize) -> bool {
+    let line = text.get(..at).and_then(|before| before.rsplit('\n').next());
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|of| of.is_ascii_alphanumeric() || "-_.\"".contains(of))
+    };
+    text.get(at..).is_some_and(|rest| rest.starts_with(':')) && line.is_some_and(|name| is_name(name.trim()))
+}
+
+/// Whether these are several values, which are no text.
+fn is_list_without_commas(words: &str) -> bool {
+    let is_value = |word: &str| word.parse::<f64>().is_ok() || word.parse::<bool>().is_ok();
+    words.split_whitespace().count() > 1 && words.split_whitespace().all(is_value)
+}
+
 impl<'t, 'r> Document<'t, 'r> {
     /// Parses TOML. What is no TOML is all that can be said then.
     pub fn parse(file: &str, text: &'t str, registry: &'r Registry) -> Result<Self, Vec<Problem>> {
@@ -97,8 +118,16 @@ impl<'t, 'r> Document<'t, 'r> {
         }
         // The settings of a table that stands twice stand twice, too.
         let mut twice = 0..0;
+        // After a `:` in the place of a `=` nothing on its line is what it seems.
+        let places = errors.iter().filter_map(|error| Some(error.span()?.start));
+        let colons = places.filter(|at| stands_for_equals(text, *at));
+        let behind = |at: usize| at + 1..text[at..].find('\n').map_or(text.len(), |length| at + length + 1);
+        let misread: Vec<Range<usize>> = colons.map(behind).collect();
         for error in errors {
             let at = error.span().map_or(text.len(), |span| span.start);
+            if misread.iter().any(|rest| rest.contains(&at)) {
+                continue;
+            }
             let is_duplicate = error.message() == DUPLICATE;
             if is_duplicate && twice.contains(&at) {
                 continue;
@@ -324,6 +353,15 @@ impl<'t, 'r> Document<'t, 'r> {
         let unquoted = "string values must be quoted";
         let (problem, expected) = match self.text.get(span.clone()) {
             Some("") if problem == unquoted => ("there is no value", "write one behind the `=`".to_owned()),
+            _ if stands_for_equals(self.text, span.start) => (
+                "a `:` stands where a `=` is to be",
+                "write `=` in place of the `:`".to_owned(),
+            ),
+            Some(words) if problem == unquoted && is_list_without_commas(words) => {
+                let all: Vec<&str> = words.split_whitespace().collect();
+                (NO_COMMA, format!("write {}", all.join(", ")))
+            }
+            _ if problem == NO_COMMA => (problem, "write a `,` before it".to_owned()),
             _ => (problem, expected),
         };
         let remedy = match self.text.get(span.clone()) {

@@ -85,8 +85,8 @@ pub struct Config {
     /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs,
     /// 1 to 64; not fewer than `runtimes`. Those beyond `runtimes` borrow ports of address
     /// translation from the others. With members: with those of members that are not listed, which
-    /// join while the others run; not fewer than the members have. Default: as many as `runtimes`;
-    /// with members, 8 more than they have, and 64 at most.
+    /// join while the others run; not fewer than the members have. Default: 8 more than there are
+    /// from the start, and 64 at most; with `threads = 1`, as many as `runtimes`.
     #[schemars(range(min = 1, max = 64), example = 4)]
     #[serde(deserialize_with = "values::workers")]
     pub runtimes_max: Option<u16>,
@@ -487,11 +487,20 @@ const RUNTIMES_MAX: u16 = 64;
 impl Config {
     /// How many runtimes there may be.
     pub fn most_runtimes(&self) -> u16 {
-        let room = match self.member.is_empty() {
-            true => self.runtimes,
-            false => (self.runtimes + cluster::ROOM).min(RUNTIMES_MAX),
+        let room = match (self.member.is_empty(), self.threads) {
+            // Equal input shall give equal output.
+            (true, Threads::One) => self.runtimes,
+            _ => (self.runtimes + cluster::ROOM).min(RUNTIMES_MAX),
         };
         self.runtimes_max.unwrap_or(room).max(self.runtimes)
+    }
+
+    /// How many runtimes the configuration counts on. Room for those beyond is made when they come.
+    pub fn planned_runtimes(&self) -> u16 {
+        match self.member.is_empty() {
+            true => self.runtimes_max.unwrap_or(0).max(self.runtimes),
+            false => self.most_runtimes(),
+        }
     }
 
     /// Whether runtimes keep copies of each other's flows.

@@ -134,9 +134,24 @@ functions = ["counter"]
     }
 
     #[test]
+    fn there_may_be_eight_more_where_no_setting_says_how_many() {
+        let counts = |head: &str| {
+            let config = parse("t", &format!("{head}\n{REST}"), &crate::functions()).unwrap();
+            (config.runtimes, config.planned_runtimes(), config.most_runtimes())
+        };
+        assert_eq!(counts(""), (1, 1, 9));
+        assert_eq!(counts("runtimes = 60"), (60, 60, 64));
+        assert_eq!(counts("runtimes = 2\nruntimes_max = 3"), (2, 3, 3));
+        assert_eq!(counts("runtimes = 2\nthreads = 1"), (2, 2, 2));
+        assert_eq!(counts("runtimes_max = 3\nthreads = 1"), (1, 3, 3));
+    }
+
+    #[test]
     fn what_cannot_be_is_said_with_what_to_write() {
-        assert_eq!(wrong("runtimes_max = 2", ""), Vec::<[String; 2]>::new());
-        let told = wrong("", "");
+        for good in ["", "runtimes_max = 2"] {
+            assert_eq!(wrong(good, ""), Vec::<[String; 2]>::new());
+        }
+        let told = wrong("threads = 1", "");
         assert!(
             told[0][0].contains("1 runtimes at least and 1 at most"),
             "{told:?}"

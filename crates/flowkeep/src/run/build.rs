@@ -206,7 +206,8 @@ pub(super) fn build(
     let mut parked = BTreeMap::new();
     for index in layout.runtimes_here.clone().skip(started(&config, member)) {
         let (ends, peers) = links.park(index);
-        parked.insert(index as u16, Parked::new(ends, peers));
+        let is_planned = index < usize::from(config.planned_runtimes());
+        parked.insert(index as u16, Parked::new(ends, peers, is_planned));
         links.look(index);
     }
     let mut seats = Vec::new();
@@ -496,9 +497,7 @@ impl Shape<'_> {
             switch: index as u8,
             switches: self.layout.switches as u8,
             seed: self.seed,
-            routes_max: (config.flows_max.saturating_mul(2))
-                .saturating_mul(self.layout.runtimes as u32)
-                .min(1 << 26),
+            routes_max: routes_max(config.flows_max, config.planned_runtimes()),
             policy: config.policy.into(),
             fragments_max: 4096,
             egress: self.egress.map(|place| {
@@ -674,6 +673,13 @@ impl Shape<'_> {
         }
         Ok(runtime)
     }
+}
+
+/// Routes that a switch has room for, where so many runtimes have so many flows each.
+pub(super) fn routes_max(flows_max: u32, runtimes: u16) -> u32 {
+    (flows_max.saturating_mul(2))
+        .saturating_mul(runtimes.into())
+        .min(1 << 26)
 }
 
 /// The seed of what functions draw, NAT its ports among it: where packets do not say the time,

@@ -111,6 +111,13 @@ impl Port for WorkerLink {
     fn is_apart(&self) -> bool {
         of_each!(self, port => port.is_apart())
     }
+    #[inline]
+    fn is_still(&self) -> bool {
+        match self {
+            WorkerLink::Ring(ring) => ring.is_still(),
+            WorkerLink::Memory(_) | WorkerLink::Channel(_) | WorkerLink::Berth(_) => false,
+        }
+    }
     fn has_other_clock(&self) -> bool {
         of_each!(self, port => port.has_other_clock())
     }

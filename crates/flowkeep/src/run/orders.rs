@@ -364,7 +364,9 @@ impl Shared {
         word: u64,
     ) -> Result<Vec<moving::Part>, String> {
         match leaving {
-            Leaving::Insisted if self.layout.runtimes < 2 => return Err(moving::ALONE.into()),
+            Leaving::Insisted if self.part.is_none() && self.runtimes().len() < 2 => {
+                return Err(moving::alone(self.layout.runtimes));
+            }
             Leaving::Drained => self.look(word, |places| may_leave(runtime, places))?,
             Leaving::Insisted | Leaving::Resumed => {}
         }
@@ -448,11 +450,12 @@ impl Shared {
             None => {
                 let known = others.iter().find(|(other, _)| *other == number);
                 Ok(Place {
+                    elsewhere: self.part.is_some(),
                     absent: known.is_none(),
                     spare: known.is_none()
                         && self.part.as_ref().is_none_or(|part| part.owner(number).is_none()),
                     leaving: known.is_some_and(|(_, leaving)| *leaving),
-                    ..Place::elsewhere()
+                    ..Place::default()
                 })
             }
             Some(Ok(Answer::Runtime(stats))) => Ok(Place::from(&*stats)),

@@ -70,6 +70,9 @@ fn run(me: &Weak<Shared>, loads: Option<&Loads>) {
         }
         if Instant::now() >= next {
             next = Instant::now() + PERIOD;
+            if loads.is_none() && shared.runtimes().len() < 2 {
+                continue;
+            }
             let all = match loads {
                 Some(loads) => said(&shared, loads),
                 None => placer.own(&shared),

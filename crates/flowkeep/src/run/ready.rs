@@ -73,17 +73,16 @@ impl Parts {
         if !ports.is_empty() {
             parts.push(format!("ports {}", ports.join(", ")));
         }
-        // A member has all of its runtimes from the start; in one process others may come.
-        let begins = if member.is_some() {
-            most
-        } else {
-            usize::from(config.runtimes)
+        // A member has all of its runtimes from the start; in one process others may come. Those
+        // that no setting speaks of are no news.
+        let (begins, most) = match member {
+            Some(_) => (most, most),
+            None => (config.runtimes.into(), config.planned_runtimes().into()),
         };
         if begins > 0 && most > 0 {
-            let room = if begins < most {
-                format!(" of at most {most}")
-            } else {
-                String::new()
+            let room = match begins < most {
+                true => format!(" of at most {most}"),
+                false => String::new(),
             };
             parts.push(format!("runtimes {begins}{room}"));
         }

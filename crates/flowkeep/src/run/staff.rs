@@ -67,11 +67,13 @@ use wire::Pool;
 pub(super) struct Parked {
     slot: Slot,
     last: RuntimeStats,
+    /// None of its number has been there, and no setting speaks of it: it is no news.
+    is_unheard_of: bool,
 }
 
 impl Parked {
-    /// Of a runtime that was never there.
-    pub fn new(mut links: Vec<WorkerLink>, mut peers: Vec<Option<WorkerLink>>) -> Self {
+    /// Of a runtime that was never there; whether the configuration counts on it.
+    pub fn new(mut links: Vec<WorkerLink>, mut peers: Vec<Option<WorkerLink>>, is_planned: bool) -> Self {
         for link in links.iter_mut().chain(peers.iter_mut().flatten()) {
             link.set_session(0);
         }
@@ -82,6 +84,7 @@ impl Parked {
                 ..Slot::default()
             },
             last: RuntimeStats::default(),
+            is_unheard_of: !is_planned,
         }
     }
 
@@ -95,6 +98,7 @@ impl Parked {
                 pool: Some(wreck.pool),
             },
             last: wreck.stats,
+            is_unheard_of: false,
         }
     }
 
@@ -297,6 +301,7 @@ impl Staff {
         let parked = lock(&self.parked);
         parked
             .iter()
+            .filter(|(_, parked)| !parked.is_unheard_of)
             .map(|(number, parked)| (*number, parked.last.clone()))
             .collect()
     }
@@ -330,6 +335,7 @@ impl Staff {
                 "not every worker has seen yet that runtime {number} was killed; nothing has changed. Try again"
             ));
         }
+        self.make_room(shared)?;
         let said = said_elsewhere(shared);
         let session = self.next_session();
         let info = self.maker.info(number, if has_failed { session } else { 0 });
@@ -405,6 +411,18 @@ impl Staff {
         let said = |why| format!("runtime {number} is there, and shares no objects: {why}");
         self.views.add(shared, number).map_err(said)?;
         Ok(number)
+    }
+
+    /// Has switches know as many routes as one runtime more may have.
+    fn make_room(&self, shared: &Shared) -> Result<(), String> {
+        let there = shared.runtimes().len() as u16;
+        let routes = super::build::routes_max(self.maker.settings.info.flows_max, there + 1);
+        for switch in shared.switches.values() {
+            switch
+                .switch(move |switch| switch.make_room(routes, wire::memory::Region::heap))
+                .map_err(|why| format!("a switch did not answer: {why}; nothing has changed. Try again"))?;
+        }
+        Ok(())
     }
 
     fn choose(
@@ -535,6 +553,7 @@ impl Staff {
                     pool: None,
                 },
                 last,
+                is_unheard_of: false,
             },
         );
         Ok(Removal {

@@ -67,6 +67,7 @@ fn tell(shared: &Shared, ask: &Ask, change: &Change) {
         ("flows_cut", receipt.flows_cut.into()),
     ];
     if ask.rollback {
+        fields.push(("file", shared.live.trials().file_in_force().into()));
         shared.notices.tell(&events::CONFIGURATION_ROLLED_BACK, &fields);
         return;
     }

@@ -165,6 +165,25 @@ fn a_confirmed_configuration_stays_and_can_be_rolled_back_by_hand() {
         (&"configuration_rolled_back".into(), &3.into())
     );
     assert!(back["flows_cut"].as_u64() > Some(0), "{back}");
+    assert_eq!(back["file"], running.path("config.toml").as_str());
+    let _ = fs::remove_file(&events);
+}
+
+#[test]
+fn a_process_that_ends_says_that_its_trial_ends_with_it() {
+    let (mut running, other, events) = cluster("ends");
+    let applied = running.ask(&["chain", "apply", "--cut", "--confirm", "60s", &other]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let stopped = running.ask(&["stop"]);
+    let said = text(&stopped.stdout);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    assert!(
+        said.starts_with(&format!(
+            "generation 2 ({other}) was on trial, and nothing has confirmed it"
+        )) && said.ends_with("stopped\n"),
+        "{said}"
+    );
+    running.cluster.wait().unwrap();
     let _ = fs::remove_file(&events);
 }
 

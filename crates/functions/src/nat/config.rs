@@ -304,6 +304,7 @@ pub struct Config {
     /// The largest TCP segment in bytes that a translated SYN may offer, in either direction; a
     /// larger offer is lowered. For paths whose MTU is smaller than their ends know: MTU less 40.
     /// From 536 (RFC 9293 3.7.1). Default: offers stay as they are.
+    #[schemars(range(min = 536), example = 1360)]
     pub mss_clamp: Option<u16>,
     /// Default: `mappings`.
     pub log: Log,

@@ -130,6 +130,11 @@ impl BlockOwners {
         }
     }
 
+    /// Of what others say, so many blocks are noted at most, if that is more than before.
+    pub fn note_more(&mut self, blocks: usize) {
+        self.most = self.most.max(blocks);
+    }
+
     /// From now on notes which groups claim or release.
     pub fn note_groups(&mut self) {
         self.noted_groups.get_or_insert_default();

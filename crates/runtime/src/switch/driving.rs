@@ -61,6 +61,15 @@ impl<P: Port, L: Port> Switch<P, L> {
             && !self.outbox.has_messages()
     }
 
+    /// Has room for so many routes from now on, if that is more than before, in memory that
+    /// `memory` provides, zeroed: before runtimes come on which [`Settings`](super::Settings) did
+    /// not count.
+    pub fn make_room(&mut self, routes: u32, mut memory: impl FnMut(usize) -> wire::memory::Region) {
+        self.directory.make_room(routes as usize, &mut memory);
+        let most = super::messages::messages_max(self.outbox.runtimes(), self.directory.blocks.most());
+        self.outbox.make_room(most);
+    }
+
     /// Its groups, by runtime.
     pub fn groups(&self) -> Vec<u64> {
         let all = 0..self.outbox.runtimes();

@@ -362,6 +362,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     fn read_runtime(&mut self, runtime: usize) -> usize {
+        if self.outbox.is_still(runtime) {
+            return 0;
+        }
         let mut count = 0;
         for _ in 0..LINK_BURSTS {
             let burst = self.outbox.receive(runtime, &mut self.local);

@@ -108,9 +108,21 @@ impl<L: Port> Outbox<L> {
         self.runtimes.len()
     }
 
+    /// So many messages may wait for a runtime, if that is more than before.
+    pub fn make_room(&mut self, most: usize) {
+        self.most = self.most.max(most);
+    }
+
     /// Whether a runtime is at the other end of its link.
     pub fn is_there(&self, runtime: usize) -> bool {
         self.runtimes.get(runtime).is_some_and(|peer| peer.session != 0)
+    }
+
+    /// Whether a runtime is not there, and nothing of one is to be read.
+    #[inline]
+    pub fn is_still(&self, runtime: usize) -> bool {
+        let peer = &self.runtimes[runtime];
+        peer.session == 0 && peer.link.is_still()
     }
 
     /// Whether what is on a link when a port is read was put there before the packets that come of

@@ -58,6 +58,10 @@ impl<P: Port> Runtime<P> {
     pub(super) fn hear_runtimes(&mut self) -> usize {
         let mut count = 0;
         for peer in 0..self.peers.len() {
+            let is_still = self.peers[peer].as_ref().is_none_or(Port::is_still);
+            if is_still && !self.core.sessions.has_runtime(peer as u16) {
+                continue;
+            }
             // States come in thousands of frames.
             for _ in 0..8 {
                 let mut burst = Burst::new();

@@ -79,7 +79,7 @@ Examples:
     },
     /// Start another runtime while the others go on
     #[command(after_help = "\
-As many may be there as the setting `runtimes_max` says. It begins with the configuration in force, and new flows go to it as to the others.
+As many may be there as the setting `runtimes_max` says, and without it 8 more than at the start. It begins with the configuration in force, and new flows go to it as to the others.
 
 Examples:
   flowkeep runtime add

@@ -59,3 +59,34 @@ fn copies_that_no_runtime_can_have_are_a_warning() {
     assert_eq!(of(&format!("runtimes = 2\n{commit}")), 0);
     assert_eq!(of(""), 0);
 }
+
+#[test]
+fn what_loses_something_without_a_word_is_a_warning() {
+    let of = |input: &str, settings: &str| {
+        let text = format!("[[port]]\nname = \"a\"\ninput = \"{input}\"\n{CHAIN}{settings}\n");
+        check::warnings(&parse("f.toml", &text, &registry()).unwrap())
+    };
+    let one = |input: &str, settings: &str, says: &str| {
+        let all = of(input, settings);
+        assert!(all.len() == 1 && all[0].contains(says), "{says}: {all:?}");
+    };
+    let log = "[log]\nevents = \"e.jsonl\"\n";
+    one(
+        "pcap:a",
+        &format!("{log}max_size = \"64 MiB\"\nkeep = 0"),
+        "; write keep = 1",
+    );
+    one(
+        "pcap:a",
+        &format!("{log}max_age = \"24h\"\nkeep = 0"),
+        "; write keep = 1",
+    );
+    // It grows, and none is renamed.
+    assert_eq!(of("pcap:a", &format!("{log}keep = 0")), [""; 0]);
+    assert_eq!(of("pcap:a", &format!("{log}max_age = \"24h\"")), [""; 0]);
+    one("pcap:a", "[cluster]\nname = \"edge\"", "there is no [[member]]; ");
+    assert_eq!(of("pcap:a", "[cluster]"), [""; 0]);
+    one("reflect:", "", "every input is a `reflect:`");
+    let second = "[[port]]\nname = \"b\"\ninput = \"pcap:a\"\n";
+    assert_eq!(of("reflect:", second), [""; 0]);
+}

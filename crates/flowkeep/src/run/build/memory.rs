@@ -418,7 +418,9 @@ fn measure(
     }
     let (program_bytes, mapped_bytes) = (resident() as u64, pages_of_process(0) as u64);
     let layout = shape.layout;
-    let (switches, runtimes) = (layout.switches_here.len(), layout.runtimes_here.len());
+    let (switches, laid) = (layout.switches_here.len(), layout.runtimes_here.len());
+    // Others come by an operator's word alone, with what one of them takes.
+    let runtimes = laid.min(config.planned_runtimes().into());
     let mut workers = Vec::new();
     let mut add = |worker, count: usize, count_max: usize, tables: Vec<TableMemory>| {
         if count_max > 0 {
@@ -442,8 +444,11 @@ fn measure(
         add("runtime", started, runtimes, runtime(shape, config, plan)?);
     }
     let pairs = |of: usize| of * of.saturating_sub(1) / 2;
-    let links = switches * runtimes + pairs(switches) + pairs(runtimes);
-    add("link", links, links, vec![link(shape, switches, runtimes)]);
+    let links = |runtimes: usize| switches * runtimes + pairs(switches) + pairs(runtimes);
+    let ring = link(shape, switches, laid);
+    // Those to runtimes on which no setting counts take room, and no memory.
+    let mapped_bytes = mapped_bytes + (links(laid) - links(runtimes)) as u64 * ring.most_bytes;
+    add("link", links(runtimes), links(runtimes), vec![ring]);
     let all = |of: fn(&TableMemory) -> u64, count: fn(&WorkerMemory) -> u64| {
         let each = workers
             .iter()

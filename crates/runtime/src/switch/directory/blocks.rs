@@ -84,6 +84,11 @@ impl Blocks {
         }
     }
 
+    /// Notes so many from now on, if that is more than before.
+    pub fn make_room(&mut self, blocks: usize) {
+        self.owners.note_more(blocks);
+    }
+
     /// The group that has the block in which an endpoint lies.
     #[inline(always)]
     pub fn owner(&self, end: Endpoint) -> Option<GroupKey> {

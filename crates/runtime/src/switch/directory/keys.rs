@@ -57,6 +57,13 @@ impl Keys {
         }
     }
 
+    /// Has room for so many entries from now on, more than before.
+    #[cold]
+    pub fn make_room(&mut self, most: usize, memory: &mut impl FnMut(usize) -> Region) {
+        let table = Table::new(memory(Table::region_length(most)), most);
+        self.larger.insert(0, table);
+    }
+
     /// Asks the processor for the line that finding a key of this hash begins with.
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
@@ -171,6 +178,25 @@ mod tests {
         // What is not in the table before is not moved into the table of now.
         keys.move_entry(hash(0), 0);
         assert_eq!(keys.find(hash(0), |value| value == 0), None);
+    }
+
+    #[test]
+    fn room_that_is_made_later_is_used_when_the_tables_before_are_full() {
+        let mut keys = Keys::new(FIRST, &mut Region::heap);
+        for n in 0..FIRST as u32 {
+            assert!(keys.insert(hash(n), n).is_ok());
+        }
+        assert!(keys.insert(hash(FIRST as u32), 0).is_err());
+        keys.make_room(2 * FIRST, &mut Region::heap);
+        assert!(keys.grow());
+        for n in FIRST as u32..2 * FIRST as u32 {
+            assert!(keys.insert(hash(n), n).is_ok());
+            keys.move_entry(hash(n - FIRST as u32), n - FIRST as u32);
+        }
+        assert_eq!((keys.len(), keys.grow()), (2 * FIRST, false));
+        for n in 0..2 * FIRST as u32 {
+            assert_eq!(keys.find(hash(n), |value| value == n), Some(n));
+        }
     }
 
     #[test]

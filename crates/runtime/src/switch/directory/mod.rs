@@ -157,6 +157,23 @@ impl Directory {
         }
     }
 
+    /// Has room for so many routes from now on, if that is more than before: runtimes have come for
+    /// which there was none.
+    #[cold]
+    pub fn make_room(&mut self, most: usize, memory: &mut impl FnMut(usize) -> Region) {
+        if most <= self.routes_max {
+            return;
+        }
+        self.keys.make_room(most, memory);
+        self.routes.reserve_exact(most - self.routes.len());
+        self.free.reserve_exact(most - self.free.len());
+        self.suspects.reserve_exact(most - self.suspects.len());
+        if self.affinity != Affinity::Flow {
+            self.blocks.make_room(most);
+        }
+        self.routes_max = most;
+    }
+
     // Finding.
 
     /// The hash of a key in the table.

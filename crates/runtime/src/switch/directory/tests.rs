@@ -212,3 +212,23 @@ fn a_later_life_of_a_target_says_nothing_of_the_one_before() {
     BROKEN.set("");
     assert_eq!(leads, None, "a rule that is broken is noticed");
 }
+
+#[test]
+fn routes_beyond_the_first_room_are_taken_where_room_is_made() {
+    let mut rig = Rig::at_source(&[]);
+    let taken = |rig: &mut Rig, ports: core::ops::Range<u64>| {
+        let mut ports = ports.clone();
+        ports.all(|port| rig.directory.choose(key(port), SOURCE).is_some())
+    };
+    assert!(taken(&mut rig, 0..64));
+    assert!(!taken(&mut rig, 64..65));
+    rig.directory.make_room(64, &mut Region::heap);
+    assert!(!taken(&mut rig, 64..65), "that is no more than before");
+    rig.directory.make_room(200, &mut Region::heap);
+    assert!(taken(&mut rig, 64..200));
+    assert!(!taken(&mut rig, 200..201));
+    for port in 0..200 {
+        assert_eq!(rig.leads(&key(port)), Some(SOURCE as u16), "{port}");
+        assert!(rig.directory.find(&key(port)).is_some(), "{port}");
+    }
+}
