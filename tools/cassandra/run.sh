@@ -2,6 +2,7 @@
 # One node of Cassandra 5 on the loopback, for tests and measurements.
 #
 #   run.sh install             fetches the jars with Maven, unless they are there
+#   run.sh installed           fetches nothing: says whether Java and the jars are there
 #   run.sh FOLDER PORT         does so, and becomes the server: its data in FOLDER, CQL on 127.0.0.1:PORT
 #
 # With FLOWKEEP_CASSANDRA_NODE=2 or =3 the node is on 127.0.0.2 or .3, and joins the one on 127.0.0.1 with the
@@ -46,6 +47,10 @@ for one in "${JAVA_HOME:-/nowhere}/bin/java" java /usr/lib/jvm/java-17-openjdk-*
     fi
 done
 [ -n "$java" ] || cannot "Cassandra needs Java 17 (package openjdk-17-jre-headless)"
+if [ "${1:-}" = installed ]; then
+    [ -e "$jars/complete" ] || cannot "Cassandra's jars are not in $jars"
+    exit 0
+fi
 install
 [ "${1:-}" != install ] || exit 0
 

@@ -403,11 +403,33 @@ const PARTS: [Part; 9] = [
             row(
                 [
                     "FlexState",
+                    "5",
+                    "NAT, its flows in Cassandra",
+                    "about 10 Mpps, 24 cores",
+                ],
+                ("nat, cassandra", 50_000),
+                AS_IT_IS,
+                "Mpps",
+            ),
+            row(
+                [
+                    "FlexState",
                     "6",
                     "load balancer, its flows in Redis",
                     "about 10 Mpps, 24 cores",
                 ],
                 ("balancer, redis", 50_000),
+                AS_IT_IS,
+                "Mpps",
+            ),
+            row(
+                [
+                    "FlexState",
+                    "6",
+                    "load balancer, its flows in Cassandra",
+                    "about 10 Mpps, 24 cores",
+                ],
+                ("balancer, cassandra", 50_000),
                 AS_IT_IS,
                 "Mpps",
             ),
@@ -423,8 +445,30 @@ const PARTS: [Part; 9] = [
                 "Mpps",
             ),
             row(
+                [
+                    "FlexState",
+                    "7",
+                    "counter, asynchronous, Cassandra",
+                    "about 12 Mpps, 8 cores",
+                ],
+                ("protocol, cassandra", 50_000),
+                AS_IT_IS,
+                "Mpps",
+            ),
+            row(
                 ["FlexState", "7", "counter, synchronous, Redis", "at most 2 Mpps"],
                 ("sync protocol, redis", 50_000),
+                AS_IT_IS,
+                "Mpps",
+            ),
+            row(
+                [
+                    "FlexState",
+                    "7",
+                    "counter, synchronous, Cassandra",
+                    "at most 2 Mpps",
+                ],
+                ("sync protocol, cassandra", 50_000),
                 AS_IT_IS,
                 "Mpps",
             ),

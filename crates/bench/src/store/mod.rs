@@ -13,15 +13,16 @@
 //!
 //! One processor for the packets; agent, relay and server on another. Between two runs the store
 //! gets all that waits, so that no change grows old while another case is measured. A redis-server
-//! is started here; a Cassandra is one that runs, named by the environment ([`places`]). Packets
-//! are of 64 bytes, from and to memory. The counter counts by protocol (two counters that all
-//! packets share), and by inside host (32 flows each).
+//! and a node of Cassandra are started here ([`servers`]). Packets are of 64 bytes, from and to
+//! memory. The counter counts by protocol (two counters that all packets share), and by inside host
+//! (32 flows each).
 //!
 //! `FLOWKEEP_BENCH_ONLY="nat,sync nat"` in the environment has these cases run and no others.
 //!
 //! Not here: ports.
 
 mod places;
+mod servers;
 
 use super::gateway;
 use super::report::{Case, Parameters};
@@ -51,6 +52,8 @@ const ASYNC: Duration = Duration::from_secs(1);
 /// Before it is measured: flows that have rested while others ran are written at once, which is no
 /// steady state.
 const WARM: Duration = Duration::from_millis(1200);
+/// How long a store may take over what waits when a run has ended.
+const SETTLING: Duration = Duration::from_secs(60);
 /// Of no-store throughput, what is to be reached.
 const GOAL: f64 = 90.0;
 
@@ -265,9 +268,9 @@ impl Subject {
 
     /// Until the store has every change.
     fn settle(&mut self) {
-        if !self.runtime.finish_variables(PATIENCE) {
+        if !self.runtime.finish_variables(SETTLING) {
             eprintln!(
-                "{}: the store has not taken every change within {PATIENCE:?}",
+                "{}: the store has not taken every change within {SETTLING:?}",
                 self.name
             );
         }

@@ -11,12 +11,11 @@
 //! thread that starts them. The worker's thread is pinned before, so [`aside`] takes the first
 //! processor that its own mask lacks.
 
+use super::servers::{Guarded, Server, of_cassandra};
 use adapters::clock::{allowed_cpus, pin_to};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use stores::{Agency, Report, Store};
@@ -24,8 +23,6 @@ use stores::{Agency, Report, Store};
 /// How long bytes are on their way to a distant server, and back again.
 pub const DELAY: Duration = Duration::from_micros(250);
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// The variable of the environment that names a Cassandra.
-const CASSANDRA: &str = "FLOWKEEP_BENCH_CASSANDRA";
 /// No machine has more processors.
 const CPUS_MAX: usize = 1024;
 
@@ -36,7 +33,7 @@ pub struct Place {
 }
 
 /// Does something on another processor than this thread's: what it starts stays there.
-fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let ours = allowed_cpus();
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -49,83 +46,19 @@ fn aside<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn place(uri: &str) -> Option<Place> {
+fn place(uri: &str) -> Result<Place, String> {
     aside(|| {
-        let driver = stores::driver_of(uri).ok()?;
+        let driver = stores::driver_of(uri).map_err(|failure| failure.to_string())?;
         // How late changes are is a figure of its own.
         let tell = |report| {
             if let Report::Failing(failure) = report {
                 eprintln!("{}: {}; {}", failure.store, failure.problem, failure.remedy);
             }
         };
-        let (store, agency) = Store::start(driver, PATIENCE, tell).ok()?;
-        Some(Place { store, agency })
+        let started = Store::start(driver, PATIENCE, tell);
+        let (store, agency) = started.map_err(|error| error.to_string())?;
+        Ok(Place { store, agency })
     })
-}
-
-/// Waits until its standard input ends, which is when this process does, however: then it ends the
-/// server and removes the folder.
-const GUARD: &str = "folder=$1; shift; \"$@\" </dev/null >/dev/null 2>&1 & \
-                     read -r _; kill -9 $! 2>/dev/null; wait; rm -rf -- \"$folder\"";
-
-/// A server and the folder of the measurement, which a shell of their own ends with this process.
-struct Guarded(Child);
-
-impl Guarded {
-    /// Starts `server` behind a shell. The group is its own: an interrupt from the keyboard does
-    /// not reach it.
-    fn start(folder: &Path, server: &[&str]) -> Option<Self> {
-        aside(|| {
-            let mut command = Command::new("sh");
-            command.args(["-c", GUARD, "sh"]).arg(folder).args(server);
-            command.stdin(Stdio::piped()).stdout(Stdio::null());
-            command.stderr(Stdio::null()).process_group(0).spawn().ok()
-        })
-        .map(Guarded)
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
-/// A redis-server of its own, without a log: as in the paper, its memory is what counts.
-struct Server {
-    port: u16,
-    /// The server ends with it.
-    _guard: Guarded,
-}
-
-impl Server {
-    fn start(folder: &Path) -> Option<Self> {
-        Command::new("redis-server").arg("--version").output().ok()?;
-        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-        let number = port.to_string();
-        let words = [
-            "redis-server",
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--port",
-            &number,
-        ];
-        let server = Server {
-            port,
-            _guard: Guarded::start(folder, &words)?,
-        };
-        let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if began.elapsed() > Duration::from_secs(20) {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Some(server)
-    }
 }
 
 /// Hands the bytes of each connection on, [`DELAY`] after they came, each way. Ends with the
@@ -219,35 +152,32 @@ pub struct Places {
     _guard: Option<Guarded>,
     redis: Option<Server>,
     redis_afar: Option<u16>,
-    /// Of a node on the loopback: its port, and what its URI has behind it.
-    cassandra: Option<(u16, String)>,
+    cassandra: Option<Server>,
     cassandra_afar: Option<u16>,
 }
 
 impl Places {
     pub fn find() -> Self {
-        let folder = std::env::temp_dir().join(format!("flowkeep-bench-store-{}", std::process::id()));
+        let name = format!("flowkeep-bench-store-{}", std::process::id());
+        let beside = |what: &str| std::env::temp_dir().join(format!("{name}{what}"));
+        let folder = beside("");
         if let Err(error) = std::fs::create_dir_all(&folder) {
             eprintln!("not run with redb: {error}");
         }
         let guard = Guarded::start(&folder, &["true"]);
-        let redis = Server::start(&folder);
-        if redis.is_none() {
-            eprintln!("not run with Redis: there is no redis-server");
-        }
-        let cassandra = std::env::var(CASSANDRA).ok().and_then(|uri| of_loopback(&uri));
-        if cassandra.is_none() {
-            eprintln!(
-                "not run with Cassandra: start one (`tools/cassandra/run.sh FOLDER PORT`) and set {CASSANDRA} to \
-                 cassandra://127.0.0.1:PORT/bench"
-            );
-        }
+        let had = |name: &str, server: Result<Server, String>| {
+            let left_out = |why: &String| eprintln!("not run with {name}: {why}");
+            server.inspect_err(left_out).ok()
+        };
+        let redis = had("Redis", Server::redis(&beside("-redis")));
+        let cassandra = had("Cassandra", Server::cassandra(&beside("-cassandra")));
+        let afar = |server: &Option<Server>| server.as_ref().and_then(|server| relay(server.port));
         Places {
             folder,
             _guard: guard,
-            redis_afar: redis.as_ref().and_then(|server| relay(server.port)),
+            redis_afar: afar(&redis),
             redis,
-            cassandra_afar: cassandra.as_ref().and_then(|(port, _)| relay(*port)),
+            cassandra_afar: afar(&cassandra),
             cassandra,
         }
     }
@@ -262,24 +192,12 @@ impl Places {
                 format!("redis://127.0.0.1:{}", port(near, self.redis_afar)?)
             }
             "cassandra" => {
-                let (near, rest) = self.cassandra.as_ref()?;
-                format!(
-                    "cassandra://127.0.0.1:{}{rest}",
-                    port(*near, self.cassandra_afar)?
-                )
+                let near = self.cassandra.as_ref()?.port;
+                of_cassandra(port(near, self.cassandra_afar)?)
             }
             _ => "memory:".to_owned(),
         };
-        place(&uri)
+        let left_out = |why: &String| eprintln!("{case}: not run: {why}");
+        place(&uri).inspect_err(left_out).ok()
     }
-}
-
-/// Port and rest of `cassandra://127.0.0.1:PORT…`.
-fn of_loopback(uri: &str) -> Option<(u16, String)> {
-    let behind = uri.strip_prefix("cassandra://127.0.0.1:")?;
-    let end = behind
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(behind.len());
-    let (port, rest) = behind.split_at(end);
-    Some((port.parse().ok()?, rest.to_owned()))
 }
