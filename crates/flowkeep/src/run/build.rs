@@ -235,7 +235,14 @@ pub(super) fn build(
         runtimes.insert(number, handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
     }
-    let (threads, doors) = spread(seats, config.threads, packet_clock, timed, config.idle, events);
+    let (threads, doors) = spread(
+        seats,
+        (config.threads, parked.len()),
+        packet_clock,
+        timed,
+        config.idle,
+        events,
+    );
     Ok(Built {
         threads,
         switches,
@@ -337,20 +344,26 @@ pub(super) fn seat(worker: Worker, inbox: super::handle::Inbox) -> Seat {
     }
 }
 
-/// A thread per worker as far as there are processors, each on its own.
+/// How many threads there are: one for each worker that is there, and that may come, as far as there
+/// are processors. One without a worker waits for one.
+fn threads_of(threads: Threads, cpus: usize, workers: usize, room: usize) -> usize {
+    match threads {
+        Threads::One => 1,
+        Threads::Auto => cpus.clamp(1, workers + room),
+    }
+}
+
+/// A thread per worker as far as there are processors, each on its own. `room`: so many may come.
 fn spread(
     seats: Vec<Seat>,
-    threads: Threads,
+    (threads, room): (Threads, usize),
     packet_clock: bool,
     timed: bool,
     idle: Idle,
     events: &SyncSender<String>,
 ) -> (Vec<Driver>, Vec<Door>) {
     let cpus = allowed_cpus();
-    let count = match threads {
-        Threads::One => 1,
-        Threads::Auto => cpus.len().clamp(1, seats.len()),
-    };
+    let count = threads_of(threads, cpus.len(), seats.len(), room);
     // Only where no thread has to look at the machine's clock for its ports' sake.
     let sleepers: Arc<[Sleeper]> = match idle {
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
@@ -742,6 +755,33 @@ pub(super) fn region(length: usize) -> Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runtime_that_comes_has_a_thread_of_its_own_where_there_is_a_processor() {
+        assert_eq!(threads_of(Threads::Auto, 8, 2, 8), 8);
+        assert_eq!(threads_of(Threads::Auto, 64, 2, 8), 10);
+        assert_eq!(threads_of(Threads::Auto, 1, 2, 8), 1);
+        assert_eq!(threads_of(Threads::One, 8, 2, 0), 1);
+    }
+
+    #[test]
+    fn a_thread_without_a_worker_takes_no_processor_and_ends_when_none_will_come() {
+        let (events, _lines) = std::sync::mpsc::sync_channel(1);
+        let (mut drivers, doors) = spread(Vec::new(), (Threads::One, 1), false, true, Idle::Spin, &events);
+        let driver = drivers.remove(0);
+        let (tell, number) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let own = rustix::thread::gettid().as_raw_nonzero().get();
+            tell.send(own).unwrap();
+            driver.run();
+        });
+        let number = number.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(!thread.is_finished());
+        assert!(super::super::threads::cpu_ns(number) < 50_000_000);
+        drop(doors);
+        thread.join().unwrap();
+    }
 
     #[test]
     fn who_begins_anew_draws_anew_but_in_a_replay() {

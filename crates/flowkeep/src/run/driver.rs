@@ -30,7 +30,7 @@ use runtime::env::{LinkTo, Port};
 use runtime::stats::{RuntimeStats, SwitchStats};
 use runtime::switch::Switch;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, TrySendError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 /// Chunks of event lines on their way to the writer.
@@ -245,10 +245,10 @@ impl Driver {
         if !self.seats.is_empty() {
             return self.seats.iter().all(|seat| seat.end == End::Quit);
         }
-        match self.arrivals.try_recv() {
+        // Without a worker it waits for one, and takes no processor.
+        match self.arrivals.recv() {
             Ok(seat) => self.seats.push(seat),
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => return true,
+            Err(_) => return true,
         }
         false
     }

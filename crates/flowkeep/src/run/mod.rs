@@ -665,7 +665,9 @@ impl Cluster for Shared {
             workers: lock(&thread.door.workers).clone(),
             cpu_ns: threads::cpu_ns(thread.number.load(Ordering::Relaxed)),
         };
-        self.threads.iter().map(share).collect()
+        // One without a worker waits for one that comes.
+        let all = self.threads.iter().map(share);
+        all.filter(|thread| !thread.workers.is_empty()).collect()
     }
 
     fn change(&self, ask: &Ask) -> Result<Change, String> {
