@@ -398,7 +398,7 @@ enum Beginning {
     /// It has claimed nothing.
     Before,
     /// It has claimed partitions, and no view has it.
-    Begun(Lock),
+    Begun(Box<Lock>),
     /// A view has it.
     Arrived,
 }
@@ -452,7 +452,7 @@ impl Estate {
             }
             std::thread::sleep(LOOK);
         }
-        *beginning = Beginning::Begun(lock);
+        *beginning = Beginning::Begun(Box::new(lock));
         Ok(())
     }
 

@@ -241,7 +241,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
     }
     refused(
         &running,
-        "flow migrate --all --to 2",
+        "flow migrate --all --to 12",
         1,
         &[
             "runtime 2 is drained",
@@ -693,10 +693,10 @@ fn wrong_words_are_refused_with_what_to_write() {
         refused(&running, &words, 2, &says);
     }
     for words in [
-        "flow migrate --all --to 2",
-        "flow migrate --all --from 9",
-        "runtime drain 2",
-        "runtime resume 2",
+        "flow migrate --all --to 12",
+        "flow migrate --all --from 12",
+        "runtime drain 12",
+        "runtime resume 12",
     ] {
         refused(
             &running,
