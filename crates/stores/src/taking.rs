@@ -41,9 +41,11 @@
 //! *Whose turn.* A lock in the store for each member ([`Estate`], named by cluster and member)
 //! keeps a member that begins and those that take from it apart. The member has it from before its
 //! first claim until a view has it, and writes the view's number beside. Another takes timers while
-//! it has that lock, knows that view or a later one, and its own view has no runtime of the member.
-//! It notes the partition's version first, looks at lock and view, and claims the partition if its
-//! version is still that. So a member that is there is not fenced by one whose view is old, or that
+//! it has that lock, by one view that is that one or a later one, and that has no runtime of the
+//! member. A turn ends when there is another view, and after some seconds: a member that waits to
+//! begin has its own then. The heir notes the partition's version first, looks at lock and view, and
+//! claims the partition if its version is still that. Behind the claim it looks whether the member
+//! takes timers over itself: that is settled first, in another turn. So a member that is there is not fenced by one whose view is old, or that
 //! stood still. A lock that is lost, by a pause beyond its lease, costs no timer: commits are
 //! fenced all the same.
 //!
@@ -85,7 +87,9 @@ const COUNT: usize = 512;
 /// How long a member that takes has its turn, from its last sign of life.
 const TURN: Duration = Duration::from_secs(10);
 /// How long a member that begins may take until a view has it: longer than it tries to join.
-const BEGINNING: Duration = Duration::from_secs(120);
+const BEGINNING: Duration = Duration::from_secs(300);
+/// How long a member takes at once from another, which may wait to begin.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// How long a member that begins waits for its turn: beyond that of one that died in its own.
 const WAIT: Duration = Duration::from_secs(60);
 /// Between two looks at a lock that another has.
@@ -142,7 +146,7 @@ pub struct Chunk {
 
 impl Taking {
     /// Claims a partition, if it has still the version `seen`, to take the timers in these
-    /// variables. `None`: it has another version.
+    /// variables. `None`: it has another version, or is not settled.
     pub fn begin(
         store: &Store,
         from: &PartitionName,
@@ -156,6 +160,10 @@ impl Taking {
                 return Ok(None);
             }
             let epoch = driver.claim(&partition, least_epoch())?;
+            // It may have begun to take some over itself since it was settled.
+            if driver.record(&record_of(&partition))?.is_some() {
+                return Ok(None);
+            }
             let mut all = VecDeque::new();
             for name in &names {
                 if let Ok(variable) = partition.variable(Kind::Timers, name.clone()) {
@@ -410,6 +418,7 @@ pub struct Turn<'e> {
     lock: &'e mut Lock,
     token: u64,
     view: u32,
+    began: Instant,
 }
 
 impl Estate {
@@ -435,11 +444,7 @@ impl Estate {
         if !matches!(*beginning, Beginning::Before) {
             return Ok(());
         }
-        // An earlier life of this member does not run.
-        let own = format!("begins@{}@", Part(&self.member));
-        let holder = format!("{own}{}", unlike_any());
-        let lock = self.lock(&self.member, holder, BEGINNING);
-        let mut lock = lock.void_where(move |holder| holder.starts_with(&own));
+        let mut lock = self.own_lock();
         let until = Instant::now() + WAIT;
         while lock.acquire()?.is_none() {
             if Instant::now() >= until {
@@ -456,19 +461,33 @@ impl Estate {
         Ok(())
     }
 
-    /// A view has this member: others go by views from here on.
-    pub fn arrive(&self, view: u32) -> Result<(), OpenError> {
+    /// A view has this member: others go by views from here on. `false`: that could not be written
+    /// yet. Where the store has lost that, it is written again.
+    pub fn arrive(&self, view: u32) -> Result<bool, OpenError> {
         let mut beginning = self.beginning();
-        let Beginning::Begun(lock) = &mut *beginning else {
-            return Ok(());
-        };
-        if let Some(token) = lock.token() {
-            // A later one's has a later view.
-            let _ = lock.put(token, &encoded(&view))?;
+        if matches!(*beginning, Beginning::Arrived) && !self.knows(&self.member)? {
+            *beginning = Beginning::Begun(Box::new(self.own_lock()));
         }
+        let Beginning::Begun(lock) = &mut *beginning else {
+            return Ok(true);
+        };
+        let Some(token) = lock.acquire()? else {
+            return Ok(false);
+        };
+        // A later one's has a later view.
+        let _ = lock.put(token, &encoded(&view))?;
         lock.release()?;
         *beginning = Beginning::Arrived;
-        Ok(())
+        Ok(true)
+    }
+
+    /// The lock of this member as it begins.
+    fn own_lock(&self) -> Lock {
+        // An earlier life of this member does not run.
+        let own = format!("begins@{}@", Part(&self.member));
+        let holder = format!("{own}{}", unlike_any());
+        let lock = self.lock(&self.member, holder, BEGINNING);
+        lock.void_where(move |holder| holder.starts_with(&own))
     }
 
     fn lock(&self, member: &str, holder: String, lease: Duration) -> Lock {
@@ -570,11 +589,11 @@ impl Turns {
         &self.estate
     }
 
-    /// Leave to take over what a member has left, for a runtime of this one. `Ok(None)`: not now,
-    /// since the member begins, another takes, or the view here is an older one.
-    pub fn turn(&mut self, member: &str, heir: u32) -> Result<Option<Turn<'_>>, OpenError> {
+    /// Leave to take over what a member has left that is not in this view, for a runtime of this
+    /// one. `Ok(None)`: not now, since the member begins, another takes, or there is another view.
+    pub fn turn(&mut self, member: &str, heir: u32, view: u32) -> Result<Option<Turn<'_>>, OpenError> {
         let Turns { estate, locks } = self;
-        let (view, named) = (estate.views.number(), estate.views.named(heir));
+        let named = estate.views.named(heir);
         let Some(named) = named else { return Ok(None) };
         let lock = locks.entry(member.to_owned()).or_insert_with(|| {
             let views = Arc::clone(&estate.views);
@@ -594,8 +613,9 @@ impl Turns {
             lock,
             token,
             view,
+            began: Instant::now(),
         };
-        if decoded::<u32>(&begun).unwrap_or(0) > view {
+        if decoded::<u32>(&begun).unwrap_or(0) > view || turn.views.number() != view {
             turn.end()?;
             return Ok(None);
         }
@@ -639,8 +659,12 @@ impl Turn<'_> {
         self.store.with(move |driver| driver.version(&partition))
     }
 
-    /// Whether it is still this one's turn; it is from then on for a while.
+    /// Whether it is still this one's turn; it is from then on for a while. One that waits to begin
+    /// has its own every few seconds.
     pub fn is_still_ours(&mut self) -> Result<bool, OpenError> {
+        if self.began.elapsed() > AT_ONCE {
+            return Ok(false);
+        }
         let is_held = self.lock.acquire()? == Some(self.token);
         let is_in_time = self.lock.token() == Some(self.token);
         Ok(is_held && is_in_time && self.views.number() == self.view)

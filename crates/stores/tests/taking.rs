@@ -160,7 +160,10 @@ fn a_crash_at_any_point_leaves_each_timer_at_one_place() {
                     let mut third = Process::begin(&memory, "third", 2);
                     third.views.tell(3, [(2, 30)].into_iter(), 30);
                     let mut turns = Turns::of(&third.estate);
-                    let mut turn = turns.turn("right", 2).unwrap().expect("a turn");
+                    let mut turn = turns
+                        .turn("right", 2, third.views.number())
+                        .unwrap()
+                        .expect("a turn");
                     let right = [name("right", 1)];
                     assert!(turn.settle(&right, &names()).unwrap());
                     let mut taking = turn.take(&right[0], &third.own, &names()).unwrap().unwrap();
@@ -253,11 +256,22 @@ fn a_member_that_begins_or_is_in_a_later_view_is_left_alone() {
     let left = Process::begin(&memory, "left", 0);
     assert!(right.estate.knows("left").unwrap());
     let mut turns = Turns::of(&right.estate);
-    assert!(turns.turn("left", 1).unwrap().is_none(), "it begins");
+    assert!(
+        turns.turn("left", 1, right.views.number()).unwrap().is_none(),
+        "it begins"
+    );
     left.estate.arrive(7).unwrap();
-    assert!(turns.turn("left", 1).unwrap().is_none(), "a later view has it");
+    assert!(
+        turns.turn("left", 1, right.views.number()).unwrap().is_none(),
+        "a later view has it"
+    );
     right.views.tell(8, [(1, 20)].into_iter(), 20);
-    let mut turn = turns.turn("left", 1).unwrap().expect("a turn");
+    let before = turns.turn("left", 1, 5).unwrap();
+    assert!(before.is_none(), "by a view in which it may not have been");
+    let mut turn = turns
+        .turn("left", 1, right.views.number())
+        .unwrap()
+        .expect("a turn");
     assert!(turn.is_still_ours().unwrap());
     // It begins again, and waits while the other has its turn.
     let (begun, has_begun) = std::sync::mpsc::channel();
@@ -275,14 +289,68 @@ fn a_member_that_begins_or_is_in_a_later_view_is_left_alone() {
     has_begun.recv_timeout(PATIENCE).unwrap();
     again.join().unwrap();
     // The turn is over, whatever came behind it.
-    assert!(turns.turn("left", 1).unwrap().is_none());
+    assert!(turns.turn("left", 1, right.views.number()).unwrap().is_none());
     // A view that comes meanwhile ends a turn.
     right.views.tell(10, [(1, 20)].into_iter(), 20);
-    let mut turn = turns.turn("left", 1).unwrap().expect("a turn");
+    let mut turn = turns
+        .turn("left", 1, right.views.number())
+        .unwrap()
+        .expect("a turn");
     right.views.tell(11, [(0, 3), (1, 20)].into_iter(), 20);
     assert!(!turn.is_still_ours().unwrap());
     let from = name("left", 0);
     assert!(turn.take(&from, &right.own, &names()).unwrap().is_none());
+}
+
+/// From one that takes timers over itself none is taken, until that is settled.
+#[test]
+fn what_is_under_way_to_a_member_is_not_taken_from_it() {
+    let memory = Memory::default();
+    Process::was_there(&memory, "left", 0..3);
+    let mid = Process::begin(&memory, "mid", 1);
+    let mut taking = mid.taking(&name("left", 0));
+    taking.take_some().unwrap().unwrap();
+    let right = Process::begin(&memory, "right", 2);
+    let seen = memory.clone().version(&mid.own).unwrap();
+    let begun = Taking::begin(&right.store, &mid.own, &right.own, &names(), seen).unwrap();
+    assert!(begun.is_none());
+}
+
+/// What a function did with the same key before, and does meanwhile.
+#[test]
+fn a_timer_that_is_held_is_due_only_as_the_function_arms_it() {
+    let memory = Memory::default();
+    Process::was_there(&memory, "left", 1..4);
+    let mut heir = Process::begin(&memory, "right", 1);
+    // It was armed for the same time here, with the same number, and cancelled.
+    heir.timers.arm(&1, 1, 0).unwrap();
+    heir.timers.cancel(&1).unwrap();
+    let mut taking = heir.taking(&name("left", 0));
+    let chunk = taking.take_some().unwrap().unwrap();
+    heir.hold(&chunk.timers);
+    assert!(heir.fire().is_empty());
+    heir.timers.arm(&2, 7, 1).unwrap();
+    // All are put in order again.
+    heir.hold(&[]);
+    assert_eq!(heir.fire(), [2]);
+    assert!(taking.commit(&[]).unwrap());
+    heir.settle(true);
+    assert_eq!(heir.fire(), [1, 3]);
+}
+
+/// A store that lost which members have begun is told again.
+#[test]
+fn a_member_that_is_there_is_known_again() {
+    let memory = Memory::default();
+    let left = Process::begin(&memory, "left", 0);
+    left.estate.arrive(3).unwrap();
+    let lock = memory.clone().records().unwrap();
+    let lock = lock.iter().find(|name| name.starts_with("lock/")).unwrap();
+    let has = memory.clone().record(lock).unwrap();
+    memory.clone().swap(lock, has.as_deref(), None).unwrap();
+    assert!(!left.estate.knows("left").unwrap());
+    assert!(left.estate.arrive(4).unwrap());
+    assert!(left.estate.knows("left").unwrap());
 }
 
 /// A member was killed while its runtime 0 armed what its runtime 1 had left.
@@ -312,7 +380,10 @@ fn a_timer_that_a_member_has_twice_is_taken_once() {
     let partitions = partitions["left"].clone();
     assert_eq!(partitions, [name("left", 0), name("left", 1)]);
     let mut turns = Turns::of(&heir.estate);
-    let mut turn = turns.turn("left", 2).unwrap().expect("a turn");
+    let mut turn = turns
+        .turn("left", 2, heir.views.number())
+        .unwrap()
+        .expect("a turn");
     assert!(!turn.settle(&partitions, &names()).unwrap());
     assert!(turn.settle(&partitions, &names()).unwrap());
     for from in &partitions {

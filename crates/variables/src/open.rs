@@ -680,7 +680,13 @@ impl WorkerVariables {
 
     /// The names of the variables that have timers, by the functions' numbers.
     pub fn timer_names(&self) -> Vec<(usize, Vec<String>)> {
-        let names = |partition: &Partition| partition.timers().into_iter().map(|(_, name)| name).collect();
+        // One that is in no store, or in one that another process has claimed, takes none over.
+        let is_kept = |variable: &Rc<dyn Ship>| variable.is_stored_up_to(0).is_some();
+        let names = |of: &Partition| {
+            let mut all = of.timers();
+            all.retain(|(number, _)| of.shelf.get(*number).is_none_or(is_kept));
+            all.into_iter().map(|(_, name)| name).collect()
+        };
         self.partitions()
             .map(|(function, partition)| (function, names(partition)))
             .collect()
@@ -762,10 +768,10 @@ impl WorkerVariables {
     }
 
     /// Whether the store has all changes of these timers up to this one. `None`: there is no such
-    /// variable.
+    /// variable, or the store will not have them.
     pub fn are_timers_stored(&self, function: usize, name: &str, number: u64) -> Option<bool> {
         let variable = self.timers_of(function, name)?;
-        Some(variable.is_stored_up_to(number))
+        variable.is_stored_up_to(number)
     }
 
     /// Whether the store has every change.

@@ -194,12 +194,16 @@ impl<K: Key, V: Stored> Inner<K, V> {
         self.consistency.set(consistency);
     }
 
-    /// Whether an element is here and not this partition's yet.
-    pub fn is_held(&self, key: &K) -> bool {
+    /// Whether an element is here and not this partition's yet: it is as it came.
+    pub fn is_held(&self, key: &K, value: &V) -> bool {
         let Ok(held) = self.held.try_borrow() else {
             return false;
         };
-        !held.is_empty() && postcard::to_allocvec(key).is_ok_and(|field| held.contains_key(&field))
+        if held.is_empty() {
+            return false;
+        }
+        let came = postcard::to_allocvec(key).ok().and_then(|field| held.get(&field));
+        came.is_some_and(|came| postcard::to_allocvec(value).is_ok_and(|value| value == *came))
     }
 
     fn first_waiting(&self) -> Option<u64> {
@@ -236,8 +240,8 @@ pub(crate) trait Ship: Any {
     fn settle(&self, is_ours: bool);
     /// The number of the last change.
     fn changed(&self) -> u64;
-    /// Whether the store has all changes up to this one.
-    fn is_stored_up_to(&self, number: u64) -> bool;
+    /// Whether the store has all changes up to this one; `None`: it will not.
+    fn is_stored_up_to(&self, number: u64) -> Option<bool>;
     /// Removes all elements.
     fn empty(&self);
 }
@@ -367,6 +371,8 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
             is_in
         };
         let (_, left): (Vec<Element>, Vec<Element>) = elements.into_iter().partition(|of| hold(of));
+        // What is in order of timers that are gone is none of those.
+        self.renewed.set(true);
         self.note();
         left
     }
@@ -392,8 +398,9 @@ impl<K: Key, V: Stored> Ship for Inner<K, V> {
         self.progress.changed()
     }
 
-    fn is_stored_up_to(&self, number: u64) -> bool {
-        self.is_local() || self.progress.stored() >= number
+    fn is_stored_up_to(&self, number: u64) -> Option<bool> {
+        let is_kept = !self.is_local() && !self.progress.is_fenced();
+        is_kept.then(|| self.progress.stored() >= number)
     }
 
     fn empty(&self) {

@@ -99,9 +99,9 @@ impl<K: Key, V: Stored> Table<K, V> {
         self.inner().is_some_and(|inner| inner.renewed.take())
     }
 
-    /// Whether an element is here and not this partition's yet.
-    pub fn is_held(&self, key: &K) -> bool {
-        self.inner().is_some_and(|inner| inner.is_held(key))
+    /// Whether an element is here and not this partition's yet: it is as it came.
+    pub fn is_held(&self, key: &K, value: &V) -> bool {
+        self.inner().is_some_and(|inner| inner.is_held(key, value))
     }
 
     pub fn len(&self) -> usize {

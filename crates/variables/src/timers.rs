@@ -112,9 +112,10 @@ impl<K: Key, V: Stored> Timers<K, V> {
     fn put_in_order(&self, order: &Order<K>) {
         let mut heap = order.heap.borrow_mut();
         heap.clear();
-        self.table.for_each(|key, (at_ms, number, _)| {
+        self.table.for_each(|key, value| {
+            let (at_ms, number, _) = value;
             order.number.set(order.number.get().max(*number));
-            if self.table.is_held(key) {
+            if self.table.is_held(key, value) {
                 return;
             }
             heap.push(Reverse(Armed {

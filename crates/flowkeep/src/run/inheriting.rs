@@ -60,6 +60,9 @@ enum Stopped {
     Ends,
     /// The store does not do what it is asked.
     Store(OpenError),
+    /// The heir's partition takes none: another process has claimed it, or the configuration has
+    /// the variable no more. What was under way ends with this member.
+    Heir,
 }
 
 impl From<OpenError> for Stopped {
@@ -124,6 +127,7 @@ impl Inheritor {
                 Ok(true) => SLOWLY,
                 Ok(false) => AGAIN,
                 Err(Stopped::Ends) => return,
+                Err(Stopped::Heir) => SLOWLY,
                 Err(Stopped::Store(error)) => {
                     // Said once while it lasts.
                     let error = error.to_string();
@@ -145,57 +149,102 @@ impl Inheritor {
 
     /// Takes over all that is this process' to take; answers whether nothing is left of that.
     fn round(&mut self, shared: &Shared) -> Result<bool, Stopped> {
-        let mut is_done = true;
-        for (common, turns) in &mut self.all {
-            let estate = Arc::clone(&common.estate);
-            let (view, runtimes) = estate.views().runtimes();
-            let here = shared.runtimes();
-            if !here.keys().any(|own| estate.views().has((*own).into())) {
-                return Ok(false);
+        let Some((first, _)) = self.all.first() else {
+            return Ok(true);
+        };
+        let (view, runtimes) = first.estate.views().runtimes();
+        let here = shared.runtimes();
+        if !here.keys().any(|own| first.estate.views().has((*own).into())) {
+            return Ok(false);
+        }
+        // One store that does not answer holds up no other.
+        let (mut is_done, mut failed) = (true, None);
+        for (common, _) in &self.all {
+            match common.estate.arrive(view) {
+                Ok(has_arrived) => is_done &= has_arrived,
+                Err(error) => failed = Some(Stopped::from(error)),
             }
-            estate.arrive(view)?;
-            let Some(members) = members(shared, &runtimes) else {
-                // The view has a runtime of which it is not known yet whose it is.
-                return Ok(false);
+        }
+        let Some(members) = members(shared, &runtimes) else {
+            // The view has a runtime of which it is not known yet whose it is.
+            return Ok(false);
+        };
+        self.seen.extend(members.iter().cloned());
+        let gone = Gone {
+            view,
+            runtimes,
+            members,
+            // One that was seen in no view may be about to begin.
+            known: (self.began.elapsed() < self.patience).then_some(&self.seen),
+        };
+        for (common, turns) in &mut self.all {
+            match gone.round(shared, common, turns) {
+                Ok(done) => is_done &= done,
+                Err(Stopped::Ends) => return Err(Stopped::Ends),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(is_done), Err)
+    }
+}
+
+/// By which view members are gone.
+struct Gone<'i> {
+    view: u32,
+    runtimes: Vec<u32>,
+    members: BTreeSet<String>,
+    /// Only these; `None`: all others.
+    known: Option<&'i BTreeSet<String>>,
+}
+
+impl Gone<'_> {
+    /// Takes over what members that are gone have left in a store and is this process' to take;
+    /// answers whether nothing is left of that.
+    fn round(&self, shared: &Shared, common: &Common, turns: &mut Turns) -> Result<bool, Stopped> {
+        let (mut is_done, here) = (true, shared.runtimes());
+        let estate = Arc::clone(&common.estate);
+        let heir_here = |member: &str| {
+            let heir = heir_of(member, &self.runtimes).and_then(|heir| u16::try_from(heir).ok());
+            heir.and_then(|heir| Some((heir, here.get(&heir)?)))
+        };
+        let is_ours = |member: &str| !self.members.contains(member) && heir_here(member).is_some();
+        for function in &common.functions {
+            let Some(worker) = here.values().next() else {
+                return Ok(true);
             };
-            self.seen.extend(members.iter().cloned());
-            let waits = self.began.elapsed() < self.patience;
-            for function in &common.functions {
-                let Some(worker) = here.values().next() else {
-                    return Ok(true);
+            let names = timer_names(shared, worker, function)?;
+            if names.is_empty() {
+                continue;
+            }
+            for (member, partitions) in estate.left(&function.name, &names, is_ours)? {
+                let Some((heir, worker)) = heir_here(&member) else {
+                    continue;
                 };
-                let names = timer_names(shared, worker, function)?;
-                if names.is_empty() {
+                if self.known.is_some_and(|known| !known.contains(&member)) {
+                    is_done = false;
                     continue;
                 }
-                let left = estate.left(&function.name, &names, |member| !members.contains(member))?;
-                for (member, partitions) in left {
-                    let heir = heir_of(&member, &runtimes).and_then(|heir| u16::try_from(heir).ok());
-                    let Some((heir, worker)) = heir.and_then(|heir| Some((heir, here.get(&heir)?))) else {
-                        continue;
-                    };
-                    if waits && !self.seen.contains(&member) {
-                        is_done = false;
-                        continue;
-                    }
-                    if !estate.knows(&member)? {
-                        continue;
-                    }
-                    let heir = estate.own(&function.name, heir.into())?;
-                    estate.forget(&heir)?;
-                    let Some(mut turn) = turns.turn(&member, heir.runtime())? else {
-                        is_done = false;
-                        continue;
-                    };
-                    let to = Heir {
-                        shared,
-                        worker,
-                        partition: &heir,
-                        uri: &common.uri,
-                    };
-                    is_done &= to.inherit(&mut turn, &partitions, &names)?;
-                    turn.end()?;
+                if !estate.knows(&member)? {
+                    continue;
                 }
+                // It says by which view it is there, and the next round goes by that.
+                if estate.views().number() != self.view {
+                    return Ok(false);
+                }
+                let heir = estate.own(&function.name, heir.into())?;
+                estate.forget(&heir)?;
+                let Some(mut turn) = turns.turn(&member, heir.runtime(), self.view)? else {
+                    is_done = false;
+                    continue;
+                };
+                let to = Heir {
+                    shared,
+                    worker,
+                    partition: &heir,
+                    uri: &common.uri,
+                };
+                is_done &= to.inherit(&mut turn, &partitions, &names)?;
+                turn.end()?;
             }
         }
         Ok(is_done)
@@ -265,6 +314,9 @@ impl Heir<'_> {
                 is_ours = self.commit(&taking, &rest)?;
                 self.settle(&chunk.name, is_ours)?;
                 taking.finish()?;
+                if self.shared.stop.load(Ordering::Relaxed) {
+                    return Err(Stopped::Ends);
+                }
                 if is_ours {
                     taken += chunk.timers.len() - rest.len();
                     left += rest.len();
@@ -292,8 +344,7 @@ impl Heir<'_> {
             move |runtime: &mut Runtime<WorkerLink>| runtime.hold_timers((&function, &of), armed.clone());
         match ask(self.shared, self.worker, call)? {
             Some((left, change)) => self.wait(name, change).map(|()| left),
-            // A changed configuration has the function no more.
-            None => Ok(timers.to_vec()),
+            None => Err(Stopped::Heir),
         }
     }
 
@@ -302,7 +353,7 @@ impl Heir<'_> {
         let call = move |runtime: &mut Runtime<WorkerLink>| runtime.settle_timers((&function, &of), are_ours);
         match ask(self.shared, self.worker, call)? {
             Some(change) => self.wait(name, change),
-            None => Ok(()),
+            None => Err(Stopped::Heir),
         }
     }
 
@@ -312,14 +363,15 @@ impl Heir<'_> {
         let call =
             move |runtime: &mut Runtime<WorkerLink>| runtime.are_timers_stored((&function, &of), change);
         let mut step = STEP;
-        while ask(self.shared, self.worker, call.clone())? == Some(false) {
-            if self.shared.stop.load(Ordering::Relaxed) {
-                return Err(Stopped::Ends);
+        loop {
+            match ask(self.shared, self.worker, call.clone())? {
+                Some(true) => return Ok(()),
+                None => return Err(Stopped::Heir),
+                Some(false) if self.shared.stop.load(Ordering::Relaxed) => return Err(Stopped::Ends),
+                Some(false) => std::thread::sleep(step),
             }
-            std::thread::sleep(step);
             step = (step * 2).min(LOOK);
         }
-        Ok(())
     }
 
     /// Removes timers where they were; answers whether they are this runtime's. It is asked until

@@ -105,7 +105,9 @@ pub(crate) fn open(
                 opened.stores.push((shown, store.clone(), watch));
                 opened.agencies.push(agency);
                 let (merges, locks) = (Merges::of(&store), Locks::of(&store, views.clone()));
-                let named = cluster.zip(views.as_ref()).filter(|_| stores::is_common(uri));
+                let named = cluster.zip(views.as_ref());
+                // Of two that mirror each other either may have the truth.
+                let named = named.filter(|_| stores::is_common(uri) && mirror.is_none());
                 let estate =
                     named.map(|(cluster, views)| Arc::new(Estate::of(&store, (cluster, member), views)));
                 if let Some(estate) = &estate {

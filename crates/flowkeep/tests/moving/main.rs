@@ -241,7 +241,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
     }
     refused(
         &running,
-        "flow migrate --all --to 12",
+        "flow migrate --all --to 2",
         1,
         &[
             "runtime 2 is drained",
