@@ -338,6 +338,42 @@ fn a_timer_that_is_held_is_due_only_as_the_function_arms_it() {
     assert_eq!(heir.fire(), [1, 3]);
 }
 
+/// Another process has the heir's partition: it takes none, and says so.
+#[test]
+fn an_heir_that_is_fenced_takes_none() {
+    let memory = Memory::default();
+    Process::was_there(&memory, "left", 0..3);
+    let mut heir = Process::begin(&memory, "right", 1);
+    assert_eq!(heir.worker.timer_names(), [(0, names())]);
+    let mut taking = heir.taking(&name("left", 0));
+    let chunk = taking.take_some().unwrap().unwrap();
+    memory.clone().claim(&heir.own, 0).unwrap();
+    let (_, change) = heir.worker.hold_timers(0, NAMES[0], chunk.timers).unwrap();
+    assert!(!heir.worker.finish(Duration::from_secs(2)));
+    assert_eq!(heir.worker.are_timers_stored(0, NAMES[0], change), None);
+    assert_eq!(heir.worker.timer_names(), [(0, Vec::new())]);
+    // They are where they were.
+    drop((heir, taking));
+    assert_eq!(Process::begin(&memory, "left", 0).fire(), [0, 1, 2]);
+}
+
+/// A member that waits to begin has its turn while another takes for long.
+#[test]
+fn a_turn_is_over_after_some_seconds() {
+    let memory = Memory::default();
+    Process::was_there(&memory, "left", 0..3);
+    let right = Process::begin(&memory, "right", 1);
+    right.views.tell(5, [(1, 20)].into_iter(), 20);
+    let mut turns = Turns::of(&right.estate);
+    let mut turn = turns.turn("left", 1, 5).unwrap().expect("a turn");
+    let began = std::time::Instant::now();
+    while turn.is_still_ours().unwrap() {
+        assert!(began.elapsed() < PATIENCE, "it has no end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(began.elapsed() > Duration::from_secs(4));
+}
+
 /// A store that lost which members have begun is told again.
 #[test]
 fn a_member_that_is_there_is_known_again() {
