@@ -84,9 +84,10 @@ Recommends: tcpdump, iproute2
 Suggests: logrotate, cargo
 Homepage: https://github.com/flowkeep/flowkeep
 Installed-Size: $(du -k -s --exclude=DEBIAN "$tree" | cut -f 1)
-Description: stateful network functions whose flows survive
+Description: stateful network functions whose flows move and survive failures
  Firewall, NAT, load balancer, intrusion detection, limits per host and more, as chains of functions. Flows move
- between workers while their packets pass, and the configuration changes while they live.
+ between workers while their packets pass, and the configuration changes while they live. Where copies are kept
+ of them, they go on when a worker fails.
 CONTROL
 (cd "$tree" && find . -type f ! -path './DEBIAN/*' -printf '%P\n' | LC_ALL=C sort | xargs md5sum >DEBIAN/md5sums)
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -47,6 +47,43 @@ if [ $((most * 1024)) -lt 5000000 ] || [ $((most * 1024)) -gt 50000000 ]; then
     echo "a capture of 500 packets takes $most KiB, not 5 to 50 MB" >&2
     exit 1
 fi
+# The same of an idle firewall and NAT, at defaults: 150 MB.
+cat >"$root/try/idle-traffic.toml" <<'TOML'
+seed = 1
+flows = 10
+rate = { total = 1000.0 }
+pace = "clock"
+sources = ["10.0.0.0/24"]
+destinations = ["192.0.2.1/32"]
+[[classes]]
+share = 1.0
+tcp = 0.0
+TOML
+cat >"$root/try/idle.toml" <<'TOML'
+[[port]]
+name = "lan"
+side = "inside"
+input = "generate:idle-traffic.toml"
+[[port]]
+name = "world"
+side = "outside"
+output = "pcap:/dev/null"
+[[chain]]
+name = "out"
+functions = ["firewall", "nat"]
+[[function.firewall.rules]]
+name = "all"
+from = "inside"
+action = "allow"
+[function.nat]
+pool = ["203.0.113.0/28"]
+TOML
+most=$(within su -s /bin/sh flowkeep -c 'cd /try && sh memory.sh flowkeep run idle.toml --for 3s')
+echo "an idle firewall and NAT takes $((most * 1024)) bytes"
+if [ $((most * 1024)) -lt 50000000 ] || [ $((most * 1024)) -gt 150000000 ]; then
+    echo "an idle firewall and NAT takes $most KiB, not 50 to 150 MB" >&2
+    exit 1
+fi
 # README and tutorial, typed line by line from their own blocks.
 here=$(dirname "$(realpath "$0")")
 cp "$here/pages.sh" "$here/../../README.md" "$here/../../docs/tutorial.md" "$root/try"

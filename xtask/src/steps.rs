@@ -29,7 +29,7 @@ mod progress;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
+    BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DEMO, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
     PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, drivers, fuzzers, many_cases, miri, soak,
     tests,
 };
@@ -114,7 +114,7 @@ pub fn nightly(is_short: bool, fuzz_seconds: Option<u32>) -> ExitCode {
     // Release builds and what comes of a registry, for which a short run has no time.
     let packages: &[Step] = match is_short {
         true => &[],
-        false => &[CRATES_BUILT, CRATES_PUBLISHED, BOOK, PACKAGES],
+        false => &[CRATES_BUILT, CRATES_PUBLISHED, DEMO, BOOK, PACKAGES],
     };
     let [many_cases, soak] = [many_cases(&scale), soak(&scale)];
     let (miri, built, fuzzers) = (miri(&scale), [FUZZ_BUILD, SEEDS], fuzzers(&scale));

@@ -1,4 +1,5 @@
-//! Stateful network functions whose flows survive: the tool, and the library behind it.
+//! Stateful network functions whose flows move, and survive failures where copies are kept: the
+//! tool, and the library behind it.
 //!
 //! A binary is a registry of functions and one call: see [`mod@registry`]. Everything a person
 //! meets is here: the configuration ([`config`]), its changes ([`apply`]), the commands ([`cli`]),

@@ -257,6 +257,18 @@ pub const CRATES_PUBLISHED: Step = Step {
     environment: &[],
 };
 
+/// The README's first line, as it stands.
+pub const DEMO: Step = Step {
+    name: "demo",
+    words: &["./x", "demo"],
+    more: Vec::new(),
+    chosen: Vec::new(),
+    minutes_max: 30,
+    tells_progress: false,
+    left_out: &[],
+    environment: &[],
+};
+
 /// All pages as a book, by mdBook, which is built where it is not there.
 pub const BOOK: Step = Step {
     name: "book",

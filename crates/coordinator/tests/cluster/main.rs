@@ -64,11 +64,11 @@ fn join_drain_leave() {
     });
     until("load is told", || {
         let status = status(&reader, at).unwrap();
-        let packets = |member: &proto::MemberStatus| member.load.map_or(0, |load| load.packets);
+        let is_told = |load: proto::Load| load.packets > 0 && load.dropped_packets >= 3;
         status
             .members
             .iter()
-            .all(|member| packets(member) > 0 && !member.suspected)
+            .all(|member| member.load.is_some_and(is_told) && !member.suspected)
     });
     let all = || switch.workers.iter().chain(&a.workers).chain(&b.workers);
     until("all have one view", || {

@@ -71,7 +71,7 @@ pub const USAGE: u8 = 2;
 /// Exit code of a change that would cut flows.
 pub const WOULD_CUT: u8 = 3;
 
-/// Stateful network functions whose flows survive.
+/// Stateful network functions whose flows move, and survive failures where copies are kept.
 #[derive(Parser, Debug)]
 #[command(
     name = "flowkeep",

@@ -29,6 +29,9 @@ use protocols::ownership::recovery::Withdrawn;
 
 /// Flows sent in a step while a base is sent.
 const WALK: usize = 64;
+/// Records of a base that are sent before the replica has acknowledged earlier ones. A packet of a
+/// flow that is copied waits behind all of them.
+pub(crate) const BASE_AHEAD: u64 = 256;
 /// Flows ahead of one whose snapshot is taken are fetched.
 const AHEAD: usize = 8;
 /// So many bases may a replica refuse in a session.
@@ -188,6 +191,12 @@ impl Sender {
     /// The copy that a flow had, by its header, is void.
     pub(super) fn forget(&mut self, copied: u8) {
         self.flows -= u64::from(copied & !STALE == self.base() && self.flows > 0);
+    }
+
+    /// Records of this base, for tests.
+    #[cfg(test)]
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Whether all flows have copies, with so many records acknowledged.
@@ -589,6 +598,10 @@ impl Core {
             let Some(actor) = self.sender.walk else {
                 break;
             };
+            let ahead = self.sender.sent - self.gate.acknowledged();
+            if ahead >= BASE_AHEAD && !super::is_broken("bases are paced") {
+                break;
+            }
             if actor >= self.flows.used() && self.walk_groups() {
                 count += 1;
                 continue;

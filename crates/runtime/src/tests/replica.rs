@@ -5,8 +5,10 @@ use super::lent::{Lender, fill};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
 use crate::env::BURST;
+use crate::replica::BROKEN;
 use crate::replica::compare::PENDING_MAX;
 use crate::replica::policy::Copying;
+use crate::replica::sender::BASE_AHEAD;
 use crate::switch::Policy;
 use nf::{Cx, Endpoint, FlowState, Packet, Verdict, WorkerInfo, network_function};
 use proptest::prelude::*;
@@ -214,6 +216,43 @@ fn records_for_a_replica_that_stands_still_are_bounded() {
     assert!(before > 0);
     members.feed(0, (0..20).map(|n| out(3000 + n)));
     assert_eq!(members.sent().len(), before + 20);
+}
+
+/// How many records a base is ahead of its replica at most, which takes one step while the others
+/// take ten.
+fn most_ahead(rule: &'static str) -> u64 {
+    BROKEN.set(rule);
+    let mut members = stamped(1, 2, Policy::LeastLoaded);
+    members.stop(2);
+    members.settle();
+    const FLOWS: u16 = 2000;
+    members.feed(0, (0..FLOWS).map(|n| out(3000 + n)));
+    assert_eq!(members.flows()[0], u64::from(FLOWS));
+    members.start(2);
+    let (mut most, mut rounds) = (0, 0);
+    while members.runtime(0).stats().protected_by.is_none() {
+        for _ in 0..10 {
+            members.now += 1000;
+            members.step(0);
+            members.step(1);
+        }
+        members.step(2);
+        most = most.max(members.runtime(0).records_unacknowledged());
+        rounds += 1;
+        assert!(rounds < 100_000, "no base is whole");
+    }
+    assert_eq!(members.runtime(1).stats().copies, u64::from(FLOWS));
+    BROKEN.set("");
+    most
+}
+
+/// A base is sent as its replica takes it: a packet that comes meanwhile waits behind a part of it.
+#[test]
+fn a_base_is_little_ahead_of_its_replica() {
+    let [most, otherwise] = ["", "bases are paced"].map(most_ahead);
+    // Each of these flows is one record, and a step adds a few.
+    assert!((BASE_AHEAD / 2..BASE_AHEAD + 100).contains(&most), "{most}");
+    assert!(otherwise > 2 * BASE_AHEAD, "{otherwise}");
 }
 
 #[test]

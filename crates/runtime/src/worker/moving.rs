@@ -274,6 +274,12 @@ impl<P: Port> Runtime<P> {
         self.core.out.records_pending()
     }
 
+    /// Records for the replica that it has not acknowledged, for tests.
+    #[cfg(test)]
+    pub fn records_unacknowledged(&self) -> u64 {
+        self.core.sender.sent() - self.core.gate.acknowledged()
+    }
+
     /// What is on its way, for tests.
     #[cfg(test)]
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, protocols::ownership::Phase)> {

@@ -148,6 +148,10 @@ impl World<'_> {
     /// each has a copy that its runtime knows of.
     pub(super) fn is_all_copied(&self) -> bool {
         let now = self.now();
+        // A worker that is silent has flows that others have no word of.
+        if self.silent_until > now {
+            return false;
+        }
         let mut sums = [0, 0];
         let is_protected = self.cluster.runtimes.iter().all(|runtime| {
             let stats = runtime.stats();

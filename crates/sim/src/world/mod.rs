@@ -239,6 +239,8 @@ pub(crate) struct World<'s> {
     sessions: BTreeMap<(usize, usize), u64>,
     /// By worker: until when its process is cut off, whatever partition ends before.
     cut_until: Vec<Time>,
+    /// The end of the silence that began once all was copied.
+    silent_until: Time,
     /// Where workers have joined a coordinator.
     members: Option<Members>,
     found: Option<Violation>,
@@ -354,6 +356,7 @@ impl<'s> World<'s> {
             ways: apart::ways(script),
             sessions: BTreeMap::new(),
             cut_until: vec![0; workers],
+            silent_until: 0,
             members: Members::new(script),
             found: None,
             past: Past::default(),

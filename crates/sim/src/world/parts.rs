@@ -332,8 +332,9 @@ impl World<'_> {
             Fault::Stall { worker, time } => return self.stand_still(worker, time),
             Fault::Stop { worker, time } => return self.stop(worker, time),
             Fault::Silence { worker, why, time } => {
-                if !why.is_copied() {
-                    self.order.cut();
+                match why.is_copied() {
+                    true => self.silent_until = now + time,
+                    false => self.order.cut(),
                 }
                 if matches!(why, Why::Stands(_)) {
                     return self.stop(worker, time);

@@ -294,6 +294,13 @@ fn come_and_go() {
         hosts.without_coordinator();
         let receipt = hosts.asked("operate", "runtime drain 0");
         println!("drained: {receipt}");
+        // Traffic goes on at the runtime that is drained, and all of it goes elsewhere.
+        let count = |of: &str| receipt[of].as_u64();
+        let good = count("flows_moved") > Some(20)
+            && ["flows_failed", "flows_left"]
+                .iter()
+                .all(|of| count(of) == Some(0));
+        hosts.site.log.expect("the member is drained", good, &receipt);
         hosts.site.stop(LEFT.0);
         let view = hosts.until("it has left", |view| !is_in(view, "left"));
         let good = life(&view, "front").is_some() && life(&view, "d").is_some();
