@@ -38,10 +38,14 @@ within sh -c 'printf "%s\n" "[[port]]" "name = \"a\"" "output = \"pcap:/dev/null
 within sh -c 'cd /try && cp -r /usr/share/doc/flowkeep/examples . && exec su -s /bin/sh flowkeep -c "
     flowkeep run --input generate:examples/demo-traffic.toml?packets=2000 --output pcap:in.pcap --events /dev/null &&
     flowkeep run --input pcap:in.pcap --events records.jsonl && wc -l records.jsonl"'
-# An optimised program has the memory that is promised: 50 MB for a short capture.
+# An optimised program has the memory that is promised: 50 MB for a short capture. How many of the program's own pages the kernel
+# brings with one that is asked for differs by some megabytes, so the least of three runs counts.
 cp "$(dirname "$(realpath "$0")")/memory.sh" "$root/try"
-most=$(within su -s /bin/sh flowkeep -c 'cd /try && flowkeep run --input generate:examples/demo-traffic.toml?packets=500 --output pcap:short.pcap --events /dev/null >&2 &&
-    sh memory.sh flowkeep run --input pcap:short.pcap --events /dev/null')
+least() { # COMMAND
+    for _ in 1 2 3; do within su -s /bin/sh flowkeep -c "cd /try && sh memory.sh $1"; done | sort -n | head -n 1
+}
+within su -s /bin/sh flowkeep -c 'cd /try && flowkeep run --input generate:examples/demo-traffic.toml?packets=500 --output pcap:short.pcap --events /dev/null'
+most=$(least 'flowkeep run --input pcap:short.pcap --events /dev/null')
 echo "a capture of 500 packets takes $((most * 1024)) bytes"
 if [ $((most * 1024)) -lt 5000000 ] || [ $((most * 1024)) -gt 50000000 ]; then
     echo "a capture of 500 packets takes $most KiB, not 5 to 50 MB" >&2
@@ -78,7 +82,7 @@ action = "allow"
 [function.nat]
 pool = ["203.0.113.0/28"]
 TOML
-most=$(within su -s /bin/sh flowkeep -c 'cd /try && sh memory.sh flowkeep run idle.toml --for 3s')
+most=$(least 'flowkeep run idle.toml --for 3s')
 echo "an idle firewall and NAT takes $((most * 1024)) bytes"
 if [ $((most * 1024)) -lt 50000000 ] || [ $((most * 1024)) -gt 150000000 ]; then
     echo "an idle firewall and NAT takes $most KiB, not 50 to 150 MB" >&2
