@@ -16,6 +16,8 @@
 //! | `slow` | a function that waits, NAT | inside address |
 //! | `members` | NAT; processes have several workers | inside address |
 //! | `edge` | as `gateway`; IPv6, fragments, ICMP errors and hairpins, too | inside address |
+//! | `forward` | forward, whose neighbours come and go | flow |
+//! | `apply` | as `gateway`; settings change while flows live | inside address |
 
 use crate::frame::End;
 use crate::random::Random;
