@@ -20,6 +20,7 @@ use crate::signals::StopSignal;
 use adapters::buffers;
 use adapters::clock::monotonic_ns;
 use adapters::open::{BoxPort, OpenError, Ports};
+use adapters::uri::{PortUri, Role};
 use runtime::PortCounters;
 use runtime::env::{AttachError, BURST, Burst, Port};
 use schemars::JsonSchema;
@@ -40,6 +41,13 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub fn run(job: BridgeJob) -> ExitCode {
+    if let Some(port) = job.ports.iter().find(|port| is_capture(port)) {
+        let why = format!(
+            "{port} is a capture, which is read or written, and a bridge's port does both: name two interfaces, like \
+             afpacket:eth0 and afpacket:eth1"
+        );
+        return failed::ends(job.json, why, USAGE);
+    }
     match try_run(&job) {
         Ok(code) => code,
         Err(error) => {
@@ -50,6 +58,11 @@ pub fn run(job: BridgeJob) -> ExitCode {
             failed::ends(job.json, error, code)
         }
     }
+}
+
+/// Whether a port is a file, of which one run has one direction alone.
+fn is_capture(port: &str) -> bool {
+    matches!(PortUri::parse(port, Role::Input), Ok(PortUri::PcapInput { .. }))
 }
 
 fn try_run(job: &BridgeJob) -> Result<ExitCode, OpenError> {

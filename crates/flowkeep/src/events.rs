@@ -79,7 +79,7 @@ const MOVED: &[Field] = &[
     Field::number(
         "groups_canceled",
         "groups",
-        "Groups that had not begun when the order was taken back.",
+        "Groups that had not begun when the order was canceled.",
     ),
     Field::number(
         "packets_buffered",

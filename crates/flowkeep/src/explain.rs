@@ -188,7 +188,7 @@ impl fmt::Display for Explanation {
             From::Inside => ("inside", "outside"),
             From::Outside => ("outside", "inside"),
         };
-        let lateral = if self.lateral { ", to inside" } else { "" };
+        let lateral = if self.lateral { ", lateral: to inside" } else { "" };
         let by = match self.side_by {
             SideBy::Asked => String::new(),
             SideBy::Flow => ": its flow's".to_owned(),

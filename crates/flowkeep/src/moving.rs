@@ -488,21 +488,21 @@ impl fmt::Display for Receipt {
         if self.flows_offered_again > 0 {
             writeln!(
                 f,
-                "again    {} refused by one runtime were offered to another",
+                "flows    offered again {}, to another runtime than the one that refused them",
                 self.flows_offered_again
             )?;
         }
         if self.groups_canceled > 0 {
             writeln!(
                 f,
-                "taken back {} groups that had not begun: they are where they were",
+                "groups   canceled {}, which had not begun: they are where they were",
                 self.groups_canceled
             )?;
         }
         if !self.over {
             writeln!(
                 f,
-                "groups   {} waiting, {} under way",
+                "groups   waiting {}, under way {}",
                 self.groups_waiting, self.groups_under_way
             )?;
         }
@@ -519,7 +519,7 @@ impl fmt::Display for Receipt {
         )?;
         writeln!(
             f,
-            "state    {} bytes in {:.3} ms",
+            "state    bytes {}, duration {:.3} ms",
             self.bytes,
             milliseconds(self.duration_ns)
         )?;

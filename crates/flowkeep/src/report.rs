@@ -464,7 +464,7 @@ impl fmt::Display for Status {
         }
         row("held", self.packets.held);
         if self.packets.passing > 0 {
-            row("between workers", self.packets.passing);
+            row("passing", self.packets.passing);
         }
         if self.packets.recounted > 0 {
             row("recounted", self.packets.recounted);
@@ -476,7 +476,7 @@ impl fmt::Display for Status {
         writeln!(f, "{table}")?;
         let mut table = Table::new(&["Flows", ">Count"]);
         table.row(["active".into(), grouped(self.flows.active)]);
-        table.row(["at most".into(), grouped(self.flows.max)]);
+        table.row(["max".into(), grouped(self.flows.max)]);
         table.row(["opened".into(), grouped(self.flows.opened)]);
         table.row(["ended".into(), grouped(self.flows.ended)]);
         writeln!(f, "{table}")?;
@@ -509,12 +509,12 @@ impl fmt::Display for Status {
         self.write_copies(f)?;
         for runtime in &self.runtimes {
             let who = format!("runtime {}", runtime.runtime);
-            refused(f, &who, "flows of other runtimes", runtime.refused_flows)?;
-            refused(f, &who, "words of other workers", runtime.refused_words)?;
+            refused(f, &who, "flows", "of other runtimes", runtime.refused_flows)?;
+            refused(f, &who, "words", "of other workers", runtime.refused_words)?;
         }
         for switch in &self.switches {
             let who = format!("switch {}", switch.switch);
-            refused(f, &who, "words of other workers", switch.refused_words)?;
+            refused(f, &who, "words", "of other workers", switch.refused_words)?;
         }
         if !self.ports.is_empty() {
             let mut table = Table::new(&["Port", ">Received", ">", ">Sent", ">", ">Failed", ">Lost"]);
@@ -632,10 +632,10 @@ impl Status {
 }
 
 /// A line for what a healthy cluster has none of.
-fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, count: u64) -> fmt::Result {
+fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, whose: &str, count: u64) -> fmt::Result {
     match count {
         0 => Ok(()),
-        _ => writeln!(f, "{who}: refused {} {what}", grouped(count)),
+        _ => writeln!(f, "{who}: refused {what} {whose}: {}", grouped(count)),
     }
 }
 
@@ -775,11 +775,11 @@ dropped               10   10.0%
   firewall/denied      7    7.0%
   not_ip               3    3.0%
 
-Flows    Count
-active       4
-at most  2,000
-opened       6
-ended        2
+Flows   Count
+active      4
+max     2,000
+opened      6
+ended       2
 
 Runtime  Received  Passed  Dropped  Flows  Groups  Waiting
       0        50      45        4      2       0        0
@@ -834,9 +834,9 @@ nat/mappings      4
         let status = Status::from(&snapshot);
         let text = status.to_string();
         for line in [
-            "runtime 1: refused 3 flows of other runtimes\n",
-            "runtime 1: refused 1,200 words of other workers\n",
-            "switch 0: refused 5 words of other workers\n",
+            "runtime 1: refused flows of other runtimes: 3\n",
+            "runtime 1: refused words of other workers: 1,200\n",
+            "switch 0: refused words of other workers: 5\n",
             "switch 0 – runtime 1: refused 4 (tag)\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

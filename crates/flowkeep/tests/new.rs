@@ -33,6 +33,11 @@ fn what_is_there_is_left_alone() {
     assert_eq!(fs::read_dir(place.join("my-nf")).unwrap().count(), 1);
 }
 
+/// Processor seconds until the tests of what `flowkeep new` makes have run, at most: from nothing
+/// built, and after a line of the function has changed.
+const COLD: f64 = 120.0;
+const WARM: f64 = 5.0;
+
 #[test]
 fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     let (place, _turn) = (place("new-runs"), my_turn());
@@ -43,42 +48,47 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     );
     assert!(created.to_string().contains("cargo test"), "{created}");
 
-    // A build folder with nothing in it, as the author's first one.
-    let own = place.join("target");
-    let test = || cargo_in(&own, &created.folder, &["test"]);
-    let (output, cold) = with_processor_time(test);
-    assert!(
-        output.contains("test packets_are_counted_each_way ... ok"),
-        "{output}"
-    );
-    assert!(
-        output.contains("test an_established_flow_allocates_nothing ... ok"),
-        "{output}"
-    );
-    assert!(
-        output.contains("test flows_survive_migration_and_failure ... ok"),
-        "{output}"
-    );
-
-    // One line of the function is changed: what an author waits for, again and again.
+    // A build folder with nothing in it, as the author's first one, and behind it one line of the
+    // function is changed: what an author waits for, again and again. Processors differ, and one
+    // that others share takes longer over the same (docs/first-hour.md): above the goals, once more.
     let source = created.folder.join("src/lib.rs");
     let text = fs::read_to_string(&source).unwrap();
-    fs::write(
-        &source,
-        format!("{text}\n/// Another line.\npub const ANOTHER: u32 = 1;\n"),
-    )
-    .unwrap();
-    let (_, warm) = with_processor_time(test);
-    fs::remove_dir_all(&own).unwrap();
-    println!(
-        "processor seconds until the tests have run: {cold:.1} at first (goal 120), {warm:.1} after a change (goal 5)"
-    );
-    // Processors differ, and one that others share takes longer over the same (docs/first-hour.md).
-    // Twice the goal is another build than this one.
-    assert!(
-        cold <= 240.0 && warm <= 15.0,
-        "longer than it is to take: {cold:.1} s, {warm:.1} s"
-    );
+    let changed = |times: u32| {
+        let more = (0..times).map(|n| format!("\n/// Another line.\npub const ANOTHER_{n}: u32 = 1;\n"));
+        fs::write(&source, text.clone() + &more.collect::<String>()).unwrap();
+    };
+    let measured = |number: u32| {
+        let own = place.join(format!("target-{number}"));
+        let test = || cargo_in(&own, &created.folder, &["test"]);
+        changed(0);
+        let (output, cold) = with_processor_time(test);
+        for name in [
+            "packets_are_counted_each_way",
+            "an_established_flow_allocates_nothing",
+            "flows_survive_migration_and_failure",
+        ] {
+            assert!(output.contains(&format!("test {name} ... ok")), "{output}");
+        }
+        let warm = (1..=2).map(|times| {
+            changed(times);
+            with_processor_time(test).1
+        });
+        let warm = warm.reduce(f64::min).unwrap();
+        fs::remove_dir_all(&own).unwrap();
+        println!(
+            "processor seconds until the tests have run: {cold:.1} at first (goal {COLD}), {warm:.1} after a change (goal {WARM})"
+        );
+        (cold, warm)
+    };
+    let is_met = |(cold, warm): (f64, f64)| cold <= COLD && warm <= WARM;
+    let first = measured(0);
+    if !is_met(first) {
+        let second = measured(1);
+        assert!(
+            is_met((first.0.min(second.0), first.1.min(second.1))),
+            "longer than it is to take, twice: {first:.1?} s, {second:.1?} s"
+        );
+    }
     fs::write(&source, text).unwrap();
 
     let output = cargo(&created.folder, &["flowkeep", "run", "chain.toml"]);
@@ -134,6 +144,34 @@ fn each_kind_passes_its_tests_and_runs() {
         cargo(&created.folder, FORMATTED);
         fs::remove_dir_all(&created.folder).unwrap();
     }
+}
+
+/// What its README says of an optimised tool: the words are there, and the profile.
+#[test]
+fn the_tool_is_built_optimised_by_a_word_of_its_own() {
+    let place = place("new-quick");
+    let created = create("quickly", Kind::Counter, &place.join("quickly")).unwrap();
+    let readme = fs::read_to_string(created.folder.join("README.md")).unwrap();
+    assert!(
+        readme.contains("\ncargo flowkeep-quick run chain.toml"),
+        "{readme}"
+    );
+    let cargo = |words: &[&str]| {
+        let output = Command::new(env!("CARGO"))
+            .args(words)
+            .current_dir(&created.folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = cargo(&["--list"]);
+    let word = all
+        .lines()
+        .find(|line| line.trim().starts_with("flowkeep-quick "))
+        .unwrap();
+    assert!(word.contains("run --profile quick --features tool"), "{word}");
+    cargo(&["clean", "--profile", "quick", "--dry-run", "--offline"]);
 }
 
 /// What the guide says of a build folder that functions beside each other share: it is not so by

@@ -584,9 +584,31 @@ impl NetworkFunction for Forgetful {
     }
 }
 
+/// What this test prints, the one below reads: the warning of a script that is played.
+#[test]
+fn a_forgetful_function_is_played() {
+    run::<Forgetful>(NoConfig {}, [hit(1), hit(1), hit(1)]);
+    run::<Tally>(NoConfig {}, [hit(1), hit(1)]);
+}
+
 #[test]
 fn a_group_without_a_time_whose_state_is_gone_is_a_warning() {
-    run::<Forgetful>(NoConfig {}, [hit(1), hit(1)]);
+    let mut played = std::process::Command::new(std::env::current_exe().unwrap());
+    played.args(["--exact", "tests::a_forgetful_function_is_played"]);
+    let played = played.arg("--nocapture").output().unwrap();
+    let said = String::from_utf8(played.stderr).unwrap();
+    assert!(played.status.success(), "{said}");
+    // Once, of a function that says no time.
+    let warnings: Vec<_> = said
+        .lines()
+        .filter(|line| line.starts_with("warning: "))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{said}");
+    assert!(
+        warnings[0].starts_with("warning: the group of 198.51.100.1 began again")
+            && warnings[0].contains("`forgetful` says no `group_timeout`"),
+        "{said}"
+    );
     let mut life = crate::life::Life::default();
     life.is_on = true;
     let key = ("198.51.100.1".parse().unwrap(), 0);

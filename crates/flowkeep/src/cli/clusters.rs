@@ -217,7 +217,7 @@ fn as_text(status: &proto::StatusAnswer) -> String {
         let load = member.load.unwrap_or_default();
         let suspected = if member.suspected { ", suspected" } else { "" };
         lines.push(format!(
-            "{role} {number}  {}  {standing}{suspected}, heard {} ms ago, {} flows, {} packets, {} dropped",
+            "{role} {number}  {}  {standing}{suspected}, silent {} ms, flows {}, packets {}, dropped packets {}",
             member.name, member.silent, load.flows, load.packets, load.dropped_packets
         ));
     }
@@ -225,7 +225,7 @@ fn as_text(status: &proto::StatusAnswer) -> String {
         lines.push(format!("refused {}: {}", refused.name, refused.count));
     }
     if !status.trouble.is_empty() {
-        lines.push(format!("no decisions: {}", status.trouble));
+        lines.push(format!("trouble, so nothing is decided: {}", status.trouble));
     }
     lines.join("\n")
 }
@@ -338,5 +338,59 @@ fn report_of(status: &proto::StatusAnswer, tried: &Tried) -> ClusterReport {
             .collect(),
         trouble: (!status.trouble.is_empty()).then(|| status.trouble.clone()),
         records: status.records,
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/words/mod.rs"]
+mod words;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_json_have_the_same_words() {
+        let load = proto::Load {
+            flows: 7,
+            packets: 8,
+            dropped_packets: 9,
+            ..proto::Load::default()
+        };
+        let status = proto::StatusAnswer {
+            view: 3,
+            members: vec![proto::MemberStatus {
+                name: "left".into(),
+                load: Some(load),
+                silent: 12,
+                suspected: true,
+                ..proto::MemberStatus::default()
+            }],
+            refused: vec![proto::Count {
+                name: "certificate".into(),
+                count: 4,
+            }],
+            trouble: "the log is full".into(),
+            ..proto::StatusAnswer::default()
+        };
+        let json = serde_json::to_value(report_of(&status, &Tried::default())).unwrap();
+        // A worker's name, role, number and standing are its line's first words; the rest is in
+        // JSON alone.
+        words::agree(
+            &json,
+            &as_text(&status),
+            &[
+                ("coordinator", ""),
+                ("cpu_permille", ""),
+                ("incarnation", ""),
+                ("memory_bytes", ""),
+                ("name", "left"),
+                ("number", "runtime 0"),
+                ("packets_per_second", ""),
+                ("records", ""),
+                ("role", "runtime"),
+                ("standing", "running, suspected"),
+            ],
+        );
     }
 }

@@ -188,7 +188,7 @@ pub fn list(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
         &"runtime",
         heading,
         &"standing",
-        [&"flows", &"at most", &"groups", &"received"],
+        [&"flows", &"max", &"groups", &"received"],
     )];
     lines.extend(runtimes.iter().map(|runtime| {
         let figures: [&dyn fmt::Display; 4] = [
@@ -242,11 +242,12 @@ impl Shape for Drained {
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.receipt)?;
-        let state = match self.keeps {
-            true => "is drained, and keeps",
-            false => "takes no flows, and has",
-        };
-        writeln!(f, "runtime  {} {state} {}", self.runtime, self.flows_left)
+        let keeps = if self.keeps { ", and keeps what it has" } else { "" };
+        writeln!(
+            f,
+            "runtime  {} is leaving{keeps}: flows left {}",
+            self.runtime, self.flows_left
+        )
     }
 }
 
@@ -435,7 +436,7 @@ impl fmt::Display for Resumed {
         }
         write!(f, "runtime {} takes new flows again", self.runtime)?;
         match self.receipt {
-            Some(_) => writeln!(f, "; what draining it had ordered is taken back"),
+            Some(_) => writeln!(f, "; what draining it had ordered is canceled"),
             None => writeln!(f),
         }
     }
@@ -499,7 +500,7 @@ fn see_through(
         } else if since.elapsed() > stuck {
             return Err(Failure::failed(format!(
                 "nothing has moved for {} s: {} of {} have, {} groups are on their way and {} wait. They go on by themselves when they can, unless \
-                 they are taken back (`flowkeep order list`); \
+                 they are canceled (`flowkeep order list`); \
                  `flowkeep runtime list` shows where flows are, `flowkeep status` whether workers are overloaded or a change of configuration is \
                  under way",
                 stuck.as_secs(),
@@ -550,7 +551,7 @@ pub(super) fn reasons(receipt: &Receipt) -> String {
     let mut reasons = Vec::new();
     if receipt.groups_canceled > 0 {
         reasons.push(format!(
-            "the order was taken back before {} of its groups had begun to move",
+            "the order was canceled before {} of its groups had begun to move",
             receipt.groups_canceled
         ));
     }

@@ -30,7 +30,7 @@ pub(super) enum OrderVerb {
     #[command(after_help = "\
 It waits until nothing of the order is on its way any more, and answers with the order's receipt.
 
-Exit codes: 0 it is taken back; 1 it is not under way, or what is on its way did not end.
+Exit codes: 0 it is canceled; 1 it is not under way, or what is on its way did not end.
 
 Examples:
   flowkeep order cancel 3

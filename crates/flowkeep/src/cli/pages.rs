@@ -111,6 +111,10 @@ fn rows(page: &mut String, all: &[&Arg]) {
             if !values.is_empty() {
                 let _ = write!(what, ": {values}");
             }
+            if let Some(variable) = arg.get_env() {
+                let variable = variable.to_string_lossy();
+                let _ = write!(what, "; else what the environment variable `{variable}` says");
+            }
             let default = arg
                 .get_default_values()
                 .iter()

@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// runtime, whose memory is made behind the workers' work.
 const PATIENCE_OF_A_CHANGE: Duration = Duration::from_secs(120);
 
+/// What is said of a process that answers no more.
+const ENDED: &str = "Flowkeep has ended";
+
 /// A connection to a running cluster.
 #[derive(Debug)]
 pub struct Client {
@@ -192,10 +195,14 @@ impl Socket {
                         patience.as_secs()
                     )
                 }
+                // It was killed while it was asked.
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
+                    format!("{}: {ENDED}", self.path.display())
+                }
                 _ => format!("{}: {error}", self.path.display()),
             })?;
         if answer.is_empty() {
-            return Err(format!("{}: Flowkeep has ended", self.path.display()));
+            return Err(format!("{}: {ENDED}", self.path.display()));
         }
         match serde_json::from_str(&answer) {
             Ok(Reply::Ok(answer)) => Ok(answer),
@@ -336,6 +343,29 @@ mod tests {
             problem.ends_with(&format!("with --socket: {}", member.display())),
             "{problem}"
         );
+    }
+
+    /// Whether it dies before the request, while it reads it, or while it answers.
+    #[test]
+    fn a_process_that_is_gone_has_ended() {
+        let place = Place::new("gone");
+        let listener = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
+        let connected = || {
+            let client = Client::connect(&place.socket()).unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        let ended = format!("{}: Flowkeep has ended", place.socket().display());
+        let (mut client, end) = connected();
+        drop(end);
+        assert_eq!(client.ask(&Request::Status).unwrap_err(), ended);
+        // With what it has not read, the kernel says so otherwise.
+        let (mut client, end) = connected();
+        let Way::Socket(socket) = &mut client.way else {
+            panic!("a socket")
+        };
+        socket.reader.get_mut().write_all(b"unread").unwrap();
+        drop(end);
+        assert_eq!(client.ask(&Request::Status).unwrap_err(), ended);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use nf::variables::Variables;
 use protocols::channel::{AGREED, IN_HEAD, Key, Keys, Protection};
 use runtime::stage::Schema;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::HashSeed;
@@ -342,10 +343,22 @@ fn read_key(
 ) -> Result<(u8, [u8; 32]), Box<Problem>> {
     let also = |problem: String| written.problem(at, &problem, "");
     let account = Account::of(config).map_err(also)?;
-    keys::secret(Path::new(file), account.map(|account| account.user)).map_err(|error| {
+    secret(file, account.map(|account| account.user)).map_err(|error| {
         let remedy = remedy(file, &error);
         written.problem(at, &error.to_string(), &remedy).into()
     })
+}
+
+/// The key in a file. A folder is none, whatever rights there are to it.
+fn secret(file: &str, also: Option<u32>) -> Result<(u8, [u8; 32]), KeyError> {
+    let path = Path::new(file);
+    match path.is_dir() {
+        true => Err(KeyError::Unreadable {
+            file: path.to_owned(),
+            source: ErrorKind::IsADirectory.into(),
+        }),
+        false => keys::secret(path, also),
+    }
 }
 
 /// What helps where a key file cannot be used.
@@ -353,11 +366,28 @@ fn remedy(file: &str, error: &KeyError) -> String {
     match error {
         KeyError::Open { .. } => format!("chmod 600 {file}"),
         KeyError::Foreign { user, .. } => format!("chown {user} {file}"),
-        KeyError::Unreadable { source, .. } if source.kind() != std::io::ErrorKind::NotFound => {
-            "see to it that you may read it".to_owned()
-        }
-        _ => format!("make a key: echo \"1 $(openssl rand -hex 32)\" > {file}; chmod 600 {file}"),
+        KeyError::Unreadable { source, .. } => match source.kind() {
+            ErrorKind::NotFound => make_key(file),
+            ErrorKind::IsADirectory => "it is a folder; name the key's file".to_owned(),
+            ErrorKind::NotADirectory => {
+                let mut folders = Path::new(file).ancestors().skip(1);
+                let one = folders.find(|of| of.exists()).unwrap_or(Path::new(file));
+                format!("`{}` is no folder: name another file", one.display())
+            }
+            ErrorKind::PermissionDenied => "see to it that you may read it".to_owned(),
+            _ => "name another file".to_owned(),
+        },
+        _ => make_key(file),
     }
+}
+
+/// What makes a key, and the folder of its file if that is not there.
+fn make_key(file: &str) -> String {
+    let folder = Path::new(file)
+        .parent()
+        .filter(|of| !of.as_os_str().is_empty() && !of.exists());
+    let folder = folder.map_or(String::new(), |of| format!("mkdir -p {}; ", of.display()));
+    format!("make a key: {folder}echo \"1 $(openssl rand -hex 32)\" > {file}; chmod 600 {file}")
 }
 
 /// Key files that cannot be used here: the setting, and what is wrong.
@@ -370,7 +400,7 @@ pub fn unusable(config: &Config, user: Option<u32>) -> Vec<(String, String)> {
         .iter()
         .map(|file| ("cluster.seed".to_owned(), file));
     let wrong = |(at, file): (String, &String)| {
-        let error = keys::secret(Path::new(file), user).err()?;
+        let error = secret(file, user).err()?;
         Some((at, format!("{error}; {}", remedy(file, &error))))
     };
     keys.chain(seed).filter_map(wrong).collect()

@@ -280,7 +280,7 @@ impl Shared {
             drop(book);
             if Instant::now() > deadline {
                 return Err(format!(
-                    "order {number} is taken back as soon as all runtimes that it concerns have heard it: one has not answered yet. `flowkeep order list` shows it until it is over"
+                    "order {number} is canceled as soon as all runtimes that it concerns have heard it: one has not answered yet. `flowkeep order list` shows it until it is over"
                 ));
             }
             std::thread::sleep(LOOK);

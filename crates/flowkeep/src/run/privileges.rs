@@ -60,6 +60,16 @@ pub struct Account {
     groups: Vec<u32>,
 }
 
+/// The last number of a user; the next one is none's, and asks the kernel for no change.
+const NUMBER_MAX: u32 = u32::MAX - 1;
+
+/// Whether useradd(8) takes it as a name.
+fn is_name(name: &str) -> bool {
+    let is_first = |first: char| first.is_ascii_lowercase() || first == '_';
+    let is_other = |other: char| is_first(other) || other.is_ascii_digit() || other == '-';
+    name.starts_with(is_first) && name.len() <= 32 && name.chars().all(is_other)
+}
+
 fn failed(what: &str, error: rustix::io::Errno) -> String {
     format!("{what} cannot be given up: {error}; start it as root, or without `user`")
 }
@@ -80,8 +90,11 @@ impl Account {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Self::find(name, &read("/etc/passwd"), &read("/etc/group"))
             .map(Some)
-            .ok_or_else(|| {
-                format!("there is no user `{name}` in /etc/passwd; make it: useradd --system {name}")
+            .ok_or_else(|| match is_name(name) {
+                true => format!("there is no user `{name}` in /etc/passwd; make it: useradd --system {name}"),
+                false => format!(
+                    "`{name}` is no user's name, nor a number from 0 to {NUMBER_MAX}; write one, like user = \"flowkeep\""
+                ),
             })
     }
 
@@ -90,12 +103,15 @@ impl Account {
     fn find(name: &str, passwd: &str, group: &str) -> Option<Self> {
         let entries = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let mut users = entries.filter_map(|entry| match entry[..] {
-            [user, _, number, group, ..] => Some((user, number.parse().ok()?, group.parse().ok()?)),
+            [user, _, number, group, ..] => {
+                let number = number.parse().ok().filter(|number| *number <= NUMBER_MAX)?;
+                Some((user, number, group.parse().ok()?))
+            }
             _ => None,
         });
         let is_meant = |(user, number, _): &(&str, u32, u32)| *user == name || name.parse() == Ok(*number);
         let Some((login, user, own)) = users.find(is_meant) else {
-            let number = name.parse().ok()?;
+            let number = name.parse().ok().filter(|number| *number <= NUMBER_MAX)?;
             return Some(Account {
                 user: number,
                 group: number,
@@ -238,6 +254,13 @@ mod tests {
         };
         assert_eq!(Account::find("4000", passwd, group), Some(number));
         assert_eq!(Account::find("absent", passwd, group), None);
+        // What the kernel takes for no change is no user, in whichever file it stands.
+        for number in ["4294967295", "4294967296"] {
+            assert_eq!(
+                Account::find(number, "odd:x:4294967295:1::/:/bin/sh\n", group),
+                None
+            );
+        }
     }
 
     #[test]

@@ -606,6 +606,7 @@ fn orders_that_are_broken_off_are_taken_back() {
         let under_way = || -> serde_json::Value {
             let (code, out, err) = finished(left.tool(&["order", "list", "--json"]));
             assert_eq!(code, 0, "{err}");
+            schema::holds("orders", out.as_bytes());
             serde_json::from_str(&out).unwrap()
         };
         let began = Instant::now();
@@ -647,6 +648,7 @@ fn orders_that_are_broken_off_are_taken_back() {
         right.signal("-CONT");
         let (code, out, err) = finished(taking);
         assert_eq!(code, 0, "{out}{err}");
+        schema::holds(if is_drain { "runtime-resume" } else { "moved" }, out.as_bytes());
         let receipt: serde_json::Value = serde_json::from_str(&out).unwrap();
         let [asked, canceled] = ["flows_asked", "groups_canceled"].map(|name| number(&receipt, name));
         assert_eq!(asked + canceled, FLOWS, "{receipt}");

@@ -1,4 +1,4 @@
-//! Servers on this machine that are checked by a running cluster.
+//! Servers on this machine that are checked by a running cluster, by HTTP and by a connection.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
@@ -38,6 +38,7 @@ impl Server {
                 stream.set_nonblocking(false).unwrap();
                 stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
                 let mut request = [0; 1024];
+                // A check by TCP says nothing, and hangs up.
                 let count = stream.read(&mut request).unwrap_or(0);
                 if count > 0 {
                     assert!(request.starts_with(b"GET /health HTTP/1.1\r\n"));
@@ -73,21 +74,30 @@ fn config(
     backends: &[(&str, SocketAddr)],
     check: &str,
 ) -> String {
-    let backends: Vec<String> = backends
-        .iter()
-        .map(|(name, at)| format!("{{ name = \"{name}\", endpoint = \"{at}\" }}"))
-        .collect();
+    let listed = |prefix: &str| {
+        let one =
+            |(name, at): &(&str, SocketAddr)| format!("{{ name = \"{prefix}{name}\", endpoint = \"{at}\" }}");
+        backends.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let service = |name: &str, port: u16, check: &str, backends: &str| {
+        format!(
+            "[[function.load_balancer.services]]\nname = \"{name}\"\naddresses = [\"198.51.100.1\"]\nports = {port}\n\
+             protocol = \"tcp\"\n{check}\nbackends = [{backends}]\n"
+        )
+    };
+    let by_tcp = check.replace(HTTP, "\"tcp\"");
+    let services =
+        service("web", 443, check, &listed("")) + &service("plain", 80, &by_tcp, &listed("plain-"));
     format!(
         "runtimes = 1\nruntimes_max = 2\nclock = \"machine\"\n[log]\nevents = \"{events}\"\n[metrics]\nlisten = \"{metrics}\"\n\
          [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
          [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
          [[chain]]\nname = \"all\"\nfunctions = [\"load_balancer\"]\n\
-         [[function.load_balancer.services]]\nname = \"web\"\naddresses = [\"198.51.100.1\"]\nports = 443\nprotocol = \"tcp\"\n\
-         {check}\nbackends = [{}]\n",
-        backends.join(", ")
+         {services}"
     )
 }
 
+const HTTP: &str = "\"http:/health\"";
 const CHECK: &str = "check = \"http:/health\"\ninterval = \"200ms\"\ntimeout = \"150ms\"\nrise = 2\nfall = 2";
 
 /// What `status` says of a server, and why.
@@ -149,14 +159,23 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
             && server(&running, "mute") == (Some(false), "no answer within 150ms".into())
             && server(&running, "broken") == (Some(false), "it answers with status 500".into())
     });
+    // By a connection each of them is there, though they say nothing, or the wrong thing.
+    until("the checks by a connection", || {
+        ["plain-good", "plain-mute", "plain-broken"].map(|name| server(&running, name).0) == [Some(true); 3]
+    });
     until("what the function knows", || {
         in_table(&running, "good").as_deref() == Some("up")
             && in_table(&running, "broken").as_deref() == Some("failing")
     });
     let text_of = figures(metrics);
-    for (name, up) in [("good", 1), ("mute", 0), ("broken", 0)] {
+    for (service, name, up) in [
+        ("web", "good", 1),
+        ("web", "mute", 0),
+        ("web", "broken", 0),
+        ("plain", "plain-mute", 1),
+    ] {
         let sample = format!(
-            "flowkeep_backend_up{{function=\"load_balancer\",service=\"web\",backend=\"{name}\"}} {up}\n"
+            "flowkeep_backend_up{{function=\"load_balancer\",service=\"{service}\",backend=\"{name}\"}} {up}\n"
         );
         assert!(text_of.contains(&sample), "{sample} is not in\n{text_of}");
     }
@@ -170,6 +189,9 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
     let at = good.at;
     drop(good);
     until("its end", || server(&running, "good").0 == Some(false));
+    until("its end by TCP", || {
+        server(&running, "plain-good") == (Some(false), "it refuses connections".into())
+    });
     until("its end in the table", || {
         in_table(&running, "good").as_deref() == Some("failing")
     });
@@ -180,7 +202,8 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
     });
     let good = Server::start(&at.to_string(), "HTTP/1.1 204 No Content\r\n\r\n");
     until("its return", || {
-        in_table(&running, "good").as_deref() == Some("up")
+        ["good", "plain-good"].map(|name| in_table(&running, name))
+            == [Some("up".to_owned()), Some("up".to_owned())]
     });
 
     // An operator's word stays above its checks.
@@ -237,10 +260,12 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
         ("backend_up", "good"),
         ("backend_down", "mute"),
         ("backend_up", "mute"),
+        ("backend_down", "plain-good"),
+        ("backend_down", "plain-mute"),
     ];
     assert_eq!(
         counts.map(|(event, name)| of(event, name)),
-        [1, 1, 1, 0],
+        [1, 1, 1, 0, 1, 0],
         "{lines}"
     );
     drop((good, mute, broken));

@@ -9,6 +9,7 @@
 //! | `memory` | what `chain check` says of memory, and what a cluster takes |
 //! | `tables` | functions' tables over runtimes, and what functions cost |
 //! | `codes` | exit codes: one table, whichever command is said |
+//! | `remedies` | what messages say to write is written, and is good |
 //! | `explain` | which way a packet would take |
 //! | `exported` | what collectors get of a NAT: IPFIX and syslog |
 //! | `pool` | metrics of a NAT's ports by value |
@@ -30,6 +31,7 @@ mod listed;
 mod memory;
 mod pool;
 mod refusals;
+mod remedies;
 mod replayed;
 #[path = "../running/mod.rs"]
 mod running;
@@ -40,3 +42,5 @@ mod shapes;
 mod tables;
 mod trial;
 mod worded;
+#[path = "../words/mod.rs"]
+mod words;

@@ -161,10 +161,10 @@ fn error_at(items: &Items, at: &str, index: usize, (problem, remedy): (String, S
 
 fn parse_prefix(text: &str) -> Result<Prefix, (String, String)> {
     text.parse().map_err(|error: wire::addr::PrefixError| {
-        (
-            format!("`{text}`: {error}"),
-            "write an address or a prefix like \"192.0.2.0/24\" or \"2001:db8::/32\"".into(),
-        )
+        // What to write instead stands behind the semicolon.
+        let said = error.to_string();
+        let (problem, remedy) = said.split_once("; ").unwrap_or((&said, ""));
+        (format!("`{text}`: {problem}"), remedy.into())
     })
 }
 

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serializer, de};
 
 /// The table of the forwarding step.
-#[derive(Deserialize, JsonSchema, Debug)]
+#[derive(Deserialize, JsonSchema, Clone, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The interface of this host that each port is, by the port's name: its routes, neighbours,

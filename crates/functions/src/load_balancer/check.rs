@@ -131,14 +131,14 @@ pub(super) fn compile(
         return Err(ConfigError::new(
             at("interval"),
             format!("{interval:?} is no interval"),
-            "write 100ms to 1h",
+            "write \"100ms\" to \"1h\"",
         ));
     }
     if !(Duration::from_millis(10)..=interval).contains(&timeout(config)) {
         return Err(ConfigError::new(
             at("timeout"),
             format!("{:?} is no time for a check every {interval:?}", timeout(config)),
-            "write 10ms at least, and no more than `interval`",
+            "write \"10ms\" or more, and no more than `interval`",
         ));
     }
     for (name, count) in [("rise", config.rise), ("fall", config.fall)] {

@@ -222,7 +222,7 @@ impl Service {
                 ConfigError::new(
                     at(&format!("addresses[{n}]")),
                     format!("`{text}` is not an IPv4 or IPv6 address"),
-                    "write an address without port or prefix, like 203.0.113.10",
+                    "write an address without port or prefix, like \"203.0.113.10\"",
                 )
             })?;
             addresses.push(addr);
@@ -297,7 +297,7 @@ fn endpoints(
                     "`{}` is neither address and port nor an address",
                     backend.endpoint
                 ),
-                "write 10.1.0.11:8443, [2001:db8::b]:8443, or the address alone",
+                "write \"10.1.0.11:8443\", \"[2001:db8::b]:8443\", or the address alone",
             )
         })?;
         if endpoint.addr.version() != version {

@@ -765,9 +765,9 @@ fn timeouts(t: &Timeouts) -> Result<[Option<Duration>; PHASES], ConfigError> {
                 format!("timeouts.{name}"),
                 format!("{} is too short ({source})", nf::Period::new(value)),
                 match t.below_rfc {
-                    true => "write at least 1ms".into(),
+                    true => "write \"1ms\" or more".into(),
                     false => {
-                        format!("write at least {seconds}s; in a laboratory, below_rfc = true allows less")
+                        format!("write \"{seconds}s\" or more; in a laboratory, below_rfc = true allows less")
                     }
                 },
             ));

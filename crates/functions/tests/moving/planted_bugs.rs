@@ -49,6 +49,17 @@ pub struct ForgetfulConfig<F: NetworkFunction> {
     pub mattered: Arc<AtomicBool>,
 }
 
+impl<F: NetworkFunction> Clone for ForgetfulConfig<F> {
+    fn clone(&self) -> Self {
+        ForgetfulConfig {
+            config: Arc::clone(&self.config),
+            mattered: Arc::clone(&self.mattered),
+            bug: self.bug.clone(),
+            with: self.with,
+        }
+    }
+}
+
 impl<F: NetworkFunction> ForgetfulConfig<F> {
     pub fn new(config: impl Into<Arc<F::Config>>, bug: Bug) -> Self {
         ForgetfulConfig {

@@ -119,7 +119,7 @@ pub use way::Way;
 /// If anything differs from what comes of the script while flows stay, with the smallest case of it
 /// that was found; or if the script has no flow that is still there when its next step comes.
 #[track_caller]
-pub fn survives_migration<F: NetworkFunction>(
+pub fn survives_migration<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
     script: impl IntoIterator<Item = Step>,
 ) -> Survived {
@@ -159,7 +159,7 @@ pub fn survives_migration<F: NetworkFunction>(
 /// As [`survives_migration`], if anything differs from what comes of the script while no runtime
 /// fails.
 #[track_caller]
-pub fn survives_failure<F: NetworkFunction>(
+pub fn survives_failure<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
     script: impl IntoIterator<Item = Step>,
 ) -> Survived {
@@ -174,7 +174,7 @@ pub fn survives_failure<F: NetworkFunction>(
 /// As [`survives_migration`], if anything differs from what comes of the script while neither
 /// happens.
 #[track_caller]
-pub fn survives_change<F: NetworkFunction>(
+pub fn survives_change<F: NetworkFunction<Config: Clone>>(
     config: F::Config,
     script: impl IntoIterator<Item = Step>,
 ) -> Survived {
@@ -243,15 +243,14 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The chain's next function. All plays share its settings: where these are compiled as they
-    /// are first used, or changed, take [`Migration::function_each`].
-    pub fn function<F: NetworkFunction>(self, config: F::Config) -> Self {
-        let config = Arc::new(config);
-        self.made::<F>(move || Arc::clone(&config))
+    /// The chain's next function. Each play has a clone of its settings, so that none sees what
+    /// another play did to them. Settings that cannot be cloned, or whose clones share something
+    /// that changes, are made by [`Migration::function_each`].
+    pub fn function<F: NetworkFunction<Config: Clone>>(self, config: F::Config) -> Self {
+        self.made::<F>(move || Arc::new(config.clone()))
     }
 
-    /// The chain's next function, with settings that are made for each play, so that none sees
-    /// what another play did to them.
+    /// The chain's next function, with settings that are made for each play.
     pub fn function_each<F: NetworkFunction>(self, config: impl Fn() -> F::Config + 'static) -> Self {
         self.made::<F>(move || Arc::new(config()))
     }
@@ -275,14 +274,13 @@ impl Migration {
     /// # Panics
     /// If the chain has no such function.
     #[track_caller]
-    pub fn changing_to<F: NetworkFunction>(mut self, config: F::Config) -> Self {
-        let config = Arc::new(config);
+    pub fn changing_to<F: NetworkFunction<Config: Clone>>(mut self, config: F::Config) -> Self {
         let of = self
             .functions
             .iter_mut()
             .find(|function| function.name == F::NAME);
         match of {
-            Some(function) => function.make_other = Some(maker::<F>(move || Arc::clone(&config))),
+            Some(function) => function.make_other = Some(maker::<F>(move || Arc::new(config.clone()))),
             None => panic!("`{}` is none of the chain's functions: name it first", F::NAME),
         }
         self

@@ -203,6 +203,15 @@ fn what_an_instance_keeps_to_itself_is_noticed_and_made_small() {
     let only = numbers_of(&words, ".only([");
     let at = numbers_of(&words, ".at([");
     assert_eq!((only.len(), at.len()), (2, 1), "{words}");
+    // Each of its steps has a line, with its number in the whole script.
+    let is_line_of = |line: &str, number: &usize| {
+        let line = line.trim_start_matches(['>', ' ']);
+        line.starts_with(&format!("{number}  "))
+    };
+    for number in &only {
+        let lines = words.lines().filter(|line| is_line_of(line, number));
+        assert_eq!(lines.count(), 1, "step {number}: {words}");
+    }
     let again = moving(Fault::KeptInTheInstance)
         .ways([Way::Over])
         .only(only.clone())
@@ -519,6 +528,12 @@ fn packets_that_wait_in_calls_come_again_when_their_runtime_fails() {
 #[serde(default)]
 struct Used(#[serde(skip)] std::sync::atomic::AtomicBool);
 
+impl Clone for Used {
+    fn clone(&self) -> Self {
+        Used(self.0.load(std::sync::atomic::Ordering::Relaxed).into())
+    }
+}
+
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 struct First {
@@ -553,11 +568,11 @@ impl NetworkFunction for OnceIn {
 fn each_play_has_settings_of_its_own() {
     let flow = udp("10.0.0.1:1000", "192.0.2.1:80");
     let script = || [flow.clone(), flow.clone(), flow.clone()];
-    // Shared, what a play leaves in them is the next one's.
-    let shared = catch_unwind(AssertUnwindSafe(|| {
-        migration().function::<OnceIn>(Used::default()).check(script())
-    }));
-    assert!(shared.is_err());
+    // What a play leaves in them is not the next one's.
+    let survived = migration().function::<OnceIn>(Used::default()).check(script());
+    assert!(survived.moved() > 0);
+    let changing = migration().ways(Way::CHANGES).function::<OnceIn>(Used::default());
+    changing.changing_to::<OnceIn>(Used::default()).check(script());
     let survived = migration().function_each::<OnceIn>(Used::default).check(script());
     assert!(survived.moved() > 0);
 }

@@ -244,7 +244,7 @@ fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
                 assert_eq!(told, (&json!(true), &json!(left), &json!(0)), "{shown}");
             }
             false => {
-                let line = format!("runtime  1 is drained, and keeps {left}\n");
+                let line = format!("runtime  1 is leaving, and keeps what it has: flows left {left}\n");
                 assert!(shown.ends_with(&line), "{shown}");
             }
         }
