@@ -1,4 +1,4 @@
-//! Records of copies that another runtime keeps: types 12 to 21, and 26 to 29.
+//! Records of copies that another runtime keeps: types 12 to 21, and 26 to 30.
 
 use super::{FLOW_HEAD, Facts, Reader, Writer};
 use crate::flows::group::GroupKey;
@@ -74,6 +74,12 @@ pub(crate) enum Copy<'a> {
     /// All records from here to [`Copy::Changed`] are one change: it is kept whole, or not at all.
     Change,
     Changed,
+    /// A group has come to the sender by a move, whose source may have it yet, and it has ended; or
+    /// the source has none of it any more.
+    Over {
+        group: GroupKey,
+        is_over: bool,
+    },
 }
 
 /// Copies bytes to a place that is as long. Most runs have 4 to 16 bytes: those go without a call,
@@ -136,6 +142,7 @@ impl<'a> Copy<'a> {
             Copy::Whole | Copy::Change | Copy::Changed => 1,
             Copy::Refused { .. } => 5,
             Copy::Plan { chains, .. } => 12 + chains.len(),
+            Copy::Over { .. } => 42,
         }
     }
 
@@ -227,6 +234,11 @@ impl<'a> Copy<'a> {
             }
             Copy::Change => writer.put(&[28]),
             Copy::Changed => writer.put(&[29]),
+            Copy::Over { ref group, is_over } => {
+                writer.put(&[30]);
+                writer.words(group.words());
+                writer.put(&[u8::from(is_over)]);
+            }
         }
     }
 
@@ -305,6 +317,10 @@ impl<'a> Copy<'a> {
             }
             28 => Copy::Change,
             29 => Copy::Changed,
+            30 => Copy::Over {
+                group: reader.group()?,
+                is_over: reader.flag()?,
+            },
             _ => return None,
         })
     }

@@ -28,7 +28,7 @@ use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Copy, DEADLINE_MAX, Facts, Record};
 use crate::stats::{Durations, RecoveryReceipt};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
@@ -264,6 +264,9 @@ pub(crate) struct Copies {
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
     pub(super) blocks_max: usize,
+    /// Groups that have moved to the primary and ended there, by their words, whose sources may have
+    /// them yet.
+    pub over: BTreeSet<[u64; 5]>,
     /// What further pieces belong to.
     current: Option<(u32, bool)>,
     /// A change that has not come whole.
@@ -435,10 +438,14 @@ impl Keeper {
         }
     }
 
-    /// The groups of which there are copies of a runtime, each once or more often.
+    /// The groups of which there are copies of a runtime, and those that had come there and are over;
+    /// each once or more often.
     pub fn groups_of(&self, primary: u16) -> impl Iterator<Item = GroupKey> {
         let copies = self.primaries.get(usize::from(primary)).and_then(Option::as_ref);
-        copies.into_iter().flat_map(Copies::group_keys)
+        copies.into_iter().flat_map(|copies| {
+            let over = copies.over.iter().map(|words| GroupKey::from_words(*words));
+            copies.group_keys().chain(over)
+        })
     }
 
     /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say
@@ -495,6 +502,7 @@ impl Copies {
         self.flows_by.clear();
         self.flows_of.clear();
         self.blocks.clear();
+        self.over.clear();
         self.generations.clear();
         self.gathered.clear();
         self.current = None;
@@ -518,6 +526,7 @@ impl Copies {
             flows_of: Vec::new(),
             blocks: BTreeMap::new(),
             blocks_max,
+            over: BTreeSet::new(),
             current: None,
             generations: Generations::default(),
             is_refused: false,
@@ -525,7 +534,7 @@ impl Copies {
     }
 
     /// The group of each flow, and each group.
-    fn group_keys(&self) -> impl Iterator<Item = GroupKey> {
+    pub(super) fn group_keys(&self) -> impl Iterator<Item = GroupKey> {
         let groups = self.groups.records.iter().flatten().map(|group| group.key);
         let flows = self.flows.records.iter().zip(0..);
         let flows = flows.filter_map(|(flow, slot)| Some((flow.as_ref()?, slot)));
@@ -697,9 +706,22 @@ impl Copies {
                 identity,
                 chains,
             } => self.generations.note(generation, identity, chains),
+            Copy::Over { group, is_over } => {
+                let may = !is_over || self.may_be_over(1);
+                match is_over {
+                    true if may => self.over.insert(*group.words()),
+                    _ => self.over.remove(group.words()),
+                };
+                may
+            }
             Copy::Base { .. } | Copy::Acknowledged { .. } | Copy::Refused { .. } => false,
             Copy::Change | Copy::Changed => false,
         }
+    }
+
+    /// Whether so many more groups may have ended: as many as there may be at most.
+    pub(super) fn may_be_over(&self, more: usize) -> bool {
+        self.over.len() + more <= self.flows.most + self.groups.most
     }
 
     /// A further piece of the state at hand.

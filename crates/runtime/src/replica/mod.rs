@@ -24,6 +24,7 @@
 //! | block, end | before any other record that follows it |
 //! | plan | which configuration flows go by from here on: with the base, and with each change ([`generations`]) |
 //! | whole | behind the last flow of the base: the runtime is protected |
+//! | over | a group has come by a move, and ends before its source is known to have let go of it ([`arriving`]) |
 //! | change, changed | around the records of one change, where it has several ([`changes`]) |
 //!
 //! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a
@@ -36,7 +37,8 @@
 //!
 //! *Ends need no acknowledgement of their own.* What a flow gave back may be taken by another flow
 //! of the same runtime at once: that flow's record is behind the end on the same link, and no
-//! packet of that flow leaves before its record is acknowledged.
+//! packet of that flow leaves before its record is acknowledged. What another runtime may have next
+//! waits for one: a block that leaves, and a route that ends ([`crate::flows::parting`]).
 //!
 //! # Recovery
 //!
@@ -103,7 +105,7 @@ impl Core {
         };
         self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
         let is_copied = self.sender.is_on();
-        self.flows.parting.keep_copies(is_copied, &mut self.out);
+        self.flows.parting.keep_copies(is_copied);
         self.lines.keep_copies(is_copied);
     }
 

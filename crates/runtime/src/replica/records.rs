@@ -28,6 +28,9 @@ impl Core {
     #[cold]
     pub(super) fn send_ends(&mut self) {
         let begins = self.begin_change();
+        if !self.sender.over.is_empty() {
+            self.send_over();
+        }
         if self.flows.owners.has_changes() {
             for change in self.flows.owners.take_changes() {
                 self.send_copy(Copy::Block {

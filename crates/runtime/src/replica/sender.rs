@@ -23,6 +23,7 @@ use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use protocols::ownership::recovery::Withdrawn;
@@ -67,6 +68,11 @@ pub(crate) struct Sender {
     pub(super) arrived: Vec<u32>,
     /// Groups that came from other runtimes, whose sources may have them ([`super::arriving`]).
     pub(super) arriving: Vec<GroupKey>,
+    /// Groups, by their words, that came from other runtimes, whose sources may have them: whether
+    /// each has ended here.
+    pub(super) come: BTreeMap<[u64; 5], bool>,
+    /// Those that have since the replica was told last.
+    pub(super) over: Vec<GroupKey>,
     /// Records of this base up to the last of those that it began with.
     pub(super) arriving_sent: u64,
     pub(super) unprotected: u64,
@@ -131,6 +137,11 @@ impl Sender {
     /// The replica, if it is one.
     pub fn replica(&self) -> Option<u16> {
         self.to
+    }
+
+    /// Records of this base that were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Packets that left without a copy.
@@ -219,7 +230,7 @@ impl Sender {
         self.before.passed = NONE;
     }
 
-    pub(super) fn has_group(&self, group: u32) -> bool {
+    pub(crate) fn has_group(&self, group: u32) -> bool {
         self.groups.get(group as usize) == Some(&self.base())
     }
 
@@ -540,25 +551,28 @@ impl Core {
             // Nothing is told of what is over.
             self.flows.take_ended();
             self.flows.owners.take_changes();
-            return 0;
+            return match self.flows.parting.is_empty() {
+                true => 0,
+                false => self.go_on_parting(),
+            };
         }
         // No packet is under way: what ends has no group that was looked at before.
         self.sender.before.group = NONE;
-        if self.flows.has_ended() || self.flows.owners.has_changes() {
+        if self.flows.has_ended() || self.flows.owners.has_changes() || !self.sender.over.is_empty() {
             self.send_ends();
         }
-        if !self.flows.parting.is_empty() {
-            let (sent, acknowledged) = (self.sender.sent, self.gate.acknowledged());
-            self.flows.parting.go_on(sent, acknowledged, &mut self.out);
-        }
+        let parted = match self.flows.parting.is_empty() {
+            true => 0,
+            false => self.go_on_parting(),
+        };
         let written = self.runner.log().len();
         if self.lines.has_work(written) {
             let (sent, acknowledged) = (self.sender.sent, self.gate.acknowledged());
             self.lines.go_on(written, sent, acknowledged);
         }
         match self.sender.is_idle(self.now) {
-            true => 0,
-            false => self.copy_some(),
+            true => parted,
+            false => parted + self.copy_some(),
         }
     }
 
@@ -630,6 +644,7 @@ impl Core {
 
     /// A base has begun: groups whose sources may have them are first, with their blocks.
     pub(super) fn copy_arriving(&mut self) {
+        self.send_over_again();
         let arriving = core::mem::take(&mut self.sender.arriving);
         for group in &arriving {
             let begins = self.begin_change();
