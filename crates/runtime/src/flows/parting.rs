@@ -84,12 +84,10 @@ impl Parting {
     /// The next that may be said, so many records being acknowledged.
     pub fn next(&mut self, acknowledged: u64) -> Option<Message> {
         let waits = self.waits;
-        let may_leave = |(behind, message): &mut (Option<u64>, Message)| {
-            let rule = match message {
-                Message::Idle(..) => "routes wait for copies",
-                _ => "blocks wait for copies",
-            };
-            !waits || behind.is_some_and(|behind| behind <= acknowledged) || crate::replica::is_broken(rule)
+        let may_leave = |(behind, _): &mut (Option<u64>, Message)| {
+            !waits
+                || behind.is_some_and(|behind| behind <= acknowledged)
+                || crate::replica::is_broken("blocks wait for copies")
         };
         loop {
             let (_, message) = self.queue.pop_front_if(may_leave)?;
