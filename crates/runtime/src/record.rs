@@ -739,6 +739,7 @@ mod tests {
                 number: 3,
                 now: 11,
                 life: 12,
+                is_second: true,
             },
             Copy::Group {
                 slot: 4,

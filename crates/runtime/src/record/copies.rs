@@ -18,6 +18,8 @@ pub(crate) enum Copy<'a> {
         number: u32,
         now: u64,
         life: u64,
+        /// It counts only behind *whole*: until then another runtime has copies.
+        is_second: bool,
     },
     Group {
         slot: u32,
@@ -130,7 +132,7 @@ impl<'a> Copy<'a> {
 
     pub(super) fn length(&self) -> usize {
         match self {
-            Copy::Base { .. } => 21,
+            Copy::Base { .. } => 22,
             Copy::Acknowledged { .. } => 13,
             Copy::Group { piece, .. } => 49 + piece.len(),
             Copy::Flow { piece, .. } => 12 + FLOW_HEAD + piece.len(),
@@ -148,11 +150,17 @@ impl<'a> Copy<'a> {
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         match *self {
-            Copy::Base { number, now, life } => {
+            Copy::Base {
+                number,
+                now,
+                life,
+                is_second,
+            } => {
                 writer.put(&[12]);
                 writer.put(&number.to_be_bytes());
                 writer.put(&now.to_be_bytes());
                 writer.put(&life.to_be_bytes());
+                writer.put(&[u8::from(is_second)]);
             }
             Copy::Group {
                 slot,
@@ -255,6 +263,7 @@ impl<'a> Copy<'a> {
                 number: reader.u32()?,
                 now: reader.u64()?,
                 life: reader.u64()?,
+                is_second: reader.flag()?,
             },
             13 => Copy::Group {
                 slot: reader.u32()?,

@@ -294,8 +294,7 @@ impl Core {
             && let Some(to) = self.sender.to
         {
             self.sender.change = Change::Sent;
-            self.out.send_record(to, &Record::Copy(Copy::Change));
-            self.sender.sent += 1;
+            self.sender.put(to, &Copy::Change, &mut self.out);
         }
     }
 
@@ -306,8 +305,7 @@ impl Core {
             && core::mem::take(&mut self.sender.change) == Change::Sent
             && let Some(to) = self.sender.to
         {
-            self.out.send_record(to, &Record::Copy(Copy::Changed));
-            self.sender.sent += 1;
+            self.sender.put(to, &Copy::Changed, &mut self.out);
         }
     }
 }

@@ -275,6 +275,8 @@ pub(crate) struct Copies {
     pub(super) generations: Generations,
     /// A record could not be kept: none is from there on.
     is_refused: bool,
+    /// Whether this runtime would be the heir: of a base beside another one, behind *whole*.
+    counts: bool,
 }
 
 /// All copies that a runtime keeps.
@@ -362,7 +364,13 @@ impl Keeper {
         if let Copy::Refused { number } = copy {
             return core.copies_refused(peer as u16, number);
         }
-        if let Copy::Base { number, now, life } = copy {
+        if let Copy::Base {
+            number,
+            now,
+            life,
+            is_second,
+        } = copy
+        {
             let is_mate = self.is_mate.get(peer) == Some(&true);
             if let Some(known) = self.lives.get_mut(peer)
                 && core::mem::replace(known, life) == 0
@@ -370,7 +378,7 @@ impl Keeper {
             {
                 core.out.announce(Message::Meets(RuntimeId(peer as u16), life));
             }
-            return self.begin(core, peer, number, now, life);
+            return self.begin(core, peer, (number, is_second), (now, life));
         }
         let Some(Some(copies)) = self.primaries.get_mut(peer) else {
             return core.out.reject();
@@ -389,7 +397,13 @@ impl Keeper {
             .send_record(peer as u16, &Record::Copy(Copy::Refused { number }));
     }
 
-    fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64, life: u64) {
+    fn begin(
+        &mut self,
+        core: &mut Core,
+        peer: usize,
+        (number, is_second): (u32, bool),
+        (now, life): (u64, u64),
+    ) {
         // It lives, so what was kept of its life before a cut is not to be recovered.
         self.recoveries
             .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
@@ -410,6 +424,9 @@ impl Keeper {
         match place {
             Some(copies) if copies.is_for(core) => copies.begin(number, life, by),
             _ => *place = Some(Copies::new(core, number, life, by)),
+        }
+        if let Some(copies) = place {
+            copies.counts = !is_second || super::is_broken("a second base counts when it is whole");
         }
         self.is_unacknowledged = true;
     }
@@ -446,6 +463,35 @@ impl Keeper {
             let over = copies.over.iter().map(|words| GroupKey::from_words(*words));
             copies.group_keys().chain(over)
         })
+    }
+
+    /// Whether a runtime that goes on has its copies here, and may have another keep them, as far as
+    /// that is known here.
+    pub fn is_needed(&self, core: &Core) -> bool {
+        let (me, sessions) = (core.settings.info.runtime, &core.sessions);
+        let stays = |other: u16| sessions.has_runtime(other) && !sessions.is_runtime_leaving(other);
+        let all = 0..self.primaries.len() as u16;
+        let has_other = |primary: u16| {
+            let mut others = all.clone();
+            others.any(|other| other != me && other != primary && stays(other))
+        };
+        let mut primaries = self.primaries.iter().zip(0..);
+        primaries.any(|(copies, primary)| {
+            let has = copies
+                .as_ref()
+                .is_some_and(|copies| copies.flows.used + copies.groups.used > 0);
+            has && stays(primary) && has_other(primary)
+        })
+    }
+
+    /// A runtime is gone: of its copies, those that another runtime has besides are none.
+    #[cold]
+    pub fn forget_second(&mut self, runtime: usize) {
+        if let Some(place) = self.primaries.get_mut(runtime)
+            && place.as_ref().is_some_and(|copies| !copies.counts)
+        {
+            *place = None;
+        }
     }
 
     /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say
@@ -530,6 +576,7 @@ impl Copies {
             current: None,
             generations: Generations::default(),
             is_refused: false,
+            counts: true,
         }
     }
 
@@ -693,7 +740,10 @@ impl Copies {
                 }
                 true
             }
-            Copy::Whole => true,
+            Copy::Whole => {
+                self.counts = true;
+                true
+            }
             Copy::Rests { slot, left } => match self.groups.get_mut(slot) {
                 Some(group) => {
                     group.rests_until = Some(now.saturating_add(left.min(DEADLINE_MAX)));

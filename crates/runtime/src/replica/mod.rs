@@ -18,7 +18,7 @@
 //!
 //! | record | when |
 //! |---|---|
-//! | base | a replica is chosen: at the start, and when the one before is gone |
+//! | base | a replica is chosen: at the start, and when the one before is gone; or another one is to take its place ([`next`]) |
 //! | group, flow: all bytes | with the first packet of a flow; when a function was told of something, or a call has waited; all flows, some each step, behind *base* |
 //! | runs: changed committed bytes | with a packet that changed some |
 //! | block, end | before any other record that follows it |
@@ -83,6 +83,7 @@ pub(crate) mod compare;
 mod generations;
 pub mod keeper;
 pub(crate) mod ledger;
+mod next;
 mod passing;
 pub mod policy;
 mod records;
@@ -122,6 +123,7 @@ impl Core {
             number: 0,
             now: 0,
             life: self.life(),
+            is_second: false,
         }
     }
 }
@@ -130,6 +132,23 @@ impl Core {
 std::thread_local! {
     /// The rule that a test breaks, to see that it notices, by its name.
     pub(crate) static BROKEN: core::cell::Cell<&'static str> = const { core::cell::Cell::new("") };
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// How many flows a test has sent in a step of a base.
+    pub(crate) static WALKED: core::cell::Cell<usize> = const { core::cell::Cell::new(sender::WALK) };
+}
+
+#[cfg(test)]
+fn walk() -> usize {
+    WALKED.get()
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+const fn walk() -> usize {
+    sender::WALK
 }
 
 #[cfg(test)]

@@ -10,12 +10,16 @@
 //! the base: another one begins. One that has refused [`REFUSALS_MAX`] bases in a session is none
 //! any more, until its session ends.
 //!
+//! Where the replica in use is there, and another is to take its place, that happens when the other
+//! one has all ([`super::next`]).
+//!
 //! Invariant: a runtime is protected only when the record *whole* of this base is acknowledged.
 //!
 //! Not here: what packets change (`compare`), how records are written (`records`).
 
 use super::changes::Change;
 use super::compare::{Before, NONE, is_unsettled};
+use super::next::{Former, Next};
 use super::policy::{Copying, Policy, Snapshots};
 use crate::flows::actor::{Header, Phase, STALE, flag};
 use crate::flows::group::GroupKey;
@@ -23,19 +27,20 @@ use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use protocols::ownership::recovery::Withdrawn;
 
 /// Flows sent in a step while a base is sent.
-const WALK: usize = 64;
+pub(super) const WALK: usize = 64;
 /// Flows ahead of one whose snapshot is taken are fetched.
 const AHEAD: usize = 8;
 /// So many bases may a replica refuse in a session.
 const REFUSALS_MAX: u32 = 8;
 /// Bases are numbered from 1 to this in a flow's header.
-const BASES: u32 = 127;
+const BASES: u8 = 127;
 
 /// See the module's page.
 #[derive(Default)]
@@ -47,12 +52,25 @@ pub(crate) struct Sender {
     pub(super) ordered: Option<u16>,
     /// The one that has refused a base last, and how many it has in its session.
     refused: (u16, u32),
+    /// The one that is to take its place.
+    pub(super) next: Option<Box<Next>>,
+    /// The one whose place it took, until it has all.
+    pub(super) former: Option<Former>,
+    /// The replica in use has refused a record of this base, and the next one goes on.
+    pub(super) is_refused: bool,
+    /// Another is to be chosen when that one is let go.
+    pub(super) is_asked: bool,
     /// How many bases were begun.
+    pub(super) numbers: u32,
+    /// The number of this one.
     pub(super) number: u32,
     /// The number of this one as flows have it.
     base: u8,
     /// Records of this base.
     pub(super) sent: u64,
+    /// From which of them on its keeper counts: the first; of one that took another's place,
+    /// *whole*.
+    pub(super) first: u64,
     /// What the records that are sent now are part of.
     pub(super) change: Change,
     /// The next actor that the base has not got.
@@ -209,7 +227,8 @@ impl Sender {
     /// Whether it has anything to do besides packets.
     #[inline]
     fn is_idle(&self, now: u64) -> bool {
-        self.walk.is_none() && self.arrived.is_empty() && !self.snapshots.is_due(now)
+        let is_walking = self.walk.is_some() || self.next.is_some() || self.is_refused;
+        !is_walking && self.arrived.is_empty() && !self.snapshots.is_due(now)
     }
 
     /// The base's number as flows have it.
@@ -269,16 +288,27 @@ impl Core {
         if !self.sender.is_wanted {
             return;
         }
-        let has_one = self.sender.to.is_some_and(|to| self.sessions.has_runtime(to));
-        if has_one && self.flows.active() + self.flows.groups().resting().len() > 0 {
-            // Another choice would leave flows without a copy for a while.
-            return;
+        let there = self.sender.to.filter(|to| self.sessions.has_runtime(*to));
+        if let Some(to) = there
+            && self.has_any()
+        {
+            // All flows are sent again for another choice: for no better place, but where it leaves.
+            let is_leaving = |runtime: u16| self.sessions.is_runtime_leaving(runtime);
+            let is_coming = self.sender.next.as_ref().is_some_and(|next| !is_leaving(next.to));
+            if !is_leaving(to) || is_coming || self.best().is_none_or(is_leaving) {
+                return;
+            }
         }
-        self.choose_now(has_one);
+        self.choose_now(there.is_some());
     }
 
-    /// This runtime is to keep the copies; `None`: the one that the layout says. Flows go without a
-    /// copy until it has all of them.
+    /// Whether there is anything to copy.
+    fn has_any(&self) -> bool {
+        self.flows.active() + self.flows.groups().resting().len() > 0
+    }
+
+    /// This runtime is to keep the copies; `None`: the one that the layout says. The one in use has
+    /// them until it has all of them.
     #[cold]
     pub fn order_replica(&mut self, replica: Option<u16>) -> Result<(), Unfit> {
         if !self.sender.is_wanted {
@@ -304,7 +334,8 @@ impl Core {
         Ok(())
     }
 
-    fn choose_now(&mut self, has_one: bool) {
+    /// The best replica of those that are there.
+    fn best(&self) -> Option<u16> {
         let (me, count) = (self.settings.info.runtime, self.sessions.runtimes.len() as u16);
         let others = (1..count).map(|step| (me + step) % count);
         let ranks = &self.settings.replica_ranks;
@@ -322,9 +353,21 @@ impl Core {
         });
         // The first of equals.
         let chosen = ranked.min_by_key(|(rank, _)| *rank);
-        let chosen = chosen.map(|(_, other)| other);
+        chosen.map(|(_, other)| other)
+    }
+
+    /// `has_one`: the replica in use is there.
+    pub(super) fn choose_now(&mut self, has_one: bool) {
+        let chosen = self.best();
         if has_one && chosen == self.sender.to {
-            return;
+            self.sender.is_asked = false;
+            return self.drop_next();
+        }
+        if let Some(to) = chosen
+            && has_one
+            && self.has_any()
+        {
+            return self.begin_next(to);
         }
         if has_one {
             self.send_copy(self.no_base());
@@ -416,6 +459,12 @@ impl Core {
         if self.sender.refused.0 == runtime {
             self.sender.refused.1 = 0;
         }
+        if self.sender.next.as_ref().is_some_and(|next| next.to == runtime) {
+            self.sender.next = None;
+        }
+        if self.sender.former.is_some_and(|former| former.to == runtime) {
+            self.sender.former = None;
+        }
         if self.sender.to == Some(runtime) {
             self.sender.to = None;
             self.follow();
@@ -424,6 +473,7 @@ impl Core {
     }
 
     fn use_replica(&mut self, to: Option<u16>) {
+        self.drop_others_than(to);
         self.sender.to = to;
         self.follow();
         (self.sender.whole, self.sender.change) = (None, Change::None);
@@ -435,9 +485,10 @@ impl Core {
             self.sender.unprotected += self.gate.open(&mut self.out) as u64;
             return;
         }
-        self.sender.number += 1;
-        self.sender.base = (self.sender.number % BASES + 1) as u8;
-        self.sender.sent = 0;
+        self.sender.number = self.sender.another_number();
+        self.sender.base = self.sender.base % BASES + 1;
+        (self.sender.sent, self.sender.first) = (0, 1);
+        self.sender.is_refused = false;
         self.flows.take_ended();
         self.flows.owners.note_changes();
         self.flows.owners.take_changes();
@@ -445,6 +496,7 @@ impl Core {
             number: self.sender.number,
             now: self.now,
             life: self.life(),
+            is_second: false,
         };
         self.send_copy(base);
         self.send_plans(true);
@@ -507,6 +559,9 @@ impl Core {
 
     /// The runtime that has a copy of every flow.
     pub fn protected_by(&self) -> Option<u16> {
+        if let Some(former) = self.sender.former {
+            return former.was_whole.then_some(former.to);
+        }
         let is_whole = self.sender.is_whole(self.gate.acknowledged());
         self.sender.replica().filter(|_| is_whole)
     }
@@ -514,7 +569,10 @@ impl Core {
     /// The replica cannot keep a record of this base: it is sent all again, or is none any more.
     #[cold]
     pub fn copies_refused(&mut self, peer: u16, number: u32) {
-        if self.sender.to != Some(peer) || self.sender.number != number {
+        let next = self.sender.next.as_ref();
+        let has_next = next.is_some();
+        let is_next = next.is_some_and(|next| (next.to, next.number) == (peer, number));
+        if !is_next && (self.sender.to != Some(peer) || self.sender.number != number) {
             // Of a base that is void by now.
             return;
         }
@@ -523,6 +581,15 @@ impl Core {
             true => (peer, times + 1),
             false => (peer, 1),
         };
+        if is_next {
+            self.drop_next();
+            return self.choose_now(true);
+        }
+        if has_next {
+            // It has what was acknowledged, which is all that packets have left by.
+            self.sender.is_refused = true;
+            return;
+        }
         match self.sender.refused.1 < REFUSALS_MAX {
             true => self.use_replica(Some(peer)),
             false => self.choose_now(false),
@@ -531,6 +598,9 @@ impl Core {
 
     /// The replica has so many records of a base.
     pub fn copies_acknowledged(&mut self, peer: u16, number: u32, count: u64) {
+        if self.sender.next.is_some() && self.next_acknowledged(peer, number, count) {
+            return;
+        }
         if self.sender.to != Some(peer) || self.sender.number != number {
             // Of a base that is void by now.
             return;
@@ -542,6 +612,7 @@ impl Core {
         if self.sender.took == 0 && self.sender.is_whole(count) {
             self.sender.took = self.now.saturating_sub(self.sender.began).max(1);
         }
+        self.let_former_go(count);
     }
 
     /// Goes on with the base, and with what came or is over; answers how much was done.
@@ -587,8 +658,15 @@ impl Core {
     #[cold]
     fn copy_some(&mut self) -> usize {
         let mut count = 0;
+        if self.is_next_stuck() {
+            self.drop_next();
+        }
+        if self.sender.is_refused && self.sender.next.is_none() {
+            self.use_replica(self.sender.to);
+            return 1;
+        }
         self.prefetch_snapshots(0..AHEAD);
-        while count < WALK && self.has_room_to_copy() {
+        while count < super::walk() && self.has_room_to_copy() {
             if let Some(actor) = self.sender.arrived.pop() {
                 self.copy_if_needed(actor);
                 count += 1;
@@ -601,7 +679,11 @@ impl Core {
                 continue;
             }
             let Some(actor) = self.sender.walk else {
-                break;
+                if !self.walk_next() {
+                    break;
+                }
+                count += 1;
+                continue;
             };
             if actor >= self.flows.used() && self.walk_groups() {
                 count += 1;
@@ -639,7 +721,12 @@ impl Core {
     }
 
     fn has_room_to_copy(&self) -> bool {
-        self.out.records_pending() == 0 && self.out.has_spare()
+        // What one that stands still has yet to read holds up none that takes its place.
+        let has_read = match &self.sender.next {
+            Some(next) if self.sender.walk.is_none() => !self.out.has_pending(next.to, 1),
+            _ => self.out.records_pending() == 0,
+        };
+        has_read && self.out.has_spare()
     }
 
     /// A base has begun: groups whose sources may have them are first, with their blocks.
@@ -715,8 +802,13 @@ impl Core {
 
     /// Whether a replica has yet to acknowledge that copies are withdrawn.
     pub fn is_awaited(&self, withdrawn: &mut Withdrawn) -> bool {
-        self.sender.is_on()
-            && withdrawn.is_awaited(self.sender.number, self.gate.acknowledged())
+        let sender = &self.sender;
+        if withdrawn.count != 0 && withdrawn.number != sender.number {
+            // Of another base it is enough that its keeper counts.
+            (withdrawn.number, withdrawn.count) = (sender.number, sender.first);
+        }
+        sender.is_on()
+            && withdrawn.is_awaited(sender.number, self.gate.acknowledged())
             && !super::is_broken("withdrawals are waited for")
     }
 

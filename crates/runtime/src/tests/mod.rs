@@ -35,6 +35,7 @@ mod parted;
 mod planted;
 mod reconfigured;
 mod refused;
+mod replaced;
 mod replica;
 mod returned;
 mod sampling;
