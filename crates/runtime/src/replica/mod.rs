@@ -79,6 +79,7 @@
 
 mod arriving;
 mod changes;
+mod choosing;
 pub(crate) mod compare;
 mod generations;
 pub mod keeper;

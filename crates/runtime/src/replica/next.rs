@@ -42,7 +42,7 @@
 //! would be the heir; a packet that passes costs one test here, with its record; a next one that
 //! reads nothing is given up when as much waits for it as may for a replica.
 //!
-//! Not here: which runtime is chosen (`sender`); what becomes of the copies (`keeper`); the same for
+//! Not here: which runtime is chosen (`choosing`); what becomes of the copies (`keeper`); the same for
 //! a replica that has refused a record and is sent all again: it has no room for both.
 
 use super::compare::PENDING_MAX;
