@@ -347,7 +347,7 @@ impl Record<'_> {
     #[inline]
     pub fn read_copy(bytes: &[u8]) -> Option<(Copy<'_>, &[u8])> {
         let (what, rest) = bytes.split_first()?;
-        if !matches!(what, 12..=21 | 26..=29) {
+        if !matches!(what, 12..=21 | 26..=30) {
             return None;
         }
         let mut reader = Reader(rest);
@@ -739,6 +739,7 @@ mod tests {
                 number: 3,
                 now: 11,
                 life: 12,
+                is_second: true,
             },
             Copy::Group {
                 slot: 4,
@@ -783,6 +784,7 @@ mod tests {
             },
             Copy::Change,
             Copy::Changed,
+            Copy::Over { group, is_over: true },
         ];
         records.extend(copies.map(Record::Copy));
         let mut pool = Pool::new(Region::heap(Pool::region_length(1, 2048)), 1, 2048, 0);
@@ -794,6 +796,9 @@ mod tests {
         let mut bytes = frame.frame();
         let mut read = Vec::new();
         while let Some((record, rest)) = Record::read(bytes) {
+            if let Record::Copy(copy) = record {
+                assert_eq!(Record::read_copy(bytes), Some((copy, rest)));
+            }
             read.push(record);
             bytes = rest;
         }

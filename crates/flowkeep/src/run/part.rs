@@ -50,6 +50,9 @@ const FAILS_AFTER: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long switches may go on with what they were told before they hear that a runtime leaves.
 const HEARD: Duration = Duration::from_millis(50);
+/// How long a runtime that ends waits for others whose copies it keeps to have them elsewhere, at
+/// most.
+pub(super) const COPIED: Duration = Duration::from_secs(2);
 
 /// Which part this process has.
 pub(super) struct Part {
@@ -208,7 +211,8 @@ impl Part {
     }
 }
 
-/// Moves all groups of this process to others, as far as they can.
+/// Moves all groups of this process to others, as far as they can, and waits until those have their
+/// copies elsewhere.
 pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     if shared.part.is_none() || shared.runtimes().is_empty() {
         return;
@@ -220,6 +224,27 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
         drop(handle.ask(Question::Leaving(true)));
     }
     pause(HEARD, shared, each);
+    move_all(shared, each);
+    let until = Instant::now() + COPIED;
+    while Instant::now() < until && !shared.is_to_break_off() && keeps_for_others(shared) {
+        pause(LOOK, shared, each);
+    }
+}
+
+/// Whether others that go on have their copies here alone.
+fn keeps_for_others(shared: &Shared) -> bool {
+    let runtimes = shared.runtimes();
+    runtimes.values().any(has_others_copies)
+}
+
+/// The same of a runtime; `false` if it does not answer.
+pub(super) fn has_others_copies(runtime: &Handle) -> bool {
+    runtime
+        .runtime(|runtime| runtime.keeps_for_others())
+        .unwrap_or(false)
+}
+
+fn move_all(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     for _ in 0..ROUNDS {
         if kept(shared) == Some(0) {
             return;

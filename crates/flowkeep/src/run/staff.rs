@@ -46,7 +46,7 @@ use super::driver::{Seat, Worker};
 use super::handle::{Answer, Handle, Question};
 use super::links::WorkerLink;
 use super::objects::Views;
-use super::{Shared, silent};
+use super::{Shared, part, silent};
 use crate::moving::{Killed, Removal};
 use crate::tables::Gone;
 use nf::{Generation, WorkerInfo};
@@ -479,6 +479,11 @@ impl Staff {
             if rest.as_ref().is_some_and(|rest| rest.flows > 0) || Instant::now() > deadline {
                 return Ok(rest.unwrap_or_default());
             }
+            std::thread::sleep(LOOK);
+        }
+        // Others that have their copies here have another keep them first.
+        let until = Instant::now() + part::COPIED;
+        while Instant::now() < until && part::has_others_copies(&handle) {
             std::thread::sleep(LOOK);
         }
         let last = match handle.ask(Question::Stats) {

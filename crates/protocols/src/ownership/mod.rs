@@ -146,6 +146,9 @@ enum Bug {
     /// A target says *Done* before its replica has the group.
     #[cfg(test)]
     DoneBeforeCopied,
+    /// A target says nothing to its replica of a group that has just come, and ends.
+    #[cfg(test)]
+    EndIsNotSaid,
 }
 
 #[cfg(test)]

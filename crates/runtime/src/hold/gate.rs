@@ -98,6 +98,24 @@ impl Gate {
         core::mem::replace(&mut self.queue, VecDeque::with_capacity(WAITING))
     }
 
+    /// Another runtime acknowledges from now on, by other numbers, and has nothing less than the one
+    /// before when it has this many records. What that one has yet to acknowledge waits for these.
+    #[cold]
+    pub fn rebase(&mut self, number: u64, acknowledged: u64) {
+        let before = core::mem::replace(&mut self.acknowledged, acknowledged);
+        let renumbered = match crate::replica::is_broken("what waits goes by the other base") {
+            true => 0,
+            false => number,
+        };
+        let marks = self.marks.iter_mut().flat_map(|marks| marks.iter_mut());
+        marks.for_each(|mark| *mark = if *mark > before { renumbered } else { 0 });
+        self.queue
+            .iter_mut()
+            .for_each(|waiting| waiting.ticket = renumbered);
+        self.latest = number;
+        self.loose = if self.queue.is_empty() { 0 } else { number };
+    }
+
     /// So many records were sent.
     pub fn note_sent(&mut self, number: u64) {
         self.latest = self.latest.max(number);

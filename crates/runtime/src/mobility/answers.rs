@@ -81,6 +81,8 @@ impl Moves {
                 Answer::Idle(key) if core.has_group(&key) || core.silent.defers(key, &core.settings.seed) => {
                     continue;
                 }
+                // It is said when the replica knows of the end.
+                Answer::Idle(key) if core.flows.parting.has_idle(&key) => continue,
                 Answer::Idle(key) => Message::Idle(key, 0),
                 Answer::Block(block, group) if self.is_block_deferred(core, link, block, group) => continue,
                 Answer::Block(block, group)

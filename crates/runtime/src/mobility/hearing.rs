@@ -60,7 +60,10 @@ impl Moves {
                 }
                 self.hear_says(core, peer as u16, group, says, flows, figures);
             }
-            Record::Leaving(is_leaving) => core.sessions.note_leaving(peer, is_leaving),
+            Record::Leaving(is_leaving) => {
+                core.sessions.note_leaving(peer, is_leaving);
+                core.choose_replica();
+            }
             Record::Wanted(function, count, at) => core.hear_wanted(peer, function, count, at),
             Record::Pool(function, free, share) => core.hear_pool(peer, function, (free, share)),
             other => self.take_piece(core, peer, other),

@@ -182,6 +182,8 @@ struct Moving {
     clocks: clocks::Clocks,
     /// Target: what it will tell of the installation.
     figures: Figures,
+    /// Target: *Done* as it waits to be said (`stored`).
+    done_waiting: Option<Says>,
     /// Target: the group's state.
     state: Vec<u8>,
     /// Target: how long it rests from *begin* on, if it does.
@@ -223,7 +225,7 @@ pub(crate) struct Moves {
     /// Words that groups are called back which have been answered, by which switch: of those that
     /// come once more nothing follows.
     ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
-    /// Words that wait for the store.
+    /// Words that wait for the store, or for a replica.
     handing: VecDeque<stored::Handing>,
     /// Steps, in a replay.
     steps: u64,

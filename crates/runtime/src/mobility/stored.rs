@@ -55,8 +55,10 @@ impl Moves {
             return self.say_done(core, id, to, says);
         }
         // Said again: it waits already.
-        let is_it = |known: &Handing| (known.id, known.group, known.says) == (Some(id), group, says);
-        if self.handing.iter().any(is_it) {
+        let waiting = self
+            .moving(id)
+            .and_then(|moving| moving.done_waiting.replace(says));
+        if waiting == Some(says) {
             return;
         }
         let handing = Handing {
@@ -124,8 +126,11 @@ impl Moves {
         let Some(id) = handing.id else {
             return self.tell_runtime(core, to, group, says);
         };
-        let is_it = self.moving(id).is_some_and(|moving| {
-            moving.group == group && matches!(moving.machine.phase(), Part::Announcing { .. })
+        // It may have left since, and come again, or another group be at its place.
+        let moving = self.moving(id).filter(|moving| moving.group == group);
+        let is_it = moving.is_some_and(|moving| {
+            moving.done_waiting.take_if(|waiting| *waiting == says);
+            matches!(moving.machine.phase(), Part::Announcing { .. })
         });
         if is_it {
             self.say_done(core, id, to, says);

@@ -52,6 +52,7 @@ impl Moving {
             reserved: 0,
             clocks: Clocks::default(),
             figures: Figures::default(),
+            done_waiting: None,
             state: Vec::new(),
             rests: None,
             blocks: Vec::new(),

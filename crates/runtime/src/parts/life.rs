@@ -35,8 +35,10 @@ impl Core {
         if is_last {
             self.runner.end_group(actor, &mut self.flows, &mut self.out);
         }
+        let has_copy = self.has_copy(actor);
         if let Some(key) = self.flows.leave_group(actor) {
-            self.tell_idle(key);
+            self.note_over(&key);
+            self.end_route(key, has_copy);
         }
     }
 
@@ -79,8 +81,10 @@ impl Core {
     /// Ends a group that rests, whatever its time.
     pub fn end_resting(&mut self, index: u32) {
         self.runner.end_resting(index, &mut self.flows, &mut self.out);
+        let has_copy = self.sender.has_group(index);
         let key = self.flows.forget_resting(index);
-        self.tell_idle(key);
+        self.note_over(&key);
+        self.end_route(key, has_copy);
     }
 
     /// Where no place for a group is free, ends the one that has rested longest; whether there is a
@@ -122,11 +126,64 @@ impl Core {
         self.flows.resting_at(group).is_some()
     }
 
-    /// Says that a group, or second key, has no flow left; unless that is yet to be seen.
+    /// Says that a group, or second key, has no flow here; unless that is yet to be seen, or waits
+    /// for the replica to know of it.
     pub fn tell_idle(&mut self, group: GroupKey) {
-        if !self.silent.defers(group, &self.settings.seed) && !wire::planted::is("idle_not_told") {
+        let waits = self.silent.defers(group, &self.settings.seed) || self.flows.parting.has_idle(&group);
+        if !waits && !wire::planted::is("idle_not_told") {
             self.out.announce(Message::Idle(group, 0));
         }
+    }
+
+    /// A group, or second key, has lost its last flow: it is said that it is idle, when the replica
+    /// knows of that if it has a copy; unless it is yet to be seen.
+    pub(super) fn end_route(&mut self, group: GroupKey, has_copy: bool) {
+        if !has_copy || crate::replica::is_broken("routes wait for copies") {
+            return self.tell_idle(group);
+        }
+        if !self.silent.defers(group, &self.settings.seed) && !wire::planted::is("idle_not_told") {
+            self.end_route_behind_copies(group);
+        }
+    }
+
+    /// The same of keys of which that was looked at.
+    pub fn end_route_behind_copies(&mut self, group: GroupKey) {
+        let idle = Message::Idle(group, 0);
+        self.flows.parting.part(idle, &mut self.out);
+    }
+
+    /// Whether the replica has, or is about to have, a copy of a flow's group; where flows are by
+    /// themselves, of the flow.
+    pub(super) fn has_copy(&self, actor: u32) -> bool {
+        let header = self.flows.header(actor);
+        self.sender.is_on()
+            && match header.group {
+                NO_GROUP => header.copied != 0,
+                group => self.sender.has_group(group),
+            }
+    }
+
+    /// Says what waited until the replica knew of it, as far as there is room; answers how much. A
+    /// key of a flow that is here again is not idle.
+    #[cold]
+    pub fn go_on_parting(&mut self) -> usize {
+        self.flows.parting.note_sent(self.sender.sent());
+        let mut count = 0;
+        while self.out.has_room()
+            && let Some(message) = self.flows.parting.next(self.gate.acknowledged())
+        {
+            count += 1;
+            let is_here = match &message {
+                Message::Idle(key, _) => {
+                    self.flows.has_group(key) || self.silent.defers(*key, &self.settings.seed)
+                }
+                _ => false,
+            };
+            if !is_here {
+                self.out.announce(message);
+            }
+        }
+        count
     }
 
     /// Whether there is room for what the end of a flow, or group, has to say.

@@ -470,8 +470,9 @@ impl Core {
         self.witness(actor, Change::Ended);
         self.runner
             .depart(actor, Departure::Expired, &mut self.flows, &mut self.out);
+        let has_copy = self.flows.header(actor).copied != 0 && self.sender.is_on();
         if let Some(key) = self.flows.remove_keys(actor) {
-            self.tell_idle(key);
+            self.end_route(key, has_copy);
         }
         self.leave_group(actor);
         self.flows.end(actor);
@@ -497,7 +498,7 @@ impl Core {
     pub fn stop_lingering(&mut self) {
         for group in core::mem::take(&mut self.silent.lingering) {
             if !self.has_group(&group) {
-                self.out.announce(Message::Idle(group, 0));
+                self.end_route_behind_copies(group);
             }
         }
     }

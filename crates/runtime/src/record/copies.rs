@@ -1,4 +1,4 @@
-//! Records of copies that another runtime keeps: types 12 to 21, and 26 to 29.
+//! Records of copies that another runtime keeps: types 12 to 21, and 26 to 30.
 
 use super::{FLOW_HEAD, Facts, Reader, Writer};
 use crate::flows::group::GroupKey;
@@ -18,6 +18,8 @@ pub(crate) enum Copy<'a> {
         number: u32,
         now: u64,
         life: u64,
+        /// It counts only behind *whole*: until then another runtime has copies.
+        is_second: bool,
     },
     Group {
         slot: u32,
@@ -74,6 +76,12 @@ pub(crate) enum Copy<'a> {
     /// All records from here to [`Copy::Changed`] are one change: it is kept whole, or not at all.
     Change,
     Changed,
+    /// A group has come to the sender by a move, whose source may have it yet, and it has ended; or
+    /// the source has none of it any more.
+    Over {
+        group: GroupKey,
+        is_over: bool,
+    },
 }
 
 /// Copies bytes to a place that is as long. Most runs have 4 to 16 bytes: those go without a call,
@@ -124,7 +132,7 @@ impl<'a> Copy<'a> {
 
     pub(super) fn length(&self) -> usize {
         match self {
-            Copy::Base { .. } => 21,
+            Copy::Base { .. } => 22,
             Copy::Acknowledged { .. } => 13,
             Copy::Group { piece, .. } => 49 + piece.len(),
             Copy::Flow { piece, .. } => 12 + FLOW_HEAD + piece.len(),
@@ -136,16 +144,23 @@ impl<'a> Copy<'a> {
             Copy::Whole | Copy::Change | Copy::Changed => 1,
             Copy::Refused { .. } => 5,
             Copy::Plan { chains, .. } => 12 + chains.len(),
+            Copy::Over { .. } => 42,
         }
     }
 
     pub(super) fn write(&self, writer: &mut Writer<'_>) {
         match *self {
-            Copy::Base { number, now, life } => {
+            Copy::Base {
+                number,
+                now,
+                life,
+                is_second,
+            } => {
                 writer.put(&[12]);
                 writer.put(&number.to_be_bytes());
                 writer.put(&now.to_be_bytes());
                 writer.put(&life.to_be_bytes());
+                writer.put(&[u8::from(is_second)]);
             }
             Copy::Group {
                 slot,
@@ -227,6 +242,11 @@ impl<'a> Copy<'a> {
             }
             Copy::Change => writer.put(&[28]),
             Copy::Changed => writer.put(&[29]),
+            Copy::Over { ref group, is_over } => {
+                writer.put(&[30]);
+                writer.words(group.words());
+                writer.put(&[u8::from(is_over)]);
+            }
         }
     }
 
@@ -243,6 +263,7 @@ impl<'a> Copy<'a> {
                 number: reader.u32()?,
                 now: reader.u64()?,
                 life: reader.u64()?,
+                is_second: reader.flag()?,
             },
             13 => Copy::Group {
                 slot: reader.u32()?,
@@ -305,6 +326,10 @@ impl<'a> Copy<'a> {
             }
             28 => Copy::Change,
             29 => Copy::Changed,
+            30 => Copy::Over {
+                group: reader.group()?,
+                is_over: reader.flag()?,
+            },
             _ => return None,
         })
     }

@@ -73,6 +73,8 @@ struct Checked {
     blocks: HashMap<(Addr, u16), bool>,
     /// How many more there are.
     more: isize,
+    /// How many groups that came are over.
+    over: usize,
     /// How much of the state at hand has come, and its length.
     current: Option<(usize, usize)>,
 }
@@ -88,7 +90,7 @@ impl Checked {
             self.blocks.clear();
             self.blocks.shrink_to(NAMED);
         }
-        (self.more, self.current) = (0, None);
+        (self.more, self.over, self.current) = (0, 0, None);
     }
 
     /// A state begins in a slot.
@@ -251,6 +253,10 @@ impl Copies {
             Copy::Rests { slot, .. } => self.length_of(checked, (slot, true)).is_some(),
             Copy::Plan { chains, .. } => may_note(chains),
             Copy::Whole => true,
+            Copy::Over { is_over, .. } => {
+                checked.over += usize::from(is_over);
+                self.may_be_over(checked.over)
+            }
             Copy::Base { .. } | Copy::Acknowledged { .. } | Copy::Refused { .. } => false,
             Copy::Change | Copy::Changed => false,
         }
@@ -288,8 +294,7 @@ impl Core {
             && let Some(to) = self.sender.to
         {
             self.sender.change = Change::Sent;
-            self.out.send_record(to, &Record::Copy(Copy::Change));
-            self.sender.sent += 1;
+            self.sender.put(to, &Copy::Change, &mut self.out);
         }
     }
 
@@ -300,8 +305,7 @@ impl Core {
             && core::mem::take(&mut self.sender.change) == Change::Sent
             && let Some(to) = self.sender.to
         {
-            self.out.send_record(to, &Record::Copy(Copy::Changed));
-            self.sender.sent += 1;
+            self.sender.put(to, &Copy::Changed, &mut self.out);
         }
     }
 }

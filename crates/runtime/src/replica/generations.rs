@@ -173,10 +173,15 @@ impl Core {
     /// Says which configuration is in force, and at the beginning of a base which one was before.
     #[cold]
     pub(super) fn send_plans(&mut self, with_before: bool) {
+        self.each_plan(with_before, |core, plan| core.send_copy(plan));
+    }
+
+    /// The records of [`Core::send_plans`].
+    pub(super) fn each_plan(&mut self, with_before: bool, mut each: impl FnMut(&mut Self, Copy<'_>)) {
         let plans = self.runner.plans();
         let skipped = usize::from(!with_before && plans.len() > 1);
         for (plan, generation, identity) in plans.into_iter().skip(skipped) {
-            show(&plan, generation, identity, |copy| self.send_copy(copy));
+            show(&plan, generation, identity, |copy| each(self, copy));
         }
     }
 }

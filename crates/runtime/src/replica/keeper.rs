@@ -28,7 +28,7 @@ use crate::message::Message;
 use crate::parts::Core;
 use crate::record::{Copy, DEADLINE_MAX, Facts, Record};
 use crate::stats::{Durations, RecoveryReceipt};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
@@ -264,6 +264,9 @@ pub(crate) struct Copies {
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
     pub(super) blocks_max: usize,
+    /// Groups that have moved to the primary and ended there, by their words, whose sources may have
+    /// them yet.
+    pub over: BTreeSet<[u64; 5]>,
     /// What further pieces belong to.
     current: Option<(u32, bool)>,
     /// A change that has not come whole.
@@ -272,6 +275,8 @@ pub(crate) struct Copies {
     pub(super) generations: Generations,
     /// A record could not be kept: none is from there on.
     is_refused: bool,
+    /// Whether this runtime would be the heir: of a base beside another one, behind *whole*.
+    counts: bool,
 }
 
 /// All copies that a runtime keeps.
@@ -359,7 +364,13 @@ impl Keeper {
         if let Copy::Refused { number } = copy {
             return core.copies_refused(peer as u16, number);
         }
-        if let Copy::Base { number, now, life } = copy {
+        if let Copy::Base {
+            number,
+            now,
+            life,
+            is_second,
+        } = copy
+        {
             let is_mate = self.is_mate.get(peer) == Some(&true);
             if let Some(known) = self.lives.get_mut(peer)
                 && core::mem::replace(known, life) == 0
@@ -367,7 +378,7 @@ impl Keeper {
             {
                 core.out.announce(Message::Meets(RuntimeId(peer as u16), life));
             }
-            return self.begin(core, peer, number, now, life);
+            return self.begin(core, peer, (number, is_second), (now, life));
         }
         let Some(Some(copies)) = self.primaries.get_mut(peer) else {
             return core.out.reject();
@@ -386,7 +397,13 @@ impl Keeper {
             .send_record(peer as u16, &Record::Copy(Copy::Refused { number }));
     }
 
-    fn begin(&mut self, core: &mut Core, peer: usize, number: u32, now: u64, life: u64) {
+    fn begin(
+        &mut self,
+        core: &mut Core,
+        peer: usize,
+        (number, is_second): (u32, bool),
+        (now, life): (u64, u64),
+    ) {
         // It lives, so what was kept of its life before a cut is not to be recovered.
         self.recoveries
             .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
@@ -407,6 +424,9 @@ impl Keeper {
         match place {
             Some(copies) if copies.is_for(core) => copies.begin(number, life, by),
             _ => *place = Some(Copies::new(core, number, life, by)),
+        }
+        if let Some(copies) = place {
+            copies.counts = !is_second || super::is_broken("a second base counts when it is whole");
         }
         self.is_unacknowledged = true;
     }
@@ -435,10 +455,43 @@ impl Keeper {
         }
     }
 
-    /// The groups of which there are copies of a runtime, each once or more often.
+    /// The groups of which there are copies of a runtime, and those that had come there and are over;
+    /// each once or more often.
     pub fn groups_of(&self, primary: u16) -> impl Iterator<Item = GroupKey> {
         let copies = self.primaries.get(usize::from(primary)).and_then(Option::as_ref);
-        copies.into_iter().flat_map(Copies::group_keys)
+        copies.into_iter().flat_map(|copies| {
+            let over = copies.over.iter().map(|words| GroupKey::from_words(*words));
+            copies.group_keys().chain(over)
+        })
+    }
+
+    /// Whether a runtime that goes on has its copies here, and may have another keep them, as far as
+    /// that is known here.
+    pub fn is_needed(&self, core: &Core) -> bool {
+        let (me, sessions) = (core.settings.info.runtime, &core.sessions);
+        let stays = |other: u16| sessions.has_runtime(other) && !sessions.is_runtime_leaving(other);
+        let all = 0..self.primaries.len() as u16;
+        let has_other = |primary: u16| {
+            let mut others = all.clone();
+            others.any(|other| other != me && other != primary && stays(other))
+        };
+        let mut primaries = self.primaries.iter().zip(0..);
+        primaries.any(|(copies, primary)| {
+            let has = copies
+                .as_ref()
+                .is_some_and(|copies| copies.flows.used + copies.groups.used > 0);
+            has && stays(primary) && has_other(primary)
+        })
+    }
+
+    /// A runtime is gone: of its copies, those that another runtime has besides are none.
+    #[cold]
+    pub fn forget_second(&mut self, runtime: usize) {
+        if let Some(place) = self.primaries.get_mut(runtime)
+            && place.as_ref().is_some_and(|copies| !copies.counts)
+        {
+            *place = None;
+        }
     }
 
     /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say
@@ -495,6 +548,7 @@ impl Copies {
         self.flows_by.clear();
         self.flows_of.clear();
         self.blocks.clear();
+        self.over.clear();
         self.generations.clear();
         self.gathered.clear();
         self.current = None;
@@ -518,14 +572,16 @@ impl Copies {
             flows_of: Vec::new(),
             blocks: BTreeMap::new(),
             blocks_max,
+            over: BTreeSet::new(),
             current: None,
             generations: Generations::default(),
             is_refused: false,
+            counts: true,
         }
     }
 
     /// The group of each flow, and each group.
-    fn group_keys(&self) -> impl Iterator<Item = GroupKey> {
+    pub(super) fn group_keys(&self) -> impl Iterator<Item = GroupKey> {
         let groups = self.groups.records.iter().flatten().map(|group| group.key);
         let flows = self.flows.records.iter().zip(0..);
         let flows = flows.filter_map(|(flow, slot)| Some((flow.as_ref()?, slot)));
@@ -684,7 +740,10 @@ impl Copies {
                 }
                 true
             }
-            Copy::Whole => true,
+            Copy::Whole => {
+                self.counts = true;
+                true
+            }
             Copy::Rests { slot, left } => match self.groups.get_mut(slot) {
                 Some(group) => {
                     group.rests_until = Some(now.saturating_add(left.min(DEADLINE_MAX)));
@@ -697,9 +756,22 @@ impl Copies {
                 identity,
                 chains,
             } => self.generations.note(generation, identity, chains),
+            Copy::Over { group, is_over } => {
+                let may = !is_over || self.may_be_over(1);
+                match is_over {
+                    true if may => self.over.insert(*group.words()),
+                    _ => self.over.remove(group.words()),
+                };
+                may
+            }
             Copy::Base { .. } | Copy::Acknowledged { .. } | Copy::Refused { .. } => false,
             Copy::Change | Copy::Changed => false,
         }
+    }
+
+    /// Whether so many more groups may have ended: as many as there may be at most.
+    pub(super) fn may_be_over(&self, more: usize) -> bool {
+        self.over.len() + more <= self.flows.most + self.groups.most
     }
 
     /// A further piece of the state at hand.

@@ -18,12 +18,13 @@
 //!
 //! | record | when |
 //! |---|---|
-//! | base | a replica is chosen: at the start, and when the one before is gone |
+//! | base | a replica is chosen: at the start, and when the one before is gone; or another one is to take its place ([`next`]) |
 //! | group, flow: all bytes | with the first packet of a flow; when a function was told of something, or a call has waited; all flows, some each step, behind *base* |
 //! | runs: changed committed bytes | with a packet that changed some |
 //! | block, end | before any other record that follows it |
 //! | plan | which configuration flows go by from here on: with the base, and with each change ([`generations`]) |
 //! | whole | behind the last flow of the base: the runtime is protected |
+//! | over | a group has come by a move, and ends before its source is known to have let go of it ([`arriving`]) |
 //! | change, changed | around the records of one change, where it has several ([`changes`]) |
 //!
 //! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a
@@ -36,7 +37,8 @@
 //!
 //! *Ends need no acknowledgement of their own.* What a flow gave back may be taken by another flow
 //! of the same runtime at once: that flow's record is behind the end on the same link, and no
-//! packet of that flow leaves before its record is acknowledged.
+//! packet of that flow leaves before its record is acknowledged. What another runtime may have next
+//! waits for one: a block that leaves, and a route that ends ([`crate::flows::parting`]).
 //!
 //! # Recovery
 //!
@@ -77,10 +79,12 @@
 
 mod arriving;
 mod changes;
+mod choosing;
 pub(crate) mod compare;
 mod generations;
 pub mod keeper;
 pub(crate) mod ledger;
+mod next;
 mod passing;
 pub mod policy;
 mod records;
@@ -103,7 +107,7 @@ impl Core {
         };
         self.is_gated = self.sender.is_on() || self.ledger.has_waiting();
         let is_copied = self.sender.is_on();
-        self.flows.parting.keep_copies(is_copied, &mut self.out);
+        self.flows.parting.keep_copies(is_copied);
         self.lines.keep_copies(is_copied);
     }
 
@@ -120,6 +124,7 @@ impl Core {
             number: 0,
             now: 0,
             life: self.life(),
+            is_second: false,
         }
     }
 }
@@ -128,6 +133,23 @@ impl Core {
 std::thread_local! {
     /// The rule that a test breaks, to see that it notices, by its name.
     pub(crate) static BROKEN: core::cell::Cell<&'static str> = const { core::cell::Cell::new("") };
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// How many flows a test has sent in a step of a base.
+    pub(crate) static WALKED: core::cell::Cell<usize> = const { core::cell::Cell::new(sender::WALK) };
+}
+
+#[cfg(test)]
+fn walk() -> usize {
+    WALKED.get()
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+const fn walk() -> usize {
+    sender::WALK
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 use super::compare::NONE;
 use super::policy::Policy;
 use super::sender::facts;
-use crate::flows::Ended;
-use crate::flows::actor::STALE;
+use crate::flows::actor::{Header, STALE};
+use crate::flows::{Ended, FlowStore};
 use crate::parts::Core;
-use crate::record::{Copy, Record};
+use crate::record::Copy;
+use crate::runner::Runner;
 use alloc::vec::Vec;
 
 /// Bytes of a state in one record.
@@ -19,8 +20,7 @@ impl Core {
     pub(super) fn send_copy(&mut self, copy: Copy<'_>) {
         self.send_change();
         if let Some(to) = self.sender.to {
-            self.out.send_record(to, &Record::Copy(copy));
-            self.sender.sent += 1;
+            self.sender.put(to, &copy, &mut self.out);
         }
     }
 
@@ -28,6 +28,9 @@ impl Core {
     #[cold]
     pub(super) fn send_ends(&mut self) {
         let begins = self.begin_change();
+        if !self.sender.over.is_empty() {
+            self.send_over();
+        }
         if self.flows.owners.has_changes() {
             for change in self.flows.owners.take_changes() {
                 self.send_copy(Copy::Block {
@@ -90,8 +93,7 @@ impl Core {
 
     /// How long a group rests, if it does.
     fn send_time_left(&mut self, slot: u32) {
-        if let Some(until) = self.flows.groups().resting().until(slot) {
-            let left = until.saturating_sub(self.now);
+        if let Some(left) = time_left(slot, &self.flows, self.now) {
             self.send_copy(Copy::Rests { slot, left });
         }
     }
@@ -116,22 +118,8 @@ impl Core {
         let is_long = self.flows.groups().state_length() > PIECE;
         let begins = (rests || is_long) && self.begin_change();
         self.send_change();
-        let key = self.flows.groups().key(group);
-        let bytes = self.flows.groups().state_bytes(group);
-        let length = bytes.len() as u16;
-        let mut pieces = bytes.chunks(PIECE);
-        let first = Copy::Group {
-            slot: group,
-            group: key,
-            length,
-            piece: pieces.next().unwrap_or_default(),
-        };
-        self.out.send_record(to, &Record::Copy(first));
-        self.sender.sent += 1;
-        for piece in pieces {
-            self.out.send_record(to, &Record::Copy(Copy::More(piece)));
-            self.sender.sent += 1;
-        }
+        let (sender, out) = (&mut self.sender, &mut self.out);
+        each_of_group(group, &self.flows, |copy| sender.put(to, &copy, out));
         self.sender.set_group(group, self.sender.base());
         if self.sender.before.group == group {
             self.sender.before.group = NONE;
@@ -148,34 +136,13 @@ impl Core {
         let Some(to) = self.sender.to else {
             return;
         };
+        self.lead_group_of(actor, header.group);
         let has_more = state.place(0).len().min(PIECE) < state.length();
         let begins = has_more && self.begin_change();
         self.send_change();
-        let mut sent = 0;
-        let mut is_first = true;
-        while is_first || sent < state.length() {
-            let place = state.place(sent);
-            let place = place.start..place.end.min(place.start + PIECE);
-            let piece = self.flows.state_bytes(actor).get(place).unwrap_or_default();
-            sent += piece.len();
-            let copy = match is_first {
-                true => Copy::Flow {
-                    slot: actor,
-                    group: header.group,
-                    length: state.length() as u16,
-                    generation: header.generation,
-                    facts: facts(&header, *self.flows.second_key(actor), self.now),
-                    piece,
-                },
-                false => Copy::More(piece),
-            };
-            self.out.send_record(to, &Record::Copy(copy));
-            self.sender.sent += 1;
-            if piece.is_empty() {
-                break;
-            }
-            is_first = false;
-        }
+        let (sender, out) = (&mut self.sender, &mut self.out);
+        let from = (&self.runner, &self.flows, self.now);
+        each_of_flow(actor, &header, from, |copy| sender.put(to, &copy, out));
         self.end_change(begins);
         let base = self.sender.base();
         self.sender.flows += u64::from(header.copied & !STALE != base);
@@ -222,12 +189,67 @@ impl Core {
             let begins = runs.len() > PIECE && self.begin_change();
             self.send_change();
             for piece in split_runs(runs) {
-                self.out.send_runs(to, slot, is_group, piece);
-                self.sender.sent += 1;
+                self.sender.put_runs(to, (slot, is_group), piece, &mut self.out);
             }
             self.end_change(begins);
         }
         runs.clear();
+    }
+}
+
+/// How long a group rests, if it does, in nanoseconds from now on.
+pub(super) fn time_left(group: u32, flows: &FlowStore, now: u64) -> Option<u64> {
+    let until = flows.groups().resting().until(group);
+    until.map(|until| until.saturating_sub(now))
+}
+
+/// The records of a group: all of its bytes.
+#[inline]
+pub(super) fn each_of_group(group: u32, flows: &FlowStore, mut each: impl FnMut(Copy<'_>)) {
+    let bytes = flows.groups().state_bytes(group);
+    let mut pieces = bytes.chunks(PIECE);
+    each(Copy::Group {
+        slot: group,
+        group: flows.groups().key(group),
+        length: bytes.len() as u16,
+        piece: pieces.next().unwrap_or_default(),
+    });
+    pieces.for_each(|piece| each(Copy::More(piece)));
+}
+
+/// The records of a flow: all of its bytes.
+#[inline]
+pub(super) fn each_of_flow(
+    actor: u32,
+    header: &Header,
+    (runner, flows, now): (&Runner, &FlowStore, u64),
+    mut each: impl FnMut(Copy<'_>),
+) {
+    let Some(state) = runner.travelling_of(actor, flows) else {
+        return;
+    };
+    let mut sent = 0;
+    let mut is_first = true;
+    while is_first || sent < state.length() {
+        let place = state.place(sent);
+        let place = place.start..place.end.min(place.start + PIECE);
+        let piece = flows.state_bytes(actor).get(place).unwrap_or_default();
+        sent += piece.len();
+        each(match is_first {
+            true => Copy::Flow {
+                slot: actor,
+                group: header.group,
+                length: state.length() as u16,
+                generation: header.generation,
+                facts: facts(header, *flows.second_key(actor), now),
+                piece,
+            },
+            false => Copy::More(piece),
+        });
+        if piece.is_empty() {
+            break;
+        }
+        is_first = false;
     }
 }
 

@@ -32,7 +32,7 @@ use crate::record::{Facts, NO_DEADLINE};
 use crate::runner::change::ASKED;
 use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::recovery::may_begin;
@@ -418,10 +418,27 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
             }
         }
     }
+    if !copies.over.is_empty() {
+        end_over(core, copies);
+    }
     recovery.groups = alloc::vec![0; copies.groups.records.len()];
     recovery.left = recovery.copies.take_flows_of();
     recovery.next = Some(0);
     (0..AHEAD).for_each(|slot| recovery.fetch(core, slot));
+}
+
+/// Groups that had come to the failed runtime and have ended there: should their sources take them
+/// back, a switch tells them that another has them. Of what began there again there are copies.
+#[cold]
+fn end_over(core: &mut Core, copies: &Copies) {
+    let there: BTreeSet<_> = copies.group_keys().map(|group| *group.words()).collect();
+    for words in copies.over.difference(&there) {
+        let group = GroupKey::from_words(*words);
+        if !core.has_group(&group) {
+            core.out.announce(Message::Routed(group));
+            core.out.announce(Message::Idle(group, 0));
+        }
+    }
 }
 
 /// What became of a copy.

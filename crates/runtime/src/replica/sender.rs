@@ -10,12 +10,17 @@
 //! the base: another one begins. One that has refused [`REFUSALS_MAX`] bases in a session is none
 //! any more, until its session ends.
 //!
+//! Where the replica in use is there, and another is to take its place, that happens when the other
+//! one has all ([`super::next`]).
+//!
 //! Invariant: a runtime is protected only when the record *whole* of this base is acknowledged.
 //!
-//! Not here: what packets change (`compare`), how records are written (`records`).
+//! Not here: which runtime is chosen (`choosing`); what packets change (`compare`), how records are
+//! written (`records`).
 
 use super::changes::Change;
 use super::compare::{Before, NONE, is_unsettled};
+use super::next::{Former, Next};
 use super::policy::{Copying, Policy, Snapshots};
 use crate::flows::actor::{Header, Phase, STALE, flag};
 use crate::flows::group::GroupKey;
@@ -23,21 +28,23 @@ use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::{Copy, Facts, NO_DEADLINE};
 use crate::worker::CopyView;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 use protocols::ownership::recovery::Withdrawn;
 
 /// Flows sent in a step while a base is sent.
-const WALK: usize = 64;
+pub(super) const WALK: usize = 64;
 /// Records of a base that are sent before the replica has acknowledged earlier ones. A packet of a
 /// flow that is copied waits behind all of them.
 pub(crate) const BASE_AHEAD: u64 = 256;
 /// Flows ahead of one whose snapshot is taken are fetched.
 const AHEAD: usize = 8;
 /// So many bases may a replica refuse in a session.
-const REFUSALS_MAX: u32 = 8;
+pub(super) const REFUSALS_MAX: u32 = 8;
 /// Bases are numbered from 1 to this in a flow's header.
-const BASES: u32 = 127;
+const BASES: u8 = 127;
 
 /// See the module's page.
 #[derive(Default)]
@@ -48,13 +55,26 @@ pub(crate) struct Sender {
     /// The one that was ordered.
     pub(super) ordered: Option<u16>,
     /// The one that has refused a base last, and how many it has in its session.
-    refused: (u16, u32),
+    pub(super) refused: (u16, u32),
+    /// The one that is to take its place.
+    pub(super) next: Option<Box<Next>>,
+    /// The one whose place it took, until it has all.
+    pub(super) former: Option<Former>,
+    /// The replica in use has refused a record of this base, and the next one goes on.
+    pub(super) is_refused: bool,
+    /// Another is to be chosen when that one is let go.
+    pub(super) is_asked: bool,
     /// How many bases were begun.
+    pub(super) numbers: u32,
+    /// The number of this one.
     pub(super) number: u32,
     /// The number of this one as flows have it.
     base: u8,
     /// Records of this base.
     pub(super) sent: u64,
+    /// From which of them on its keeper counts: the first; of one that took another's place,
+    /// *whole*.
+    pub(super) first: u64,
     /// What the records that are sent now are part of.
     pub(super) change: Change,
     /// The next actor that the base has not got.
@@ -70,6 +90,11 @@ pub(crate) struct Sender {
     pub(super) arrived: Vec<u32>,
     /// Groups that came from other runtimes, whose sources may have them ([`super::arriving`]).
     pub(super) arriving: Vec<GroupKey>,
+    /// Groups, by their words, that came from other runtimes, whose sources may have them: whether
+    /// each has ended here.
+    pub(super) come: BTreeMap<[u64; 5], bool>,
+    /// Those that have since the replica was told last.
+    pub(super) over: Vec<GroupKey>,
     /// Records of this base up to the last of those that it began with.
     pub(super) arriving_sent: u64,
     pub(super) unprotected: u64,
@@ -136,6 +161,11 @@ impl Sender {
         self.to
     }
 
+    /// Records of this base that were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Packets that left without a copy.
     pub fn unprotected(&self) -> u64 {
         self.unprotected
@@ -193,12 +223,6 @@ impl Sender {
         self.flows -= u64::from(copied & !STALE == self.base() && self.flows > 0);
     }
 
-    /// Records of this base, for tests.
-    #[cfg(test)]
-    pub fn sent(&self) -> u64 {
-        self.sent
-    }
-
     /// Whether all flows have copies, with so many records acknowledged.
     pub fn is_whole(&self, acknowledged: u64) -> bool {
         self.whole.is_some_and(|whole| whole <= acknowledged)
@@ -207,7 +231,8 @@ impl Sender {
     /// Whether it has anything to do besides packets.
     #[inline]
     fn is_idle(&self, now: u64) -> bool {
-        self.walk.is_none() && self.arrived.is_empty() && !self.snapshots.is_due(now)
+        let is_walking = self.walk.is_some() || self.next.is_some() || self.is_refused;
+        !is_walking && self.arrived.is_empty() && !self.snapshots.is_due(now)
     }
 
     /// The base's number as flows have it.
@@ -228,7 +253,7 @@ impl Sender {
         self.before.passed = NONE;
     }
 
-    pub(super) fn has_group(&self, group: u32) -> bool {
+    pub(crate) fn has_group(&self, group: u32) -> bool {
         self.groups.get(group as usize) == Some(&self.base())
     }
 
@@ -256,80 +281,12 @@ pub(crate) fn facts(header: &Header, second: wire::FlowKey, now: u64) -> Facts {
     }
 }
 
+/// Whether a base waits until its keeper has acknowledged more.
+pub(super) fn is_far_ahead(sent: u64, acknowledged: u64) -> bool {
+    sent.saturating_sub(acknowledged) >= BASE_AHEAD && !super::is_broken("bases are paced")
+}
+
 impl Core {
-    // The replica.
-
-    /// Chooses a replica if none is in use: of the runtimes that are there one that takes flows, of
-    /// these the one that was ordered, or the farthest, of
-    /// these the next.
-    #[cold]
-    pub fn choose_replica(&mut self) {
-        if !self.sender.is_wanted {
-            return;
-        }
-        let has_one = self.sender.to.is_some_and(|to| self.sessions.has_runtime(to));
-        if has_one && self.flows.active() + self.flows.groups().resting().len() > 0 {
-            // Another choice would leave flows without a copy for a while.
-            return;
-        }
-        self.choose_now(has_one);
-    }
-
-    /// This runtime is to keep the copies; `None`: the one that the layout says. Flows go without a
-    /// copy until it has all of them.
-    #[cold]
-    pub fn order_replica(&mut self, replica: Option<u16>) -> Result<(), Unfit> {
-        if !self.sender.is_wanted {
-            return Err(Unfit::NoCopies);
-        }
-        if let Some(replica) = replica {
-            let ranks = &self.settings.replica_ranks;
-            let is_known = usize::from(replica) < self.sessions.runtimes.len();
-            let is_apart = match ranks.is_empty() {
-                true => replica != self.settings.info.runtime,
-                false => ranks.get(usize::from(replica)).is_some_and(Option::is_some),
-            };
-            if !is_known || !self.sessions.may_keep_copies(replica) && is_apart {
-                return Err(Unfit::NotThere);
-            }
-            if !is_apart || replica == self.settings.info.runtime {
-                return Err(Unfit::SameProcess);
-            }
-        }
-        self.sender.ordered = replica;
-        let has_one = self.sender.to.is_some_and(|to| self.sessions.has_runtime(to));
-        self.choose_now(has_one);
-        Ok(())
-    }
-
-    fn choose_now(&mut self, has_one: bool) {
-        let (me, count) = (self.settings.info.runtime, self.sessions.runtimes.len() as u16);
-        let others = (1..count).map(|step| (me + step) % count);
-        let ranks = &self.settings.replica_ranks;
-        let rank = |other: u16| match ranks.is_empty() || wire::planted::is("copies_in_own_process") {
-            true => Some(0),
-            false => ranks.get(usize::from(other)).copied().flatten(),
-        };
-        let (refused, times) = self.sender.refused;
-        let unfit = (times >= REFUSALS_MAX).then_some(refused);
-        let there = others.filter(|other| self.sessions.may_keep_copies(*other) && unfit != Some(*other));
-        let is_other = |other| self.sender.ordered.is_some_and(|ordered| ordered != other);
-        let ranked = there.filter_map(|other| {
-            let is_leaving = self.sessions.is_runtime_leaving(other);
-            Some(((is_leaving, is_other(other), rank(other)?), other))
-        });
-        // The first of equals.
-        let chosen = ranked.min_by_key(|(rank, _)| *rank);
-        let chosen = chosen.map(|(_, other)| other);
-        if has_one && chosen == self.sender.to {
-            return;
-        }
-        if has_one {
-            self.send_copy(self.no_base());
-        }
-        self.use_replica(chosen);
-    }
-
     /// Another configuration is in force, or the first one.
     pub fn copy_as_configured(&mut self) {
         if !self.sender.is_wanted && self.settings.storing.is_none() {
@@ -414,6 +371,12 @@ impl Core {
         if self.sender.refused.0 == runtime {
             self.sender.refused.1 = 0;
         }
+        if self.sender.next.as_ref().is_some_and(|next| next.to == runtime) {
+            self.sender.next = None;
+        }
+        if self.sender.former.is_some_and(|former| former.to == runtime) {
+            self.sender.former = None;
+        }
         if self.sender.to == Some(runtime) {
             self.sender.to = None;
             self.follow();
@@ -421,7 +384,8 @@ impl Core {
         self.choose_replica();
     }
 
-    fn use_replica(&mut self, to: Option<u16>) {
+    pub(super) fn use_replica(&mut self, to: Option<u16>) {
+        self.drop_others_than(to);
         self.sender.to = to;
         self.follow();
         (self.sender.whole, self.sender.change) = (None, Change::None);
@@ -433,9 +397,10 @@ impl Core {
             self.sender.unprotected += self.gate.open(&mut self.out) as u64;
             return;
         }
-        self.sender.number += 1;
-        self.sender.base = (self.sender.number % BASES + 1) as u8;
-        self.sender.sent = 0;
+        self.sender.number = self.sender.another_number();
+        self.sender.base = self.sender.base % BASES + 1;
+        (self.sender.sent, self.sender.first) = (0, 1);
+        self.sender.is_refused = false;
         self.flows.take_ended();
         self.flows.owners.note_changes();
         self.flows.owners.take_changes();
@@ -443,6 +408,7 @@ impl Core {
             number: self.sender.number,
             now: self.now,
             life: self.life(),
+            is_second: false,
         };
         self.send_copy(base);
         self.send_plans(true);
@@ -505,6 +471,9 @@ impl Core {
 
     /// The runtime that has a copy of every flow.
     pub fn protected_by(&self) -> Option<u16> {
+        if let Some(former) = self.sender.former {
+            return former.was_whole.then_some(former.to);
+        }
         let is_whole = self.sender.is_whole(self.gate.acknowledged());
         self.sender.replica().filter(|_| is_whole)
     }
@@ -512,7 +481,10 @@ impl Core {
     /// The replica cannot keep a record of this base: it is sent all again, or is none any more.
     #[cold]
     pub fn copies_refused(&mut self, peer: u16, number: u32) {
-        if self.sender.to != Some(peer) || self.sender.number != number {
+        let next = self.sender.next.as_ref();
+        let has_next = next.is_some();
+        let is_next = next.is_some_and(|next| (next.to, next.number) == (peer, number));
+        if !is_next && (self.sender.to != Some(peer) || self.sender.number != number) {
             // Of a base that is void by now.
             return;
         }
@@ -521,6 +493,15 @@ impl Core {
             true => (peer, times + 1),
             false => (peer, 1),
         };
+        if is_next {
+            self.drop_next();
+            return self.choose_now(true);
+        }
+        if has_next {
+            // It has what was acknowledged, which is all that packets have left by.
+            self.sender.is_refused = true;
+            return;
+        }
         match self.sender.refused.1 < REFUSALS_MAX {
             true => self.use_replica(Some(peer)),
             false => self.choose_now(false),
@@ -529,6 +510,9 @@ impl Core {
 
     /// The replica has so many records of a base.
     pub fn copies_acknowledged(&mut self, peer: u16, number: u32, count: u64) {
+        if self.sender.next.is_some() && self.next_acknowledged(peer, number, count) {
+            return;
+        }
         if self.sender.to != Some(peer) || self.sender.number != number {
             // Of a base that is void by now.
             return;
@@ -540,6 +524,7 @@ impl Core {
         if self.sender.took == 0 && self.sender.is_whole(count) {
             self.sender.took = self.now.saturating_sub(self.sender.began).max(1);
         }
+        self.let_former_go(count);
     }
 
     /// Goes on with the base, and with what came or is over; answers how much was done.
@@ -549,25 +534,28 @@ impl Core {
             // Nothing is told of what is over.
             self.flows.take_ended();
             self.flows.owners.take_changes();
-            return 0;
+            return match self.flows.parting.is_empty() {
+                true => 0,
+                false => self.go_on_parting(),
+            };
         }
         // No packet is under way: what ends has no group that was looked at before.
         self.sender.before.group = NONE;
-        if self.flows.has_ended() || self.flows.owners.has_changes() {
+        if self.flows.has_ended() || self.flows.owners.has_changes() || !self.sender.over.is_empty() {
             self.send_ends();
         }
-        if !self.flows.parting.is_empty() {
-            let (sent, acknowledged) = (self.sender.sent, self.gate.acknowledged());
-            self.flows.parting.go_on(sent, acknowledged, &mut self.out);
-        }
+        let parted = match self.flows.parting.is_empty() {
+            true => 0,
+            false => self.go_on_parting(),
+        };
         let written = self.runner.log().len();
         if self.lines.has_work(written) {
             let (sent, acknowledged) = (self.sender.sent, self.gate.acknowledged());
             self.lines.go_on(written, sent, acknowledged);
         }
         match self.sender.is_idle(self.now) {
-            true => 0,
-            false => self.copy_some(),
+            true => parted,
+            false => parted + self.copy_some(),
         }
     }
 
@@ -582,8 +570,15 @@ impl Core {
     #[cold]
     fn copy_some(&mut self) -> usize {
         let mut count = 0;
+        if self.is_next_stuck() {
+            self.drop_next();
+        }
+        if self.sender.is_refused && self.sender.next.is_none() {
+            self.use_replica(self.sender.to);
+            return 1;
+        }
         self.prefetch_snapshots(0..AHEAD);
-        while count < WALK && self.has_room_to_copy() {
+        while count < super::walk() && self.has_room_to_copy() {
             if let Some(actor) = self.sender.arrived.pop() {
                 self.copy_if_needed(actor);
                 count += 1;
@@ -596,10 +591,13 @@ impl Core {
                 continue;
             }
             let Some(actor) = self.sender.walk else {
-                break;
+                if !self.walk_next() {
+                    break;
+                }
+                count += 1;
+                continue;
             };
-            let ahead = self.sender.sent - self.gate.acknowledged();
-            if ahead >= BASE_AHEAD && !super::is_broken("bases are paced") {
+            if is_far_ahead(self.sender.sent, self.gate.acknowledged()) {
                 break;
             }
             if actor >= self.flows.used() && self.walk_groups() {
@@ -638,11 +636,17 @@ impl Core {
     }
 
     fn has_room_to_copy(&self) -> bool {
-        self.out.records_pending() == 0 && self.out.has_spare()
+        // What one that stands still has yet to read holds up none that takes its place.
+        let has_read = match &self.sender.next {
+            Some(next) if self.sender.walk.is_none() => !self.out.has_pending(next.to, 1),
+            _ => self.out.records_pending() == 0,
+        };
+        has_read && self.out.has_spare()
     }
 
     /// A base has begun: groups whose sources may have them are first, with their blocks.
     pub(super) fn copy_arriving(&mut self) {
+        self.send_over_again();
         let arriving = core::mem::take(&mut self.sender.arriving);
         for group in &arriving {
             let begins = self.begin_change();
@@ -713,8 +717,13 @@ impl Core {
 
     /// Whether a replica has yet to acknowledge that copies are withdrawn.
     pub fn is_awaited(&self, withdrawn: &mut Withdrawn) -> bool {
-        self.sender.is_on()
-            && withdrawn.is_awaited(self.sender.number, self.gate.acknowledged())
+        let sender = &self.sender;
+        if withdrawn.count != 0 && withdrawn.number != sender.number {
+            // Of another base it is enough that its keeper counts.
+            (withdrawn.number, withdrawn.count) = (sender.number, sender.first);
+        }
+        sender.is_on()
+            && withdrawn.is_awaited(sender.number, self.gate.acknowledged())
             && !super::is_broken("withdrawals are waited for")
     }
 

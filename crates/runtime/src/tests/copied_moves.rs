@@ -21,7 +21,7 @@ const FLOWS: u16 = 5;
 const SOURCE: usize = 0;
 
 /// Drops what has come from a runtime to another, behind so many records. Whether there was more.
-fn cut(process: &mut Process, [from, to]: [usize; 2], records: usize) -> bool {
+pub(super) fn cut(process: &mut Process, [from, to]: [usize; 2], records: usize) -> bool {
     let (mut left, mut is_cut) = (records, false);
     process.runtimes[to].as_mut().unwrap().each_link(|link, end| {
         if link != LinkTo::Runtime(from as u16) {

@@ -57,9 +57,10 @@ fn nothing_leaves_of_a_flow_that_is_anothers_and_all_else_does() {
     step_without_replica(&mut members, 1);
     assert_eq!(members.flows()[0], 0);
     let (flows, held) = feed(&mut members, 4000);
-    assert_eq!((flows.len(), held, members.sent().len()), (15, 25, 0));
+    // The routes of those that are over have not ended, since the replica does not know.
+    assert_eq!((flows.len(), held, members.sent().len()), (5, 15, 0));
     // They have gone on elsewhere, as the switch says.
-    for flow in &flows[..5] {
+    for flow in &flows[..3] {
         members.say(SWITCH, 1, |frame| {
             Message::begin(frame);
             assert!(Message::Taken(GroupKey::of_flow(*flow)).append(frame));
@@ -67,8 +68,8 @@ fn nothing_leaves_of_a_flow_that_is_anothers_and_all_else_does() {
     }
     step_without_replica(&mut members, 1);
     let stats = members.runtime(0).stats();
-    assert_eq!((stats.flows, stats.held), (10, 20));
-    assert_eq!(members.dropped("peer_gone"), 5);
+    assert_eq!((stats.flows, stats.held), (2, 12));
+    assert_eq!(members.dropped("peer_gone"), 3);
     members.settle();
-    assert_eq!(members.sent().len(), 35);
+    assert_eq!(members.sent().len(), 37);
 }

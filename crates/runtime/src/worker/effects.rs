@@ -51,6 +51,11 @@ impl<P: Port> Runtime<P> {
         }
         self.core.settle_all();
         let doubtful = self.core.silent.end_draining();
+        if self.core.sender.is_on() {
+            return doubtful
+                .into_iter()
+                .for_each(|key| self.core.end_route_behind_copies(key));
+        }
         self.moves.tell_all(&mut self.core, Word::Idle, doubtful);
     }
 }

@@ -439,8 +439,9 @@ impl<P: Port> Runtime<P> {
         self.fragments.finish();
         self.drop_fragments();
         let done = self.core.end_all(budget);
+        self.core.go_on_parting();
         self.transmit();
-        done && self.core.out.is_clear()
+        done && self.core.flows.parting.is_empty() && self.core.out.is_clear()
     }
 
     /// The runtime ends: packets that wait for the store leave when it has their flows, within a

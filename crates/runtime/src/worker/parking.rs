@@ -65,6 +65,12 @@ impl<P: Port> Runtime<P> {
             && is_settled
     }
 
+    /// Whether another runtime that goes on has its copies here, and has yet to have all of them
+    /// elsewhere. One that leaves waits for that, within a time.
+    pub fn keeps_for_others(&self) -> bool {
+        self.keeper.is_needed(&self.core)
+    }
+
     /// Whether nothing is here and nothing of this runtime's is anywhere else, as far as it knows.
     pub fn is_empty(&mut self) -> bool {
         let (_, spares) = self.core.runner.rest();

@@ -172,6 +172,7 @@ impl<P: Port> Runtime<P> {
             self.greet_runtime(runtime);
         }
         if before != 0 {
+            self.keeper.forget_second(runtime);
             self.moves
                 .leave_to_copies(&mut self.core, runtime as u16, &self.keeper);
             self.keeper.cut_off(&mut self.core, runtime as u16);

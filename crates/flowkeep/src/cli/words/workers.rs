@@ -26,7 +26,7 @@ Examples:
     },
     /// Say which runtime keeps the copies of another one's flows
     #[command(after_help = "\
-All copies are sent again, and until they are there, flows go without one. The runtime is of another process; when it is gone, another one is chosen, as ever. \
+All copies are sent again; until they are there, the replica before keeps its own. The runtime is of another process; when it is gone, another one is chosen, as ever. \
 Without --at, the one that the layout says is chosen again. \
 --least-loaded goes by what heartbeats say now, and not by hosts and racks; what is chosen stays until it is gone.
 

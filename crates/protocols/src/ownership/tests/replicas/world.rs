@@ -52,8 +52,6 @@ pub(super) struct Bounds {
     pub(super) ends: bool,
     /// Whether *Done* may be among what a runtime that crashed had sent last, and is lost.
     pub(super) loses_done: bool,
-    /// Whether a target says *Done* when its replica has the state, as of a group of flows.
-    pub(super) done_waits: bool,
 }
 
 /// On a link.
@@ -66,7 +64,10 @@ enum Item {
     State(Epoch, Option<u8>),
     Base(u32),
     Copy(u8),
-    End,
+    /// The copy is void. Whether the group, which has just come, is over, as one change with that.
+    End(bool),
+    /// Whether such a group is.
+    Over(bool),
     Acknowledged(u32, u64),
     // To the switch.
     Tell(TellSwitch),
@@ -89,6 +90,7 @@ struct Copies {
     number: u32,
     count: u64,
     seen: Option<u8>,
+    is_over: bool,
 }
 
 /// When a packet that is kept is processed, as `mobility::Class`.
@@ -115,8 +117,8 @@ struct Runtime {
     is_to_be_routed: bool,
     is_asked: bool,
     is_taken: bool,
-    /// It came by a move.
-    has_come: bool,
+    /// It came by a move, and has ended, before its source is known to have read *Done*.
+    is_over: bool,
     /// The replica was sent the state, and not told that it counts no more.
     is_copied: bool,
     kept: Vec<(Class, u8)>,
@@ -171,7 +173,6 @@ pub(super) struct World {
     /// A bit for each, as in `dropped`.
     processed: u8,
     moves: u8,
-    done_waits: bool,
     /// Whether the flow has ended.
     ended: bool,
     /// The state may be lost, for one of the reasons of [`World::crash`].
@@ -215,6 +216,7 @@ impl Runtime {
             number: 1,
             count: if primary == 0 { 2 } else { 1 },
             seen: (primary == 0).then_some(0),
+            is_over: false,
         });
         Runtime {
             machine: None,
@@ -226,7 +228,7 @@ impl Runtime {
             is_to_be_routed: false,
             is_asked: false,
             is_taken: false,
-            has_come: false,
+            is_over: false,
             is_copied: has_it,
             kept: vec![],
             replica: Some(((me + 1) % RUNTIMES) as u8),
@@ -251,7 +253,7 @@ impl Runtime {
 }
 
 impl World {
-    pub(super) fn new(bounds: &Bounds) -> Self {
+    pub(super) fn new() -> Self {
         World {
             runtimes: [0, 1, 2].map(|me| Some(Runtime::new(me))),
             switch: Switch {
@@ -271,7 +273,6 @@ impl World {
             dropped: 0,
             processed: 0,
             moves: 0,
-            done_waits: bounds.done_waits,
             ended: false,
             may_be_lost: false,
         }
@@ -356,9 +357,7 @@ impl World {
             {
                 all.push(Action::Again(r));
             }
-            let has_come = |machine: Ownership| matches!(machine.phase(), Phase::Announcing { .. });
-            let ends = bounds.ends && !runtime.machine.is_some_and(has_come);
-            if ends && !self.ended && runtime.is_actor() && !runtime.is_leaving {
+            if bounds.ends && !self.ended && runtime.is_actor() && !runtime.is_leaving {
                 all.push(Action::End(r));
             }
             if self.crashes() < usize::from(bounds.crashes) {
@@ -408,6 +407,9 @@ impl World {
             Action::Again(r) => self.drive(r, Input::Fired(Timer::Retry))?,
             Action::End(r) => {
                 self.ended = true;
+                let has_come = |machine: Ownership| matches!(machine.phase(), Phase::Announcing { .. });
+                let has_come = self.live(r).machine.is_some_and(has_come);
+                self.live(r).is_over = has_come && !has(Bug::EndIsNotSaid);
                 self.let_go(r);
                 if self.live(r).machine.is_none() {
                     self.up[r].push(Item::Idle);
@@ -440,8 +442,7 @@ impl World {
 
     /// What a crash may cost is said here: nothing, while the state is at another live runtime. A
     /// first crash costs the group where `docs/replication.md` says so: its state is on the link,
-    /// and its copies are withdrawn; or it has just moved, and has yet to be copied, unless *Done*
-    /// waits for that.
+    /// and its copies are withdrawn.
     fn crash(&mut self, r: usize) -> Check {
         let runtime = self.runtimes[r].take().expect("it lives");
         let mut lost: Vec<u8> = runtime.kept.iter().map(|(_, n)| *n).collect();
@@ -457,13 +458,13 @@ impl World {
         let is_at_no_other = best.is_none_or(|best| best < self.left);
         // Not a copy that is being withdrawn, or replaced.
         let is_copied = self.lives().any(|(replica, keeper)| {
-            let is_over = |item: &Item| matches!(item, Item::End | Item::Base(_));
+            let is_over = |item: &Item| matches!(item, Item::End(_) | Item::Base(_));
             let seen = keeper.copies[r].and_then(|copies| copies.seen);
             seen >= Some(self.left) && !self.across[r][replica].iter().any(is_over)
         });
         let is_unprotected = runtime.seen.is_some() && !is_copied;
         let may_be_lost = runtime.is_leaving
-            || (is_unprotected && (runtime.has_come && !self.done_waits || self.crashes() > 1))
+            || (is_unprotected && self.crashes() > 1)
             || (self.crashes() > 1 && (is_at_no_other || self.lives().any(|(_, other)| other.is_leaving)));
         if is_at_no_other && !may_be_lost && !self.may_be_lost && !self.ended {
             return Err(format!("runtime {r} crashes, and its group was at no other"));

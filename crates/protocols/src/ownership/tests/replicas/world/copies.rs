@@ -30,7 +30,7 @@ impl World {
         }
         // As `Moves::leave_to_copies`.
         let runtime = self.live(me);
-        let is_copied = runtime.copies[gone].is_some_and(|copies| copies.seen.is_some());
+        let is_copied = runtime.copies[gone].is_some_and(|copies| copies.seen.is_some() || copies.is_over);
         let is_taken_back = |machine: &Ownership| goes_on_from_copies(machine.is_taken_back());
         let machine = runtime.machine.filter(is_taken_back);
         if let (Some(machine), true) = (machine, is_copied) {
@@ -70,6 +70,9 @@ impl World {
         runtime.is_copied = false;
         let (number, machine) = (runtime.number, runtime.machine);
         self.send_copy(me, Item::Base(number));
+        if self.live(me).is_over {
+            self.send_copy(me, Item::Over(true));
+        }
         // A group that is called back, or away, is copied when that is over.
         let is_away = machine.is_some_and(|machine| {
             matches!(
@@ -111,7 +114,8 @@ impl World {
 
     pub(super) fn withdraw(&mut self, me: usize) {
         if core::mem::take(&mut self.live(me).is_copied) {
-            self.send_copy(me, Item::End);
+            let is_over = self.live(me).is_over;
+            self.send_copy(me, Item::End(is_over));
         }
     }
 
@@ -173,7 +177,7 @@ impl World {
         if copied.number != runtime.number {
             (copied.number, copied.count) = (runtime.number, runtime.sent);
         }
-        let waits = runtime.replica.is_some() && copied.is_awaited(runtime.number, runtime.acknowledged);
+        let waits = runtime.replica.is_some() && runtime.acknowledged < copied.count;
         runtime.done = Some((to, says, copied)).filter(|_| waits && !has(Bug::DoneBeforeCopied));
         if runtime.done.is_none() {
             self.send_across(me, usize::from(to.0), Item::Says(says));
@@ -200,6 +204,10 @@ impl World {
             runtime.seen = Some(seen);
             self.copy(me);
             self.up[me].push(Item::Routed);
+        }
+        if copies.is_over && self.live(me).seen.is_none() {
+            // A switch tells the source that another runtime has the group.
+            self.up[me].extend([Item::Routed, Item::Idle]);
         }
         self.up[me].push(Item::Recovered(failed as u8));
         Ok(())

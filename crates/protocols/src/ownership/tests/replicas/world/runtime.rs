@@ -53,15 +53,18 @@ impl World {
                     number,
                     count: 1,
                     seen: None,
+                    is_over: false,
                 });
                 self.send_across(r, from, Item::Acknowledged(number, 1));
             }
-            (Item::Copy(_) | Item::End, Some(from)) => {
+            (Item::Copy(_) | Item::End(_) | Item::Over(_), Some(from)) => {
                 if let Some(copies) = &mut runtime.copies[from] {
                     copies.count += 1;
-                    copies.seen = match item {
-                        Item::Copy(seen) => Some(seen),
-                        _ => None,
+                    (copies.seen, copies.is_over) = match item {
+                        Item::Copy(seen) => (Some(seen), copies.is_over),
+                        Item::Over(is_over) => (copies.seen, is_over),
+                        Item::End(is_over) => (None, is_over || copies.is_over),
+                        _ => (copies.seen, copies.is_over),
                     };
                     let (number, count) = (copies.number, copies.count);
                     self.send_across(r, from, Item::Acknowledged(number, count));
@@ -175,7 +178,7 @@ impl World {
 
     pub(super) fn carry_out(&mut self, r: usize, output: Output) -> Check {
         match output {
-            Output::Tell(to, says @ Says::Done(_)) if self.done_waits => {
+            Output::Tell(to, says @ Says::Done(_)) => {
                 let runtime = self.live(r);
                 let copied = Withdrawn {
                     number: runtime.number,
@@ -197,7 +200,6 @@ impl World {
             Output::Install => {
                 let runtime = self.live(r);
                 runtime.seen = runtime.staged.take();
-                runtime.has_come = true;
                 let epoch = runtime
                     .machine
                     .map_or(Epoch::default(), |machine| machine.latest());
@@ -206,8 +208,7 @@ impl World {
                 self.process_kept(r)?;
             }
             Output::Depart => {
-                let runtime = self.live(r);
-                (runtime.seen, runtime.has_come) = (None, false);
+                self.live(r).seen = None;
             }
             Output::HandOver(to, _) => {
                 let mut kept = core::mem::take(&mut self.live(r).kept);
@@ -265,6 +266,9 @@ impl World {
         let is_to_be_routed = core::mem::take(&mut runtime.is_to_be_routed);
         let is_asked = core::mem::take(&mut runtime.is_asked);
         (runtime.withdrawn, runtime.settles, runtime.done) = (None, false, None);
+        if core::mem::take(&mut runtime.is_over) {
+            self.send_copy(r, Item::Over(false));
+        }
         if !self.live(r).is_copied {
             self.copy(r);
         }
