@@ -4,14 +4,14 @@
 //! ```text
 //!   a block is lent, or goes home; a group, or reply key, is idle
 //!     ─► part ─┬─ no copies are kept ─────────────────────────────► announced
-//!              └─ waits ─ its last record is sent ─ acknowledged ─► announced; a key that is here again is not
+//!              └─ waits ─ its last record is sent ─ acknowledged ─► announced, unless the key is here again
 //! ```
 //!
 //! A block that leaves had a group here a moment ago, and the replica may not know that this is
 //! over. If this runtime fails then, its heir claims the block for that group, while another
 //! runtime has given it to a host. The same of a route: its group would begin again at another
-//! runtime, with another block, and the heir go on with the one before; when it hears that the group
-//! is another's, it lets go without giving back, and its block would stay taken.
+//! runtime, with another block, and the heir go on with the one before. When it hears that the
+//! group is another's, it lets go without giving back, and its block would stay taken.
 //!
 //! Invariants: where copies are kept, no block leaves, and no route of what has a copy ends, before
 //! the replica has acknowledged all records up to the end of its last use here; blocks leave in

@@ -264,8 +264,8 @@ pub(crate) struct Copies {
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
     pub(super) blocks_max: usize,
-    /// Groups that have moved to the primary and ended there, by their words, whose sources may have
-    /// them yet.
+    /// Groups that have moved to the primary and ended there, by their words, whose sources may
+    /// have them yet.
     pub over: BTreeSet<[u64; 5]>,
     /// What further pieces belong to.
     current: Option<(u32, bool)>,
@@ -455,8 +455,8 @@ impl Keeper {
         }
     }
 
-    /// The groups of which there are copies of a runtime, and those that had come there and are over;
-    /// each once or more often.
+    /// The groups of which there are copies of a runtime, and those that had come there and are
+    /// over; each once or more often.
     pub fn groups_of(&self, primary: u16) -> impl Iterator<Item = GroupKey> {
         let copies = self.primaries.get(usize::from(primary)).and_then(Option::as_ref);
         copies.into_iter().flat_map(|copies| {

@@ -42,10 +42,10 @@ fn order(process: &mut Process, from: usize, to: usize) {
     process.runtimes[from].as_mut().unwrap().order(order).unwrap();
 }
 
-/// The flows move, and their target fails when it has installed all of them: of what it has sent its
-/// replica reads so many records, and the source nothing, or all. With `another`, its replica fails
-/// before, so that another base is under way. Whether there were more records, and what each flow
-/// was told by its packets, if one has not gone on.
+/// The flows move, and their target fails when it has installed all of them: of what it has sent
+/// its replica reads so many records, and the source nothing, or all. With `another`, its replica
+/// fails before, so that another base is under way. Whether there were more records, and the stamps
+/// of each flow's packets, if one has not gone on.
 fn target_fails(
     (target, is_heard): (usize, bool),
     records: usize,

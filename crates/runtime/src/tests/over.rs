@@ -1,5 +1,5 @@
-//! A group that has just moved ends at its target, which fails before its source has read *Done*: the
-//! heir says that it is over, and the source does not take its older state back.
+//! A group that has just moved ends at its target, which fails before its source has read *Done*:
+//! the heir says that it is over, and the source does not take its older state back.
 
 use super::copied_moves::cut;
 use super::copied_whole;
@@ -71,7 +71,7 @@ fn ends_at_the_target(plan: Plan, packets: &[super::Sent], target: usize, record
     steps(&mut process, &[1 + target], 2);
     let is_cut = cut(&mut process, [target, replica], records);
     if replica != SOURCE {
-        // It acknowledges, so that the target says *Done*, and that all is over, and neither is heard.
+        // It acknowledges, so that the target says *Done*, which the source does not hear.
         steps(&mut process, &[1 + replica, 1 + target], 4);
         cut(&mut process, [target, SOURCE], 0);
     }
