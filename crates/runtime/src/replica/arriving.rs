@@ -37,6 +37,9 @@
 //! Not here: the word (`mobility::stored`), and the same with a data store
 //! ([`super::ledger::handed`]).
 
+use super::compare::is_unsettled;
+use super::policy::Policy;
+use crate::flows::actor::Phase;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::Copy;
@@ -44,6 +47,49 @@ use nf::Affinity;
 use protocols::ownership::recovery::Withdrawn;
 
 impl Core {
+    /// A base has begun: groups whose sources may have them are first, with their blocks.
+    pub(super) fn copy_arriving(&mut self) {
+        self.send_over_again();
+        let arriving = core::mem::take(&mut self.sender.arriving);
+        for group in &arriving {
+            let begins = self.begin_change();
+            self.send_blocks_of(*group, true);
+            let actors = self.flows.flows_of(*group);
+            self.copy_whole(*group, &actors);
+            self.end_change(begins);
+        }
+        self.sender.arriving = arriving;
+        self.sender.arriving_sent = self.sender.sent;
+    }
+
+    /// Copies a group with its flows, and what is new of its blocks, as one change.
+    pub(super) fn copy_whole(&mut self, group: GroupKey, actors: &[u32]) {
+        // Not behind any packet's chain: what was observed before one is of no use.
+        self.sender.before.forget();
+        let begins = self.begin_change();
+        self.send_ends();
+        if let Some(index) = self.flows.resting_at(&group) {
+            self.copy_resting(index);
+        }
+        actors.iter().for_each(|actor| self.copy_if_needed(*actor));
+        self.end_change(begins);
+        self.sender.before.forget();
+    }
+
+    pub(super) fn copy_if_needed(&mut self, actor: u32) {
+        if self.is_to_be_judged(actor) {
+            // Its chain is one of the configuration before; it comes again when it has been asked.
+            return;
+        }
+        let header = self.flows.header(actor);
+        // A flow on its way from here is the target's soon; one that settles is sent when it has.
+        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !is_unsettled(header);
+        let has_policy = self.sender.policy_of(header) != Policy::None;
+        if is_here && (header.copied != self.sender.base() || !has_policy) {
+            self.commit(actor);
+        }
+    }
+
     /// A group has come from another runtime, with these flows, or without any: it is copied, if it
     /// is to be.
     #[cold]
@@ -140,14 +186,6 @@ impl Core {
         let is_new = known.is_some_and(|is_over| !core::mem::replace(is_over, true));
         if is_new && self.sender.is_on() && !super::is_broken("the heir hears of ends") {
             self.sender.over.push(*group);
-        }
-    }
-
-    /// Says which groups that came have ended since that was said last.
-    #[cold]
-    pub(super) fn send_over(&mut self) {
-        for group in core::mem::take(&mut self.sender.over) {
-            self.send_copy(Copy::Over { group, is_over: true });
         }
     }
 

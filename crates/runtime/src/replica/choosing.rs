@@ -1,4 +1,4 @@
-//! Which runtime is the replica.
+//! Which runtime is the replica, and what begins when another one is.
 //!
 //! ```text
 //!   a runtime comes, goes, leaves; an order ─► best ─┬─ the one in use is gone, or there is nothing to copy ─► a base
@@ -8,15 +8,18 @@
 //! Invariant: all flows are sent again for an order, for a replica that is gone or leaves, and for
 //! nothing else.
 //!
-//! Not here: what is sent (`sender`).
+//! Not here: how a base goes on (`sender`), and one beside another (`next`).
 
+use super::changes::Change;
 use super::sender::{REFUSALS_MAX, Unfit};
+use crate::hold::mark_of;
 use crate::parts::Core;
+use crate::record::Copy;
+use alloc::vec::Vec;
 
 impl Core {
     /// Chooses a replica if none is in use: of the runtimes that are there one that takes flows, of
-    /// these the one that was ordered, or the farthest, of
-    /// these the next.
+    /// these the one that was ordered, or the farthest, of these the next.
     #[cold]
     pub fn choose_replica(&mut self) {
         if !self.sender.is_wanted {
@@ -107,5 +110,173 @@ impl Core {
             self.send_copy(self.no_base());
         }
         self.use_replica(chosen);
+    }
+
+    /// Begins a base for this runtime, in which all is sent; `None`: no copies are kept.
+    pub(super) fn use_replica(&mut self, to: Option<u16>) {
+        self.drop_others_than(to);
+        self.sender.to = to;
+        self.follow();
+        (self.sender.whole, self.sender.change) = (None, Change::None);
+        (self.sender.flows, self.sender.took) = (0, 0);
+        self.sender.before.forget();
+        self.sender.arrived.clear();
+        if to.is_none() {
+            self.sender.walk = None;
+            self.sender.unprotected += self.gate.open(&mut self.out) as u64;
+            return;
+        }
+        self.sender.number = self.sender.another_number();
+        self.sender.another_base();
+        (self.sender.sent, self.sender.first) = (0, 1);
+        self.sender.is_refused = false;
+        self.flows.take_ended();
+        self.flows.owners.note_changes();
+        self.flows.owners.take_changes();
+        let base = Copy::Base {
+            number: self.sender.number,
+            now: self.now,
+            life: self.life(),
+            is_second: false,
+        };
+        self.send_copy(base);
+        self.send_plans(true);
+        self.begin_walk();
+        let blocks: Vec<_> = self.flows.owners.places();
+        for (addr, first) in blocks {
+            let group = self.flows.owners.at(addr, first);
+            if let Some(group) = group.filter(|group| !self.sender.arriving.contains(group)) {
+                let ports = self.flows.owners.size_at(first);
+                self.send_copy(Copy::Block {
+                    is_claimed: true,
+                    block: nf::Block { addr, first, ports },
+                    group,
+                });
+            }
+        }
+        let waiting_at_gate = self.gate.begin();
+        self.copy_arriving();
+        self.gate.note_sent(self.sender.sent);
+        // First packets that wait for switches come behind their copies, too.
+        for actor in self.hold.actors() {
+            self.commit(actor);
+            self.mark_sent(actor);
+        }
+        for waiting in waiting_at_gate {
+            // What it depends on is in this base; its flow may be over, and then what is left of
+            // that is.
+            if waiting.actor as usize >= self.flows.capacity() {
+                self.gate.pass_behind_all(waiting.packet, &mut self.out);
+                continue;
+            }
+            self.commit(waiting.actor);
+            self.mark_sent(waiting.actor);
+            let header = self.flows.header(waiting.actor);
+            self.gate
+                .pass(waiting.actor, header, waiting.packet, &mut self.out);
+        }
+    }
+
+    pub(super) fn begin_walk(&mut self) {
+        (self.sender.walk, self.sender.walk_groups) = (Some(0), 0);
+        self.sender.whole = None;
+        self.sender.began = self.now;
+        self.sender.took = 0;
+    }
+
+    fn mark_sent(&mut self, actor: u32) {
+        let index = mark_of(self.flows.header(actor), actor);
+        self.gate.mark(index, self.sender.sent);
+    }
+
+    /// The session of a link to a runtime is over: if it was the replica, its copies are no longer
+    /// this runtime's.
+    #[cold]
+    pub fn replica_gone(&mut self, runtime: u16) {
+        if self.sender.refused.0 == runtime {
+            self.sender.refused.1 = 0;
+        }
+        if self.sender.next.as_ref().is_some_and(|next| next.to == runtime) {
+            self.sender.next = None;
+        }
+        if self.sender.former.is_some_and(|former| former.to == runtime) {
+            self.sender.former = None;
+        }
+        if self.sender.to == Some(runtime) {
+            self.sender.to = None;
+            self.follow();
+        }
+        self.choose_replica();
+    }
+
+    /// The runtime ends: nothing waits for copies any more.
+    pub fn close_copies(&mut self) {
+        self.sender.is_wanted = false;
+        if self.sender.is_on() {
+            // No flow of this runtime goes on elsewhere.
+            self.send_copy(self.no_base());
+        }
+        self.use_replica(None);
+    }
+
+    /// The replica cannot keep a record of this base: it is sent all again, or is none any more.
+    #[cold]
+    pub fn copies_refused(&mut self, peer: u16, number: u32) {
+        let next = self.sender.next.as_ref();
+        let has_next = next.is_some();
+        let is_next = next.is_some_and(|next| (next.to, next.number) == (peer, number));
+        if !is_next && (self.sender.to != Some(peer) || self.sender.number != number) {
+            // Of a base that is void by now.
+            return;
+        }
+        let (known, times) = self.sender.refused;
+        self.sender.refused = match known == peer {
+            true => (peer, times + 1),
+            false => (peer, 1),
+        };
+        if is_next {
+            self.drop_next();
+            return self.choose_now(true);
+        }
+        if has_next {
+            // It has what was acknowledged, which is all that packets have left by.
+            self.sender.is_refused = true;
+            return;
+        }
+        match self.sender.refused.1 < REFUSALS_MAX {
+            true => self.use_replica(Some(peer)),
+            false => self.choose_now(false),
+        }
+    }
+
+    /// The replica has so many records of a base.
+    pub fn copies_acknowledged(&mut self, peer: u16, number: u32, count: u64) {
+        if self.sender.next.is_some() && self.next_acknowledged(peer, number, count) {
+            return;
+        }
+        if self.sender.to != Some(peer) || self.sender.number != number {
+            // Of a base that is void by now.
+            return;
+        }
+        if count > self.sender.sent {
+            return self.out.reject();
+        }
+        self.gate.acknowledge(count, &mut self.out);
+        if self.sender.took == 0 && self.sender.is_whole(count) {
+            self.sender.took = self.now.saturating_sub(self.sender.began).max(1);
+        }
+        self.let_former_go(count);
+    }
+
+    /// The replica in use has what has come up to now: if it has all, the one before is let go.
+    #[inline]
+    pub(super) fn let_former_go(&mut self, acknowledged: u64) {
+        if self.sender.former.is_some() && acknowledged >= self.sender.first {
+            self.drop_former();
+            match core::mem::take(&mut self.sender.is_asked) {
+                true => self.choose_now(true),
+                false => self.choose_replica(),
+            }
+        }
     }
 }

@@ -276,7 +276,7 @@ pub(crate) struct Copies {
     /// A record could not be kept: none is from there on.
     is_refused: bool,
     /// Whether this runtime would be the heir: of a base beside another one, behind *whole*.
-    counts: bool,
+    pub(super) counts: bool,
 }
 
 /// All copies that a runtime keeps.
@@ -290,7 +290,7 @@ pub(crate) struct Keeper {
     /// Whether each peer has another clock.
     other_clocks: Vec<bool>,
     /// Which life each peer said that it is; 0 for none.
-    lives: Vec<u64>,
+    pub(super) lives: Vec<u64>,
     /// Whether each peer is of this process.
     is_mate: Vec<bool>,
     is_unacknowledged: bool,
@@ -453,67 +453,6 @@ impl Keeper {
                 core.out.send_record(peer as u16, &Record::Copy(acknowledged));
             }
         }
-    }
-
-    /// The groups of which there are copies of a runtime, and those that had come there and are
-    /// over; each once or more often.
-    pub fn groups_of(&self, primary: u16) -> impl Iterator<Item = GroupKey> {
-        let copies = self.primaries.get(usize::from(primary)).and_then(Option::as_ref);
-        copies.into_iter().flat_map(|copies| {
-            let over = copies.over.iter().map(|words| GroupKey::from_words(*words));
-            copies.group_keys().chain(over)
-        })
-    }
-
-    /// Whether a runtime that goes on has its copies here, and may have another keep them, as far as
-    /// that is known here.
-    pub fn is_needed(&self, core: &Core) -> bool {
-        let (me, sessions) = (core.settings.info.runtime, &core.sessions);
-        let stays = |other: u16| sessions.has_runtime(other) && !sessions.is_runtime_leaving(other);
-        let all = 0..self.primaries.len() as u16;
-        let has_other = |primary: u16| {
-            let mut others = all.clone();
-            others.any(|other| other != me && other != primary && stays(other))
-        };
-        let mut primaries = self.primaries.iter().zip(0..);
-        primaries.any(|(copies, primary)| {
-            let has = copies
-                .as_ref()
-                .is_some_and(|copies| copies.flows.used + copies.groups.used > 0);
-            has && stays(primary) && has_other(primary)
-        })
-    }
-
-    /// A runtime is gone: of its copies, those that another runtime has besides are none.
-    #[cold]
-    pub fn forget_second(&mut self, runtime: usize) {
-        if let Some(place) = self.primaries.get_mut(runtime)
-            && place.as_ref().is_some_and(|copies| !copies.counts)
-        {
-            *place = None;
-        }
-    }
-
-    /// A runtime is gone: its copies, if there are any, are to be recovered once all switches say
-    /// so.
-    pub fn peer_gone(&mut self, core: &mut Core, runtime: u16) {
-        if !core.sender.is_wanted() {
-            return;
-        }
-        let copies = self
-            .primaries
-            .get_mut(usize::from(runtime))
-            .and_then(Option::take);
-        let number = copies.as_ref().map_or(0, |copies| copies.number);
-        let known = self.lives.get_mut(usize::from(runtime));
-        let life = known.map_or(0, core::mem::take);
-        if let Some(copies) = copies {
-            self.recoveries.push(Recovery::new(runtime, copies, core.now));
-            core.still_until = still_until(&self.recoveries);
-        }
-        core.out
-            .announce(Message::Keeps(RuntimeId(runtime), number, life));
-        core.replica_gone(runtime);
     }
 }
 

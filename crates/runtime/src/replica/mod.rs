@@ -82,6 +82,7 @@ mod changes;
 mod choosing;
 pub(crate) mod compare;
 mod generations;
+mod going;
 pub mod keeper;
 pub(crate) mod ledger;
 mod next;

@@ -48,6 +48,7 @@
 use super::compare::PENDING_MAX;
 use super::records;
 use super::sender::{Sender, is_far_ahead};
+use crate::flows::FlowStore;
 use crate::flows::actor::{NO_GROUP, STALE};
 use crate::flows::group::GroupKey;
 use crate::outbox::Outbox;
@@ -100,6 +101,19 @@ impl Next {
         if let Some(known) = self.groups.get_mut(index) {
             *known = has;
         }
+    }
+
+    /// A flow's group is here before the flow is, if the walk is behind the flow.
+    #[cold]
+    pub fn lead(&mut self, flow: Option<u32>, group: u32, (flows, now): (&FlowStore, u64), out: &mut Outbox) {
+        if flow.is_some_and(|flow| flow >= self.walk) || group == NO_GROUP || self.has_group(group) {
+            return;
+        }
+        records::each_of_group(group, flows, |copy| self.send(&copy, out));
+        if let Some(left) = records::time_left(group, flows, now) {
+            self.send(&Copy::Rests { slot: group, left }, out);
+        }
+        self.set_group(group, true);
     }
 
     /// A record goes to the replica in use: it goes here, too, if it is of something that is here.
@@ -275,47 +289,11 @@ impl Core {
         true
     }
 
-    /// The replica in use has what has come up to now: if it has all, the one before is let go.
-    #[inline]
-    pub(super) fn let_former_go(&mut self, acknowledged: u64) {
-        if self.sender.former.is_some() && acknowledged >= self.sender.first {
-            self.drop_former();
-            match core::mem::take(&mut self.sender.is_asked) {
-                true => self.choose_now(true),
-                false => self.choose_replica(),
-            }
-        }
-    }
-
-    /// A flow is about to be sent to the replica in use: the next one has its group before it.
-    #[inline]
-    pub(super) fn lead_group_of(&mut self, actor: u32, group: u32) {
-        if self.sender.next.as_ref().is_some_and(|next| actor < next.walk) {
-            self.lead_group(group);
-        }
-    }
-
-    #[cold]
-    fn lead_group(&mut self, group: u32) {
-        let Some(next) = self.sender.next.as_mut() else {
-            return;
-        };
-        if group == NO_GROUP || next.has_group(group) {
-            return;
-        }
-        let out = &mut self.out;
-        records::each_of_group(group, &self.flows, |copy| next.send(&copy, out));
-        if let Some(left) = records::time_left(group, &self.flows, self.now) {
-            next.send(&Copy::Rests { slot: group, left }, out);
-        }
-        next.set_group(group, true);
-    }
-
     /// Goes on with the next one's base, behind all that the replica in use is to have; `false` if
     /// there is nothing more to do.
     #[cold]
     pub(super) fn walk_next(&mut self) -> bool {
-        let Some(next) = &self.sender.next else {
+        let Some(next) = &mut self.sender.next else {
             return false;
         };
         if is_far_ahead(next.sent, next.acknowledged) {
@@ -324,8 +302,8 @@ impl Core {
         let (actor, place) = (next.walk, next.walk_groups);
         if actor < self.flows.used() {
             let header = self.flows.header(actor);
-            if header.copied & !STALE == self.sender.base() {
-                self.lead_group(header.group);
+            if header.copied & !STALE == self.sender.base {
+                next.lead(None, header.group, (&self.flows, self.now), &mut self.out);
                 self.walk_flow(actor);
             }
             if let Some(next) = &mut self.sender.next {
@@ -333,13 +311,11 @@ impl Core {
             }
             return true;
         }
-        if (place as usize) < self.sender.groups.len() {
-            if self.sender.has_group(place) {
-                self.lead_group(place);
+        if let Some(known) = self.sender.groups.get(place as usize) {
+            if *known == self.sender.base {
+                next.lead(None, place, (&self.flows, self.now), &mut self.out);
             }
-            if let Some(next) = &mut self.sender.next {
-                next.walk_groups = place + 1;
-            }
+            next.walk_groups = place + 1;
             return true;
         }
         self.use_next();

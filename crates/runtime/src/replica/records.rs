@@ -7,6 +7,7 @@ use super::compare::NONE;
 use super::policy::Policy;
 use super::sender::facts;
 use crate::flows::actor::{Header, STALE};
+use crate::flows::group::GroupKey;
 use crate::flows::{Ended, FlowStore};
 use crate::parts::Core;
 use crate::record::Copy;
@@ -17,6 +18,33 @@ use alloc::vec::Vec;
 const PIECE: usize = 1024;
 
 impl Core {
+    /// Says which groups that came have ended since that was said last.
+    #[cold]
+    pub(super) fn send_over(&mut self) {
+        for group in core::mem::take(&mut self.sender.over) {
+            self.send_copy(Copy::Over { group, is_over: true });
+        }
+    }
+
+    /// A flow is about to be sent to the replica in use: the next one has its group before it.
+    #[inline]
+    fn lead_group_of(&mut self, actor: u32, group: u32) {
+        if let Some(next) = &mut self.sender.next {
+            next.lead(Some(actor), group, (&self.flows, self.now), &mut self.out);
+        }
+    }
+
+    pub(super) fn send_blocks_of(&mut self, group: GroupKey, is_claimed: bool) {
+        let blocks: Vec<_> = self.flows.owners.of(&group).collect();
+        for block in blocks {
+            self.send_copy(Copy::Block {
+                is_claimed,
+                block,
+                group,
+            });
+        }
+    }
+
     pub(super) fn send_copy(&mut self, copy: Copy<'_>) {
         self.send_change();
         if let Some(to) = self.sender.to {

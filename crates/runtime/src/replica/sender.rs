@@ -19,10 +19,10 @@
 //! written (`records`).
 
 use super::changes::Change;
-use super::compare::{Before, NONE, is_unsettled};
+use super::compare::{Before, NONE};
 use super::next::{Former, Next};
 use super::policy::{Copying, Policy, Snapshots};
-use crate::flows::actor::{Header, Phase, STALE, flag};
+use crate::flows::actor::{Header, STALE, flag};
 use crate::flows::group::GroupKey;
 use crate::hold::mark_of;
 use crate::parts::Core;
@@ -69,7 +69,7 @@ pub(crate) struct Sender {
     /// The number of this one.
     pub(super) number: u32,
     /// The number of this one as flows have it.
-    base: u8,
+    pub(super) base: u8,
     /// Records of this base.
     pub(super) sent: u64,
     /// From which of them on its keeper counts: the first; of one that took another's place,
@@ -235,6 +235,11 @@ impl Sender {
         !is_walking && self.arrived.is_empty() && !self.snapshots.is_due(now)
     }
 
+    /// Another base begins.
+    pub(super) fn another_base(&mut self) {
+        self.base = self.base % BASES + 1;
+    }
+
     /// The base's number as flows have it.
     #[inline(always)]
     pub(super) fn base(&self) -> u8 {
@@ -352,112 +357,6 @@ impl Core {
         &self.sender.policies
     }
 
-    fn mark_sent(&mut self, actor: u32) {
-        let index = mark_of(self.flows.header(actor), actor);
-        self.gate.mark(index, self.sender.sent);
-    }
-
-    fn begin_walk(&mut self) {
-        (self.sender.walk, self.sender.walk_groups) = (Some(0), 0);
-        self.sender.whole = None;
-        self.sender.began = self.now;
-        self.sender.took = 0;
-    }
-
-    /// The session of a link to a runtime is over: if it was the replica, its copies are no longer
-    /// this runtime's.
-    #[cold]
-    pub fn replica_gone(&mut self, runtime: u16) {
-        if self.sender.refused.0 == runtime {
-            self.sender.refused.1 = 0;
-        }
-        if self.sender.next.as_ref().is_some_and(|next| next.to == runtime) {
-            self.sender.next = None;
-        }
-        if self.sender.former.is_some_and(|former| former.to == runtime) {
-            self.sender.former = None;
-        }
-        if self.sender.to == Some(runtime) {
-            self.sender.to = None;
-            self.follow();
-        }
-        self.choose_replica();
-    }
-
-    pub(super) fn use_replica(&mut self, to: Option<u16>) {
-        self.drop_others_than(to);
-        self.sender.to = to;
-        self.follow();
-        (self.sender.whole, self.sender.change) = (None, Change::None);
-        (self.sender.flows, self.sender.took) = (0, 0);
-        self.sender.before.forget();
-        self.sender.arrived.clear();
-        if to.is_none() {
-            self.sender.walk = None;
-            self.sender.unprotected += self.gate.open(&mut self.out) as u64;
-            return;
-        }
-        self.sender.number = self.sender.another_number();
-        self.sender.base = self.sender.base % BASES + 1;
-        (self.sender.sent, self.sender.first) = (0, 1);
-        self.sender.is_refused = false;
-        self.flows.take_ended();
-        self.flows.owners.note_changes();
-        self.flows.owners.take_changes();
-        let base = Copy::Base {
-            number: self.sender.number,
-            now: self.now,
-            life: self.life(),
-            is_second: false,
-        };
-        self.send_copy(base);
-        self.send_plans(true);
-        self.begin_walk();
-        let blocks: Vec<_> = self.flows.owners.places();
-        for (addr, first) in blocks {
-            let group = self.flows.owners.at(addr, first);
-            if let Some(group) = group.filter(|group| !self.sender.arriving.contains(group)) {
-                let ports = self.flows.owners.size_at(first);
-                self.send_copy(Copy::Block {
-                    is_claimed: true,
-                    block: nf::Block { addr, first, ports },
-                    group,
-                });
-            }
-        }
-        let waiting_at_gate = self.gate.begin();
-        self.copy_arriving();
-        self.gate.note_sent(self.sender.sent);
-        // First packets that wait for switches come behind their copies, too.
-        for actor in self.hold.actors() {
-            self.commit(actor);
-            self.mark_sent(actor);
-        }
-        for waiting in waiting_at_gate {
-            // What it depends on is in this base; its flow may be over, and then what is left of
-            // that is.
-            if waiting.actor as usize >= self.flows.capacity() {
-                self.gate.pass_behind_all(waiting.packet, &mut self.out);
-                continue;
-            }
-            self.commit(waiting.actor);
-            self.mark_sent(waiting.actor);
-            let header = self.flows.header(waiting.actor);
-            self.gate
-                .pass(waiting.actor, header, waiting.packet, &mut self.out);
-        }
-    }
-
-    /// The runtime ends: nothing waits for copies any more.
-    pub fn close_copies(&mut self) {
-        self.sender.is_wanted = false;
-        if self.sender.is_on() {
-            // No flow of this runtime goes on elsewhere.
-            self.send_copy(self.no_base());
-        }
-        self.use_replica(None);
-    }
-
     /// The copy of a flow.
     pub fn copy_of(&self, actor: u32) -> Option<CopyView> {
         let header = self.flows.header(actor);
@@ -476,55 +375,6 @@ impl Core {
         }
         let is_whole = self.sender.is_whole(self.gate.acknowledged());
         self.sender.replica().filter(|_| is_whole)
-    }
-
-    /// The replica cannot keep a record of this base: it is sent all again, or is none any more.
-    #[cold]
-    pub fn copies_refused(&mut self, peer: u16, number: u32) {
-        let next = self.sender.next.as_ref();
-        let has_next = next.is_some();
-        let is_next = next.is_some_and(|next| (next.to, next.number) == (peer, number));
-        if !is_next && (self.sender.to != Some(peer) || self.sender.number != number) {
-            // Of a base that is void by now.
-            return;
-        }
-        let (known, times) = self.sender.refused;
-        self.sender.refused = match known == peer {
-            true => (peer, times + 1),
-            false => (peer, 1),
-        };
-        if is_next {
-            self.drop_next();
-            return self.choose_now(true);
-        }
-        if has_next {
-            // It has what was acknowledged, which is all that packets have left by.
-            self.sender.is_refused = true;
-            return;
-        }
-        match self.sender.refused.1 < REFUSALS_MAX {
-            true => self.use_replica(Some(peer)),
-            false => self.choose_now(false),
-        }
-    }
-
-    /// The replica has so many records of a base.
-    pub fn copies_acknowledged(&mut self, peer: u16, number: u32, count: u64) {
-        if self.sender.next.is_some() && self.next_acknowledged(peer, number, count) {
-            return;
-        }
-        if self.sender.to != Some(peer) || self.sender.number != number {
-            // Of a base that is void by now.
-            return;
-        }
-        if count > self.sender.sent {
-            return self.out.reject();
-        }
-        self.gate.acknowledge(count, &mut self.out);
-        if self.sender.took == 0 && self.sender.is_whole(count) {
-            self.sender.took = self.now.saturating_sub(self.sender.began).max(1);
-        }
-        self.let_former_go(count);
     }
 
     /// Goes on with the base, and with what came or is over; answers how much was done.
@@ -644,49 +494,6 @@ impl Core {
         has_read && self.out.has_spare()
     }
 
-    /// A base has begun: groups whose sources may have them are first, with their blocks.
-    pub(super) fn copy_arriving(&mut self) {
-        self.send_over_again();
-        let arriving = core::mem::take(&mut self.sender.arriving);
-        for group in &arriving {
-            let begins = self.begin_change();
-            self.send_blocks_of(*group, true);
-            let actors = self.flows.flows_of(*group);
-            self.copy_whole(*group, &actors);
-            self.end_change(begins);
-        }
-        self.sender.arriving = arriving;
-        self.sender.arriving_sent = self.sender.sent;
-    }
-
-    /// Copies a group with its flows, and what is new of its blocks, as one change.
-    pub(super) fn copy_whole(&mut self, group: GroupKey, actors: &[u32]) {
-        // Not behind any packet's chain: what was observed before one is of no use.
-        self.sender.before.forget();
-        let begins = self.begin_change();
-        self.send_ends();
-        if let Some(index) = self.flows.resting_at(&group) {
-            self.copy_resting(index);
-        }
-        actors.iter().for_each(|actor| self.copy_if_needed(*actor));
-        self.end_change(begins);
-        self.sender.before.forget();
-    }
-
-    pub(super) fn copy_if_needed(&mut self, actor: u32) {
-        if self.is_to_be_judged(actor) {
-            // Its chain is one of the configuration before; it comes again when it has been asked.
-            return;
-        }
-        let header = self.flows.header(actor);
-        // A flow on its way from here is the target's soon; one that settles is sent when it has.
-        let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !is_unsettled(header);
-        let has_policy = self.sender.policy_of(header) != Policy::None;
-        if is_here && (header.copied != self.sender.base() || !has_policy) {
-            self.commit(actor);
-        }
-    }
-
     /// The state of a group is at another runtime, which decides from now on what becomes of it:
     /// its copies are void.
     pub fn withdraw_copies(&mut self, group: GroupKey, actors: &[u32], to: u16) -> Withdrawn {
@@ -735,17 +542,6 @@ impl Core {
             if let Some(index) = self.flows.resting_at(&group) {
                 self.copy_resting(index);
             }
-        }
-    }
-
-    pub(super) fn send_blocks_of(&mut self, group: GroupKey, is_claimed: bool) {
-        let blocks: Vec<_> = self.flows.owners.of(&group).collect();
-        for block in blocks {
-            self.send_copy(Copy::Block {
-                is_claimed,
-                block,
-                group,
-            });
         }
     }
 }
