@@ -81,7 +81,7 @@ impl Core {
     /// Ends a group that rests, whatever its time.
     pub fn end_resting(&mut self, index: u32) {
         self.runner.end_resting(index, &mut self.flows, &mut self.out);
-        let has_copy = self.sender.has_group(index);
+        let has_copy = self.sender.had_group(index);
         let key = self.flows.forget_resting(index);
         self.note_over(&key);
         self.end_route(key, has_copy);
@@ -159,7 +159,7 @@ impl Core {
         self.sender.is_on()
             && match header.group {
                 NO_GROUP => header.copied != 0,
-                group => self.sender.has_group(group),
+                group => self.sender.had_group(group),
             }
     }
 

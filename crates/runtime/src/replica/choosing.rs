@@ -11,7 +11,7 @@
 //! Not here: how a base goes on (`sender`), and one beside another (`next`).
 
 use super::changes::Change;
-use super::sender::{REFUSALS_MAX, Unfit};
+use super::sender::{Pace, REFUSALS_MAX, Unfit};
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::Copy;
@@ -31,7 +31,11 @@ impl Core {
         {
             // All flows are sent again for another choice: for no better place, but where it leaves.
             let is_leaving = |runtime: u16| self.sessions.is_runtime_leaving(runtime);
-            let is_coming = self.sender.next.as_ref().is_some_and(|next| !is_leaving(next.to));
+            let next = self.sender.next.as_ref().map(|next| next.to);
+            if next.is_some_and(is_leaving) {
+                return self.choose_now(true);
+            }
+            let is_coming = next.is_some();
             if !is_leaving(to) || is_coming || self.best().is_none_or(is_leaving) {
                 return;
             }
@@ -41,7 +45,18 @@ impl Core {
 
     /// Whether there is anything to copy.
     fn has_any(&self) -> bool {
-        self.flows.active() + self.flows.groups().resting().len() > 0
+        let is_empty = self.flows.active() + self.flows.groups().resting().len() == 0;
+        !is_empty || !self.sender.come.is_empty()
+    }
+
+    /// The next replica reads too little: another takes its place, or none.
+    #[cold]
+    pub(super) fn give_next_up(&mut self) {
+        if let Some(next) = &self.sender.next {
+            self.sender.refused = (next.to, REFUSALS_MAX);
+            self.drop_next();
+            self.choose_now(true);
+        }
     }
 
     /// This runtime is to keep the copies; `None`: the one that the layout says. The one in use has
@@ -179,6 +194,7 @@ impl Core {
 
     pub(super) fn begin_walk(&mut self) {
         (self.sender.walk, self.sender.walk_groups) = (Some(0), 0);
+        self.sender.pace = Pace::default();
         self.sender.whole = None;
         self.sender.began = self.now;
         self.sender.took = 0;
@@ -193,6 +209,7 @@ impl Core {
     /// this runtime's.
     #[cold]
     pub fn replica_gone(&mut self, runtime: u16) {
+        let mut is_asked = false;
         if self.sender.refused.0 == runtime {
             self.sender.refused.1 = 0;
         }
@@ -201,12 +218,16 @@ impl Core {
         }
         if self.sender.former.is_some_and(|former| former.to == runtime) {
             self.sender.former = None;
+            is_asked = core::mem::take(&mut self.sender.is_asked);
         }
         if self.sender.to == Some(runtime) {
             self.sender.to = None;
             self.follow();
         }
-        self.choose_replica();
+        match is_asked && self.sender.to.is_some() {
+            true => self.choose_now(true),
+            false => self.choose_replica(),
+        }
     }
 
     /// The runtime ends: nothing waits for copies any more.

@@ -31,23 +31,24 @@
 //! | it fails itself | what |
 //! |---|---|
 //! | next, before the swap | it is forgotten, another one is chosen |
+//! | next reads too little, before the swap | it is given up until its session ends, another one is chosen |
 //! | old, before the swap | next is forgotten: a base begins as where there was none |
 //! | old, behind it | nothing |
 //! | next, behind it, before its word | old is void: a base begins as where there was none |
+//! | next refuses a record, behind it, before its word | the same |
 //!
 //! The marks of a change are not sent to the next one: what comes before *whole* counts with it or
 //! not at all, and no change is under way at the swap.
 //!
 //! Invariants: there is one heir; a packet leaves when all that it depends on is at a runtime that
-//! would be the heir; a packet that passes costs one test here, with its record; a next one that
-//! reads nothing is given up when as much waits for it as may for a replica.
+//! would be the heir; a packet that passes costs one test here, with its record; of buffers a next
+//! one that reads nothing has a bounded number, for a second.
 //!
 //! Not here: which runtime is chosen (`choosing`); what becomes of the copies (`keeper`); the same for
 //! a replica that has refused a record and is sent all again: it has no room for both.
 
-use super::compare::PENDING_MAX;
 use super::records;
-use super::sender::{Sender, is_far_ahead};
+use super::sender::{Pace, Sender};
 use crate::flows::FlowStore;
 use crate::flows::actor::{NO_GROUP, STALE};
 use crate::flows::group::GroupKey;
@@ -56,6 +57,11 @@ use crate::parts::Core;
 use crate::record::{Copy, Record};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+/// Records that a next replica has not acknowledged: beyond that it is given up.
+const BEHIND_MAX: u64 = 4096;
+/// The same of a time in which it acknowledges nothing, in nanoseconds.
+const PATIENCE: u64 = 1_000_000_000;
 
 /// See the module's page.
 pub(super) struct Next {
@@ -69,6 +75,9 @@ pub(super) struct Next {
     walk: u32,
     /// Behind the last actor: the next place of a group.
     walk_groups: u32,
+    pace: Pace,
+    /// When it acknowledged something last, or began.
+    heard: u64,
     /// By place: whether it has the group.
     groups: Vec<bool>,
     /// Whether it has the state at hand, and so further pieces.
@@ -203,6 +212,8 @@ impl Core {
             began: self.now,
             walk: 0,
             walk_groups: 0,
+            pace: Pace::default(),
+            heard: self.now,
             groups: Vec::new(),
             has_current: false,
         });
@@ -284,7 +295,7 @@ impl Core {
         };
         match count > next.sent {
             true => self.out.reject(),
-            false => next.acknowledged = count,
+            false => (next.acknowledged, next.heard) = (count, self.now),
         }
         true
     }
@@ -296,9 +307,10 @@ impl Core {
         let Some(next) = &mut self.sender.next else {
             return false;
         };
-        if is_far_ahead(next.sent, next.acknowledged) {
+        if next.pace.waits(next.acknowledged) {
             return false;
         }
+        let before = next.sent;
         let (actor, place) = (next.walk, next.walk_groups);
         if actor < self.flows.used() {
             let header = self.flows.header(actor);
@@ -308,6 +320,7 @@ impl Core {
             }
             if let Some(next) = &mut self.sender.next {
                 next.walk = actor + 1;
+                next.pace.note(before, next.sent);
             }
             return true;
         }
@@ -316,6 +329,7 @@ impl Core {
                 next.lead(None, place, (&self.flows, self.now), &mut self.out);
             }
             next.walk_groups = place + 1;
+            next.pace.note(before, next.sent);
             return true;
         }
         self.use_next();
@@ -331,10 +345,14 @@ impl Core {
         }
     }
 
-    /// Whether the next replica reads too little for a base to come to an end.
+    /// Whether the next replica reads too little for a base to come to an end. What it has not read
+    /// takes buffers, which packets wait in.
     pub(super) fn is_next_stuck(&self) -> bool {
         let next = self.sender.next.as_ref();
-        next.is_some_and(|next| self.out.has_pending(next.to, PENDING_MAX))
+        next.is_some_and(|next| {
+            let behind = next.sent - next.acknowledged;
+            behind > BEHIND_MAX || behind > 0 && self.now.saturating_sub(next.heard) > PATIENCE
+        })
     }
 
     /// The next replica has been sent all: from now on it is the one in use.

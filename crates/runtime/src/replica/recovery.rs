@@ -32,7 +32,7 @@ use crate::record::{Facts, NO_DEADLINE};
 use crate::runner::change::ASKED;
 use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::recovery::may_begin;
@@ -431,9 +431,12 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
 /// back, a switch tells them that another has them. Of what began there again there are copies.
 #[cold]
 fn end_over(core: &mut Core, copies: &Copies) {
-    let there: BTreeSet<_> = copies.group_keys().map(|group| *group.words()).collect();
-    for words in copies.over.difference(&there) {
-        let group = GroupKey::from_words(*words);
+    let mut over = copies.over.clone();
+    for group in copies.group_keys() {
+        over.remove(group.words());
+    }
+    for words in over {
+        let group = GroupKey::from_words(words);
         if !core.has_group(&group) {
             core.out.announce(Message::Routed(group));
             core.out.announce(Message::Idle(group, 0));

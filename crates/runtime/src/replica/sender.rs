@@ -36,9 +36,9 @@ use protocols::ownership::recovery::Withdrawn;
 
 /// Flows sent in a step while a base is sent.
 pub(super) const WALK: usize = 64;
-/// Records of a base that are sent before the replica has acknowledged earlier ones. A packet of a
-/// flow that is copied waits behind all of them.
-pub(crate) const BASE_AHEAD: u64 = 256;
+/// Records of a base that are sent before the replica has acknowledged earlier ones, besides those of
+/// packets. A packet of a flow that is copied waits behind them.
+pub(crate) const BASE_AHEAD: u64 = 512;
 /// Flows ahead of one whose snapshot is taken are fetched.
 const AHEAD: usize = 8;
 /// So many bases may a replica refuse in a session.
@@ -81,6 +81,7 @@ pub(crate) struct Sender {
     pub(super) walk: Option<u32>,
     /// Behind the last actor: the next place of a group that may rest.
     pub(super) walk_groups: u32,
+    pub(super) pace: Pace,
     /// How many records *whole* was.
     pub(super) whole: Option<u64>,
     /// By group: under which base it was copied.
@@ -258,8 +259,13 @@ impl Sender {
         self.before.passed = NONE;
     }
 
-    pub(crate) fn has_group(&self, group: u32) -> bool {
+    pub(super) fn has_group(&self, group: u32) -> bool {
         self.groups.get(group as usize) == Some(&self.base())
+    }
+
+    /// The same of any base: the one before may count yet.
+    pub(crate) fn had_group(&self, group: u32) -> bool {
+        self.groups.get(group as usize).is_some_and(|base| *base != 0)
     }
 
     pub(super) fn set_group(&mut self, group: u32, base: u8) {
@@ -286,9 +292,34 @@ pub(crate) fn facts(header: &Header, second: wire::FlowKey, now: u64) -> Facts {
     }
 }
 
-/// Whether a base waits until its keeper has acknowledged more.
-pub(super) fn is_far_ahead(sent: u64, acknowledged: u64) -> bool {
-    sent.saturating_sub(acknowledged) >= BASE_AHEAD && !super::is_broken("bases are paced")
+/// How far a base is ahead of its keeper. Its own records count alone: those of packets, which come
+/// as fast as they do, hold no base up.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Records of the base since it waited last.
+    walked: u64,
+    /// It waits until so many of all records are acknowledged.
+    until: Option<u64>,
+}
+
+impl Pace {
+    /// Records before and behind a part of the base.
+    pub fn note(&mut self, before: u64, sent: u64) {
+        self.walked += sent - before;
+        if self.walked >= BASE_AHEAD {
+            self.until = Some(sent);
+            self.walked = 0;
+        }
+    }
+
+    /// Whether it waits.
+    pub fn waits(&mut self, acknowledged: u64) -> bool {
+        let waits = self.until.is_some_and(|until| acknowledged < until);
+        if !waits {
+            self.until = None;
+        }
+        waits && !super::is_broken("bases are paced")
+    }
 }
 
 impl Core {
@@ -421,7 +452,7 @@ impl Core {
     fn copy_some(&mut self) -> usize {
         let mut count = 0;
         if self.is_next_stuck() {
-            self.drop_next();
+            self.give_next_up();
         }
         if self.sender.is_refused && self.sender.next.is_none() {
             self.use_replica(self.sender.to);
@@ -447,10 +478,12 @@ impl Core {
                 count += 1;
                 continue;
             };
-            if is_far_ahead(self.sender.sent, self.gate.acknowledged()) {
+            if self.sender.pace.waits(self.gate.acknowledged()) {
                 break;
             }
+            let before = self.sender.sent;
             if actor >= self.flows.used() && self.walk_groups() {
+                self.sender.pace.note(before, self.sender.sent);
                 count += 1;
                 continue;
             }
@@ -461,6 +494,7 @@ impl Core {
                 break;
             }
             self.copy_if_needed(actor);
+            self.sender.pace.note(before, self.sender.sent);
             self.sender.walk = Some(actor + 1);
             count += 1;
         }

@@ -152,7 +152,7 @@ Examples:
     },
     /// Send a drained runtime new flows again; those that were moved stay where they are
     #[command(after_help = "\
-What a drain that is still under way has ordered is taken back: groups that are on their way arrive, the others stay.
+What a drain that is still under way has ordered is canceled: groups that are on their way arrive, the others stay.
 
 Examples:
   flowkeep runtime resume 1")]
