@@ -322,7 +322,12 @@ fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
         true => println!("this machine is too slow to judge dropped packets"),
         false => {
             assert_eq!(row("packets dropped before the kill"), 0);
-            assert!(!said.contains("tcp_invalid_state"), "its traffic is valid");
+            // One that is lost with the runtime that is killed may be a flow's first.
+            let is_whole = row("packets lost with it") == 0;
+            assert!(
+                !is_whole || !said.contains("tcp_invalid_state"),
+                "its traffic is valid"
+            );
         }
     }
     let [had, copied, recovered, lost] = [

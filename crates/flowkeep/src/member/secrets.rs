@@ -109,6 +109,10 @@ pub const PARTS: [&str; IN_HEAD] = [
     "settings outside of them ([cluster], [[member]], [[port]], sizes, …)",
 ];
 
+/// The number of what workers say to each other, which is another with each change of it: builds of
+/// one version that are not released yet may differ in that.
+const RECORDS: u32 = 2;
+
 /// Bits of a function's word: the versions of its flow state and its group state, their layouts,
 /// and the objects that it shares.
 const BITS: [(u32, u32, &str); 5] = [
@@ -432,7 +436,7 @@ fn agreed(tree: &toml::Table) -> [String; IN_HEAD] {
     let mut tree = shared(tree);
     let chains = ["chain", "function"].map(|table| tree.remove(table));
     [
-        env!("CARGO_PKG_VERSION").to_owned(),
+        format!("{} {RECORDS}", env!("CARGO_PKG_VERSION")),
         format!("{chains:?}"),
         format!("{tree:?}"),
     ]
