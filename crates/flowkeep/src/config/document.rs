@@ -385,14 +385,17 @@ impl<'t, 'r> Document<'t, 'r> {
         let path = self.path_at(&span);
         let value = self.text.get(span.clone()).unwrap_or_default();
         let (problem, mut remedy) = in_words(error.message(), value, example.as_deref());
-        // What stands there already is not what was meant: it would stand there twice.
+        // A near name that stands there already is not what was meant: it would stand there twice.
         if let Some((name, known)) = names_in(error.message()).split_first()
             && error.message().starts_with("unknown field")
             && let Some(table) = path.strip_suffix(quoted(name).as_str())
         {
             let is_absent = |other: &&str| self.find(&format!("{table}{}", quoted(other))).is_none();
-            let absent: Vec<&str> = known.iter().copied().filter(is_absent).collect();
-            remedy = write_instead(name, &absent);
+            let is_said = |other: &&str| remedy == format!("write `{other}`");
+            if known.iter().any(|other| is_said(other) && !is_absent(other)) {
+                let absent: Vec<&str> = known.iter().copied().filter(is_absent).collect();
+                remedy = write_instead(name, &absent);
+            }
         }
         // A setting of the whole file that stands below the head of a table.
         if error.message().starts_with("unknown field")
