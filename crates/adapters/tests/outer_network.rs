@@ -1,5 +1,5 @@
 //! In a user namespace of its own a process has all capabilities, and none of them counts in the
-//! network outside: a live port says so, and what helps.
+//! network outside, nor for the kernel's filters: a live port says so, and what helps.
 
 use flowkeep_adapters::interface::rights::{Capability, Rights};
 use std::process::Command;
@@ -10,11 +10,14 @@ const NAME: &str = "capabilities_count_in_a_network_of_ones_own_only";
 
 #[test]
 fn capabilities_count_in_a_network_of_ones_own_only() {
-    let needed = [Capability::NetRaw, Capability::NetAdmin];
+    let sends = [Capability::NetRaw, Capability::NetAdmin];
+    let receives = [Capability::NetRaw, Capability::NetAdmin, Capability::Bpf];
     if std::env::var_os(INSIDE).is_some() {
-        match Rights::of_this_thread().need("afpacket:lo", &needed) {
-            Ok(()) => println!("nothing is missing"),
-            Err(error) => println!("{error}"),
+        for needed in [&sends[..], &receives] {
+            match Rights::of_this_thread().need("afpacket:lo", needed) {
+                Ok(()) => println!("nothing is missing"),
+                Err(error) => println!("{error}"),
+            }
         }
         return;
     }
@@ -27,12 +30,14 @@ fn capabilities_count_in_a_network_of_ones_own_only() {
         assert!(output.status.success(), "unshare {namespaces}: {error}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
+    let barred = "afpacket:lo: this process is in a user namespace";
     let outside = said("-Ur");
+    assert_eq!(outside.matches(barred).count(), 2, "{outside}");
     assert!(
-        outside.contains("afpacket:lo: this process is in a user namespace")
-            && outside.contains("unshare -Urn"),
+        outside.contains("run it as root outside of that namespace"),
         "{outside}"
     );
     let own = said("-Urn");
+    assert_eq!(own.matches(barred).count(), 1, "{own}");
     assert!(own.contains("nothing is missing"), "{own}");
 }

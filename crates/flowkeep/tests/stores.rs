@@ -496,11 +496,10 @@ fn a_server_that_stalls_for_ten_seconds_holds_no_packet_up() {
 
 /// A call that waits for its store holds its group where it is: a move is called back after a
 /// second, and tried again when the store answers.
-#[test]
-fn a_drain_while_packets_wait_for_a_store_that_stalls_loses_nothing() {
+fn packets_wait_for_a_store_that_stalls(variables: &str, counter: &str) {
     let Some(server) = server(&[]) else { return };
     let folder = Folder::new();
-    let gateway = folder.gateway(&folder.traffic(), &table(&server.uri(), ""), "wait = true");
+    let gateway = folder.gateway(&folder.traffic(), &table(&server.uri(), variables), counter);
     let running = Running::start(&gateway);
     wait("traffic", || folder.counted().filter(|count| *count > 5_000));
     let child = server.child.as_ref().expect("a server");
@@ -527,6 +526,18 @@ fn a_drain_while_packets_wait_for_a_store_that_stalls_loses_nothing() {
     });
     let counted = folder.stop(running);
     assert_eq!(sum_at(&server.uri(), "packets_by_protocol"), counted);
+}
+
+#[test]
+fn a_drain_while_packets_wait_for_a_store_that_stalls_loses_nothing() {
+    packets_wait_for_a_store_that_stalls("", "wait = true");
+}
+
+/// The function's own settings and code have no part in it.
+#[test]
+fn so_does_one_while_they_wait_since_a_variable_is_written_through() {
+    let variable = "[store.function.counter.variable.packets_by_protocol]";
+    packets_wait_for_a_store_that_stalls(&format!("{variable}\nconsistency = \"write_through\""), "");
 }
 
 #[test]

@@ -62,6 +62,10 @@ impl Reason {
 
     /// A reason whose name the function did not declare.
     pub const UNDECLARED: Reason = Reason(u8::MAX);
+
+    /// The runtime's own: another process has claimed the variables that the packet's call has
+    /// changed, and that are written through.
+    pub const UNSTORED: Reason = Reason(u8::MAX - 1);
 }
 
 /// What becomes of a packet.

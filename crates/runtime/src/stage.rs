@@ -19,6 +19,8 @@
 //! borrows (packet, flow state, cx, the instance) does not move and is not used by other code while
 //! it exists. The worker keeps the second half (`runner::waiting`).
 
+mod through;
+
 use crate::microthread::{Finished, Frame, FutureSlot};
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -31,6 +33,7 @@ use nf::cx::RawCx;
 use nf::objects::{Objects, ObjectsHere};
 use nf::plain::Plain;
 use nf::variables::Variables;
+use nf::variables::through::Through;
 use nf::{
     Affinity, Arrival, Check, Claim, ConfigError, Cx, Departure, FlowState, Keep, NetworkFunction, Packet,
     TimerCx, Verdict, WorkerInfo,
@@ -409,7 +412,10 @@ impl<F: NetworkFunction> Factory for Configured<F> {
         objects: &mut Objects<'_>,
     ) -> Result<Box<dyn Stage>, ConfigError> {
         let instance = F::with_objects(&self.config, worker, variables, objects)?;
-        Ok(Box::new(Instance(instance)))
+        Ok(Box::new(Instance {
+            function: instance,
+            through: variables.through().map(Box::new),
+        }))
     }
     fn owner_of(&self, outside: Endpoint, protocol: u8) -> Option<Endpoint> {
         F::owner_of(&self.config, outside, protocol)
@@ -445,7 +451,11 @@ fn layout_of<F: NetworkFunction>() -> Layout {
     }
 }
 
-struct Instance<F>(F);
+struct Instance<F> {
+    function: F,
+    /// Of variables that are written through.
+    through: Option<Box<Through>>,
+}
 
 /// # Safety
 /// As [`Stage::entry`] says, with `instance` an `Instance<F>`.
@@ -456,14 +466,15 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     flow: NonNull<u8>,
     frame: NonNull<Frame>,
 ) -> Answer {
-    // SAFETY: the caller's promise: the instance outlives the call, the state is this function's
-    // alone.
-    let (function, state) = unsafe {
-        (
-            &(*instance.cast::<Instance<F>>()).0,
-            flow.cast::<F::Flow>().as_mut(),
-        )
-    };
+    // SAFETY: the caller's promise: the instance outlives the call.
+    let instance = unsafe { &*instance.cast::<Instance<F>>() };
+    let function = &instance.function;
+    if let Some(through) = &instance.through {
+        // SAFETY: the caller's promise, handed on.
+        return unsafe { through::run::<F>((function, through), packet, flow, frame) };
+    }
+    // SAFETY: the caller's promise: the state is this function's alone.
+    let state = unsafe { flow.cast::<F::Flow>().as_mut() };
     // SAFETY: the frame's cx is filled in for this function.
     let cx = unsafe { Cx::<F>::of(&mut (*frame.as_ptr()).cx) };
     match function.process_now(packet, state, cx) {
@@ -561,7 +572,12 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
         F::REASONS
     }
     fn layout(&self) -> Layout {
-        layout_of::<F>()
+        let layout = layout_of::<F>();
+        let held = self.through.as_ref().map_or(0, |_| through::future_size::<F>());
+        Layout {
+            future: layout.future.max(held),
+            ..layout
+        }
     }
     fn entry(&self) -> (*const (), Entry) {
         (core::ptr::from_ref(self).cast(), run::<F>)
@@ -596,22 +612,28 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
         unsafe { group.cast::<F::Group>().as_mut().rebase(by) }
     }
     fn prefetch(&self, packet: &Packet) {
-        self.0.prefetch(packet);
+        self.function.prefetch(packet);
     }
     unsafe fn prefetch_moving(&self, flow: NonNull<u8>, key: &FlowKey, leaves: bool) {
         // SAFETY: the caller's promise.
         unsafe {
-            self.0
+            self.function
                 .prefetch_moving(flow.cast::<F::Flow>().as_ref(), key, leaves);
         }
     }
     unsafe fn arrived(&self, flow: NonNull<u8>, why: Arrival, cx: &mut RawCx) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.arrived(flow.cast::<F::Flow>().as_mut(), why, Cx::of(cx)) }
+        unsafe {
+            self.function
+                .arrived(flow.cast::<F::Flow>().as_mut(), why, Cx::of(cx))
+        }
     }
     unsafe fn departed(&self, flow: NonNull<u8>, why: Departure, cx: &mut RawCx) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.departed(flow.cast::<F::Flow>().as_ref(), why, Cx::of(cx)) }
+        unsafe {
+            self.function
+                .departed(flow.cast::<F::Flow>().as_ref(), why, Cx::of(cx))
+        }
     }
     unsafe fn group_ended(&self, cx: &mut RawCx) {
         // SAFETY: the caller's promise; the group's state is plain data, so a copy stands in while
@@ -619,14 +641,15 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
         unsafe {
             let place = cx.group.cast::<F::Group>();
             let mut state = place.read();
-            self.0.group_ended(&mut state, Cx::of(cx));
+            self.function.group_ended(&mut state, Cx::of(cx));
             place.write(state);
         }
     }
     unsafe fn group_timeout(&self, group: NonNull<u8>) -> u64 {
         // SAFETY: the caller's promise.
         nanoseconds(Some(
-            self.0.group_timeout(unsafe { group.cast::<F::Group>().as_ref() }),
+            self.function
+                .group_timeout(unsafe { group.cast::<F::Group>().as_ref() }),
         ))
     }
     fn outlives(&self) -> bool {
@@ -634,84 +657,88 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     }
     unsafe fn configured(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep {
         // SAFETY: the caller's promise.
-        unsafe { self.0.configured(flow.cast::<F::Flow>().as_mut(), Cx::of(cx)) }
+        unsafe {
+            self.function
+                .configured(flow.cast::<F::Flow>().as_mut(), Cx::of(cx))
+        }
     }
     unsafe fn recovered_of_before(&self, flow: NonNull<u8>, cx: &mut RawCx) -> Keep {
         // SAFETY: the caller's promise.
         unsafe {
-            self.0
+            self.function
                 .recovered_of_before(flow.cast::<F::Flow>().as_mut(), Cx::of(cx))
         }
     }
     fn take_over(&self, before: &dyn Stage) {
         if let Some(before) = before.instance().downcast_ref::<F>() {
-            self.0.take_over(before);
+            self.function.take_over(before);
         }
     }
     fn instance(&self) -> &dyn Any {
-        &self.0
+        &self.function
     }
     fn recall(&self) -> nf::Recall {
-        self.0.recall()
+        self.function.recall()
     }
     fn block_returned(&self, block: nf::Block) {
-        self.0.block_returned(block);
+        self.function.block_returned(block);
     }
     fn block_in_use(&self, block: nf::Block) -> nf::BlockWas {
-        self.0.block_in_use(block)
+        self.function.block_in_use(block)
     }
     fn pool(&self) -> Option<nf::PoolState> {
-        self.0.pool()
+        self.function.pool()
     }
     fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block)) {
-        self.0.lend_blocks(most, at, to, lend);
+        self.function.lend_blocks(most, at, to, lend);
     }
     fn borrow_block(&self, block: nf::Block, home: u16) -> bool {
-        self.0.borrow_block(block, home)
+        self.function.borrow_block(block, home)
     }
     fn forsake_block(&self, block: nf::Block) {
-        self.0.forsake_block(block);
+        self.function.forsake_block(block);
     }
     fn pools_heard(&self, others: Option<(u32, u32)>) {
-        self.0.pools_heard(others);
+        self.function.pools_heard(others);
     }
     unsafe fn each_field(&self, flow: NonNull<u8>, see: &mut dyn FnMut(&'static str, &dyn Debug)) {
         // SAFETY: the caller's promise.
         unsafe { flow.cast::<F::Flow>().as_ref().each_field(see) }
     }
     fn said(&self) -> Vec<Vec<String>> {
-        self.0.said()
+        self.function.said()
     }
     fn generation(&self) -> u32 {
-        self.0.generation()
+        self.function.generation()
     }
     fn is_timed(&self) -> bool {
         F::TIMED
     }
     fn next_timer(&self) -> Option<u64> {
-        self.0.next_timer()
+        self.function.next_timer()
     }
     unsafe fn timer_due(&self, cx: &mut RawCx) {
         // SAFETY: the caller's promise.
-        self.0.timer_due(&mut unsafe { TimerCx::of(cx) });
+        self.function.timer_due(&mut unsafe { TimerCx::of(cx) });
     }
     fn begins_again(&self) -> bool {
-        F::BEGINS_AGAIN
+        // What a call has written through it would write once more.
+        F::BEGINS_AGAIN && self.through.is_none()
     }
     fn tables(&self) -> &'static [nf::Table] {
         F::TABLES
     }
     fn rows(&self, table: &str, most: usize, here: ObjectsHere<'_>) -> Vec<nf::Row> {
-        self.0.object_rows(table, most, here)
+        self.function.object_rows(table, most, here)
     }
     fn row_count(&self, table: &str, here: ObjectsHere<'_>) -> usize {
-        self.0.row_count(table, here)
+        self.function.row_count(table, here)
     }
     fn command(&self, words: &[&str]) -> Result<String, String> {
-        self.0.command(words)
+        self.function.command(words)
     }
     fn command_rows(&self, words: &[&str]) -> Option<nf::table::Answer> {
-        self.0.command_rows(words)
+        self.function.command_rows(words)
     }
 }
 

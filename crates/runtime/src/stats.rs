@@ -102,6 +102,8 @@ reasons! {
     ReplicaFull = "replica_full",
     /// More packets wait until a store has their flows than may, or it has no room for one.
     StoreFull = "store_full",
+    /// Another process has claimed the variables, written through, that its call has changed.
+    StoreFenced = "store_fenced",
     /// Its runtime failed, and more packets wait for its flows to be recovered than may, or it
     /// waited in vain.
     RecoveryFull = "recovery_full",

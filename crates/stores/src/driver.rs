@@ -26,7 +26,8 @@ pub enum Outcome {
     Stored,
     /// A later writer has claimed the partition: nothing of this one is taken any more.
     Fenced,
-    /// The store lacks batches that it had acknowledged. Nothing was written.
+    /// The store lacks batches that it had acknowledged, or what it has contradicts itself. Nothing
+    /// was written.
     Forgotten,
 }
 

@@ -56,7 +56,7 @@
 //! | an answer is lost, a connection cut | the batch is repeated, and counts once |
 //! | the store loses its data, or the last seconds of it | the workers write everything again |
 //! | the process is killed | changes that no batch had taken or that had not arrived: about the interval's worth |
-//! | … with [`Consistency::Through`], where the packet waited for the ticket | nothing that was waited for |
+//! | … with [`Consistency::Through`], or where the packet waited for a ticket | nothing that was waited for |
 //! | both at once | what the store has lost |
 //! | an identity is taken over | the earlier process' changes from then on; it is told ([`Fenced`]) |
 //!

@@ -50,14 +50,14 @@ impl Process {
             has_clock: false,
             usual: Some(Defaults {
                 estate: Some(Arc::clone(&estate)),
-                ..Defaults::new(store.clone(), Consistency::Through)
+                ..Defaults::new(store.clone(), Consistency::THROUGH)
             }),
             functions: Default::default(),
         };
         let mut variables = Keeper::of(Box::new(stores)).begin("f", runtime);
         let options = Options {
             capacity: 4096,
-            consistency: Consistency::Through,
+            consistency: Consistency::THROUGH,
         };
         let timers = variables.timers(NAMES[0], options).unwrap();
         let mut worker = WorkerVariables::default();

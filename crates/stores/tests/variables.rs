@@ -28,7 +28,7 @@ fn opened<R>(memory: &Memory, work: impl FnOnce(&mut Partition) -> R) -> R {
 fn small() -> Options {
     Options {
         capacity: 16,
-        consistency: Consistency::Through,
+        consistency: Consistency::THROUGH,
     }
 }
 
@@ -251,7 +251,7 @@ fn a_change_is_dated_by_the_step_that_makes_it() {
     use flowkeep_stores::{Defaults, Stores};
     use variables::open::{Keeper, WorkerVariables};
     let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
-    let consistency = Consistency::Through;
+    let consistency = Consistency::THROUGH;
     let stores = Stores {
         member: String::new(),
         has_clock: false,
@@ -297,7 +297,7 @@ fn a_merged_view_has_the_whole_function_as_instances_come_and_go() {
     let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
     let on_demand = Defaults {
         merge_every: None,
-        ..Defaults::new(store, Consistency::Through)
+        ..Defaults::new(store, Consistency::THROUGH)
     };
     let stores = Stores {
         member: String::new(),
@@ -369,7 +369,7 @@ fn a_merged_view_is_made_on_its_cycle_and_refuses_another_type() {
     let (store, _agency) = Store::start(Box::<Memory>::default(), PATIENCE, |_| ()).unwrap();
     let often = Defaults {
         merge_every: Some(Duration::from_millis(5)),
-        ..Defaults::new(store, Consistency::Through)
+        ..Defaults::new(store, Consistency::THROUGH)
     };
     let stores = Stores {
         member: String::new(),
@@ -602,7 +602,7 @@ fn a_removed_runtimes_lock_is_void_at_once() {
         let (store, agency) = Store::start(Box::new(memory.clone()), PATIENCE, |_| ()).unwrap();
         let defaults = Defaults {
             locks: Locks::of(&store, Some(Arc::clone(views))),
-            ..Defaults::new(store.clone(), Consistency::Through)
+            ..Defaults::new(store.clone(), Consistency::THROUGH)
         };
         let stores = Stores {
             member: "m".to_owned(),

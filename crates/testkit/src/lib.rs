@@ -63,8 +63,8 @@
 //!   come.
 //!
 //! [`survives_migration`] plays a script to two runtimes between which the flows move, and
-//! compares; [`survives_failure`] to two that fail, and
-//! [`survives_change`] to two whose settings change.
+//! compares; [`survives_failure`] to two that fail, [`survives_change`] to two whose settings
+//! change, and [`survives_expiry`] to one that fails when all flows are over.
 //!
 //! Not here: threads, ports to the world (the tool runs those).
 
@@ -86,7 +86,8 @@ mod tests;
 pub use allocations::{CountingAllocator, allocations};
 pub use link::{Link, link};
 pub use moving::{
-    Migration, Survived, Way, failure, migration, survives_change, survives_failure, survives_migration,
+    Migration, Survived, Way, failure, migration, survives_change, survives_expiry, survives_failure,
+    survives_migration,
 };
 pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};

@@ -145,7 +145,8 @@ fn a_host_that_tries_closed_ports_is_let_through_to_none() {
     ]);
     assert_eq!(out.counter("scanners"), 1);
     testkit::survives_migration::<ScanCounter>(NoConfig {}, script.clone());
-    testkit::survives_failure::<ScanCounter>(NoConfig {}, script);
+    testkit::survives_failure::<ScanCounter>(NoConfig {}, script.clone());
+    testkit::survives_expiry::<ScanCounter>(NoConfig {}, script);
     // None of its packets has left, so that it never has a flow between two of them.
     let script = [at(1), at(2), at(3), at(80), seconds(61), at(80)];
     let out = testkit::run::<ScanCounter>(NoConfig {}, script.clone());

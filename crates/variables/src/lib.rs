@@ -42,11 +42,13 @@ pub mod locks;
 mod map;
 pub mod merged;
 pub mod open;
+mod pending;
 mod set;
 pub mod shelf;
 pub mod table;
 #[cfg(test)]
 mod tests;
+pub mod through;
 mod ticket;
 mod timers;
 mod value;

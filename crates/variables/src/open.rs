@@ -29,8 +29,10 @@ use crate::cells::{Cells, Key, Stored};
 use crate::figures::Figures;
 use crate::locks::Locking;
 use crate::merged::{Merger, Merging};
-use crate::shelf::{Consistency, Inner, Options, Said, Shelf, Ship};
+use crate::pending::{Bind, Pending};
+use crate::shelf::{Consistency, Options, Said, Shelf, Ship};
 use crate::table::{Counter, CounterMap, List, Map, Set, Slot, Timers, Value};
+use crate::through::{Kept, THROUGH_MAX, Through};
 use crate::{Kind, decoded};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -65,6 +67,9 @@ pub enum OpenError {
     /// A changed configuration wants more or less of a variable that is open.
     #[error("{0} has a capacity of {1} and cannot get one of {2} while it is open; restart")]
     Resized(String, usize, usize),
+    /// A packet would wait for more than it has room to remember.
+    #[error("{0} is written through, as {THROUGH_MAX} others are, and no more can be; write it behind")]
+    Through(String),
     /// More variables than there are numbers.
     #[error("a function has too many variables; use a map")]
     Many,
@@ -212,6 +217,7 @@ impl Keeper {
             follows: None,
             is_following: false,
             opened: Vec::new(),
+            through: Vec::new(),
         }
     }
 
@@ -321,45 +327,6 @@ impl Partition {
     }
 }
 
-/// A handle that waits for the worker's copy.
-trait Bind {
-    fn number(&self) -> u32;
-    fn bind(self: Box<Self>, shelf: &mut Shelf);
-}
-
-struct Pending<K, V> {
-    slot: Rc<Slot<K, V>>,
-    number: u32,
-    consistency: Consistency,
-    /// What the store has of a variable that is not open at the worker.
-    cells: Option<Cells<K, V>>,
-}
-
-impl<K: Key, V: Stored> Bind for Pending<K, V> {
-    fn number(&self) -> u32 {
-        self.number
-    }
-
-    fn bind(self: Box<Self>, shelf: &mut Shelf) {
-        let there = shelf.get(self.number).map(Rc::clone).map(Ship::any);
-        let there = there.and_then(|variable| variable.downcast::<Inner<K, V>>().ok());
-        let inner = match (there, self.cells) {
-            (Some(inner), _) => {
-                inner.set_consistency(self.consistency);
-                inner
-            }
-            (None, Some(cells)) => {
-                let inner = Inner::new(shelf, self.number, cells, self.consistency);
-                shelf.put(self.number, Rc::clone(&inner) as Rc<dyn Ship>);
-                inner
-            }
-            // The book says that it is there, so this is not reached.
-            (None, None) => return,
-        };
-        self.slot.bind(inner);
-    }
-}
-
 /// The partition's variables, and what is bound to them.
 type Bindings = (Arc<Book>, Vec<Box<dyn Bind>>);
 
@@ -374,6 +341,8 @@ pub struct Variables {
     is_following: bool,
     /// Numbers of what this instance has opened.
     opened: Vec<u32>,
+    /// Those that are written through.
+    through: Vec<Rc<dyn Kept>>,
 }
 
 impl Variables {
@@ -402,6 +371,11 @@ impl Variables {
         };
         let entries = partition.book.entries.lock();
         entries.iter().map(|entry| entry.name.clone()).collect()
+    }
+
+    /// What this instance's packets wait for; `None`: for nothing.
+    pub fn through(&self) -> Option<Through> {
+        (!self.through.is_empty()).then(|| Through(self.through.clone()))
     }
 
     /// What an instance has opened: for the worker.
@@ -493,6 +467,12 @@ impl Variables {
             Some(cells)
         };
         let slot = Rc::new(Slot::default());
+        if matches!(consistency, Consistency::Through { .. }) {
+            if self.through.len() == THROUGH_MAX {
+                return Err(OpenError::Through(shown()));
+            }
+            self.through.push(Rc::clone(&slot) as Rc<dyn Kept>);
+        }
         let pending = Box::new(Pending {
             slot: Rc::clone(&slot),
             number,

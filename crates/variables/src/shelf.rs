@@ -31,9 +31,12 @@ pub enum Consistency {
         /// How old a change may become.
         bound_ns: u64,
     },
-    /// The store is told at once. A call that needs the store to have its change waits for the
-    /// variable's ticket.
-    Through,
+    /// The store is told at once, and a packet whose call has changed the variable waits until the
+    /// store has that ([`crate::through`]).
+    Through {
+        /// How old a change may become.
+        bound_ns: u64,
+    },
 }
 
 /// What the configuration says of one variable.
@@ -49,6 +52,11 @@ pub enum Said {
         /// How old a change may become, in nanoseconds. `None`: as its function says.
         bound_ns: Option<u64>,
     },
+    /// It is in the store before the packet that changed it goes on.
+    Through {
+        /// As with `Kept`.
+        bound_ns: Option<u64>,
+    },
 }
 
 /// How old a change may become where nothing else is said, in nanoseconds.
@@ -62,6 +70,9 @@ impl Consistency {
         interval_ns: INTERVAL_NS,
         bound_ns: BOUND_NS,
     };
+
+    /// Before the packet goes on, with the usual bound.
+    pub const THROUGH: Consistency = Consistency::Through { bound_ns: BOUND_NS };
 
     /// The same, or `configured` where it leaves that to the configuration.
     pub fn or(self, configured: Consistency) -> Consistency {
@@ -79,15 +90,29 @@ impl Consistency {
             (Consistency::Local, Some(_)) => configured,
             (own, _) => own.or(configured),
         };
-        match said {
-            None => usual,
-            Some(Said::Local) => Consistency::Local,
-            Some(Said::Kept {
-                interval_ns,
-                bound_ns,
-            }) => Consistency::Behind {
+        let bound = |said: Option<u64>| said.unwrap_or(usual.bound_ns());
+        match (said, usual) {
+            (None, _) => usual,
+            (Some(Said::Local), _) => Consistency::Local,
+            (Some(Said::Through { bound_ns }), _)
+            | (
+                Some(Said::Kept {
+                    interval_ns: None,
+                    bound_ns,
+                }),
+                Consistency::Through { .. },
+            ) => Consistency::Through {
+                bound_ns: bound(bound_ns),
+            },
+            (
+                Some(Said::Kept {
+                    interval_ns,
+                    bound_ns,
+                }),
+                _,
+            ) => Consistency::Behind {
                 interval_ns: interval_ns.unwrap_or(usual.interval_ns()),
-                bound_ns: bound_ns.unwrap_or(usual.bound_ns()),
+                bound_ns: bound(bound_ns),
             },
         }
     }
@@ -98,7 +123,7 @@ impl Consistency {
             Consistency::Local => u64::MAX,
             Consistency::Behind { interval_ns, .. } => interval_ns,
             Consistency::Configured => INTERVAL_NS,
-            Consistency::Through => 0,
+            Consistency::Through { .. } => 0,
         }
     }
 
@@ -106,8 +131,8 @@ impl Consistency {
     pub fn bound_ns(self) -> u64 {
         match self {
             Consistency::Local => u64::MAX,
-            Consistency::Behind { bound_ns, .. } => bound_ns,
-            Consistency::Configured | Consistency::Through => BOUND_NS,
+            Consistency::Behind { bound_ns, .. } | Consistency::Through { bound_ns } => bound_ns,
+            Consistency::Configured => BOUND_NS,
         }
     }
 }

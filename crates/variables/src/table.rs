@@ -60,6 +60,11 @@ impl<K, V> Slot<K, V> {
         // A slot is bound once, by what pends for it.
         let _ = self.0.set(inner);
     }
+
+    #[inline]
+    pub fn inner(&self) -> Option<&Inner<K, V>> {
+        self.0.get().map(|inner| &**inner)
+    }
 }
 
 /// What all of them are made of: a table from key to value.
@@ -83,7 +88,7 @@ impl<K: Key, V: Stored> Table<K, V> {
 
     #[inline]
     fn inner(&self) -> Option<&Inner<K, V>> {
-        self.0.0.get().map(|inner| &**inner)
+        self.0.inner()
     }
 
     /// What this type of variable knows besides, made when it is first asked for; `None` where the

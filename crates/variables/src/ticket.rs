@@ -167,48 +167,58 @@ impl Progress {
 /// Whether the store has all changes of a variable that were made before it was asked for.
 #[must_use = "a ticket that is dropped says nothing"]
 pub struct Ticket {
-    progress: Rc<Progress>,
+    /// `None`: it is over.
+    progress: Option<Rc<Progress>>,
     number: u64,
 }
 
 impl Ticket {
     pub(crate) fn of(progress: &Rc<Progress>) -> Self {
+        Ticket::up_to(progress, progress.changed())
+    }
+
+    /// Of all changes up to this one.
+    pub(crate) fn up_to(progress: &Rc<Progress>, number: u64) -> Self {
         Ticket {
-            progress: Rc::clone(progress),
-            number: progress.changed(),
+            progress: Some(Rc::clone(progress)),
+            number,
         }
     }
 
     /// One that is over.
     pub(crate) fn over() -> Self {
         Ticket {
-            progress: Rc::default(),
+            progress: None,
             number: 0,
         }
     }
 
     /// Whether it is over: `None` while the store has not said.
     pub fn state(&self) -> Option<Result<(), Fenced>> {
-        if self.progress.stored.get() >= self.number {
+        let Some(progress) = &self.progress else {
+            return Some(Ok(()));
+        };
+        if progress.stored.get() >= self.number {
             Some(Ok(()))
         } else {
-            self.progress.is_fenced().then_some(Err(Fenced))
+            progress.is_fenced().then_some(Err(Fenced))
         }
     }
 
     /// Has the token given when it is over, until what this answers is dropped. `None`: the caller
     /// has to look by itself.
     pub fn wait(&self, token: Token) -> Option<Waiter<'_>> {
-        self.progress
-            .waiters
+        let progress = self.progress.as_deref()?;
+        let waiters = &progress.waiters;
+        waiters
             .join(&token, self.number)
-            .then_some(Waiter { ticket: self, token })
+            .then_some(Waiter { waiters, token })
     }
 }
 
 /// A call that waits for a ticket.
 pub struct Waiter<'t> {
-    ticket: &'t Ticket,
+    waiters: &'t Waiters,
     token: Token,
 }
 
@@ -221,7 +231,7 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.ticket.progress.waiters.leave(&self.token);
+        self.waiters.leave(&self.token);
     }
 }
 

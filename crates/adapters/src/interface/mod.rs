@@ -86,12 +86,12 @@ pub enum InterfaceError {
         /// This program.
         program: PathBuf,
     },
-    /// All capabilities are there, and none counts in this network.
+    /// All capabilities are there, and some count for nothing.
     #[error(
-        "{port}: this process is in a user namespace (unshare -U, a container without root), and the network here is not \
-             that namespace's, so its capabilities count for nothing; run it as root outside, or in a network of its own: unshare -Urn"
+        "{port}: this process is in a user namespace (unshare -U, a container without root), and its capabilities count \
+             neither in a network of users outside nor for the kernel's filters (eBPF); run it as root outside of that namespace"
     )]
-    OuterNetwork {
+    UserNamespace {
         /// The port.
         port: String,
     },

@@ -3,7 +3,7 @@
 //! A missing capability shows up as "operation not permitted" at one of a dozen system calls. So
 //! they are looked at first, and the error names what is missing and the command that gives it. In
 //! a user namespace of its own a process may have all of them, and none counts in the network of
-//! the users outside: that is an error of its own.
+//! the users outside, nor for loading filters: that is an error of its own.
 
 use super::{InterfaceError, system};
 use std::fs;
@@ -68,8 +68,10 @@ impl Rights {
             .map(|capability| capability.name())
             .collect();
         if missing.is_empty() {
-            return match is_network_of_outer_users() {
-                true => Err(InterfaceError::OuterNetwork {
+            let is_barred = is_network_of_outer_users()
+                || needed.contains(&Capability::Bpf) && system::is_in_user_namespace();
+            return match is_barred {
+                true => Err(InterfaceError::UserNamespace {
                     port: port.to_owned(),
                 }),
                 false => Ok(()),

@@ -152,6 +152,15 @@ pub(crate) fn is_of_outer_users(namespace: &std::fs::File) -> bool {
     }
 }
 
+/// Whether this process is in a user namespace that is not the first one: the kernel loads no
+/// filter for it, whatever its capabilities (bpf(2)).
+pub(crate) fn is_in_user_namespace() -> bool {
+    // `PROC_USER_INIT_INO` of the kernel's `proc_ns.h`. Where it cannot be read, the system calls
+    // will tell.
+    let own = std::fs::read_link("/proc/thread-self/ns/user");
+    own.is_ok_and(|own| own.as_os_str() != "user:[4026531837]")
+}
+
 /// Memory shared with the kernel, unmapped when dropped.
 pub(crate) struct Shared {
     start: NonNull<u8>,

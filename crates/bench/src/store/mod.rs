@@ -383,7 +383,7 @@ impl Subject {
 /// Where a case's variables are kept, or its flows: each case has its own.
 fn keeper(name: &str, is_sync: bool, keeps_flows: bool, place: Place) -> (Keeper, Option<Agency>) {
     let consistency = match is_sync {
-        true => Consistency::Through,
+        true => Consistency::THROUGH,
         false => Consistency::USUAL,
     };
     let defaults = Defaults::new(place.store, consistency);

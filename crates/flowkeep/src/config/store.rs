@@ -85,7 +85,8 @@ pub struct FunctionStore {
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct VariableStore {
-    /// `"write_behind"`: the store is told at the interval. `"write_through"`: it is told at once.
+    /// `"write_behind"`: the store is told at the interval. `"write_through"`: it is told at once,
+    /// and a packet that changes the variable waits until the store has that.
     /// `"local"`: the variable is in no store, and is gone with the process. Default: as its
     /// function says, else `"write_behind"`.
     #[schemars(example = &"local")]
@@ -197,7 +198,9 @@ impl Store {
             };
             match of.consistency {
                 Some(Kept::Local) => Said::Local,
-                Some(Kept::WriteThrough) => kept(Some(0)),
+                Some(Kept::WriteThrough) => Said::Through {
+                    bound_ns: of.bound.map(|bound| bound.0),
+                },
                 Some(Kept::WriteBehind) => kept(interval_ns.or(Some(usual))),
                 None => kept(interval_ns),
             }
@@ -456,7 +459,7 @@ mod tests {
         };
         let all = ["a", "b", "c", "d e", "other"];
         let of = |own| all.map(|name| told(name, own));
-        let (configured, through) = (Consistency::Configured, Consistency::Through);
+        let (configured, through) = (Consistency::Configured, Consistency::THROUGH);
         let [b, c] = [(0, 2000), (50, 1000)].map(Some);
         assert_eq!(of(configured), [None, b, c, Some((50, 3000)), Some((50, 1000))]);
         assert_eq!(of(own), [None, b, Some((50, 9)), Some((7, 3000)), Some((7, 9))]);

@@ -192,10 +192,16 @@ fn parse_ports(text: &str) -> Result<(u16, u16), (String, String)> {
     }
 }
 
-fn unknown_set(name: &str, sets: &Sets<'_>) -> (String, String) {
-    let known: Vec<&str> = sets.keys().copied().collect();
+fn unknown_set(name: &str, sets: &Sets<'_>, is_of_ports: bool) -> (String, String) {
+    let is_fit = |set: &Named| matches!(set, Named::Ports(_)) == is_of_ports;
+    let known = sets.iter().filter(|(_, set)| is_fit(set));
+    let known: Vec<&str> = known.map(|(name, _)| *name).collect();
+    let example = match is_of_ports {
+        true => "ports = [80, 443]",
+        false => "prefixes = [\"10.0.0.0/8\"]",
+    };
     let remedy = if known.is_empty() {
-        format!("define it under [function.firewall.sets]: {name} = {{ prefixes = […] }}")
+        format!("add it to the function's table `sets`, for example {name} = {{ {example} }}")
     } else {
         format!("the sets there are: {}", known.join(", "))
     };
@@ -239,7 +245,7 @@ fn read_addresses(items: Option<&Items>, at: &str, sets: &Sets<'_>) -> Result<En
                     "name it in `source_ports` or `destination_ports`".into(),
                 )));
             }
-            None => return Err(fail(unknown_set(name, sets))),
+            None => return Err(fail(unknown_set(name, sets, false))),
         }
     }
     let mut groups = Vec::new();
@@ -274,7 +280,7 @@ fn read_ports(items: Option<&Items>, at: &str, sets: &Sets<'_>) -> Result<Ports,
                     "name it in `source` or `destination`".into(),
                 )));
             }
-            None => return Err(fail(unknown_set(name, sets))),
+            None => return Err(fail(unknown_set(name, sets, true))),
         }
     }
     Ok(ports)

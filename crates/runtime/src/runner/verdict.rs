@@ -8,7 +8,7 @@ use crate::outbox::Outbox;
 use crate::stage::Code;
 use crate::stats::DropReason;
 use nf::cx::{RawCx, effect};
-use nf::{Direction, Way};
+use nf::{Direction, Reason, Way};
 use wire::PacketList;
 use wire::packet::{Kind, flag as packet_flag};
 
@@ -68,7 +68,10 @@ impl Runner {
             }
             other => {
                 let index = other.drop_reason().unwrap_or(usize::MAX);
-                self.drop_for(job.packet, function, index, out);
+                match index == Reason::UNSTORED.index() {
+                    true => out.drop_packet(job.packet, DropReason::StoreFenced),
+                    false => self.drop_for(job.packet, function, index, out),
+                }
             }
         }
         // They go before the packet at hand, which has yet to leave this call.

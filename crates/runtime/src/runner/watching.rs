@@ -9,9 +9,10 @@ use super::{Job, Runner};
 use crate::flows::FlowStore;
 use crate::outbox::Outbox;
 use crate::stage::Code;
+use crate::stats::DropReason;
 use crate::watch::trace::{Event, Verdict};
 use crate::watch::{self, Ends};
-use nf::{Direction, Way};
+use nf::{Direction, Reason, Way};
 use wire::packet::flag::WATCHED;
 use wire::{Packet, PacketBox};
 
@@ -161,6 +162,9 @@ impl Runner {
 
     /// A function's reason, by its number.
     fn reason(&self, function: usize, index: usize) -> &'static str {
+        if index == Reason::UNSTORED.index() {
+            return DropReason::StoreFenced.name();
+        }
         let reasons = self.stages.functions[function].reasons();
         reasons.get(index).copied().unwrap_or("undeclared")
     }

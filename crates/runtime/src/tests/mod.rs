@@ -45,6 +45,8 @@ mod store_commit;
 mod stored;
 mod stored_lazy;
 mod stored_rests;
+
+mod through;
 mod timers;
 mod tokens;
 mod told;

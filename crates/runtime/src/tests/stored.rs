@@ -35,6 +35,8 @@ pub(super) struct Shelves {
     /// By runtime.
     pub partitions: BTreeMap<u32, Partition>,
     pub is_down: bool,
+    /// Another process has claimed what it has.
+    pub is_fenced: bool,
     /// Steps of the worker until a batch is there, and until it is told so.
     pub delay: [u32; 2],
     /// How many changes it takes before it dies; none: all.
@@ -64,7 +66,10 @@ impl Shop {
 
 impl Source for Shop {
     fn open(&self, function: &str, runtime: u32) -> Result<Option<Claimed>, OpenError> {
-        assert!(["replication", "alarm", "pair"].contains(&function), "{function}");
+        assert!(
+            ["replication", "alarm", "pair", "book"].contains(&function),
+            "{function}"
+        );
         let carrier = Boy {
             shop: self.clone(),
             runtime,
@@ -135,6 +140,9 @@ impl Carrier for Boy {
     fn step(&mut self, shelf: &Shelf, now: u64) {
         shelf.set_now(now);
         let (is_down, delay) = self.shop.with(|shelves| (shelves.is_down, shelves.delay));
+        if self.shop.with(|shelves| shelves.is_fenced) {
+            return shelf.fence();
+        }
         if is_down {
             return;
         }

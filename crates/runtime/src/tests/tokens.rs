@@ -67,7 +67,7 @@ impl NetworkFunction for Pair {
                 },
             )
         };
-        Ok(Pair([open("fast", Consistency::Through)?, open("slow", slow)?]))
+        Ok(Pair([open("fast", Consistency::THROUGH)?, open("slow", slow)?]))
     }
     fn generation(&self) -> u32 {
         self.0[0].heard().wrapping_add(self.0[1].heard())

@@ -111,6 +111,77 @@ fn a_slow_node_stretches_the_interval_and_holds_no_packet_up() {
     is_slow(&through, &uri, Duration::from_secs(5));
 }
 
+/// A partition that it once refused for good: which of both rows has the element no row says, so the
+/// writer's own copy replaces them.
+#[test]
+fn a_partition_of_which_two_rows_have_one_element_is_written_whole() {
+    let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {
+        return;
+    };
+    let uri = node.uri();
+    let keyspace = uri.split(['/', '?']).nth(3).unwrap().to_owned();
+    let (store, agency, _) = open(&uri);
+    let mut partition = Partition::open(&store, name(0)).unwrap();
+    let map = partition.map::<String, u8>("m", options()).unwrap();
+    let keys = ["a", "b", "c", "d"].map(str::to_owned);
+    for key in &keys[..3] {
+        map.insert(key, 1).unwrap();
+    }
+    assert!(partition.finish(PATIENCE), "{:?}", store.health());
+    drop(partition);
+    assert_eq!(agency.end(), 0);
+    cassandra::asked(&node, None, async |session| {
+        let all = format!("SELECT partition, kind, name, life, field, value FROM {keyspace}.elements");
+        let rows = session
+            .query_unpaged(all, &[])
+            .await
+            .unwrap()
+            .into_rows_result()
+            .unwrap();
+        type Row = (
+            String,
+            Option<String>,
+            Option<String>,
+            Option<i64>,
+            Option<Vec<u8>>,
+            Option<Vec<u8>>,
+        );
+        let mut row = rows.rows::<Row>().unwrap().map(Result::unwrap);
+        let row = row
+            .find(|row| row.1.as_deref() == Some("Map"))
+            .expect("an element");
+        let twice = format!(
+            "INSERT INTO {keyspace}.elements (partition, kind, name, life, field, value, slot, is_held) \
+             VALUES (?, ?, ?, ?, ?, ?, 77, true)"
+        );
+        session.query_unpaged(twice, row).await.unwrap();
+    });
+    // Another process, which does not know where what is.
+    let (store, _agency, reports) = open(&uri);
+    let mut next = Partition::open(&store, name(0)).unwrap();
+    let map = next.map::<String, u8>("m", options()).unwrap();
+    assert_eq!(map.len(), 3);
+    map.insert(&keys[3], 2).unwrap();
+    assert!(next.finish(PATIENCE), "{:?}", store.health());
+    assert!(reports.lock().unwrap().contains(&Report::Forgotten(name(0))));
+    let mut last = Partition::open(&store, name(0)).unwrap();
+    let map = last.map::<String, u8>("m", options()).unwrap();
+    let has = keys.clone().map(|key| map.get(&key));
+    assert_eq!(has, [Some(1), Some(1), Some(1), Some(2)]);
+    // It is as any other from then on.
+    map.remove(&keys[0]).unwrap();
+    assert!(last.finish(PATIENCE), "{:?}", store.health());
+    assert_eq!(
+        reports
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|report| **report == Report::Forgotten(name(0)))
+            .count(),
+        1
+    );
+}
+
 /// A field is no part of the row's key, which Cassandra bounds.
 #[test]
 fn a_key_as_long_as_an_element_may_be_is_kept() {
@@ -121,7 +192,7 @@ fn a_key_as_long_as_an_element_may_be_is_kept() {
     let mut partition = Partition::open(&store, name(0)).unwrap();
     let through = Options {
         capacity: 4,
-        consistency: Consistency::Through,
+        consistency: Consistency::THROUGH,
     };
     let map = partition.map::<String, u8>("m", through).unwrap();
     // Three bytes are the key's length, and one the value.

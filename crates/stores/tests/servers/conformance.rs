@@ -76,7 +76,7 @@ pub fn name(function: &str, runtime: u32) -> PartitionName {
 pub fn through(capacity: usize) -> Options {
     Options {
         capacity,
-        consistency: Consistency::Through,
+        consistency: Consistency::THROUGH,
     }
 }
 

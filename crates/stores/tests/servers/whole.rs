@@ -15,7 +15,7 @@ fn start(driver: Box<dyn Driver>) -> (Store, flowkeep_stores::Agency) {
 fn options() -> Options {
     Options {
         capacity: 64,
-        consistency: Consistency::Through,
+        consistency: Consistency::THROUGH,
     }
 }
 

@@ -56,8 +56,8 @@
 //! # Ends
 //! [`Way::Expire`] has all flows end before a step, by hours that pass, and then a runtime fail: no
 //! copy is left of what is over. What comes of it is compared with what comes of the script where
-//! hours pass and none fails. The script begins again with each such step, so it is a way for some
-//! of them: `failure().ways([Way::Expire]).every(20)`.
+//! hours pass and none fails. The script begins again with each such step, so it is a way for some of
+//! them; [`survives_expiry`] is the line that takes each step once, in several plays.
 //!
 //! A new group begins at runtime 0 if that is there: a function that decides by the runtime it is
 //! at (NAT's blocks) may decide otherwise at the heir, and says so ([`Migration::choosing`]).
@@ -180,6 +180,31 @@ pub fn survives_change<F: NetworkFunction<Config: Clone>>(
 ) -> Survived {
     migration().ways(Way::CHANGES).function::<F>(config).check(script)
 }
+
+/// Sees to it that nothing of a function's flows comes back that is over: before every step of a
+/// script, one play in eight each, hours pass until all flows have ended, and then a runtime fails
+/// ([`Way::Expire`]).
+///
+/// # Panics
+/// As [`survives_migration`], if anything differs from what comes of the script while hours pass
+/// and no runtime fails.
+#[track_caller]
+pub fn survives_expiry<F: NetworkFunction<Config: Clone>>(
+    config: F::Config,
+    script: impl IntoIterator<Item = Step>,
+) -> Survived {
+    let script: Vec<Step> = script.into_iter().collect();
+    let steps = script.iter().map(|step| step.times).sum();
+    let play = |first: usize| {
+        let ending = failure().function::<F>(config.clone()).ways([Way::Expire]);
+        let at = (first..steps).step_by(EXPIRIES_APART);
+        ending.at(at).may_stay().check(script.clone())
+    };
+    (1..EXPIRIES_APART.min(steps)).fold(play(0), |_, first| play(first))
+}
+
+/// So many steps are between two at which all flows are over: a flow gets that far.
+const EXPIRIES_APART: usize = 8;
 
 /// A failure to be described in more detail than [`survives_failure`] takes: a [`migration`] in the
 /// ways of [`Way::FAILURES`].

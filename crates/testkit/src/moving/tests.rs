@@ -352,6 +352,20 @@ fn what_is_over_does_not_come_back_when_its_runtime_fails() {
     );
 }
 
+#[test]
+fn so_says_the_one_line_of_each_step() {
+    let ends = |fault: Fault| {
+        let line = || crate::survives_expiry::<Numbers>(Choice { fault }, script());
+        catch_unwind(AssertUnwindSafe(line)).map(|survived| survived.moved())
+    };
+    assert_eq!(ends(Fault::None).ok(), Some(0));
+    let Err(panic) = ends(Fault::KeptInTheInstance) else {
+        panic!("nothing was noticed");
+    };
+    let words = panic.downcast::<String>().expect("words");
+    assert!(words.contains("hours pass, and a runtime fails"), "{words}");
+}
+
 fn changing(fault: Fault) -> Migration {
     moving(fault).ways(Way::CHANGES)
 }

@@ -33,7 +33,11 @@ fn errors_point_at_the_setting() {
         ("source = []", "rules[1].source: the list is empty"),
         (
             "source = \"@missing\"",
-            "rules[1].source: there is no set `missing`; the sets there are: lan, web",
+            "rules[1].source: there is no set `missing`; the sets there are: lan",
+        ),
+        (
+            "source_ports = \"@missing\"",
+            "rules[1].source_ports: there is no set `missing`; the sets there are: web",
         ),
         (
             "source = \"@web\"",

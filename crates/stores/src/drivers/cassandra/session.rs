@@ -344,7 +344,9 @@ impl Connected {
                 ..batch.version
             };
             let changes = Changes::of(batch, &now.lives);
-            self.find(&partition, &changes, &mut now).await?;
+            if !self.find(&partition, &changes, &mut now).await? {
+                return Ok(Outcome::Forgotten);
+            }
             let placed = changes.place(&mut now);
             let statements = changes.statements(self, &partition, &placed);
             if self
@@ -365,15 +367,16 @@ impl Connected {
         ))
     }
 
-    /// Reads where the elements are of variables of which that is not known.
-    async fn find(&self, partition: &str, changes: &Changes<'_>, known: &mut Known) -> Result<(), Trouble> {
+    /// Reads where the elements are of variables of which that is not known. `false`: rows
+    /// contradict each other, so what the writer has is to be written whole.
+    async fn find(&self, partition: &str, changes: &Changes<'_>, known: &mut Known) -> Result<bool, Trouble> {
         for (((variable, _), (kind, name)), cleared) in changes.each() {
             let key = variable.local_key();
             if cleared.is_some() || known.slots.contains_key(&key) {
                 continue;
             }
             let life = known.lives.get(&key).copied().unwrap_or_default();
-            let mut slots = Slots::default();
+            let (mut slots, mut is_sound) = (Slots::default(), true);
             let row = [Text(partition), Text(kind), Text(name), Number(life)];
             self.rows(&self.places, &row, |row| {
                 let [slot, is_held, field] = <[_; 3]>::try_from(row).ok()?;
@@ -381,13 +384,17 @@ impl Connected {
                     CqlValue::Boolean(true) => Some(field?.into_blob()?),
                     _ => None,
                 };
-                slots.read(slot?.as_bigint()?, field)
+                is_sound &= slots.read(slot?.as_bigint()?, field).is_some();
+                Some(())
             })
             .await?;
+            if !is_sound {
+                return Ok(false);
+            }
             slots.have_read();
             known.slots.insert(key, slots);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
