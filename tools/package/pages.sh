@@ -7,8 +7,9 @@
 #   ```toml [NAME]     written to NAME (`gateway.toml`)
 #   all others         not typed: what builds the program, needs root, or is to be read only
 #
-# Where something runs, a line is tried again until it succeeds, since a script types faster than a reader. A block whose last line
-# is a `flowkeep stop` ends all that was started, and well. `crates/flowkeep/tests/readme.rs` types the same pages in a checkout.
+# Where something runs, a line is tried again until it succeeds, since a script types faster than a reader, and so is a
+# `flow migrate` until flows move and a `status` until packets have come. A block whose last line is a `flowkeep stop` ends all
+# that was started, and well. `crates/flowkeep/tests/readme.rs` types the same pages in a checkout.
 set -eu
 cd "$1"
 shift
@@ -44,6 +45,14 @@ start() {
     done
 }
 
+# Whether what a line has said is what its page promises: flows that move, packets that have come.
+keeps_word() { # COMMAND
+    case $1 in
+        *"flow migrate"* | *--rebalance*) grep -q ', moved [1-9]' typed.out ;;
+        "flowkeep status") grep -q '^in  *[1-9]' typed.out ;;
+    esac
+}
+
 # Types a line, and waits for its end.
 type_line() {
     command=$(printf '%s\n' "$1" | sed 's/  #.*//; s/ *$//')
@@ -55,8 +64,10 @@ type_line() {
         *\&) start "${command%&}" ;;
         *)
             tries=0
-            until sh -c "$command" </dev/null >typed.out 2>&1; do
+            until sh -c "$command" </dev/null >typed.out 2>&1 && keeps_word "$command"; do
                 tries=$((tries + 1))
+                # A second `runtime add` would do something else.
+                case $command in *--rebalance*) ! grep -q ', moved 0,' typed.out || tries=$((patience + 1)) ;; esac
                 if [ -z "$running" ] || [ $tries -gt $patience ]; then
                     fail "$command: $(cat typed.out)"
                 fi

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Tries a package in a chroot with nothing but Debian's required packages: tools/package/try.sh FILE.deb
 #
-# Checks what was made with it (SHA256SUMS), installs it, runs it as its user, builds and tests what `flowkeep new` makes, removes it, and looks what is left. If an image is beside it, runs the image's program in a
-# chroot with nothing but the image. Needs root, mmdebstrap, umoci for an image, and Debian's mirror.
+# Checks what was made with it (SHA256SUMS), installs it, runs it as its user, builds and tests what `flowkeep new` makes, removes it, and looks what is left. If an image or an archive is beside it, runs its program in a
+# chroot with nothing but that. Needs root, mmdebstrap, umoci for an image, and Debian's mirror.
 set -eu
 deb=$(realpath "$1")
 suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 root=$(mktemp -d)
-trap 'umount "$root/proc" "$root/dev/shm" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+trap 'umount "$root/static/proc" "$root/proc" "$root/dev/shm" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
 mmdebstrap --quiet --variant=required "$suite" "$root" >&2
 mount -t proc proc "$root/proc"
 mkdir -p "$root/dev/shm"
@@ -88,6 +88,9 @@ if [ $((most * 1024)) -lt 50000000 ] || [ $((most * 1024)) -gt 150000000 ]; then
     echo "an idle firewall and NAT takes $most KiB, not 50 to 150 MB" >&2
     exit 1
 fi
+# It is ready within a second, by the clock: it answers `status`, which waits no longer.
+within su -s /bin/sh flowkeep -c 'cd /try; flowkeep run idle.toml --for 5s >ready.out 2>&1 &
+    begin=$(date +%s%N) && flowkeep status --wait 1s >/dev/null && echo "ready after $((($(date +%s%N) - begin) / 1000000)) ms" && flowkeep stop && wait $!'
 # README and tutorial, typed line by line from their own blocks.
 here=$(dirname "$(realpath "$0")")
 cp "$here/pages.sh" "$here/../../README.md" "$here/../../docs/tutorial.md" "$root/try"
@@ -124,4 +127,24 @@ if [ -e "$image" ]; then
     inside run --input pcap:/tmp/in.pcap --events /tmp/records.jsonl
     wc -l "$files/tmp/records.jsonl"
     echo "run with nothing but the image: $image"
+fi
+
+# The static program runs with nothing but its archive, and makes a function's crate of the sources there.
+archive=${deb%.deb}.static.tar.xz
+if [ -e "$archive" ]; then
+    mkdir "$root/static"
+    tar -C "$root/static" -xf "$archive"
+    alone() { chroot "$root/static" /usr/bin/flowkeep "$@"; }
+    alone --version
+    alone run --input 'generate:usr/share/doc/flowkeep/examples/demo-traffic.toml?packets=2000' \
+        --output pcap:/tmp/in.pcap --events /tmp/none.jsonl
+    alone run --input pcap:/tmp/in.pcap --events /tmp/records.jsonl
+    wc -l "$root/static/tmp/records.jsonl"
+    # Its sources are beside the program, which asks the kernel where that is.
+    mkdir "$root/static/proc"
+    mount -t proc proc "$root/static/proc"
+    alone new packet-counter
+    umount "$root/static/proc"
+    grep -q 'path = "/usr/share/flowkeep/crates/nf"' "$root/static/packet-counter/Cargo.toml"
+    echo "run with nothing but the archive: $archive"
 fi

@@ -10,6 +10,10 @@
 //! the kernel to find and clear 2 MiB: 0.1 ms where memory is at hand, and 5 to 15 ms in a virtual
 //! machine whose host has yet to find it.
 //!
+//! A capture of some thousand packets uses a small part of many pieces. Where [`sparing`] was called,
+//! the first 2 MiB of a piece are small pages, so that those parts alone are taken; what is behind
+//! them has large ones, as all of a piece within [`at_once`] has.
+//!
 //! It counts what a thread asks for within [`counted`]: what a worker needs is known by making one,
 //! without a second list of its tables' sizes.
 //!
@@ -24,6 +28,7 @@ use crate::pages::{advise_huge, map_aligned, out_of_memory, touch_from, unmap};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Pieces of this size and larger are mapped.
 const LARGE: usize = 1 << 20;
@@ -31,6 +36,14 @@ const LARGE: usize = 1 << 20;
 /// The allocator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LargePages;
+
+/// Whether pieces begin with small pages.
+static SPARES: AtomicBool = AtomicBool::new(false);
+
+/// From now on large pieces begin with 2 MiB of small pages, in this process.
+pub fn sparing() {
+    SPARES.store(true, Ordering::Relaxed);
+}
 
 thread_local! {
     /// Whether this thread's large pieces are touched. Neither made when first used nor dropped, so
@@ -102,7 +115,12 @@ unsafe impl GlobalAlloc for LargePages {
         }
         match map_aligned(whole(&layout)) {
             Ok(start) => {
-                advise_huge(start, whole(&layout));
+                let small = match SPARES.load(Ordering::Relaxed) && !AT_ONCE.get() {
+                    true => crate::pages::HUGE,
+                    false => 0,
+                };
+                // SAFETY: a large piece has at least one such page.
+                advise_huge(unsafe { start.add(small) }, whole(&layout) - small);
                 if AT_ONCE.get() {
                     // SAFETY: a fresh mapping of this length, which nothing else has yet.
                     unsafe { touch_from(start, whole(&layout)) };

@@ -80,6 +80,9 @@ pub struct Flows {
     pub max: u64,
     /// Begun since the start.
     pub opened: u64,
+    /// Gone on here since the start, when their runtime had failed. A runtime that is killed in its
+    /// process ends its flows there: so in one process opened and recovered are active and ended.
+    pub recovered: u64,
     /// Over since the start.
     pub ended: u64,
 }
@@ -315,6 +318,7 @@ impl From<&Snapshot> for Status {
                 active: sum(|runtime| runtime.flows),
                 max: sum(|runtime| runtime.flows_max),
                 opened: sum(|runtime| runtime.flows_opened),
+                recovered: sum(|runtime| runtime.recovered[0]),
                 ended: sum(|runtime| runtime.flows_ended),
             },
             runtimes: snapshot
@@ -478,6 +482,9 @@ impl fmt::Display for Status {
         table.row(["active".into(), grouped(self.flows.active)]);
         table.row(["max".into(), grouped(self.flows.max)]);
         table.row(["opened".into(), grouped(self.flows.opened)]);
+        if self.flows.recovered > 0 {
+            table.row(["recovered".into(), grouped(self.flows.recovered)]);
+        }
         table.row(["ended".into(), grouped(self.flows.ended)]);
         writeln!(f, "{table}")?;
         let mut table = Table::new(&[

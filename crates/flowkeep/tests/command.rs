@@ -457,6 +457,15 @@ fn processor_time(process: u32) -> Duration {
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
+/// A process that is ready was so within a second of its own time. By the clock it may take longer,
+/// since others keep a machine busy that tests; but nothing in it waits.
+fn was_soon(command: &str, process: u32, begun: Instant) {
+    let (took, clock) = (processor_time(process), begun.elapsed());
+    println!("{command}: ready after {took:?} of processor time, {clock:?} by the clock");
+    let is_soon = took < Duration::from_secs(1) && clock < Duration::from_secs(8);
+    assert!(is_soon, "{command}: {took:?}, {clock:?} until it is ready");
+}
+
 /// A datagram socket as a service manager has it, and what came to it.
 fn manager(directory: &Directory) -> (String, std::os::unix::net::UnixDatagram) {
     let path = directory.path("notify");
@@ -481,6 +490,7 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
         text(&buffer[..length])
     };
     fs::write(&events, "{\"of\":\"the last start\"}\n").unwrap();
+    let begun = Instant::now();
     let mut cluster = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
         .args(["run", &config, "--events", &events])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -497,10 +507,7 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
         "{ready}"
     );
     assert!(ready.ends_with(&format!("control socket {control}")), "{ready}");
-    // Within a second: of its own time, since other processes of a busy machine are no matter.
-    let took = processor_time(cluster.id());
-    println!("ready after {took:?} of processor time");
-    assert!(took < Duration::from_secs(1), "{took:?} until it is ready");
+    was_soon("run", cluster.id(), begun);
     let error = fs::read_to_string(directory.path("err")).unwrap();
     assert!(error.starts_with("ready: ports a; "), "{error}");
 
@@ -535,13 +542,16 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
         old.starts_with("{\"of\":\"the last start\"}\n"),
         "it is appended to: {old}"
     );
-    let year = |line: &str| {
-        line.split('"')
-            .nth(3)
-            .and_then(|time| time.get(..4)?.parse::<u32>().ok())
-    };
+    // It has the time of day, in UTC.
     let last = new.lines().last().expect("flows were open at the end");
-    assert!(year(last).is_some_and(|year| year >= 2024), "{last}");
+    let time = last.split('"').nth(3).expect("a time");
+    let seconds = Command::new("date")
+        .args(["--date", time, "+%s"])
+        .output()
+        .unwrap();
+    let seconds: u64 = text(&seconds.stdout).trim().parse().unwrap();
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert!(time.ends_with('Z') && seconds.abs_diff(now) < 60, "{last}");
 }
 
 /// A node and a switch are ready within a second, too, of their own processor time.
@@ -576,19 +586,15 @@ fn members_are_ready_within_a_second() {
         member
             .stdout(Stdio::null())
             .stderr(fs::File::create(directory.path(name)).unwrap());
+        let began = Instant::now();
         begun.push(Killed(member.spawn().unwrap()));
         let mut buffer = [0; 4096];
         let length = socket.recv(&mut buffer).unwrap();
-        let took = processor_time(begun.last().unwrap().0.id());
-        println!("{command}: ready after {took:?} of processor time");
+        was_soon(command, begun.last().unwrap().0.id(), began);
         assert!(
             buffer[..length].starts_with(b"READY=1\n"),
             "{}",
             text(&buffer[..length])
-        );
-        assert!(
-            took < Duration::from_secs(1),
-            "{command}: {took:?} until it is ready"
         );
     }
 }
@@ -684,7 +690,7 @@ fn little_work_takes_little_memory() {
     println!("a capture: {replay} KiB; idle: {idle} KiB");
     // The program's own pages are 33 MB of that without optimisation, and 19 in a release, which
     // `tools/package/try.sh` holds to the goals.
-    let (most, most_idle) = (56, 160);
+    let (most, most_idle) = (47, 160);
     assert!(
         (5_000..most << 10).contains(&replay),
         "a capture of 500 packets took {replay} KiB"

@@ -394,6 +394,25 @@ fn functions() -> [(&'static str, &'static [Event]); 9] {
     ]
 }
 
+/// A function that the tool has, and that these tests do not name, would be on no page.
+#[test]
+fn every_function_of_the_tool_is_on_the_pages() {
+    let registry = flowkeep::functions();
+    let mut known: Vec<_> = registry.names();
+    let mut listed: Vec<_> = functions().map(|(name, _)| name).to_vec();
+    known.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(known, listed);
+    // The page's last line names those without a reason.
+    let names = ["flow_monitor", "http_parser", "counter"];
+    let (counters, reasons) = (counters(), reasons());
+    for name in known {
+        assert!(counters.contains(&format!("\n### `{name}`\n")), "{name}");
+        let has_reasons = reasons.contains(&format!("\n## {name}\n"));
+        assert!(has_reasons != names.contains(&name), "{name}");
+    }
+}
+
 #[test]
 fn the_page_of_events_is_what_the_code_says() {
     let mut page = EVENTS_OPENING.to_owned();

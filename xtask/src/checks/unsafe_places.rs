@@ -31,6 +31,7 @@ const PLACES: &[&str] = &[
     "crates/runtime/src/flows/table.rs",
     // Functions with their types erased, the microthreads' slots, and their callers.
     "crates/runtime/src/stage.rs",
+    "crates/runtime/src/stage/through.rs",
     "crates/runtime/src/fused.rs",
     "crates/runtime/src/microthread.rs",
     "crates/runtime/src/chain.rs",

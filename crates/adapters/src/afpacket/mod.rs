@@ -196,6 +196,12 @@ fn advised(port: &str, what: &'static str, advice: &str) -> impl Fn(io::Error) -
     }
 }
 
+/// Bytes that the kernel keeps for a port that receives from this interface, all of them there from
+/// the start; of an interface that cannot be looked at the most.
+pub fn ring_bytes(interface: &str) -> u64 {
+    ring::bytes(interface) as u64
+}
+
 impl Receiver {
     fn open(
         port: &str,

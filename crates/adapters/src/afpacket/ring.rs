@@ -65,15 +65,26 @@ pub(super) struct Ring {
     lost: Cell<u64>,
 }
 
+/// The longest frame of an interface's ring, and the ring's bytes.
+fn made_of(interface: &Interface) -> (usize, usize) {
+    let offloads = interface.offloads;
+    let merged = offloads.receive_merge || offloads.receive_merge_device || interface.is_virtual();
+    match merged {
+        true => (SUPER_FRAME, BYTES_SUPER),
+        false => (interface.frame_max() + 4, BYTES),
+    }
+}
+
+/// Bytes that the kernel keeps for a port that receives, all of them there from the start; of an
+/// interface that cannot be looked at the most.
+pub(super) fn bytes(interface: &str) -> usize {
+    Interface::find(interface).map_or(BYTES_SUPER, |interface| made_of(&interface).1)
+}
+
 impl Ring {
     /// Gives a packet socket its ring.
     pub fn open(fd: OwnedFd, interface: &Interface) -> io::Result<Self> {
-        let offloads = interface.offloads;
-        let merged = offloads.receive_merge || offloads.receive_merge_device || interface.is_virtual();
-        let (frame, bytes) = match merged {
-            true => (SUPER_FRAME, BYTES_SUPER),
-            false => (interface.frame_max() + 4, BYTES),
-        };
+        let (frame, bytes) = made_of(interface);
         let slot_length = (SLOT_HEADER + frame).next_multiple_of(libc::TPACKET_ALIGNMENT);
         let slots_per_block = BLOCK / slot_length;
         let blocks = bytes / BLOCK;

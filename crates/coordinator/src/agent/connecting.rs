@@ -60,12 +60,15 @@ impl From<Status> for CallError {
     }
 }
 
-/// Causes, one behind another.
+/// Causes, one behind another; one that says what the one before it says is not said again.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
         cause = error.source();
     }
     text

@@ -1,12 +1,12 @@
 //! `cluster`: certificates and tokens of a cluster of several processes, and its members by its
 //! coordinator.
 
-use super::reach::{NAME_VARIABLE, There, say_tried};
+use super::reach::{NAME_VARIABLE, There, identity, say_tried};
 use super::{Failure, print};
 use crate::shape::{self, Shape};
 use clap::{Args, Subcommand};
 use coordinator::agent::Tried;
-use coordinator::identity::{Authority, AuthorityError, Caller, Identity, Right, Token, is_name};
+use coordinator::identity::{Authority, AuthorityError, Caller, Right, Token, is_name};
 use coordinator::operator::{Line, Operator};
 use coordinator::proto;
 use coordinator::server::since_1970;
@@ -45,7 +45,7 @@ Example:
         #[arg(long, value_name = "NAME")]
         member: String,
         /// How long it is good
-        #[arg(long, value_name = "TIME", default_value = "1h")]
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time)]
         valid: Period,
     },
     /// Who is a member, by the coordinator's newest view
@@ -161,6 +161,15 @@ pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Fail
     }
 }
 
+/// The time that a token is good for.
+fn some_time(text: &str) -> Result<Period, String> {
+    let period: Period = text.parse().map_err(|error| format!("{error}"))?;
+    match period.duration() < Duration::from_secs(1) {
+        true => Err(format!("{text} is too short; write 1s or more")),
+        false => Ok(period),
+    }
+}
+
 fn init(directory: &Path, valid: Duration) -> Result<(), AuthorityError> {
     let made = std::fs::DirBuilder::new()
         .recursive(true)
@@ -187,7 +196,7 @@ fn init(directory: &Path, valid: Duration) -> Result<(), AuthorityError> {
 fn connect(remote: &Remote) -> Result<Line, Failure> {
     let operator = Operator {
         addresses: remote.there.at.clone(),
-        identity: Identity::read(&remote.there.identity, &remote.name).map_err(failed)?,
+        identity: identity(&remote.there.identity, &remote.name).map_err(failed)?,
     };
     let line = operator.connect().map_err(failed)?;
     say_tried(&line.tried());

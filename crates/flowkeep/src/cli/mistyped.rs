@@ -80,6 +80,7 @@ mod tests {
             ("flow list --limit 0", "write 1 or more"),
             ("top --interval 0s", "0s is too short; write 100ms or more"),
             ("runtime rebalance --interval 99ms", "write 100ms or more"),
+            ("cluster token d --member a --valid 0s", "write 1s or more"),
             ("coordinator --data d --listen 1", "write one like 127.0.0.1:7000"),
         ] {
             let said = said(words);

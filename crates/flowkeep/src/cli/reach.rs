@@ -13,7 +13,7 @@ use clap::Args;
 use coordinator::agent::Tried;
 use coordinator::identity::Identity;
 use coordinator::operator::Operator;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The environment variable that says where the coordinator is.
 const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
@@ -99,6 +99,31 @@ pub(super) fn coordinator(text: &str) -> Result<String, String> {
     }
 }
 
+/// A certificate and its key. Where a directory has others, the error names them.
+pub(super) fn identity(directory: &Path, name: &str) -> Result<Identity, String> {
+    Identity::read(directory, name).map_err(|why| {
+        let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let pem = |file: PathBuf| {
+            (file.extension()? == "pem" && file.with_extension("key").exists()).then_some(file)
+        };
+        let named = |file: PathBuf| Some(file.file_stem()?.to_str()?.to_owned());
+        let all = files.filter_map(|file| named(pem(file.path())?));
+        // The authority and the coordinator ask nothing.
+        let mut all: Vec<String> = all
+            .filter(|other| other != "ca" && other != "coordinator")
+            .collect();
+        all.sort_unstable();
+        match all.is_empty() || all.iter().any(|other| other == name) {
+            true => why.to_string(),
+            false => format!(
+                "{} has no certificate `{name}`; say --name with one of: {}",
+                directory.display(),
+                all.join(", ")
+            ),
+        }
+    })
+}
+
 /// Says which coordinator answers, if others were tried before it.
 pub(super) fn say_tried(tried: &Tried) {
     if !tried.failed.is_empty() {
@@ -143,8 +168,13 @@ impl Asking {
             }
             (None, socket) => {
                 self.over.is_silent()?;
+                let is_of_environment = self.socket.is_none() && socket.is_some();
                 let path = socket.unwrap_or_else(control::default_path);
-                Client::connect(&path).map_err(Failure::failed)
+                let said = |why: String| match is_of_environment {
+                    true => format!("{why} ({SOCKET_VARIABLE} says that path)"),
+                    false => why,
+                };
+                Client::connect(&path).map_err(|why| Failure::failed(said(why)))
             }
         }
     }
@@ -164,7 +194,7 @@ impl Over {
         let name = name.as_deref().unwrap_or("read");
         let operator = Operator {
             addresses,
-            identity: Identity::read(&directory, name).map_err(|why| Failure::usage(why.to_string()))?,
+            identity: identity(&directory, name).map_err(Failure::usage)?,
         };
         let members = Members::connect(&operator, self.member.clone()).map_err(Failure::failed)?;
         say_tried(&members.tried());
@@ -184,5 +214,35 @@ impl Over {
             ))),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificates_of_a_directory_are_named() {
+        let directory = std::env::temp_dir().join(format!("flowkeep-reach-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let said = || identity(&directory, "other").err().unwrap();
+        assert!(said().contains("cluster init"));
+        for file in [
+            "ca.pem",
+            "ca.key",
+            "read.pem",
+            "read.key",
+            "admin.pem",
+            "admin.key",
+            "lone.pem",
+        ] {
+            std::fs::write(directory.join(file), "").unwrap();
+        }
+        let said = said();
+        assert!(
+            said.ends_with("has no certificate `other`; say --name with one of: admin, read"),
+            "{said}"
+        );
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,10 +1,12 @@
 //! The commands that look inside a running cluster: `flow trace`, `flow events`, `capture`, `top`.
 
-use super::{Asking, Capture, Failure, Top, jobs};
+use super::failed::Failed;
+use super::{Asking, Capture, Failure, Top, jobs, print};
 use crate::capture::{self, Wanted, job::CaptureJob};
 use crate::config::values::protocol_number;
 use crate::control::Key;
 use crate::following::{self, job::FollowJob};
+use crate::shape;
 use crate::top::job::{TopError, TopJob};
 use crate::trace::job::TraceJob;
 use nf::{ByteSize, Period};
@@ -50,10 +52,16 @@ pub fn flow_trace(words: TraceWords, asking: &Asking, out: &mut dyn Write) -> Re
     }
     match (traced.packets, traced.ended) {
         (_, true) => tell("the cluster has ended"),
-        (0, false) => tell(format_args!(
-            "no packet of {} {} {} within {}",
-            words.protocol, words.source, words.destination, words.stop_after
-        )),
+        (0, false) => {
+            let error = format!(
+                "no packet of {} {} {} within {}",
+                words.protocol, words.source, words.destination, words.stop_after
+            );
+            tell(&error);
+            if asking.json {
+                print(out, shape::object(&Failed { error, code: 0 }))?;
+            }
+        }
         _ => {}
     }
     super::asking::complete(&client)

@@ -180,6 +180,12 @@ pub fn warnings(config: &Config) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if config.store != super::store::Store::default() && !config.store.is_any() {
+        warnings.push(
+            "[store] names no store, so nothing is kept; write uri = \"redb:PATH\" below it, or take it out"
+                .to_owned(),
+        );
+    }
     warnings.extend(only_reflects(config).map(str::to_owned));
     warnings
 }
@@ -198,13 +204,52 @@ pub fn only_reflects(config: &Config) -> Option<&'static str> {
     )
 }
 
+/// The kind of a function, and words on what a table of that kind must have.
+fn needed(config: &Config, registry: &Registry, name: &str) -> Option<(&'static str, String)> {
+    let kind = config.functions.get(name).map_or(name, |function| function.kind);
+    let entry = registry.entry(kind)?;
+    let wrong = match entry.defaults() {
+        Ok(factory) => {
+            let (mut variables, mut objects) = (nf::variables::Variables::local(), WorkerObjects::default());
+            let made = factory.instantiate(&worker(config), &mut variables, &mut objects.of(name));
+            made.err().map(|error| error.at)
+        }
+        // "missing field `pool`"
+        Err(error) => Some(error.message().split('`').nth(1).unwrap_or_default().to_owned()),
+    };
+    let words = match wrong.as_deref() {
+        None => String::new(),
+        Some("") => " and settings of its own".to_owned(),
+        Some(setting) => format!(" and a `{setting}` of its own"),
+    };
+    Some((entry.name, words))
+}
+
+/// A worker for which functions are made to see whether they can be.
+fn worker(config: &Config) -> WorkerInfo {
+    WorkerInfo {
+        runtime: 0,
+        runtimes: config.runtimes,
+        // What is wrong with settings does not depend on it, and tables are made to its size.
+        flows_max: config.flows_max.min(1024),
+        seed: 0,
+    }
+}
+
 /// Every function of a chain has a table, or is registered and gets its defaults.
 fn functions_exist(config: &mut Config, chain: usize, registry: &Registry, document: &mut Document<'_, '_>) {
     let names = config.chain[chain].functions.clone();
     for (index, name) in names.iter().enumerate() {
         let path = format!("chain[{chain}].functions[{index}]");
         if names[..index].contains(name) {
-            let remedy = format!("take one out, or write [function.{name}2] with kind = \"{name}\"");
+            let remedy = match needed(config, registry, name) {
+                Some((kind, needed)) => {
+                    format!(
+                        "take one out, or name `{name}2` here and write [function.{name}2] with kind = \"{kind}\"{needed}"
+                    )
+                }
+                None => "take one out".to_owned(),
+            };
             document.problem_at(&path, &format!("`{name}` is in this chain twice"), &remedy);
             continue;
         }
@@ -390,13 +435,7 @@ fn describe(affinity: Affinity) -> &'static str {
 
 /// Each function takes its settings: an instance can be made.
 fn instances(config: &Config, document: &mut Document<'_, '_>) {
-    let worker = WorkerInfo {
-        runtime: 0,
-        runtimes: config.runtimes,
-        // What is wrong with settings does not depend on it, and tables are made to its size.
-        flows_max: config.flows_max.min(1024),
-        seed: 0,
-    };
+    let worker = worker(config);
     for (name, function) in &config.functions {
         let opened = |runtime| {
             let (mut variables, mut objects) = (nf::variables::Variables::local(), WorkerObjects::default());

@@ -9,7 +9,7 @@
 //! Not here: what settings there are ([`config`](super)).
 
 use super::problem::{Problem, write_instead};
-use super::{Function, schema};
+use super::{Config, Function, schema};
 use crate::registry::{Entry, Registry};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -223,11 +223,10 @@ impl<'t, 'r> Document<'t, 'r> {
                 Err(error) => {
                     // The schema has functions by kind; a table may go by another name.
                     let error_path = error.span().map(|span| self.path_at(&span)).unwrap_or_default();
-                    let example = error_path
+                    let described = error_path
                         .strip_prefix(&path)
-                        .map(|rest| format!("function.{}{rest}", entry.name))
-                        .and_then(|path| schema::example(schema::of(self.registry), &path));
-                    self.not_readable(&error, whole, example);
+                        .map(|rest| format!("function.{}{rest}", entry.name));
+                    self.not_readable(&error, whole, &described.unwrap_or_default());
                 }
             }
         }
@@ -273,19 +272,18 @@ impl<'t, 'r> Document<'t, 'r> {
             Ok(value) => Some(value),
             Err(error) => {
                 let path = error.span().map(|span| self.path_at(&span)).unwrap_or_default();
-                let example = schema::example(schema::of(self.registry), &path);
-                self.not_readable(&error, 0..0, example);
+                self.not_readable(&error, 0..0, &path);
                 None
             }
         }
     }
 
     /// Notes a problem at a setting, given by its path; empty for the whole file. Where the path
-    /// leads further than the text, the last place on it counts.
+    /// leads further than the text, the last place on it counts; the whole file where there is none.
     pub fn problem_at(&mut self, path: &str, problem: &str, remedy: &str) {
-        let place = match path {
-            "" => Problem::of_file(&self.file),
-            path => Problem::at(&self.file, self.text, self.find_nearest(path)),
+        let place = match self.find_nearest(path) {
+            None => Problem::of_file(&self.file),
+            Some(place) => Problem::at(&self.file, self.text, place),
         };
         self.problems.push(place.saying(path, problem, remedy));
     }
@@ -297,8 +295,9 @@ impl<'t, 'r> Document<'t, 'r> {
         (found == steps.len()).then_some(span)
     }
 
-    fn find_nearest(&self, path: &str) -> Range<usize> {
-        self.follow(&steps(path)).1
+    fn find_nearest(&self, path: &str) -> Option<Range<usize>> {
+        let (found, span) = self.follow(&steps(path));
+        (found > 0).then_some(span)
     }
 
     /// Follows a path as far as it goes: how many steps that were, and the place.
@@ -362,6 +361,7 @@ impl<'t, 'r> Document<'t, 'r> {
                 (NO_COMMA, format!("write {}", all.join(", ")))
             }
             _ if problem == NO_COMMA => (problem, "write a `,` before it".to_owned()),
+            _ if expected == "expected nothing" => (problem, "take it out".to_owned()),
             _ => (problem, expected),
         };
         let remedy = match self.text.get(span.clone()) {
@@ -379,31 +379,25 @@ impl<'t, 'r> Document<'t, 'r> {
             .push(place.saying("", format!("this is no TOML: {problem}"), remedy));
     }
 
-    /// Notes what serde says.
-    fn not_readable(&mut self, error: &toml::de::Error, otherwise: Range<usize>, example: Option<String>) {
+    /// Notes what serde says of a setting, which the schema has at the path `described`.
+    fn not_readable(&mut self, error: &toml::de::Error, otherwise: Range<usize>, described: &str) {
         let span = error.span().unwrap_or(otherwise);
         let path = self.path_at(&span);
         let value = self.text.get(span.clone()).unwrap_or_default();
-        let (problem, mut remedy) = in_words(error.message(), value, example.as_deref());
-        // A near name that stands there already is not what was meant: it would stand there twice.
+        let known = Known::of(schema::of(self.registry), described, error.message());
+        let (problem, mut remedy) = in_words(error.message(), value, &known);
         if let Some((name, known)) = names_in(error.message()).split_first()
             && error.message().starts_with("unknown field")
             && let Some(table) = path.strip_suffix(quoted(name).as_str())
         {
+            // A near name that stands there already is not what was meant: it would stand there
+            // twice.
             let is_absent = |other: &&str| self.find(&format!("{table}{}", quoted(other))).is_none();
-            let is_said = |other: &&str| remedy == format!("write `{other}`");
-            if known.iter().any(|other| is_said(other) && !is_absent(other)) {
-                let absent: Vec<&str> = known.iter().copied().filter(is_absent).collect();
-                remedy = write_instead(name, &absent);
-            }
-        }
-        // A setting of the whole file that stands below the head of a table.
-        if error.message().starts_with("unknown field")
-            && let Some((_, name)) = path.rsplit_once('.')
-            && super::schema::of(self.registry)["properties"][name]["type"] != "object"
-            && !super::schema::of(self.registry)["properties"][name].is_null()
-        {
-            remedy = format!("`{name}` is a setting of the whole file: write it above the first table");
+            let absent: Vec<&str> = known.iter().copied().filter(is_absent).collect();
+            remedy = match self.is_of_the_file(&path, name) {
+                true => format!("`{name}` is a setting of the whole file: write it above the first table"),
+                false => write_instead(name, &absent),
+            };
         }
         // A function's table at the top: its name is no setting, nor near to one.
         if error.message().starts_with("unknown field") && self.registry.entry(&path).is_some() {
@@ -429,6 +423,42 @@ impl<'t, 'r> Document<'t, 'r> {
         };
         let place = Problem::at(&self.file, self.text, place);
         self.problems.push(place.saying(path, problem, remedy));
+    }
+}
+
+impl Document<'_, '_> {
+    /// Whether what stands at a path would be good as a setting of the whole file.
+    fn is_of_the_file(&self, path: &str, name: &str) -> bool {
+        let value = self.find(path).and_then(|value| self.text.get(value));
+        let read = value.map(|value| toml::from_str::<Config>(&format!("{name} = {value}")));
+        path != name && self.find(name).is_none() && read.is_some_and(|read| read.is_ok())
+    }
+}
+
+/// What the schema says of a setting.
+#[derive(Default)]
+struct Known {
+    /// A line to write.
+    example: Option<String>,
+    /// All its values, where they can be listed.
+    values: Option<String>,
+    /// The numbers that it may be.
+    range: Option<String>,
+}
+
+impl Known {
+    /// Of the setting at the path, or of the one below it that a message says is missing.
+    fn of(schema: &serde_json::Value, path: &str, message: &str) -> Self {
+        let missing = message.strip_prefix("missing field `");
+        let path = match missing.and_then(|rest| rest.strip_suffix('`')) {
+            Some(name) => format!("{path}.{name}"),
+            None => path.to_owned(),
+        };
+        Known {
+            example: schema::example(schema, &path),
+            values: schema::values(schema, &path),
+            range: schema::range(schema, &path),
+        }
     }
 }
 
@@ -528,9 +558,16 @@ fn inner_path_of_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: 
 }
 
 /// serde's message in an operator's words: what is wrong, and what to write instead.
-fn in_words(message: &str, value: &str, example: Option<&str>) -> (String, String) {
+fn in_words(message: &str, value: &str, known: &Known) -> (String, String) {
     let names = names_in(message);
-    let for_example = example.map(|example| format!("write for example {example}"));
+    let Known {
+        example,
+        values,
+        range,
+    } = known;
+    let for_example = example
+        .as_ref()
+        .map(|example| format!("write for example {example}"));
     if message.starts_with("unknown field") || message.starts_with("unknown variant") {
         let (name, known) = names
             .split_first()
@@ -544,13 +581,22 @@ fn in_words(message: &str, value: &str, example: Option<&str>) -> (String, Strin
     }
     if message.starts_with("missing field") {
         let name = names.first().unwrap_or(&"");
-        return (format!("`{name}` is missing"), format!("add a line `{name} = …`"));
+        let values = values.as_ref().map(|values| format!(": {values}"));
+        let remedy = format!("add a line `{name} = …`{}", values.unwrap_or_default());
+        return (format!("`{name}` is missing"), remedy);
     }
+    // As the TOML reader says it of an enumeration.
+    let message = match message {
+        "wanted string or table" => "invalid type: another, expected string",
+        message => message,
+    };
     let wrong_kind = ["invalid type: ", "invalid value: ", "invalid length "]
         .iter()
         .find_map(|start| message.strip_prefix(start));
     if let Some((_, expected)) = wrong_kind.and_then(|rest| rest.split_once(", expected ")) {
-        let expected = plain(expected);
+        let number = range.clone().filter(|_| is_number(expected));
+        let listed = values.clone().or(number);
+        let expected = listed.unwrap_or_else(|| plain(expected));
         if expected == LIST && value.starts_with('[') {
             let problem = format!("expected one of several, found {value}");
             return (problem, format!("write [{value}]: there may be several"));
@@ -560,7 +606,10 @@ fn in_words(message: &str, value: &str, example: Option<&str>) -> (String, Strin
         } else {
             value
         };
-        let remedy = for_example.unwrap_or_else(|| format!("write {expected}"));
+        let remedy = match values {
+            Some(values) => format!("write {values}"),
+            None => for_example.unwrap_or_else(|| format!("write {expected}")),
+        };
         return (format!("expected {expected}, found {shown}"), remedy);
     }
     // A type's own words: what to write instead stands behind the semicolon.
@@ -581,6 +630,12 @@ fn names_in(message: &str) -> Vec<&str> {
 
 /// What a list is called.
 const LIST: &str = "a list in brackets";
+
+/// Whether it is Rust's name for whole numbers.
+fn is_number(expected: &str) -> bool {
+    let bits = expected.strip_prefix(['u', 'i']);
+    bits.is_some_and(|bits| bits == "size" || bits.parse::<u8>().is_ok())
+}
 
 /// Rust's names for kinds of values in an operator's words.
 fn plain(expected: &str) -> String {
@@ -636,7 +691,7 @@ mod tests {
             assert_eq!(document.path_at(&span), path);
         }
         assert_eq!(document.find("list[1].c.e"), None);
-        assert_eq!(&text[document.find_nearest("list[1].c.e")], "c");
+        assert_eq!(&text[document.find_nearest("list[1].c.e").unwrap()], "c");
     }
 
     #[test]
@@ -644,14 +699,28 @@ mod tests {
         let (problem, remedy) = in_words(
             "invalid type: string \"two\", expected u16",
             "\"two\"",
-            Some("runtimes = 2"),
+            &Known {
+                example: Some("runtimes = 2".to_owned()),
+                range: Some("a whole number from 1 to 64".to_owned()),
+                values: None,
+            },
         );
-        assert_eq!(problem, "expected a whole number from 0 to 65535, found \"two\"");
+        assert_eq!(problem, "expected a whole number from 1 to 64, found \"two\"");
         assert_eq!(remedy, "write for example runtimes = 2");
-        let (problem, remedy) = in_words("missing field `name`", "", None);
+        let (problem, remedy) = in_words("missing field `name`", "", &Known::default());
         assert_eq!(
             (problem.as_str(), remedy.as_str()),
             ("`name` is missing", "add a line `name = …`")
         );
+        let known = Known {
+            values: Some("\"allow\" or \"drop\"".to_owned()),
+            ..Known::default()
+        };
+        let said = |message, value| in_words(message, value, &known);
+        let (problem, remedy) = said("wanted string or table", "[\"drop\"]");
+        assert_eq!(problem, "expected \"allow\" or \"drop\", found [\"drop\"]");
+        assert_eq!(remedy, "write \"allow\" or \"drop\"");
+        let (_, remedy) = said("missing field `action`", "");
+        assert_eq!(remedy, "add a line `action = …`: \"allow\" or \"drop\"");
     }
 }

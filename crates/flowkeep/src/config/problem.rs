@@ -161,12 +161,23 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// "write `nearest`" if something is near, otherwise all there is.
+/// The nearest of `known`; if none is near, those of which it is one word: `port` of `source_ports`.
+fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
+    if let Some(near) = nearest(name, known.iter().copied()) {
+        return vec![near];
+    }
+    let one = |word: &str| word.trim_end_matches('s').to_lowercase();
+    let has = |other: &&&str| other.split('_').any(|word| one(word) == one(name));
+    known.iter().filter(has).copied().collect()
+}
+
+/// "write `near`" if something is near, otherwise all there is.
 pub fn write_instead(name: &str, known: &[&str]) -> String {
-    match (nearest(name, known.iter().copied()), known) {
-        (Some(near), _) => format!("write `{near}`"),
-        (None, []) => "take it out".to_owned(),
-        (None, all) => format!("there are: {}", all.join(", ")),
+    let near = near(name, known);
+    match (near.is_empty(), known) {
+        (false, _) => format!("write `{}`", near.join("` or `")),
+        (true, []) => "take it out".to_owned(),
+        (true, all) => format!("there are: {}", all.join(", ")),
     }
 }
 
@@ -204,5 +215,10 @@ mod tests {
         );
         assert_eq!(nearest("zebra", ["runtimes", "switches"]), None);
         assert_eq!(write_instead("q", &["round_robin"]), "there are: round_robin");
+        let ports = ["protocol", "source_ports", "destination_ports"];
+        assert_eq!(
+            write_instead("port", &ports),
+            "write `source_ports` or `destination_ports`"
+        );
     }
 }

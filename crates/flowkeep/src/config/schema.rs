@@ -39,8 +39,8 @@ fn make(registry: &Registry) -> Value {
     root
 }
 
-/// An example of the setting at a path, as a line to write.
-pub fn example(schema: &Value, path: &str) -> Option<String> {
+/// The schema of the setting at a path, and the setting's name.
+fn setting<'s>(schema: &'s Value, path: &str) -> Option<(String, &'s Value)> {
     let mut place = schema;
     let mut last = String::new();
     for step in path.split('.') {
@@ -55,8 +55,52 @@ pub fn example(schema: &Value, path: &str) -> Option<String> {
             place = items;
         }
     }
+    Some((last, place))
+}
+
+/// An example of the setting at a path, as a line to write.
+pub fn example(schema: &Value, path: &str) -> Option<String> {
+    let (name, place) = setting(schema, path)?;
     let value = place["examples"].as_array()?.first()?;
-    Some(format!("{last} = {}", in_toml(value)))
+    Some(format!("{name} = {}", in_toml(value)))
+}
+
+/// The values that the setting at a path has, where they are words of a list: `"allow", "drop" or
+/// "reject"`.
+pub fn values(schema: &Value, path: &str) -> Option<String> {
+    let (_, place) = setting(schema, path)?;
+    let all: Vec<String> = words(schema, place)?.iter().map(in_toml).collect();
+    let (last, others) = all.split_last()?;
+    Some(match others {
+        [] => last.clone(),
+        others => format!("{} or {last}", others.join(", ")),
+    })
+}
+
+/// All values of an enumeration; nothing where others may stand.
+fn words(root: &Value, place: &Value) -> Option<Vec<Value>> {
+    let place = resolved(root, place);
+    if let Some(constant) = place.get("const") {
+        return Some(vec![constant.clone()]);
+    }
+    if let Some(all) = place["enum"].as_array() {
+        return Some(all.clone());
+    }
+    let parts = ["anyOf", "oneOf", "allOf"]
+        .iter()
+        .find_map(|word| place[word].as_array())?;
+    // Null stands for a setting that may be left out.
+    let parts = parts.iter().filter(|part| part["type"] != "null");
+    let all: Option<Vec<_>> = parts.map(|part| words(root, part)).collect();
+    Some(all?.concat())
+}
+
+/// The least and the most of a number, where its schema says both: `from 1 to 24`.
+pub fn range(schema: &Value, path: &str) -> Option<String> {
+    let (_, place) = setting(schema, path)?;
+    let place = resolved(schema, place);
+    let (least, most) = (place["minimum"].as_u64()?, place["maximum"].as_u64()?);
+    Some(format!("a whole number from {least} to {most}"))
 }
 
 /// The schema of a table's entry.
@@ -131,6 +175,15 @@ mod tests {
             Some("functions = [\"firewall\", \"nat\"]")
         );
         assert_eq!(example(schema, "nothing.like.it"), None);
+        assert_eq!(
+            values(schema, "chain[0].match.side").as_deref(),
+            Some("\"inside\" or \"outside\"")
+        );
+        assert_eq!(values(schema, "port[0].name"), None);
+        assert_eq!(
+            range(schema, "runtimes_max").as_deref(),
+            Some("a whole number from 1 to 64")
+        );
     }
 
     #[test]

@@ -57,6 +57,13 @@ pub struct Store {
     pub function: BTreeMap<String, FunctionStore>,
 }
 
+impl Store {
+    /// Whether it names a store, be it one function's own.
+    pub fn is_any(&self) -> bool {
+        self.uri.is_some() || self.function.values().any(|own| own.uri.is_some())
+    }
+}
+
 /// What is otherwise for one function.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]

@@ -302,6 +302,11 @@ impl Visitor<'_> for AddressWithPort {
             format!("write \"{address}\"")
         } else if let Ok(host) = host.parse::<IpAddr>() {
             format!("write \"{}\"", SocketAddr::new(host, port))
+        } else if let Some((host, _)) = bare.rsplit_once(':')
+            && let Ok(host) = host.trim_matches(['[', ']']).parse::<IpAddr>()
+        {
+            let instead = SocketAddr::new(host, port);
+            format!("a port is a number from 1 to 65535: write for example \"{instead}\"")
         } else {
             let own = bare.rsplit(':').next().and_then(|own| own.parse().ok());
             let own: u16 = own.filter(|own| *own != 0).unwrap_or(port);
@@ -689,6 +694,10 @@ mod tests {
             ("192.0.2.9", "write \"192.0.2.9:514\""),
             ("2001:db8::9", "write \"[2001:db8::9]:514\""),
             ("[2001:db8::9]", "write \"[2001:db8::9]:514\""),
+            (
+                "192.0.2.9:99999",
+                "a port is a number from 1 to 65535: write for example \"192.0.2.9:514\"",
+            ),
             ("udp://192.0.2.9:5514/", "write \"192.0.2.9:5514\""),
             (
                 "host",

@@ -58,6 +58,32 @@ fn members_beside(path: &Path) -> String {
     }
 }
 
+/// Why a path leads to no socket, if another file is in its place.
+fn no_socket(path: &Path) -> Option<String> {
+    use std::os::unix::fs::FileTypeExt;
+    let shown = path.display();
+    let what = match std::fs::metadata(path).map(|there| there.file_type()) {
+        Ok(there) if there.is_socket() => return None,
+        Ok(there) if there.is_dir() => "a folder",
+        Ok(_) => "a file",
+        Err(_) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+            // The folder of the default path is made where it is missing.
+            let is_missing = matches!(folder.try_exists(), Ok(false)) && path != super::default_path();
+            return is_missing.then(|| {
+                format!(
+                    "no Flowkeep answers at {shown}: there is no folder {}; make it, and start one with `flowkeep run`, or name its socket with --socket",
+                    folder.display()
+                )
+            });
+        }
+    };
+    Some(format!(
+        "{shown} is {what}, and no socket; name the socket of a Flowkeep with --socket, or none for {}",
+        super::default_path().display()
+    ))
+}
+
 /// Connects, however long the path is.
 pub(super) fn reach(path: &Path) -> std::io::Result<UnixStream> {
     let (reachable, _folder) = super::reachable(path)?;
@@ -81,7 +107,8 @@ impl Client {
                 path.display()
             ),
             _ => format!("{}: {error}", path.display()),
-        })?;
+        });
+        let stream = stream.map_err(|why| no_socket(path).unwrap_or(why))?;
         let set = stream
             .set_read_timeout(Some(PATIENCE))
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
@@ -265,6 +292,22 @@ mod tests {
         assert!(again.to_string().contains("another Flowkeep answers"), "{again}");
         drop(server);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_socket_is_said_to_be_none() {
+        let place = Place::new("none");
+        let file = place.0.join("file");
+        std::fs::write(&file, "").unwrap();
+        let said = |path: &Path| Client::connect(path).unwrap_err();
+        assert!(said(&place.0).contains("is a folder, and no socket"));
+        assert!(said(&file).contains("is a file, and no socket"));
+        let folder = place.0.join("missing");
+        let missing = said(&folder.join("s.sock"));
+        assert!(
+            missing.contains(&format!("there is no folder {};", folder.display())),
+            "{missing}"
+        );
     }
 
     #[test]

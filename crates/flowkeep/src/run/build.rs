@@ -73,7 +73,7 @@ const OWN_BUFFERS: usize = 2048;
 const LEAD: u64 = 100_000_000;
 const OWN_FRAME: usize = 2048;
 /// Runtimes on their way to a thread at most: as many as there may be.
-const RUNTIMES_MAX: usize = 64;
+pub(super) const RUNTIMES_MAX: usize = 64;
 /// How long, in nanoseconds, a switch that starts waits for the runtimes of other processes to tell
 /// which flows they have.
 const TOLD: u64 = 3_000_000_000;
@@ -129,6 +129,10 @@ pub(super) fn build(
     let plan = config.plan(factories)?;
     let others = member.map(|_| neighbours::frame_max(&config));
     let sizes = (others, started(&config, member));
+    if packet_clock {
+        // A short capture uses a part of each table.
+        adapters::large::sparing();
+    }
     memory::check(&config, layout, &plan, packet_clock, sizes)?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.

@@ -40,7 +40,7 @@
 //! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other
 //! processes, which come and go with these.
 
-use super::build::RunError;
+use super::build::{RUNTIMES_MAX, RunError};
 use super::counted::Ended;
 use super::driver::{Seat, Worker};
 use super::handle::{Answer, Handle, Question};
@@ -269,6 +269,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What to do where so many runtimes are wanted as there may not be.
+fn more_runtimes(wanted: usize) -> String {
+    match wanted > RUNTIMES_MAX {
+        true => format!("{RUNTIMES_MAX} are the most that a configuration may have"),
+        false => {
+            format!("write `runtimes_max = {wanted}`, or more, into the configuration and start it again")
+        }
+    }
+}
+
 impl Staff {
     pub fn new(maker: Maker, parked: BTreeMap<u16, Parked>, views: Views) -> Self {
         Staff {
@@ -434,18 +444,15 @@ impl Staff {
         let most = shared.layout.runtimes;
         match number {
             None => parked.keys().next().copied().ok_or_else(|| {
-                format!(
-                    "all runtimes that there may be ({most}) are there; write `runtimes_max = {}`, or more, into the configuration and start it \
-                     again",
-                    most + 1
-                )
+                let remedy = more_runtimes(most + 1);
+                format!("all runtimes that there may be ({most}) are there; {remedy}")
             }),
             Some(number) if parked.contains_key(&number) => Ok(number),
             Some(number) if usize::from(number) < most => Err(format!("runtime {number} is there already")),
             Some(number) => Err(format!(
-                "there may be {most} runtimes, 0 to {}, so there is no runtime {number}; write a higher `runtimes_max` into the configuration and start \
-                 it again",
-                most - 1
+                "there may be {most} runtimes, 0 to {}, so there is no runtime {number}; {}",
+                most - 1,
+                more_runtimes(usize::from(number) + 1)
             )),
         }
     }

@@ -638,6 +638,14 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
     until("flows that go on again", &|| flows_of(&running) == [0, 300]);
     has_receipt(&list(&running)[1], 0, 300, began.elapsed());
     assert_eq!(opened(), 600);
+    let flows = json(&running.ask(&["status", "--json"])).1["flows"].clone();
+    let count = |name: &str| flows[name].as_u64().unwrap();
+    assert!(count("recovered") > 600, "{flows}");
+    assert_eq!(
+        count("opened") + count("recovered"),
+        count("active") + count("ended"),
+        "{flows}"
+    );
 }
 
 #[test]

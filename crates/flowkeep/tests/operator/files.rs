@@ -67,3 +67,44 @@ fn a_limit_on_the_size_of_files_ends_nothing() {
     assert!(said.contains("it cannot be written: File too large"), "{said}");
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// What `[log]` says of size and age is so of the files: the newest `keep` are there besides, each as
+/// long as it may be, and all lines are whole.
+#[test]
+fn an_event_log_is_rotated_as_the_configuration_says() {
+    const PACED: &str = "pace = \"clock\"\n";
+    const SIZE: u64 = 100 << 10;
+    for (name, setting, profile, most) in [
+        ("size", "max_size = \"100 KiB\"", "packets_max = 6000\n", SIZE),
+        ("age", "max_age = \"200ms\"", PACED, u64::MAX),
+    ] {
+        let folder = folder(name);
+        // Each flow has two packets, and NAT a line for its begin and one for its end.
+        let profile = format!(
+            "flows = 10\nrate = {{ total = 1000.0 }}\n{profile}sources = [\"10.0.0.0/24\"]\n\
+             destinations = [\"192.0.2.1/32\"]\n[[classes]]\nshare = 1.0\ntcp = 0.0\nlife = {{ packets = {{ fixed = 2 }} }}\n"
+        );
+        std::fs::write(folder.join("profile.toml"), profile).unwrap();
+        let config = format!(
+            "flows_max = 8192\n[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:profile.toml\"\n\
+             [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"out\"\nfunctions = [\"nat\"]\n[function.nat]\npool = [\"203.0.113.0/29\"]\n\
+             [log]\nevents = \"e.jsonl\"\n{setting}\nkeep = 2\n"
+        );
+        std::fs::write(folder.join("c.toml"), config).unwrap();
+        let (ended, said) = code(&folder, "run c.toml --for 2s --socket s");
+        assert_eq!(ended, Some(0), "{said}");
+        for file in ["e.jsonl", "e.jsonl.1", "e.jsonl.2"] {
+            let lines = std::fs::read_to_string(folder.join(file)).expect(file);
+            println!("{name}: {file} has {} bytes", lines.len());
+            assert!(lines.len() as u64 <= most, "{file}: {} bytes", lines.len());
+            assert!(file == "e.jsonl" || lines.ends_with('\n'), "{file} is cut");
+            for line in lines.lines() {
+                let line: serde_json::Value = serde_json::from_str(line).expect(line);
+                assert!(line["time"].is_string(), "{file}: {line}");
+            }
+        }
+        assert!(!folder.join("e.jsonl.3").exists(), "more files than `keep` says");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

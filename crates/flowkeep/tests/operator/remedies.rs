@@ -24,14 +24,16 @@ fn followed(config: &str, said: &str) -> Option<String> {
     let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
     let line = lines.get_mut(row - 1)?;
     let mut start = column - 1;
-    // Of a list it is what is in it that is wrong.
-    if line[start..].starts_with("[\"") {
+    // Of a list it is what is in it that is wrong, but where one value is to be.
+    let is_list = said.contains("found [") || said.contains("is no list");
+    if line[start..].starts_with("[\"") && !is_list {
         start += 1;
     }
     let (before, wrong) = line.split_at(start);
     let is_text = wrong.starts_with('"');
     let end = match is_text {
         true => 2 + wrong[1..].find('"')?,
+        false if is_list => 1 + wrong.find(']')?,
         false => wrong.find([' ', ',', ']']).unwrap_or(wrong.len()),
     };
     let after = &wrong[end..];
@@ -84,6 +86,7 @@ fn a_remedy_that_is_followed_mends_the_configuration() {
         last("log", "syslog = \"192.0.2.9:0\""),
         last("log", "ipfix = \"udp://[2001:db8::9]\""),
         last("log", "ipfix = \"0.0.0.0:4739\""),
+        last("log", "ipfix = \"192.0.2.9:99999\""),
         last("metrics", "listen = \"9464\""),
         last("metrics", "listen = \"localhost\""),
         last("metrics", "listn = \"127.0.0.1:9464\""),
@@ -163,6 +166,9 @@ fn a_remedy_of_a_functions_setting_mends_it() {
     let backend = |words: &str| service("backends", &format!("[{{ name = \"a\", {words} }}]"));
     let wrong = [
         rule("from = \"insde\""),
+        rule("from = [\"inside\"]"),
+        rule("port = 80"),
+        firewall("invalid = true"),
         rule("destination_port = 80"),
         rule("destination_ports = 70000"),
         rule("destination_ports = \"443-80\""),
@@ -171,6 +177,15 @@ fn a_remedy_of_a_functions_setting_mends_it() {
         firewall("tcp_lose = true"),
         firewall("[function.firewall.timeouts]\nudp_stream = \"0s\""),
         nat("block_size = 100"),
+        nat("block_size = -1"),
+        nat("blocks_per_host = -1"),
+        nat("mapping = [\"endpoint-independent\"]"),
+        nat("log = true"),
+        nat("ports = [\"1024-2000\"]"),
+        nat("[[function.nat.static]]\ninside = \"10.0.0.5\"\noutside = \"203.0.113.1\"\nprotocol = 47"),
+        nat("static = [{ inside = \"10.0.0.5:99999\", outside = \"203.0.113.1:80\", protocol = \"tcp\" }]"),
+        of("host_limits", "[function.host_limits]\nprefix_v4 = -1"),
+        of("host_limits", "[function.host_limits]\nhosts_max = -1"),
         nat("blocks_per_host = 99"),
         nat("ports = \"9-3\""),
         nat("mss_clamp = 600000"),
@@ -183,6 +198,14 @@ fn a_remedy_of_a_functions_setting_mends_it() {
         service("protocol", "\"tpc\""),
         service("policy", "\"random\""),
         service("ports", "0"),
+        service("ports", "70000"),
+        service("ports", "-1"),
+        service("ports", "1.5"),
+        service("ports", "true"),
+        service("ports", "[443]"),
+        service("protocol", "6"),
+        service("policy", "[\"maglev\"]"),
+        service("when_down", "true"),
         service("ports", "\"90-80\""),
         service("addresses", "[\"198.51.100.1:80\"]"),
         service("check", "\"ping\""),
@@ -193,6 +216,8 @@ fn a_remedy_of_a_functions_setting_mends_it() {
         backend("endpont = \"192.0.2.1:80\""),
         backend("endpoint = \"192.0.2.1:99999\""),
         backend("endpoint = \"192.0.2.1:80\", weight = 0"),
+        backend("endpoint = \"192.0.2.1:80\", weight = -1"),
+        backend("endpoint = \"192.0.2.1:80\", state = [\"up\"]"),
         backend("endpoint = \"192.0.2.1:80\", state = \"dwn\""),
     ];
     all_are_followed(&folder, &wrong);

@@ -88,6 +88,10 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
     let is_cut = |words: &[&str]| ask(&running, &[&["function"], words].concat())["cut"] == true;
     assert!(is_cut(&["host_limits", "hosts", "5"]) && !is_cut(&["host_limits", "hosts", "1000"]));
     assert!(!is_cut(&["load_balancer", "backends"]));
+    // And JSON has the words that show the most.
+    let next = |words: &[&str]| ask(&running, &[&["function"], words].concat())["next"].clone();
+    assert_eq!(next(&["host_limits", "hosts", "5"]), "hosts 1000");
+    assert_eq!(next(&["host_limits", "hosts", "1000"]), Value::Null);
     let shown = text(&running.ask(&["function", "host_limits", "hosts", "5"]).stdout);
     let more = "There are more rows than these 5: say how many, `hosts 1000` at most";
     assert!(shown.contains(more), "{shown}");

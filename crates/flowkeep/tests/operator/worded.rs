@@ -1,12 +1,15 @@
 //! A figure has one word, in what a command prints for people and in its JSON: `status`, flows,
-//! `flow explain`, receipts of moves, `runtime list` and what functions answer. What is worded
-//! otherwise, and what JSON alone has, is listed here. (`cluster status`: `cli::clusters`.)
+//! `flow explain`, receipts of moves, `runtime list`, what functions answer, orders about runtimes
+//! and copies, changes of the configuration, lines of `flow events`, what a store has. Other
+//! words, and figures of JSON alone, are listed here. (`cluster status`: `cli::clusters`.)
 
 use crate::running::{PATIENCE, Running, text};
 use crate::words;
+use flowkeep::apply::report::{self, Change};
 use flowkeep::explain::Explanation;
+use flowkeep::following::FlowLine;
 use flowkeep::moving::{Deletion, Receipt};
-use flowkeep::report::{Flow, Status};
+use flowkeep::report::{Ends, Flow, Status};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Display;
@@ -86,19 +89,25 @@ fn without(mut json: Value, fields: &[&str]) -> Value {
     json
 }
 
+#[track_caller]
+fn json_of(running: &Running, words: &[&str]) -> Value {
+    serde_json::from_str(&shown_of(running, &[words, &["--json"]].concat())).unwrap()
+}
+
+#[track_caller]
+fn shown_of(running: &Running, words: &[&str]) -> String {
+    let said = running.ask(words);
+    // 3: flows would be cut.
+    let is_said = said.status.success() || said.status.code() == Some(3);
+    assert!(is_said, "{words:?}: {}", text(&said.stderr));
+    text(&said.stdout)
+}
+
 #[test]
 fn text_and_json_have_the_same_words() {
     let running = Running::start("worded", PROFILE, config);
-    let ask = |words: &[&str]| {
-        let said = running.ask(&[words, &["--json"]].concat());
-        assert!(said.status.success(), "{words:?}: {}", text(&said.stderr));
-        serde_json::from_slice::<Value>(&said.stdout).unwrap()
-    };
-    let shown = |words: &[&str]| {
-        let said = running.ask(words);
-        assert!(said.status.success(), "{words:?}: {}", text(&said.stderr));
-        text(&said.stdout)
-    };
+    let ask = |words: &[&str]| json_of(&running, words);
+    let shown = |words: &[&str]| shown_of(&running, words);
     // Until copies are kept and costs were measured.
     let began = Instant::now();
     let status = loop {
@@ -209,4 +218,199 @@ fn text_and_json_have_the_same_words() {
         serde_json::json!({ "flows_ended": 3, "flows_busy": 2 }),
         &[("flows_ended", "flows have ended"), ("flows_busy", "go on")],
     );
+}
+
+/// Orders about runtimes and copies: what `--json` has, but for the receipt of what moved, which is
+/// looked at above, and what the next one like it prints.
+#[test]
+fn orders_and_changes_have_the_same_words() {
+    let running = Running::start("ordered", PROFILE, config);
+    let ask = |words: &[&str]| json_of(&running, words);
+    let shown = |words: &[&str]| shown_of(&running, words);
+    let of_receipt = serde_json::to_value(Receipt::default()).unwrap();
+    let own = |mut json: Value| {
+        let fields = json.as_object_mut().unwrap();
+        fields.retain(|key, _| key != "version" && of_receipt.get(key).is_none());
+        json
+    };
+    let is_there: &[(&str, &str)] = &[("absent", "")];
+    for (first, next, exceptions) in [
+        ("runtime add 2 --rebalance", "runtime add 3 --rebalance", is_there),
+        ("runtime remove 3", "runtime remove 2", is_there),
+        ("runtime resume 0", "runtime resume 0", &[("leaving", "")]),
+        (
+            "runtime rebalance --interval 100ms",
+            "runtime rebalance --interval 100ms",
+            &[("shares", "")],
+        ),
+        (
+            "replication set all none",
+            "replication set all snapshot",
+            &[("policy", "")],
+        ),
+        (
+            "runtime kill 1 --unprotected",
+            "runtime kill 0 --unprotected",
+            &[("protected_flows", "had copies at another runtime")],
+        ),
+    ] {
+        let [first, next] = [first, next].map(|line| line.split(' ').collect::<Vec<_>>());
+        let json = own(ask(&first));
+        if first[1] == "kill" {
+            ask(&["runtime", "add", "1"]);
+        }
+        words::agree(&json, &shown(&next), exceptions);
+    }
+    ask(&["runtime", "add", "0"]);
+
+    // A configuration that none of the flows goes on with, once they are there again.
+    let other = running.path("other.toml");
+    let changed = config(&running.path("traffic.toml"));
+    let changed = changed.replace("action = \"allow\"", "action = \"allow\"\nprotocol = \"tcp\"");
+    std::fs::write(&other, changed).unwrap();
+    let began = Instant::now();
+    let change = loop {
+        let change = ask(&["chain", "diff", &other, "--limit", "1"]);
+        if change["flows_cut"].as_u64() > Some(1) {
+            break change;
+        }
+        assert!(began.elapsed() < PATIENCE, "{change:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    const CHANGE: &[(&str, &str)] = &[
+        ("differences", "what differs"),
+        ("fixed", ""),
+        ("flows_cut", "would be cut"),
+        ("flows_kept", "would go on"),
+        ("flows_waiting", "wait and are asked afterwards"),
+        ("generation", ""),
+        ("listed", ""),
+        ("new", "->"),
+        ("old", "->"),
+        ("outcome", ""),
+        ("problems", ""),
+        ("protocol", "proto"),
+        ("reason", ""),
+        ("receipt", ""),
+        ("refusal", ""),
+        ("setting", ""),
+        ("unlisted", "more"),
+        ("version", ""),
+        ("vlan", ""),
+    ];
+    words_agree::<Change>(change, CHANGE);
+    let mut receipt = ask(&["chain", "apply", "--cut", "--confirm", "60s", &other])["receipt"].clone();
+    receipt["warning"] = "so".into();
+    const RECEIPT: &[(&str, &str)] = &[
+        ("commit_seconds", "committed within"),
+        ("confirm_seconds", "it is on trial"),
+        ("cut_by", ""),
+        ("flows_cut", "cut"),
+        ("flows_kept", "went on"),
+        ("flows_waiting", "still wait"),
+        ("function", ""),
+        ("prepared_seconds", "ready after"),
+        ("reason", ""),
+        ("seconds", "done after"),
+    ];
+    words_agree::<report::Receipt>(receipt, RECEIPT);
+    let confirmed = own(ask(&["chain", "confirm"]));
+    ask(&["chain", "rollback", "--cut"]);
+    shown(&["chain", "apply", "--cut", "--confirm", "60s", &other]);
+    words::agree(&confirmed, &shown(&["chain", "confirm"]), &[]);
+
+    let check = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flowkeep"));
+        let command = command.args(["chain", "check", &other]).args(more);
+        text(&command.output().unwrap().stdout)
+    };
+    const CHECK: &[(&str, &str)] = &[
+        ("available_bytes", "this machine has"),
+        ("chains", "chain"),
+        ("count", "×"),
+        ("count_max", ""),
+        ("functions", "->"),
+        ("name", ""),
+        ("problems", ""),
+        ("program_bytes", ""),
+        ("runtimes", "runtime ×"),
+        ("runtimes_max", ""),
+        ("setting", "grows by"),
+        ("table", "memory for"),
+        ("tables", "memory for"),
+        ("version", ""),
+        ("warnings", ""),
+        ("workers", "worker"),
+    ];
+    words::agree(
+        &serde_json::from_str(&check(&["--json"])).unwrap(),
+        &check(&[]),
+        CHECK,
+    );
+
+    let ends = |last: u8| Ends {
+        source: format!("10.0.0.{last}:1"),
+        destination: format!("192.0.2.{last}:2"),
+    };
+    let line = FlowLine {
+        time: "2026-11-23T14:35:07Z".into(),
+        event: "opened".into(),
+        runtime: 1,
+        protocol: "udp".into(),
+        vlan: 7,
+        source: ends(1).source,
+        destination: ends(1).destination,
+        translated: Some(ends(2)),
+        chain: "all".into(),
+        member: Some("left".into()),
+    };
+    const LINE: &[(&str, &str)] = &[
+        ("destination", "->"),
+        ("event", "opened"),
+        ("member", "(left)"),
+        ("protocol", "udp"),
+        ("source", "->"),
+        ("time", "2026-11-23t14:35:07z"),
+    ];
+    words::agree(&serde_json::to_value(&line).unwrap(), &line.to_string(), LINE);
+}
+
+#[test]
+fn a_store_is_listed_in_the_same_words() {
+    let running = Running::start("stored", PROFILE, |profile| {
+        format!(
+            "[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+             [[chain]]\nname = \"all\"\nfunctions = [\"counter\"]\n[store]\nuri = \"memory:\"\n"
+        )
+    });
+    let row = "variable";
+    for (more, exceptions) in [
+        (
+            &[][..],
+            &[
+                ("function", row),
+                ("kind", row),
+                ("member", row),
+                ("name", row),
+                ("runtime", row),
+            ][..],
+        ),
+        (&["--merged"], &[("function", row), ("kind", row), ("name", row)]),
+    ] {
+        let words = [&["store", "inspect", "memory:"], more].concat();
+        let began = Instant::now();
+        let json = loop {
+            let json = json_of(&running, &words);
+            if json["variables"].as_array().is_some_and(|all| !all.is_empty()) {
+                break json;
+            }
+            assert!(began.elapsed() < PATIENCE, "{json:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        words::agree(
+            &json,
+            &shown_of(&running, &words),
+            &[exceptions, &[("variables", row), ("version", "")]].concat(),
+        );
+    }
 }

@@ -15,6 +15,7 @@
 //! Not here: the language of the rules (`parse`, `options`).
 
 use super::header::Variables;
+use super::options::LEAVE_OUT;
 use super::parse::{self, RuleError};
 use super::ruleset::RuleSet;
 use crate::stream::EARLY_MAX;
@@ -226,6 +227,7 @@ fn load(settings: &Settings) -> Result<Loaded, ConfigError> {
     let (mut rules, mut skipped) = (Vec::new(), Vec::new());
     let mut wrong: Option<ConfigError> = None;
     let mut more = 0usize;
+    let mut all_unknown = true;
     // Where each rule's text begins among the lines of all.
     let mut lines_before = Vec::new();
     let mut before = 0;
@@ -243,13 +245,22 @@ fn load(settings: &Settings) -> Result<Loaded, ConfigError> {
                         error,
                     });
                 }
-                Err(error) if wrong.is_none() => wrong = Some(refusal(file, &error)),
-                Err(_) => more += 1,
+                Err(error) => {
+                    all_unknown &= error.fault.unknown.is_some();
+                    match wrong {
+                        None => wrong = Some(refusal(file, &error)),
+                        Some(_) => more += 1,
+                    }
+                }
             }
         }
         before += text.lines().count();
     }
     if let Some(mut error) = wrong {
+        // Of rules of which none is left nothing would be found.
+        if all_unknown && rules.is_empty() && error.remedy == LEAVE_OUT {
+            error.remedy = "write it with words that are known, which docs/configuration.md lists; if it is left out, no rule remains".into();
+        }
         if more > 0 {
             error.problem = format!("{}; and {more} more rules are wrong", error.problem);
         }

@@ -203,16 +203,15 @@ fn one(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
                 rule.fields.push((*field, numbers));
             }
             None => {
-                return Err(Fault::unknown(
-                    name,
-                    "keyword",
-                    "take the rule out, or set unsupported = \"skip\" below [function.ids]",
-                ));
+                return Err(Fault::unknown(name, "keyword", LEAVE_OUT));
             }
         },
     }
     Ok(())
 }
+
+/// What is to be done about a rule with a word that has no like here.
+pub(super) const LEAVE_OUT: &str = "take the rule out, or set unsupported = \"skip\" below [function.ids]";
 
 /// Words that ask a number of a packet, and the largest it can be.
 const FIELDS: &[(&str, Field, u32)] = &[

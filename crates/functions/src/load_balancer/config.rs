@@ -24,9 +24,11 @@ use super::maglev::{self, is_prime};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use nf::{Addr, ConfigError, Endpoint, Period};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
 /// The table of the load balancer.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -60,6 +62,7 @@ pub struct ServiceConfig {
     /// Entries of Maglev's table: a prime, at least a hundred times the number of servers for an
     /// even spread. Default: 65537 (Eisenbud et al., Maglev, NSDI 2016, 5.3).
     #[serde(default = "table_size_default")]
+    #[schemars(range(min = 2, max = maglev::TABLE_SIZE_MAX), example = 65537)]
     pub table_size: u32,
     /// What becomes of connections whose server goes down. Default: `keep`.
     #[serde(default)]
@@ -86,10 +89,12 @@ pub struct ServiceConfig {
     /// Checks in a row that pass before a server that was down is up: 1 to 100. Default: 2
     /// (HAProxy's `rise`).
     #[serde(default)]
+    #[schemars(range(min = 1, max = 100))]
     pub rise: Option<u16>,
     /// Checks in a row that fail before a server that was up is down: 1 to 100. Default: 3
     /// (HAProxy's `fall`).
     #[serde(default)]
+    #[schemars(range(min = 1, max = 100))]
     pub fall: Option<u16>,
     /// The servers.
     pub backends: Vec<BackendConfig>,
@@ -107,6 +112,7 @@ pub struct BackendConfig {
     pub endpoint: String,
     /// Its share, relative to the other servers' of the service: 1 to 65535. Default: 1.
     #[serde(default = "weight_default")]
+    #[schemars(range(min = 1, max = 65535))]
     pub weight: u16,
     /// Its state at the start. Default: `up`.
     #[serde(default)]
@@ -114,13 +120,43 @@ pub struct BackendConfig {
 }
 
 /// One port or a range of them.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, JsonSchema)]
 #[serde(untagged)]
 pub enum PortsConfig {
     /// `443`
     One(u16),
     /// `"8000-8099"`
     Range(String),
+}
+
+impl<'de> Deserialize<'de> for PortsConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Ports)
+    }
+}
+
+struct Ports;
+
+impl Visitor<'_> for Ports {
+    type Value = PortsConfig;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a port from 1 to 65535, or one range like \"8000-8099\"")
+    }
+
+    fn visit_i64<E: Error>(self, port: i64) -> Result<PortsConfig, E> {
+        let wrong = || E::invalid_value(Unexpected::Signed(port), &self);
+        u16::try_from(port).map(PortsConfig::One).map_err(|_| wrong())
+    }
+
+    fn visit_u64<E: Error>(self, port: u64) -> Result<PortsConfig, E> {
+        let wrong = || E::invalid_value(Unexpected::Unsigned(port), &self);
+        u16::try_from(port).map(PortsConfig::One).map_err(|_| wrong())
+    }
+
+    fn visit_str<E: Error>(self, range: &str) -> Result<PortsConfig, E> {
+        Ok(PortsConfig::Range(range.into()))
+    }
 }
 
 /// Transport protocols that can be balanced: those whose checksums can be mended after a change of

@@ -24,12 +24,13 @@ use super::alloc::vec::Vec;
 use super::pool;
 use super::ports::keeps_ports;
 use super::state::{BLOCKS_MAX, PHASES, Phase, V4Endpoint};
+use super::written;
 use core::fmt::Display;
 use core::str::FromStr;
 use core::time::Duration;
 use nf::{Addr, Claim, ConfigError, Endpoint, Prefix, Side};
 use schemars::JsonSchema;
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
 use wire::protocol;
 
@@ -266,14 +267,16 @@ pub struct Config {
     pub pool: Vec<Prefix>,
     /// First and last external port, `"1024-65535"`. Default: just that (RFC 4787 REQ-3 a: ports
     /// above 1023 stay above). Only whole blocks of it are used.
-    #[serde(deserialize_with = "range", serialize_with = "as_range")]
+    #[serde(deserialize_with = "written::range", serialize_with = "written::as_range")]
     #[schemars(with = "String")]
     pub ports: (u16, u16),
     /// Ports per block, a power of two from 1 to 32768. Default: 256: above the ports that nearly
     /// every subscriber uses at a time, and 252 hosts to an external address.
+    #[schemars(range(min = 1, max = 32768), example = 256)]
     pub block_size: u32,
     /// The most blocks of one host, 1 to 24. Default: 16 (4096 ports per protocol; RFC 6888 REQ-4
     /// asks for a limit).
+    #[schemars(range(min = 1, max = BLOCKS_MAX))]
     pub blocks_per_host: u32,
     /// Default: `endpoint-independent`.
     pub mapping: MappingBehavior,
@@ -342,8 +345,11 @@ fn static_end<'de, D: Deserializer<'de>>(from: D) -> Result<Endpoint, D::Error> 
     if let Ok(address) = text.parse::<Addr>() {
         return Ok(Endpoint::new(address, 0));
     }
-    text.parse()
-        .map_err(|e| serde::de::Error::custom(format!("`{text}`: {e}")))
+    text.parse().map_err(|_| {
+        serde::de::Error::custom(format!(
+            "`{text}` is neither an address nor an address with a port from 0 to 65535; write for example \"10.0.0.5:80\" or \"10.0.0.5\""
+        ))
+    })
 }
 
 fn list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Vec<T>, D::Error> {
@@ -353,48 +359,6 @@ fn list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<
             .map_err(|e| serde::de::Error::custom(format!("`{text}`: {e}")))
     };
     texts.iter().map(one).collect()
-}
-
-/// First and last port, as text; a list of both is answered with the text to write.
-struct Range;
-
-impl<'de> Visitor<'de> for Range {
-    type Value = (u16, u16);
-
-    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("a range of ports, like \"1024-65535\"")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<(u16, u16), E> {
-        let ends = text
-            .split_once('-')
-            .and_then(|(first, last)| Some((first.trim().parse().ok()?, last.trim().parse().ok()?)));
-        ends.ok_or_else(|| {
-            E::custom(format!(
-                "`{text}` is no range of ports; write the first and the last, like `1024-65535`"
-            ))
-        })
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(u16, u16), A::Error> {
-        let ends = (list.next_element::<u16>()?, list.next_element::<u16>()?);
-        let (first, last) = match ends {
-            (Some(first), Some(last)) => (first, last),
-            _ => (1024, u16::MAX),
-        };
-        Err(A::Error::custom(format!(
-            "a range of ports is no list; write \"{first}-{last}\""
-        )))
-    }
-}
-
-fn range<'de, D: Deserializer<'de>>(from: D) -> Result<(u16, u16), D::Error> {
-    from.deserialize_any(Range)
-}
-
-/// A range as the schema shows it: as it is read.
-fn as_range<S: Serializer>(&(first, last): &(u16, u16), to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&format_args!("{first}-{last}"))
 }
 
 /// A duration as the schema shows it: as it is read.

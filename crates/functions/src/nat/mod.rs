@@ -59,6 +59,7 @@ mod slots;
 mod state;
 #[cfg(test)]
 mod tests;
+mod written;
 
 pub use config::{
     Config, Filtering, Log, MappingBehavior, OtherProtocols, POOL_MAX, Refusals, StaticMapping,

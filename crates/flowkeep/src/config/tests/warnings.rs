@@ -13,6 +13,8 @@ fn chains_that_nothing_reaches_are_a_warning() {
     };
     // Where they are written does not matter: the more specific one wins.
     assert!(of(&["", "match = { source_port = 53 }"]).is_empty());
+    let second = "chain `c1` is never reached: `c0` takes all that it matches; make its match more specific, or take it out";
+    assert_eq!(of(&["", ""]), [second]);
     assert_eq!(
         of(&["", "match = { protocol = \"tcp\" }", ""]),
         [
@@ -89,4 +91,19 @@ fn what_loses_something_without_a_word_is_a_warning() {
     one("reflect:", "", "every input is a `reflect:`");
     let second = "[[port]]\nname = \"b\"\ninput = \"pcap:a\"\n";
     assert_eq!(of("reflect:", second), [""; 0]);
+}
+
+#[test]
+fn a_table_of_stores_without_a_store_is_a_warning() {
+    let warnings = |lines: &str| {
+        let text = format!(
+            "[[port]]\nname = \"a\"\ninput = \"pcap:a\"\n[[chain]]\nname = \"c\"\nfunctions = [\"gate\"]\n[store]\n{lines}"
+        );
+        check::warnings(&parse("f.toml", &text, &registry()).unwrap())
+    };
+    assert!(warnings("").is_empty() && warnings("uri = \"memory:\"\ninterval = \"2ms\"\n").is_empty());
+    let [warning] = &warnings("interval = \"2ms\"\n")[..] else {
+        panic!("one warning")
+    };
+    assert!(warning.starts_with("[store] names no store"), "{warning}");
 }

@@ -18,7 +18,10 @@
 //! take follows from the two: tables grow in proportion with what they have room for. Pieces are
 //! whole pages of 2 MiB, by which that is a few parts in a hundred off.
 //!
-//! Not counted: what ports have the kernel keep, copies of other runtimes' flows and entries of a
+//! What `afpacket:` ports have the kernel keep is counted where no port is open yet: `run` has it in
+//! its own pages by then.
+//!
+//! Not counted: copies of other runtimes' flows and entries of a
 //! store (they grow with the flows that have any), what threads and questions take for a moment.
 
 use super::error::Shortage;
@@ -86,7 +89,7 @@ pub struct Memory {
 /// Memory of workers of a kind, or of the links between them.
 #[derive(Serialize, JsonSchema, Clone, Debug)]
 pub struct WorkerMemory {
-    /// `switch`, `runtime` or `link`.
+    /// `switch`, `runtime`, `link` or `port`.
     pub worker: &'static str,
     /// How many there are at the start.
     pub count: u64,
@@ -110,6 +113,32 @@ pub struct TableMemory {
 }
 
 impl Memory {
+    /// Rings of ports that receive, one of each size.
+    fn add_ports(&mut self, config: &Config) {
+        let mut counts = BTreeMap::<u64, u64>::new();
+        for uri in config.port.iter().flat_map(|port| &port.input) {
+            if let Ok(PortUri::Packet { interface, .. }) = PortUri::parse(uri.as_str(), Role::Input) {
+                *counts
+                    .entry(adapters::afpacket::ring_bytes(&interface))
+                    .or_default() += 1;
+            }
+        }
+        for (bytes, count) in counts {
+            self.start_bytes += bytes * count;
+            self.most_bytes += bytes * count;
+            self.workers.push(WorkerMemory {
+                worker: "port",
+                count,
+                count_max: count,
+                tables: vec![TableMemory {
+                    table: "the kernel's ring".to_owned(),
+                    setting: None,
+                    start_bytes: bytes,
+                    most_bytes: bytes,
+                }],
+            });
+        }
+    }
     /// As people read it.
     pub fn text(&self) -> String {
         let mut table =
@@ -261,8 +290,16 @@ pub(in crate::run) fn of(config: &mut Config) -> Result<Option<Memory>, RunError
     let layout = Layout::whole(config);
     let is_apart = !config.member.is_empty();
     let others = is_apart.then(|| neighbours::frame_max(config));
-    let shape = plain(config, &layout, is_replay(config), others);
-    measured(&shape, config, &plan, config.runtimes.into())
+    let is_replay = is_replay(config);
+    if is_replay {
+        adapters::large::sparing();
+    }
+    let shape = plain(config, &layout, is_replay, others);
+    let mut memory = measured(&shape, config, &plan, config.runtimes.into())?;
+    if let Some(memory) = &mut memory {
+        memory.add_ports(config);
+    }
+    Ok(memory)
 }
 
 /// Refuses a configuration for which this machine has too little memory.

@@ -156,8 +156,7 @@ impl Sender {
         };
         self.unsent += 1;
         if self.unsent == 1 {
-            let remedy =
-                "lines go on to the file; the number of datagrams that were not sent is said at the end";
+            let remedy = "such lines are in the event log's file alone, if there is one (`file` of [log]); how many were not sent is said at the end";
             let problem = format_args!("a datagram was not sent: {error}");
             self.reports.warn(&self.name, problem, remedy);
         }

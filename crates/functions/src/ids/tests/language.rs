@@ -304,6 +304,21 @@ fn rules_can_be_left_out() {
 }
 
 #[test]
+fn the_only_rule_is_not_said_to_be_left_out() {
+    let remedy = |rules: &str| {
+        let settings = Settings {
+            rules: rules.into(),
+            ..Settings::default()
+        };
+        Config::from(settings).rules().unwrap_err().remedy
+    };
+    let unknown = "alert tcp any any -> any any (pcre:\"/a/\"; sid:2;)";
+    assert!(remedy(unknown).starts_with("write it with words that are known"));
+    let beside = remedy(&format!("{unknown}\nalert ip any any -> any any (sid:1;)"));
+    assert!(beside.starts_with("take the rule out"), "{beside}");
+}
+
+#[test]
 fn a_file_of_rules_is_named_with_its_line() {
     let settings = |text: &str| Settings {
         rules_file: Some(nf::TextFile::new("site.rules", text)),

@@ -22,6 +22,20 @@ fn refusal(config: Config) -> ConfigError {
 }
 
 #[test]
+fn a_list_of_ports_is_answered_with_the_range_to_write() {
+    for (list, range) in [
+        ("[\"1024-2000\"]", "1024-2000"),
+        ("[1024, 2000]", "1024-2000"),
+        ("[\"3000-4000\", 2000]", "2000-4000"),
+        ("[true]", "1024-65535"),
+    ] {
+        let read = toml::from_str::<Config>(&std::format!("ports = {list}"));
+        let said = read.unwrap_err().to_string();
+        assert!(said.contains(&std::format!("write \"{range}\"")), "{said}");
+    }
+}
+
+#[test]
 fn everything_can_be_written_in_toml() {
     let config: Config = toml::from_str(
         r#"
