@@ -284,13 +284,18 @@ impl Network {
 
     /// Measures from the client; answers what was received.
     pub fn iperf3(&self, words: &str) -> Value {
-        // Its server is busy for a moment after each measurement.
+        // Its server is busy for a moment after each measurement. It says so, and closes the connection
+        // without having read what the client has sent: then that may see a reset instead.
+        const REFUSED: &str = "unable to receive control message: Connection reset by peer";
         for _ in 0..50 {
             let out = self.at_client(&format!("iperf3 --json --client {words}"));
             let report: Value = serde_json::from_str(&out).unwrap();
             match report.get("error").and_then(Value::as_str) {
                 None => return report["end"].clone(),
-                Some(error) if error.contains("busy") => std::thread::sleep(Duration::from_millis(100)),
+                Some(error) if error.contains("busy") || error == REFUSED => {
+                    println!("iperf3 is tried again: {error}");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
                 Some(error) => panic!("{error}"),
             }
         }
