@@ -297,7 +297,9 @@ impl World<'_> {
         if self.turns[place].stalled_until <= now {
             let stage = self.next_stage(worker, &mut leaving);
             if stage != leaving.stage {
+                // What it says in this stage has all of the time to go out.
                 (leaving.stage, leaving.since) = (stage, now);
+                (leaving.quiet, leaving.is_quiet) = (now, false);
             }
         }
         if leaving.stage == Stage::Gone && now >= leaving.since + PATIENCE {

@@ -266,6 +266,9 @@ impl World<'_> {
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].stalled_until = 0;
             self.turns[usize::from(worker)].down_until = 0;
+            // Leases are asked for and granted all the time: with a slow worker there may be no
+            // moment at which none of those words is on its way.
+            self.turns[usize::from(worker)].pace = self.script.shape.pace;
             self.rouse(worker, now);
         }
     }
