@@ -55,7 +55,7 @@ async fn settle<F: NetworkFunction>(
     through: &'static Through,
     changed: Marks,
     finished: Finished,
-    cx: &mut Cx<F>,
+    cx: &'static mut Cx<F>,
 ) -> Finished {
     if changed == Marks::default() || matches!(finished.0, Verdict::Drop(_)) {
         return finished;
@@ -88,16 +88,6 @@ async fn call<F: NetworkFunction>(
     settle(through, changed, (verdict, function.timeout(state)), cx).await
 }
 
-/// The same of one that did not wait for anything else.
-async fn held<F: NetworkFunction>(
-    through: &'static Through,
-    changed: Marks,
-    finished: Finished,
-    cx: &'static mut Cx<F>,
-) -> Finished {
-    settle(through, changed, finished, cx).await
-}
-
 /// The largest of both, in bytes.
 pub(super) fn future_size<F: NetworkFunction>() -> usize {
     fn of_four<A, B, C, D, U>(_: impl FnOnce(A, B, C, D) -> U) -> usize {
@@ -106,7 +96,7 @@ pub(super) fn future_size<F: NetworkFunction>() -> usize {
     fn of_five<A, B, C, D, E, U>(_: impl FnOnce(A, B, C, D, E) -> U) -> usize {
         size_of::<U>()
     }
-    of_five(call::<F>).max(of_four(held::<F>))
+    of_five(call::<F>).max(of_four(settle::<F>))
 }
 
 /// [`super::run`] of a function with variables that are written through.
@@ -148,7 +138,7 @@ pub(super) unsafe fn run<F: NetworkFunction>(
                 };
             }
             // SAFETY: as above.
-            unsafe { FutureSlot::start(frame, held(through, changed, (verdict, timeout), cx)) }
+            unsafe { FutureSlot::start(frame, settle(through, changed, (verdict, timeout), cx)) }
         }
         // SAFETY: as above.
         None => unsafe { FutureSlot::start(frame, call(function, through, packet, state, cx)) },
