@@ -10,6 +10,7 @@ use super::{Moves, TAKEN_AGAIN};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
+use crate::replica::recovery;
 use crate::stats::DropReason;
 use arrayvec::ArrayVec;
 use protocols::ownership::{Input, Output, Phase as Part, Says, TellSwitch};
@@ -145,11 +146,20 @@ impl Moves {
         }
     }
 
-    /// A switch that is not there has nothing to say of a group any more.
+    /// A switch that is not there has nothing to say of a group any more; but it does not say that
+    /// no heir has one that is taken back. The next one there does, if it comes in time.
     pub(super) fn answer_for(&mut self, core: &mut Core, id: u32, switch: u8) {
+        let now = self.moving_time(core);
         let Some(moving) = self.moving(id) else {
             return;
         };
+        let is_early = now.saturating_sub(moving.taken_at) < recovery::PATIENCE;
+        if moving.machine.is_taken_back()
+            && is_early
+            && !crate::replica::is_broken("what is taken back waits for its home")
+        {
+            return;
+        }
         let peer = match moving.machine.phase() {
             Part::Buffering { from, .. } | Part::Yielding { to: from, .. } => Some(from),
             _ => None,

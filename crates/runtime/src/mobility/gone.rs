@@ -27,7 +27,7 @@
 //! seen the end of that switch, too, and so has all its packets. If it has seen another switch
 //! begin there, the source tells that one, which tells the target.
 
-use super::Moves;
+use super::{Moves, TAKEN_AGAIN};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
 use crate::parts::Core;
@@ -67,7 +67,7 @@ impl Moves {
     /// or not.
     #[cold]
     pub(crate) fn tell_move(&mut self, core: &mut Core, switch: u8, id: u32) {
-        let me = self.me(core);
+        let (me, now) = (self.me(core), self.moving_time(core));
         let Some(moving) = self.moving(id) else {
             return;
         };
@@ -86,10 +86,15 @@ impl Moves {
             }
             _ => return,
         };
+        // An heir may have what is taken back: it has no route here before that is known.
+        let is_here = !moving.machine.is_taken_back();
+        if !is_here {
+            (moving.again, moving.deadline) = (TAKEN_AGAIN, now.saturating_add(TAKEN_AGAIN));
+        }
         let aliases = moving.aliases.clone();
         let blocks: Vec<_> = core.flows.owners.of(&group).collect();
         for key in aliases.into_iter().chain([group]) {
-            if self.is_home(core, &key, switch) {
+            if is_here && self.is_home(core, &key, switch) {
                 core.out.send(usize::from(switch), &Message::Routed(key));
                 if let Part::Announcing { .. } = part {
                     core.out

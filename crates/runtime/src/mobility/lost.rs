@@ -16,7 +16,9 @@
 //! lost. Then its heir goes on with the group. A home says nothing to the source while the target
 //! is suspended there, or not yet seen to be gone, and the source asks again
 //! ([`protocols::ownership::recovery::TakenBack`]). A source that has copies of that target with
-//! the group is, or will hear of, the heir: it drops its own state, which is older.
+//! the group is, or will hear of, the heir: it drops its own state, which is older. A home that is
+//! gone, too, has not said that no heir has the group: the next one there does, once it knows. One
+//! that stays away is not waited for any longer than heirs wait for switches.
 //!
 //! The routes and blocks of a group that came back are said again: a switch may have forgotten
 //! those that led to the runtime that is gone. So are the blocks of a group that was installed

@@ -89,7 +89,7 @@ mod next;
 mod passing;
 pub mod policy;
 mod records;
-mod recovery;
+pub(crate) mod recovery;
 pub mod sender;
 pub(crate) mod shadow;
 

@@ -49,7 +49,7 @@ const RECEIPTS: usize = 8;
 /// How long, in nanoseconds, no group begins to move from here, at most.
 const STILL: u64 = 2_000_000_000;
 /// How long, in nanoseconds, switches are waited for.
-const PATIENCE: u64 = 30_000_000_000;
+pub(crate) const PATIENCE: u64 = 30_000_000_000;
 
 /// A runtime whose flows are to go on here.
 pub(crate) struct Recovery {

@@ -350,7 +350,8 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn is_too_early(&mut self) -> bool {
         let may_act = self.is_leased() && self.has_stepped;
         self.has_stepped = true;
-        let (now, is_recovering) = (self.local.now, self.recovery.is_active());
+        let is_recovering = self.recovery.is_active() || self.directory.has_unrouted();
+        let now = self.local.now;
         let is_untold = self.is_member_untold();
         let available = self.choice.available();
         let waits = Waits {
@@ -525,7 +526,11 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::Idle(key, consumed) => directory.idle(runtime, key, consumed),
                 Message::Doubted(key) => directory.moved_before(runtime, &key),
-                Message::Reroute(reroute) => directory.reroute(runtime, &reroute, outbox),
+                Message::Reroute(reroute) => {
+                    let failed = usize::from(reroute.from.0);
+                    let is_undecided = !self.presence.is_told() || self.recovery.is_suspended(failed);
+                    directory.reroute(runtime, &reroute, is_undecided, outbox);
+                }
                 Message::Installed(key, epoch) => {
                     let is_back = || self.recovery.is_back(runtime);
                     directory.installed(runtime, (key, epoch), is_back, outbox);

@@ -428,11 +428,13 @@ fn a_call_back_that_is_heard_twice_takes_nothing_that_began_again_meanwhile() {
 
 /// A move goes on for so many steps, then for others in which the source stands still; then the
 /// target dies, and its last words to the source are lost. The source may have the target's copies
-/// itself. The worker `first` sees it before the others do.
+/// itself. The worker `first` sees it before the others do. `with_home`: the switch dies with the
+/// target, and begins again when all have seen that.
 fn last_word_is_lost(
     [source, target]: [usize; 2],
     [before, steps]: [usize; 2],
     first: usize,
+    with_home: bool,
 ) -> Result<(), String> {
     let mut members = stamped(1, 3, Policy::RoundRobin);
     members.feed(0, (0..30).map(|n| out(2000 + n)));
@@ -454,16 +456,24 @@ fn last_word_is_lost(
     }
     members.stop(1 + target);
     members.lose(1 + target, 1 + source);
+    if with_home {
+        members.stop(0);
+    }
     for _ in 0..20 {
         members.now += 1000;
         members.step(first);
+    }
+    if with_home {
+        members.settle();
+        members.start(0);
+        members.switch(0).wait_to_be_told(SECOND);
     }
     for _ in 0..12 {
         members.settle();
         members.now += SECOND / 2;
     }
     members.feed(0, (0..30).map(|n| out(2000 + n)));
-    let what = format!("{source} to {target} after {before} and {steps}, {first} first");
+    let what = format!("{source} to {target} after {before} and {steps}, {first} first, {with_home}");
     members.assert_one_home();
     if members.flows().iter().sum::<u64>() != 30 {
         return Err(format!("{:?} flows: {what}", members.flows()));
@@ -488,7 +498,7 @@ fn a_source_takes_no_group_back_that_an_heir_has() {
             for first in [0, 1 + ends[0], 3] {
                 for before in 0..40 {
                     for steps in [6, 12, 36] {
-                        last_word_is_lost(ends, [before, steps], first)?;
+                        last_word_is_lost(ends, [before, steps], first, false)?;
                     }
                 }
             }
@@ -497,6 +507,27 @@ fn a_source_takes_no_group_back_that_an_heir_has() {
     };
     assert_eq!(all(), Ok(()));
     crate::replica::BROKEN.set("what is taken back waits for an heir");
+    let outcome = all();
+    crate::replica::BROKEN.set("");
+    assert!(outcome.is_err(), "a rule that is broken is noticed");
+}
+
+#[test]
+fn a_source_takes_no_group_back_that_an_heir_has_when_its_home_is_gone_too() {
+    let all = || -> Result<(), String> {
+        for ends in [[0, 1], [1, 0]] {
+            for first in [1 + ends[0], 3] {
+                for before in 0..40 {
+                    for steps in [6, 12, 36] {
+                        last_word_is_lost(ends, [before, steps], first, true)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    assert_eq!(all(), Ok(()));
+    crate::replica::BROKEN.set("what is taken back waits for its home");
     let outcome = all();
     crate::replica::BROKEN.set("");
     assert!(outcome.is_err(), "a rule that is broken is noticed");

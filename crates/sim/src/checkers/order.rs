@@ -8,6 +8,13 @@
 //! begins again then may be refused, and begin once more, elsewhere, since its server still answers
 //! what came before (`one_actor`): of its packets no order is asked for any more.
 //!
+//! Of packets that were on their way at such a moment, those that leave with other ends than the one
+//! before are another flow's: the first waits for its mapping to be heard of, and ends as it waits.
+//!
+//! Without a coordinator a switch that stands still while a runtime crashes may read what goes on
+//! elsewhere before what that runtime had sent: those are two links, and it has missed no session
+//! yet. Of what entered before nothing is asked then ([`Order::ask_no_more`]).
+//!
 //! A host outside that talks to a port of NAT's pool is answered by the host that has the port now:
 //! packets with other ends are another flow's.
 //!
@@ -33,6 +40,8 @@ struct Lane {
     entered: Vec<Part>,
     /// How far those that left have got.
     passed: usize,
+    /// Whence and whither the last of them went.
+    ends: Option<[End; 2]>,
 }
 
 /// All lanes of a run.
@@ -40,6 +49,8 @@ struct Lane {
 pub(crate) struct Order {
     lanes: BTreeMap<Name, Lane>,
     era: u16,
+    /// The first jump of which behind it something is asked.
+    asked_from: u16,
     /// By packet: the last lane it entered.
     lane_of: BTreeMap<Part, Name>,
     /// Fragments of which no order is asked.
@@ -50,6 +61,12 @@ impl Order {
     /// Flows may end now that would not have.
     pub fn cut(&mut self) {
         self.era += 1;
+    }
+
+    /// What is within the cluster may leave in any order.
+    pub fn ask_no_more(&mut self) {
+        self.cut();
+        self.asked_from = self.era;
     }
 
     /// Whether flows may have ended that would not have.
@@ -81,7 +98,13 @@ impl Order {
         self.lane_of.insert(name, lane);
     }
 
-    pub fn left(&mut self, packet: &Packet, part: u8, may_be_refused: bool) -> Result<(), Violation> {
+    /// A packet has left, with these ends if they can be read.
+    pub fn left(
+        &mut self,
+        (packet, part): (&Packet, u8),
+        ends: Option<[End; 2]>,
+        may_be_refused: bool,
+    ) -> Result<(), Violation> {
         let part = (packet.head.id, part);
         let Some(name) = self.lane_of.get(&part).copied() else {
             return Ok(());
@@ -89,7 +112,7 @@ impl Order {
         if self.unasked.contains(&part) {
             return Ok(());
         }
-        if may_be_refused && name.3 > 0 {
+        if may_be_refused && name.3 > 0 || name.3 < self.asked_from {
             return Ok(());
         }
         // Of copies that came in before and after a jump it is the earliest that may still leave.
@@ -102,10 +125,14 @@ impl Order {
                 .position(|other| *other == part)
             {
                 lane.passed += at + 1;
+                lane.ends = ends;
                 return Ok(());
             }
         }
         let lane = self.lanes.get(&name);
+        if name.3 < self.era && lane.is_some_and(|lane| lane.ends != ends) {
+            return Ok(());
+        }
         let overtaken = lane.and_then(|lane| lane.entered.get(lane.passed.checked_sub(1)?));
         let by = overtaken.map_or_else(String::new, |(by, _)| {
             format!(", behind #{by}, which had entered after it")

@@ -238,6 +238,7 @@ impl World<'_> {
             turns.version += 1;
             self.plan_for(now + time, Due::Return(worker));
         }
+        self.ask_no_order_if_late();
     }
 
     /// A runtime begins to leave, unless it is not there, or does already.

@@ -107,7 +107,9 @@ impl World<'_> {
                 }
                 let talk = &script.talks[usize::from(packet.talk)];
                 enforced::left(packet, talk)?;
-                self.order.left(packet, part, script.scenario.has_balancer())?;
+                let ends = frame::read(link, bytes).map(|(head, _)| [head.source, head.destination]);
+                self.order
+                    .left((packet, part), ends, script.scenario.has_balancer())?;
                 if script.is_copied() {
                     Account::note_left(id);
                 }

@@ -475,6 +475,19 @@ impl World<'_> {
         if self.is_seated(worker) && !self.is_gone(usize::from(worker)) {
             self.set_turn(worker, at);
         }
+        self.ask_no_order_if_late();
+    }
+
+    /// A switch stands still while a runtime that has crashed is away.
+    pub(super) fn ask_no_order_if_late(&mut self) {
+        let now = self.now();
+        let switches = usize::from(self.script.shape.switches);
+        let (of_switches, of_runtimes) = self.turns.split_at(switches);
+        let is_late = of_switches.iter().any(|turns| turns.stalled_until > now)
+            && of_runtimes.iter().any(|turns| turns.down_until > now);
+        if is_late && self.members.is_none() {
+            self.order.ask_no_more();
+        }
     }
 
     /// The process of a worker does nothing.

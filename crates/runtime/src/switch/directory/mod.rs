@@ -101,6 +101,13 @@ struct Pending {
     epoch: Epoch,
 }
 
+/// A key without a route, of a group that its source takes back from a target that is gone.
+#[derive(Clone, Copy)]
+struct Unrouted {
+    source: u16,
+    epoch: Epoch,
+}
+
 /// See the module's page.
 pub(super) struct Directory {
     affinity: Affinity,
@@ -119,6 +126,7 @@ pub(super) struct Directory {
     /// Reply keys that got no route, with their runtimes and why.
     rejected: ArrayVec<(GroupKey, usize, DropReason), REJECTED>,
     pending: HashMap<GroupKey, Pending>,
+    unrouted: HashMap<GroupKey, Unrouted>,
     /// By runtime: a group that it takes back, of whose keys, which it is saying, one waits.
     waiting: Vec<Option<GroupKey>>,
     runtimes: Vec<Seat>,
@@ -147,6 +155,7 @@ impl Directory {
             reply_keys: 0,
             rejected: ArrayVec::new(),
             pending: HashMap::new(),
+            unrouted: HashMap::new(),
             waiting: alloc::vec![None; runtimes],
             runtimes: alloc::vec![Seat::default(); runtimes],
             blocks: Blocks::new(
@@ -342,6 +351,15 @@ impl Directory {
         if let Some(index) = found {
             self.on_met(index, runtime as u16);
         }
+        if let Some(Unrouted { source, epoch }) = self.unrouted.remove(&key)
+            && usize::from(source) != runtime
+            && !key.is_second_key(self.affinity)
+        {
+            outbox.push_message(
+                usize::from(source),
+                Message::Switch(key, SwitchSays::Fenced(epoch.next())),
+            );
+        }
         let reason = match found {
             // An existing route wins: its flow is older. So is one of a life before, which an heir
             // may go on with; unless what that life had is here.
@@ -378,6 +396,11 @@ impl Directory {
         self.turn(index, runtime);
         self.set_source(index, Some(RuntimeId(has)), epoch);
         self.routes[index as usize].set(AWAITED, false);
+    }
+
+    /// Whether sources that take groups back have yet to ask again for keys without a route.
+    pub fn has_unrouted(&self) -> bool {
+        !self.unrouted.is_empty()
     }
 
     /// Whether any reply key is rejected.
@@ -503,6 +526,7 @@ impl Directory {
         (seat.is_there, seat.is_back) = (false, false);
         self.blocks.leave(runtime);
         self.waiting[runtime] = None;
+        self.unrouted.retain(|_, key| usize::from(key.source) != runtime);
         seat.incarnation = seat.incarnation.wrapping_add(1);
         seat.sent = 0;
     }

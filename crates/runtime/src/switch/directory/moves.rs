@@ -20,10 +20,14 @@
 //! them waits, and S says all of them again. A runtime says the keys of a group one behind the
 //! other, so one group of each is remembered between two of its keys.
 //!
+//! *A switch that has begun since* has no route of such a group. Whether an heir has it is known
+//! when all runtimes have told what they have, and no life of T is suspended: until then S has no
+//! answer, and until S has asked again no port is read ([`Directory::has_unrouted`]).
+//!
 //! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
 
 use super::route::{AWAITED, NO_RUNTIME};
-use super::{Directory, Pending};
+use super::{Directory, Pending, Unrouted};
 use crate::env::Port;
 use crate::group::GroupKey;
 use crate::message::{Message, Reroute, Taken};
@@ -40,12 +44,25 @@ fn is_of_another_life(reroute: &Reroute, met: u64) -> bool {
 }
 
 impl Directory {
-    /// A runtime says that packets with a group's key go elsewhere.
+    /// A runtime says that packets with a group's key go elsewhere. `is_undecided`: it is not known
+    /// here yet whether an heir goes on with what the other runtime had.
     #[cold]
-    pub fn reroute<L: Port>(&mut self, runtime: usize, reroute: &Reroute, outbox: &mut Outbox<L>) {
+    pub fn reroute<L: Port>(
+        &mut self,
+        runtime: usize,
+        reroute: &Reroute,
+        is_undecided: bool,
+        outbox: &mut Outbox<L>,
+    ) {
         let to = usize::from(reroute.to.0);
         let found = self.find_live(&reroute.key);
-        let verdict = self.taken_back(found, runtime, reroute);
+        let verdict = match (found, is_undecided && reroute.taken != Taken::Not) {
+            (None, true) => self.note_unrouted(runtime, reroute),
+            _ => self.taken_back(found, runtime, reroute),
+        };
+        if verdict != TakenBack::Waits {
+            self.unrouted.remove(&reroute.key);
+        }
         let has_waiting = self.note_waiting(runtime, reroute, verdict == TakenBack::Waits);
         match verdict {
             TakenBack::Follows => {}
@@ -137,6 +154,18 @@ impl Directory {
             TakenBack::Fenced if reroute.key != reroute.group => TakenBack::Follows,
             verdict => verdict,
         }
+    }
+
+    /// A source takes back what has no route here, and it is not known yet whether an heir of the
+    /// target has it: this switch has begun since.
+    #[cold]
+    fn note_unrouted(&mut self, runtime: usize, reroute: &Reroute) -> TakenBack {
+        if self.unrouted.len() < self.routes_max {
+            let source = runtime as u16;
+            let epoch = reroute.epoch;
+            self.unrouted.insert(reroute.key, Unrouted { source, epoch });
+        }
+        TakenBack::Waits
     }
 
     /// Notes whether a key of a group that is taken back waits for an heir; whether one of those

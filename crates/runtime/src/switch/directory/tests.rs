@@ -84,7 +84,7 @@ impl Rig {
                 is_last: at + 1 == keys.len(),
                 taken,
             };
-            self.directory.reroute(SOURCE, &reroute, &mut self.outbox);
+            self.directory.reroute(SOURCE, &reroute, false, &mut self.outbox);
         }
     }
 
