@@ -76,7 +76,7 @@ reasons! {
     AnswerMalformed = "answer_malformed",
     /// Turned around twice (RFC 4787 5: hairpinning needs one turn).
     HairpinLoop = "hairpin_loop",
-    /// The runtime's queue is full.
+    /// The runtime's queue is full, or the link to it is down.
     RuntimeBusy = "runtime_busy",
     /// There is no runtime to send a new group to.
     NoRuntime = "no_runtime",

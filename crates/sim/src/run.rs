@@ -205,6 +205,10 @@ fn in_words(script: &Script) -> Vec<String> {
             apart.noise
         ));
     }
+    if let Some(joined) = script.joined() {
+        let lease = joined.lease / 1000;
+        lines.push(format!("{} coordinators, leases of {lease} us", joined.offices));
+    }
     if let Some((worker, pace)) = shape.slow {
         lines.push(format!(
             "{} is slow: up to {} us",

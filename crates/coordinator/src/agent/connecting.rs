@@ -1,7 +1,7 @@
 //! Connections to the coordinator: mutual TLS, and by token where there is no certificate yet.
 
 use super::reaching::{Tried, Tries, first, patience};
-use crate::identity::{Identity, TlsError, Token, Unreadable, client, client_by_token};
+use crate::identity::{Identity, Seen, TlsError, Token, Unreadable, client, client_by_token};
 use crate::proto;
 use crate::proto::coordinator_client::CoordinatorClient;
 use crate::refusal::{self, Refusal};
@@ -119,11 +119,18 @@ pub async fn connect_any(addresses: &[String], identity: &Identity) -> Result<(C
     Ok((CoordinatorClient::new(channel), tries))
 }
 
+/// Connects without a certificate, to an authority of this fingerprint, whose certificate is seen
+/// then. All calls but `Enrol` are refused.
+pub async fn connect_without(address: &str, fingerprint: [u8; 32]) -> Result<(Client, Seen), CallError> {
+    let (tls, seen) = client_by_token(fingerprint)?;
+    let channel = channel(&[address.to_owned()], tls, &Tries::default()).await?;
+    Ok((CoordinatorClient::new(channel), seen))
+}
+
 /// Gets a certificate by token: the member's name, and what it shows from now on.
 pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), CallError> {
     let read = Token::read(token)?;
-    let (tls, seen) = client_by_token(read.fingerprint)?;
-    let mut client = CoordinatorClient::new(channel(&[address.to_owned()], tls, &Tries::default()).await?);
+    let (mut client, seen) = connect_without(address, read.fingerprint).await?;
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let request = proto::EnrolRequest {
         token: token.trim().to_owned(),

@@ -44,7 +44,9 @@ mod running;
 mod seat;
 mod serving;
 
-pub use connecting::{CallError, Client, configuration_at, connect, connect_any, enlist_at, enrol, enrol_at};
+pub use connecting::{
+    CallError, Client, configuration_at, connect, connect_any, connect_without, enlist_at, enrol, enrol_at,
+};
 pub use contacts::Contacts;
 pub use decided::Decided;
 pub use loads::Loads;

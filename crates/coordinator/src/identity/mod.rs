@@ -19,7 +19,7 @@ pub(crate) mod tls;
 mod token;
 
 pub use authority::{Authority, AuthorityError, Identity, write_private};
-pub use tls::{SERVER_NAME, TlsError, client, client_by_token, server, why_refused};
+pub use tls::{SERVER_NAME, Seen, TlsError, client, client_by_token, server, why_refused};
 pub use token::{Token, Unreadable};
 
 /// What an operator may do; each may what those before may.

@@ -2,7 +2,7 @@
 
 use super::rig::*;
 use super::why;
-use flowkeep_coordinator::agent::{Agent, CallError, connect, enrol};
+use flowkeep_coordinator::agent::{Agent, CallError, connect, connect_without, enrol};
 use flowkeep_coordinator::identity::{Authority, Caller, Identity, Right, Token};
 use flowkeep_coordinator::log::{Log, LogError};
 use flowkeep_coordinator::proto;
@@ -104,6 +104,19 @@ fn refused_by_name() {
         block_on(enrol(&place, &elsewhere)),
         Err(CallError::Connection { .. })
     ));
+
+    // Without a certificate only a token may be shown.
+    block_on(async {
+        let read = Token::read(&fresh).unwrap();
+        let (mut client, _) = connect_without(&place, read.fingerprint).await.unwrap();
+        let status = client.status(proto::StatusRequest {}).await.map(|_| ());
+        let drain = proto::DrainRequest { member: "a".into() };
+        for refused in [status, client.drain(drain).await.map(|_| ())] {
+            let refused = refused.expect_err("it is refused");
+            assert!(refusal::is(&refused, Refusal::NoCertificate), "{refused:?}");
+        }
+    });
+    assert_eq!(server.refused(Refusal::NoCertificate), 2);
 
     // Rights.
     block_on(async {

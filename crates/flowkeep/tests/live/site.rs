@@ -646,9 +646,14 @@ impl Site {
     /// How many packets have been lost so far because something had no room, and was counted: in
     /// the cluster, at its ports and in the hosts' sockets.
     pub fn overload(&self) -> u64 {
+        self.dropped("runtime_busy") + self.lost_at_interfaces()
+    }
+
+    /// The same, of ports and hosts' sockets alone: nothing of what happens within the cluster.
+    pub fn lost_at_interfaces(&self) -> u64 {
         let overflows = self.network.udp_overflows() + udp_overflows(&self.far);
         let ports = self.of_ports("lost_packets");
-        self.dropped("runtime_busy") + self.dropped("port_unsent") + ports.iter().sum::<u64>() + overflows
+        self.dropped("port_unsent") + ports.iter().sum::<u64>() + overflows
     }
 
     /// How many packets the cluster has dropped so far for this reason, which it calls by function

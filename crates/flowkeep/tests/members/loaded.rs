@@ -1,12 +1,12 @@
 //! Members at the coordinator's usual times, with as much traffic as they take and a thread for
-//! each processor that only burns time: no worker is suspected, and leases come in time. And how
+//! each processor that only burns time: no worker is suspected, and hardly a packet lacks a lease. And how
 //! much of a processor heartbeats take.
 //!
 //! It takes `FLOWKEEP_BUSY_SECONDS`: 60 where it is not said, ten minutes every night.
 //!
 //! A worker that gets no processor for 50 ms is suspected, which is what the time says. So a
-//! machine that stands still for as long as a quarter of a lease is not what this is about: such a
-//! run is tried again.
+//! machine that stands still for as long as four heartbeats is not what this is about: such a run is
+//! tried again, once.
 //!
 //! Not here: what leases cost a packet (`flowkeep bench leases`).
 
@@ -24,8 +24,8 @@ const FULL: &str = "flows = 1000\npackets_max = 1099511627776\npace = \"reader\"
 
 /// Of a processor, in percent, for heartbeats of one member.
 const AGENT_MAX: f64 = 5.0;
-/// A quarter of a lease.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Silence of 50 ms is a suspicion, and a heartbeat is sent every 10: a shorter pause causes none.
+const PAUSE: Duration = Duration::from_millis(40);
 
 fn said(variable: &str, usual: u64) -> u64 {
     let said = std::env::var(variable).ok();
@@ -116,5 +116,5 @@ fn full_load() {
 
 #[test]
 fn the_usual_times_hold_under_full_load() {
-    machine::unless_paused(PAUSE, full_load);
+    machine::tried(2, PAUSE, full_load);
 }

@@ -67,8 +67,9 @@
 //! Invariants: a worker that a published view has removed does not act; two views of one number are
 //! the same; views' numbers grow at each member. `tests::explore` checks the first two in every
 //! state of one switch, one runtime and the coordinator within four ticks, within three with a
-//! restart and a log without what is not needed; of two switches and a runtime within two ticks;
-//! and in the first 300,000 states of a switch and two runtimes. From states of the smallest
+//! restart and a log without what is not needed; and in 300,000 states at most, those that the
+//! fewest steps lead to, of two switches and a runtime, of a switch and two runtimes, and of a
+//! switch that joins beside a switch and a runtime, within two ticks. From states of the smallest
 //! cluster, one in 32, all faults stop: then each member has the newest view in the end, and no
 //! member is suspected. Larger clusters have stories step by step. What becomes of a group that
 //! moves while a view removes its source is explored in `ownership::tests::views`.

@@ -15,13 +15,13 @@ use protocols::membership::{Incarnation, Member, Membership, Standing, Term, Vie
 use protocols::ownership::{Epoch, Phase, RuntimeId};
 use std::vec;
 
-const LEASE: u64 = 1_000_000;
-const TERM: Term = Term { lease: LEASE };
+pub(super) const LEASE: u64 = 1_000_000;
+pub(super) const TERM: Term = Term { lease: LEASE };
 
 /// One switch and two runtimes, as workers.
 const ALL: [WorkerId; 3] = [WorkerId::switch(0), WorkerId::runtime(0), WorkerId::runtime(1)];
 
-fn view(number: u32, lives: &[(WorkerId, u64)]) -> View {
+pub(super) fn view(number: u32, lives: &[(WorkerId, u64)]) -> View {
     let member = |(id, life): &(WorkerId, u64)| Member {
         id: *id,
         incarnation: Incarnation(*life),
@@ -73,7 +73,7 @@ fn with_leases() -> Members {
     members
 }
 
-fn packets(flows: core::ops::Range<u8>) -> Vec<(Side, Vec<u8>)> {
+pub(super) fn packets(flows: core::ops::Range<u8>) -> Vec<(Side, Vec<u8>)> {
     flows.map(|host| udp(host, 1000, 1, 53, false, b"x")).collect()
 }
 
@@ -677,110 +677,4 @@ fn a_life_that_was_removed_before_a_worker_began_is_not_heard_there() {
         assert_eq!(members.runtime(1).has_heard_leaving(0), since == 9);
         members.stop(1);
     }
-}
-
-/// Two switches and two runtimes, which keep copies; the second switch and the second runtime never
-/// meet.
-fn with_copies(first: &View) -> Members {
-    let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
-    members.is_replicated = true;
-    members.apart = Some((1, 3));
-    members.recovery_max = super::sessions::SECOND;
-    for (worker, id) in FOUR.into_iter().enumerate() {
-        members.start(worker);
-        let machine = Membership::new(id, Incarnation(1), TERM, first.clone());
-        match worker {
-            0 | 1 => members.switch(worker).begin_membership(machine),
-            _ => members.runtime(worker - 2).begin_membership(machine),
-        }
-    }
-    pass(&mut members, 12);
-    members
-}
-
-const FOUR: [WorkerId; 4] = [
-    WorkerId::switch(0),
-    WorkerId::switch(1),
-    WorkerId::runtime(0),
-    WorkerId::runtime(1),
-];
-
-/// Time passes, in quarters of a lease.
-fn pass(members: &mut Members, quarters: usize) {
-    for _ in 0..quarters {
-        members.now += LEASE / 4;
-        members.settle();
-    }
-}
-
-/// These workers hear of a view.
-fn all_hear(members: &mut Members, workers: &[usize], view: &View) {
-    for &worker in workers {
-        let machine = match worker {
-            0 | 1 => members.switch(worker).membership_mut(),
-            _ => members.runtime(worker - 2).membership_mut(),
-        };
-        let machine = machine.unwrap();
-        let gone = gone_between(machine.view(), view);
-        machine.adopt(view.clone(), |_| ());
-        match worker {
-            0 | 1 => members.switch(worker).members(view.number, &gone),
-            _ => members.runtime(worker - 2).members(view.number, &gone),
-        }
-    }
-}
-
-#[test]
-fn flows_go_on_elsewhere_when_all_members_have_let_their_runtime_go() {
-    for is_broken in [false, true] {
-        let first = view(1, &FOUR.map(|id| (id, 1)));
-        let mut members = with_copies(&first);
-        members.feed(0, packets(1..9));
-        members.feed(1, packets(9..17));
-        pass(&mut members, 2);
-        let flows = members.runtime(0).stats().flows;
-        assert_eq!(members.runtime(0).stats().protected_by, Some(1));
-        assert!(flows > 0 && members.switch(1).stats().routes > 0);
-        if is_broken {
-            crate::replica::BROKEN.set("members that were not met are waited for");
-        }
-        members.stop(2);
-        let without = view(2, &[(FOUR[0], 1), (FOUR[1], 1), (FOUR[3], 1)]);
-        all_hear(&mut members, &[0, 1, 3], &without);
-        // Longer than packets wait where no view says which members there are.
-        members.now += 20 * super::sessions::SECOND;
-        pass(&mut members, 4);
-        crate::replica::BROKEN.set("");
-        let recovered = members.runtime(1).stats().recovered[0];
-        let routes = members.switch(1).stats().routes;
-        // What the second switch has forgotten goes on at the runtime that it does not hear.
-        assert_eq!((recovered > 0, routes == 0), (is_broken, is_broken));
-        if !is_broken {
-            let last = view(3, &[(FOUR[0], 1), (FOUR[3], 1)]);
-            all_hear(&mut members, &[0, 3], &last);
-            pass(&mut members, 4);
-            assert_eq!(members.runtime(1).stats().recovered, [flows, 0]);
-        }
-    }
-}
-
-#[test]
-fn a_runtime_that_is_joining_keeps_no_copies() {
-    let stands = |number, standing| {
-        let member = |id| Member {
-            id,
-            incarnation: Incarnation(1),
-            standing: if id == FOUR[3] {
-                standing
-            } else {
-                Standing::Running
-            },
-        };
-        View::new(number, FOUR.map(member).to_vec())
-    };
-    let mut members = with_copies(&stands(1, Standing::Joining));
-    assert_eq!(members.runtime(0).stats().protected_by, None);
-    all_hear(&mut members, &[0, 1, 2, 3], &stands(2, Standing::Running));
-    pass(&mut members, 2);
-    assert_eq!(members.runtime(0).stats().protected_by, Some(1));
 }

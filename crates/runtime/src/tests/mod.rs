@@ -22,6 +22,7 @@ mod grown;
 mod heard;
 mod hostile;
 mod leases;
+mod leases_and_copies;
 mod lending;
 mod lent;
 mod life;
