@@ -3,7 +3,7 @@
 
 use flowkeep_sim::{self as sim, Outcome, Scenario};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// How many seeds every run of the tests goes through; `FLOWKEEP_SEEDS` says another number.
@@ -30,19 +30,30 @@ fn told(outcome: &Outcome) -> String {
 
 #[test]
 fn seeds_that_found_something_find_nothing_more() {
-    let registry = flowkeep::functions();
-    let mut planner = flowkeep::sim::planner(&registry);
-    let lines = include_str!("../seeds.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'));
-    for line in lines {
-        let mut words = line.split_whitespace();
-        let scenario: Scenario = words.next().unwrap().parse().unwrap();
-        let seed: u64 = words.next().unwrap().parse().unwrap();
-        assert!(words.next().is_some(), "a line says what its seed found: {line}");
-        let outcome = sim::run(scenario, seed, &mut planner).unwrap();
-        assert!(outcome.violation.is_none(), "{}", told(&outcome));
-    }
+    let lines = include_str!("../seeds.txt").lines();
+    let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                let registry = flowkeep::functions();
+                let mut planner = flowkeep::sim::planner(&registry);
+                while let Some(line) = lines.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut words = line.split_whitespace();
+                    let scenario: Scenario = words.next().unwrap().parse().unwrap();
+                    let seed: u64 = words.next().unwrap().parse().unwrap();
+                    assert!(words.next().is_some(), "a line says what its seed found: {line}");
+                    let outcome = sim::run(scenario, seed, &mut planner).unwrap();
+                    if outcome.violation.is_some() {
+                        failed.lock().unwrap().push(told(&outcome));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[test]

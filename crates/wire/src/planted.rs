@@ -10,8 +10,9 @@
 #[cfg(feature = "planted")]
 std::thread_local! {
     static CHOSEN: core::cell::Cell<&'static str> = const { core::cell::Cell::new("") };
-    static LOOKS_ONLY: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
-    static REACHED: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+    static IS_WATCHED: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    static REACHED: core::cell::RefCell<alloc::vec::Vec<(&'static str, u64)>> =
+        const { core::cell::RefCell::new(alloc::vec::Vec::new()) };
     static TURNS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 
@@ -19,11 +20,18 @@ std::thread_local! {
 #[cfg(feature = "planted")]
 #[inline]
 pub fn is(name: &str) -> bool {
-    if CHOSEN.get() != name {
-        return false;
+    if IS_WATCHED.get() {
+        count(name);
     }
-    REACHED.set(REACHED.get() + 1);
-    !LOOKS_ONLY.get()
+    CHOSEN.get() == name
+}
+
+#[cfg(feature = "planted")]
+fn count(name: &str) {
+    REACHED.with_borrow_mut(|reached| {
+        let watched = reached.iter_mut().find(|(watched, _)| *watched == name);
+        watched.into_iter().for_each(|(_, times)| *times += 1);
+    });
 }
 
 /// Whether the bug of this name is there: none is.
@@ -37,22 +45,26 @@ pub const fn is(_name: &str) -> bool {
 #[cfg(feature = "planted")]
 pub fn choose(name: &'static str) {
     CHOSEN.set(name);
-    LOOKS_ONLY.set(false);
-    REACHED.set(0);
+    IS_WATCHED.set(false);
 }
 
-/// Counts from now on how often this thread comes to where the bug of this name would be, which is
-/// not there.
+/// Counts from now on how often this thread comes to where each bug of these names would be, none
+/// of which is there.
 #[cfg(feature = "planted")]
-pub fn watch(name: &'static str) {
-    choose(name);
-    LOOKS_ONLY.set(true);
+pub fn watch(names: &[&'static str]) {
+    choose("");
+    REACHED.set(names.iter().map(|name| (*name, 0)).collect());
+    IS_WATCHED.set(true);
 }
 
-/// How often this thread has come to where the chosen or watched bug is since it was.
+/// How often this thread has come to where the watched bug of this name would be, since it is
+/// watched.
 #[cfg(feature = "planted")]
-pub fn reached() -> u64 {
-    REACHED.get()
+pub fn reached(name: &str) -> u64 {
+    REACHED.with_borrow(|reached| {
+        let watched = reached.iter().find(|(watched, _)| *watched == name);
+        watched.map_or(0, |(_, times)| *times)
+    })
 }
 
 /// How often this thread has asked: what a run must not depend on.

@@ -16,7 +16,9 @@
 //! Not covered: overflow of numbers (release builds wrap), a subtraction of times, stack overflow,
 //! an allocation that fails, other crates' code, and an author's functions outside this repository.
 //! A count is a review of a file, not a proof of each place: the fuzz targets and the random tests
-//! run what the lines with `fuzzed` name.
+//! run what the lines with `fuzzed` name. Nor the code of `crates/flowkeep/src/run` and
+//! `crates/coordinator/src/agent` that runs on a worker's thread: what steps the worker, its seat,
+//! and what the control thread has it do. What they index and push is not counted.
 
 use super::Check;
 use crate::workspace::{File, Violation, Workspace};

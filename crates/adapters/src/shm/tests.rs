@@ -436,6 +436,55 @@ fn an_end_is_there_once_and_in_a_directory_of_ones_own() {
     ));
 }
 
+/// Root could write into another user's directory, and accept that user's process.
+#[test]
+fn another_users_directory_and_process_are_refused() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        return println!("not run: needs root");
+    }
+    const OTHER: u32 = 4711;
+    let directory = tempfile::tempdir().unwrap();
+    let reports = Reports::default();
+    let mut a = Talker::new(ShmLink::open(settings(directory.path(), 0), reports.clone()).unwrap());
+    // The modes let every user connect from here on: the peer's number alone refuses it.
+    let links = directory.path().join("links");
+    let path = links.join("0-1");
+    for (path, mode) in [
+        (directory.path(), 0o755),
+        (links.as_path(), 0o755),
+        (path.as_path(), 0o777),
+    ] {
+        set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let connecting = || {
+        let other = rustix::process::Uid::from_raw(OTHER);
+        // Of this thread alone.
+        rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        socket
+    };
+    let stranger = std::thread::scope(|scope| scope.spawn(connecting).join().unwrap());
+    for _ in 0..5 {
+        a.step(1);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let told = reports.take();
+    let is_refused = told
+        .iter()
+        .any(|told| told.problem.contains("another user (4711)"));
+    assert!(is_refused && a.link.session() == 0, "{told:?}");
+    drop((a, stranger));
+    set_permissions(&links, Permissions::from_mode(0o700)).unwrap();
+    chown(&links, Some(OTHER), None).unwrap();
+    let refused = ShmLink::open(settings(directory.path(), 0), Reports::default());
+    assert!(matches!(refused, Err(ShmError::NotOurs { .. })));
+}
+
 /// A process that connects with another hello is reported at most once, and keeps no peer out.
 #[test]
 fn strangers_are_sent_away() {

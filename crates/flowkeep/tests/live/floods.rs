@@ -31,6 +31,9 @@ const TOGETHER: usize = 200;
 const STEP: Duration = Duration::from_millis(50);
 /// Packets that are held for a silent neighbour are held for longer: three seconds.
 const KNOWN: Duration = Duration::from_secs(2);
+/// A stop takes no longer: once what waits is given up, and some seconds in which the kernel of a
+/// busy machine lets go of interfaces.
+const STOPPED: Duration = Duration::from_secs(20);
 /// In the server's network; no host has it.
 const SILENT: [u8; 3] = [203, 0, 113];
 
@@ -174,16 +177,29 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
             let good = receipt.contains("\"flows_failed\":0");
             site.log.expect("flows move while others wait", good, receipt);
         }
+        // Nor do they keep a runtime from being emptied: the one that has the host.
+        to_silence(&site, 206, 50, 5);
+        let said = site.asked("runtime drain 0 --json").unwrap_or_else(|error| error);
+        let drained: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
+        let of = |figure: &str| drained[figure].as_u64();
+        let good = of("flows_left") == Some(0) && of("flows_failed") == Some(0);
+        let good = good && of("flows_moved") > Some(0);
+        site.log
+            .expect("a runtime is drained while others wait", good, said);
+        let resumed = site.asked("runtime resume 0");
+        site.log
+            .expect("it takes flows again", resumed.is_ok(), format!("{resumed:?}"));
         // As many as would fill what all that wait have together, and a host that does answer.
         to_silence(&site, 205, 12_000, 100);
         let answered = echoed(&site, "203.0.113.11", 3);
         site.log
             .expect("another neighbour is found", answered == 3, answered);
     });
-    // The end does not wait for what waits: it comes, and with accounts that hold.
+    // The end does not wait for what waits, one behind the other: it comes, and with accounts that
+    // hold.
     to_silence(&site, 210, 50, 1);
     to_silence(&site, 211, 50, 50);
-    site.end();
+    site.end_within(STOPPED);
 }
 
 /// Makes frames that have a kernel learn of neighbours and routes.

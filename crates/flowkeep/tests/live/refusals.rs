@@ -1,7 +1,11 @@
-//! What a live port refuses at start-up, and whether the command that it names mends it.
+//! What a live port refuses at start-up, and whether the command that it names mends it; and which
+//! rights a process has once it is open.
 
 use crate::network::{Network, PATIENCE, network};
 use lab::process::Run;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 /// Starts a bridge that ends at once, in a way `wrapped` says; answers whether it came up, and what
 /// it said.
@@ -106,4 +110,71 @@ fn missing_rights_are_named() {
         !up && said.contains("this process may keep 1024: raise the limit with `ulimit -l "),
         "{said}"
     );
+}
+
+/// Of each thread of a process, its user and its capabilities.
+fn rights(process: u32) -> Vec<(u32, u64)> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of_thread = |status: String| {
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()
+        };
+        let user = of("Uid:")?.parse().ok()?;
+        Some((user, u64::from_str_radix(of("CapEff:")?, 16).ok()?))
+    };
+    let statuses = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    statuses.filter_map(of_thread).collect()
+}
+
+/// Packets go through a live port by threads that have what it needs and no more. What only root may
+/// make is made before: a capture in a directory of root's.
+#[test]
+fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
+    let Some(network) = network(&[("ping", "iputils-ping")]) else {
+        return;
+    };
+    network.one_network();
+    let nobodys = "neigh replace 10.0.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent";
+    network.client.ip(nobodys).unwrap();
+    fs::set_permissions(network.folder.path(""), fs::Permissions::from_mode(0o700)).unwrap();
+    let (config, capture) = (network.folder.path("c.toml"), network.folder.path("out.pcap"));
+    let text = format!(
+        "user = \"nobody\"\n\
+         [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"afpacket:left\"\noutput = \"afpacket:left\"\n\
+         [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:{capture}\"\n\
+         [[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n"
+    );
+    fs::write(&config, text).unwrap();
+    let (binary, socket) = (env!("CARGO_BIN_EXE_flowkeep"), network.folder.path("socket"));
+    let words = format!("{binary} run {config} --json --for 2m --socket {socket}");
+    let mut process = network.gateway.start(&words).unwrap();
+    let status = format!("{binary} status --json --socket {socket}");
+    let began = Instant::now();
+    loop {
+        let goes_on = process.ended().unwrap().is_none() && began.elapsed() < PATIENCE;
+        assert!(goes_on, "{:?}", process.printed());
+        // No host answers; that is not what is asked.
+        let ping = "ping -n -c 1 -W 1 10.0.0.9";
+        network.client.finish(ping, Run::within(PATIENCE)).unwrap();
+        let said = network.gateway.run(&status, Run::within(PATIENCE));
+        let said: serde_json::Value = serde_json::from_str(&said.unwrap_or_default()).unwrap_or_default();
+        if said["packets"]["out"].as_u64() > Some(0) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK, CAP_SYS_NICE and CAP_BPF.
+    const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 23 | 1 << 39;
+    let rights = rights(process.id());
+    assert!(rights.len() > 3, "{rights:?}");
+    for (user, capabilities) in rights {
+        assert_eq!((user, capabilities & !KEPT), (65534, 0), "{capabilities:x}");
+    }
+    let ended = process.stop().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    // Behind the file's own head.
+    assert!(fs::metadata(&capture).unwrap().len() > 24);
 }

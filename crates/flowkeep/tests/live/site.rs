@@ -679,7 +679,12 @@ impl Site {
 
     /// Ends the cluster. It must end gracefully and account for every packet, and no client may
     /// have logged a failure.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        self.end_within(PATIENCE);
+    }
+
+    /// The same; no process may take longer for its end.
+    pub fn end_within(mut self, limit: Duration) {
         assert!(!self.cluster.is_empty(), "it was started");
         let figures = self.asked("status --json").unwrap_or_else(|error| error);
         let (mut came, mut went, mut reports) = (0, 0, Vec::new());
@@ -690,7 +695,7 @@ impl Site {
                 self.network.gateway.run(&kill, Run::within(PATIENCE)).unwrap();
             }
             // On a busy machine it takes the kernel seconds to let go of an interface.
-            let ended = end_of(process, PATIENCE).unwrap();
+            let ended = end_of(process, limit).unwrap();
             println!("{}ended after {:?}", ended.err, began.elapsed());
             let report: Value = serde_json::from_str(ended.out.lines().last().expect("a report")).unwrap();
             let packets = &report["packets"];

@@ -2,7 +2,7 @@
 
 use super::flows::Meter;
 use super::groups::assert_nothing_stays;
-use super::spread::{Cluster, cluster};
+use super::spread::{Cluster, cluster, cluster_with_routes};
 use super::*;
 use crate::mobility::{ORDERS_MAX, Order, OrderError, Receipt, Selector};
 use crate::switch::Policy;
@@ -252,4 +252,48 @@ fn runtimes_hear_who_takes_no_groups() {
     cluster.settle();
     assert!((0..3).all(|of| !heard(&cluster, of)));
     all_go_on(cluster, 6);
+}
+
+/// An order for few of many flows looks at some places at once and in each step, and packets go on
+/// meanwhile.
+#[test]
+fn an_order_looks_at_some_flows_in_a_step() {
+    // As `mobility::order` has it: the flows are looked at in three parts.
+    const LOOKS: usize = 4096;
+    const EACH: u16 = 10_000;
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster_with_routes(1, 2, Policy::RoundRobin, &plan, 16_384, 32_768);
+    let all = 2 * EACH;
+    // The last ones are another host's.
+    let packet = |n: u16| udp(if n < all - 40 { 1 } else { 2 }, 1000 + n, 1, 80, false, b"x");
+    cluster.feed(0, (0..all).map(packet));
+    assert_eq!(flows(&cluster), [u64::from(EACH); 2]);
+    let order = Order {
+        selector: Selector::Ends("10.0.0.2/32".parse().unwrap()),
+        to: vec![1],
+    };
+    let number = cluster.runtimes[0].order(order).unwrap();
+    let found = |cluster: &mut Cluster| {
+        let receipt = cluster.runtimes[0].receipt(number).unwrap();
+        receipt.asked + receipt.waiting
+    };
+    for (step, expected) in [0, 0, 20].into_iter().enumerate() {
+        assert_eq!(found(&mut cluster), expected, "before step {step}");
+        if step == 2 {
+            break;
+        }
+        // Sixteen packets for each runtime, in the same step.
+        let before = cluster.sent().len();
+        cluster.switches[0].port_mut(0).input.extend((0..32).map(packet));
+        cluster.now += 1000;
+        cluster.switches[0].step(cluster.now);
+        let work = cluster.runtimes[0].step(cluster.now);
+        assert_eq!(work.packets, 16);
+        assert!(work.other < 2 * LOOKS, "{work:?}");
+        cluster.switches[0].step(cluster.now);
+        assert_eq!(cluster.sent().len(), before + 16);
+    }
+    assert_eq!(seen_through(&mut cluster, number).moved, 20);
+    assert_eq!(flows(&cluster), [u64::from(EACH) - 20, u64::from(EACH) + 20]);
+    cluster.check();
 }

@@ -18,6 +18,7 @@ use wire::packet::Kind;
 
 mod checks;
 mod random;
+mod telling;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 /// How long switches that begin again wait to be told, where not to be told is not what is tested.
