@@ -38,9 +38,9 @@ mod progress;
 use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
-    BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DEMO, DOC_TESTS, DOCS, FORMAT, FUZZ_BUILD,
-    FUZZ_LOCK, NIGHT, PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, drivers, fuzzers, lanes,
-    many_cases, miri, soak, tests,
+    BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DEMO, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
+    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, doc_tests, drivers, fuzzers, lanes, many_cases,
+    miri, soak, tests,
 };
 use progress::Progress;
 use std::ffi::OsStr;
@@ -109,7 +109,7 @@ pub fn ci() -> ExitCode {
     let mut beside = vec![CLIPPY];
     beside.extend(drivers());
     beside.extend([DOCS, FUZZ_LOCK, CRATES]);
-    outcome.tests_beside(&tests(), &lanes(), &beside, &[DOC_TESTS, calculations()]);
+    outcome.tests_beside(&tests(), &lanes(), &beside, &[doc_tests(), calculations()]);
     outcome.told()
 }
 

@@ -329,7 +329,7 @@ pub const SECOND_LANE: &str = "allocations cluster command compile coordinator d
      nat_allocations nat_cluster netlink new operator outer_network package pages peer planted readers \
      readme schema seeds servers stored stores taking variables";
 
-/// Every test but those that only calculate, as it is typed; [`lanes`] and [`DOC_TESTS`] are this.
+/// Every test but those that only calculate, as it is typed; [`lanes`] and [`doc_tests`] are this.
 pub fn tests() -> Step {
     let skip = |name: &str| ["--skip".to_owned(), name.to_owned()];
     Step {
@@ -366,19 +366,21 @@ pub fn lanes() -> [Step; 2] {
 }
 
 /// Examples in the documents of items: where programs are named, cargo runs none of them.
-pub const DOC_TESTS: Step = Step {
-    name: "doc-tests",
-    words: &[
-        "cargo",
-        "test",
-        "--locked",
-        "--workspace",
-        "--no-fail-fast",
-        "--doc",
-    ],
-    tells_progress: false,
-    ..TESTS
-};
+pub fn doc_tests() -> Step {
+    Step {
+        name: "doc-tests",
+        words: &[
+            "cargo",
+            "test",
+            "--locked",
+            "--workspace",
+            "--no-fail-fast",
+            "--doc",
+        ],
+        tells_progress: false,
+        ..TESTS
+    }
+}
 
 /// The tests that only calculate.
 pub fn calculations() -> Step {

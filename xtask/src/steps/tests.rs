@@ -102,7 +102,7 @@ fn a_command_that_takes_too_long_fails_the_run() {
 fn every_step_has_a_limit_and_a_log_of_its_own() {
     for scale in [NIGHT, SHORT] {
         let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES, FUZZ_BUILD, SEEDS];
-        all.extend([TESTS_BUILT, tests(), DOC_TESTS, calculations()]);
+        all.extend([TESTS_BUILT, tests(), doc_tests(), calculations()]);
         all.extend(lanes());
         all.extend(drivers());
         all.extend([many_cases(&scale), soak(&scale)]);

@@ -137,12 +137,12 @@ fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
         return;
     };
     network.one_network();
-    let nobodys = "neigh replace 10.0.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent";
-    network.client.ip(nobodys).unwrap();
+    let permanent = "neigh replace 10.0.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent";
+    network.client.ip(permanent).unwrap();
     fs::set_permissions(network.folder.path(""), fs::Permissions::from_mode(0o700)).unwrap();
     let (config, capture) = (network.folder.path("c.toml"), network.folder.path("out.pcap"));
     let text = format!(
-        "user = \"nobody\"\n\
+        "user = \"daemon\"\n\
          [[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"afpacket:left\"\noutput = \"afpacket:left\"\n\
          [[port]]\nname = \"wan\"\nside = \"outside\"\noutput = \"pcap:{capture}\"\n\
          [[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n"
@@ -171,7 +171,7 @@ fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
     let rights = rights(process.id());
     assert!(rights.len() > 3, "{rights:?}");
     for (user, capabilities) in rights {
-        assert_eq!((user, capabilities & !KEPT), (65534, 0), "{capabilities:x}");
+        assert_eq!((user, capabilities & !KEPT), (1, 0), "{capabilities:x}");
     }
     let ended = process.stop().unwrap();
     assert!(ended.status.success(), "{ended:?}");
