@@ -20,6 +20,8 @@
 //! them waits, and S says all of them again. A runtime says the keys of a group one behind the
 //! other, so one group of each is remembered between two of its keys.
 //!
+//! *A group without a route that is taken back* has one with the answer: no packet finds it without.
+//!
 //! *A switch that has begun since* has no route of such a group. Whether an heir has it is known
 //! when all runtimes have told what they have, and no life of T is suspended: until then S has no
 //! answer, and until S has asked again no port is read ([`Directory::has_unrouted`]).
@@ -123,6 +125,13 @@ impl Directory {
                 says => say(to, says),
             }
         });
+        let is_back = reroute.taken != Taken::Not && to == runtime && !has_waiting;
+        if found.is_none() && is_back && !crate::replica::is_broken("what is taken back has a route at once")
+        {
+            // Packets come before the source says its routes. Without room it hears so then.
+            let _ = self.add(reroute.key, runtime);
+            return;
+        }
         let (Some(index), Some(RuntimeId(now))) = (found, home.route) else {
             return;
         };

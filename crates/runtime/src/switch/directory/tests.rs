@@ -155,6 +155,25 @@ fn a_source_is_fenced_when_the_heir_has_the_key_that_waited() {
     assert_eq!(keys.map(|key| rig.leads(&key)), [Some(HEIR as u16); 2]);
 }
 
+/// Where a key leads that has no route when its source takes the group back, and is answered.
+fn leads_without_a_route() -> Option<u16> {
+    let mut rig = Rig::at_source(&[]);
+    rig.target_goes();
+    rig.directory.suspend(TARGET, false);
+    rig.take_back(&[key(1)]);
+    assert_eq!(rig.answers(), 1);
+    rig.leads(&key(1))
+}
+
+#[test]
+fn what_is_taken_back_has_a_route_with_the_answer() {
+    assert_eq!(leads_without_a_route(), Some(SOURCE as u16));
+    BROKEN.set("what is taken back has a route at once");
+    let leads = leads_without_a_route();
+    BROKEN.set("");
+    assert_eq!(leads, None, "a rule that is broken is noticed");
+}
+
 /// Where a key leads when a life of the target has agreed to have it, and the switch has met another
 /// life, or none that views tell.
 fn leads_to_another_life(agreed: u64, met: u64) -> Option<u16> {
