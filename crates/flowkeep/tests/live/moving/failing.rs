@@ -83,7 +83,7 @@ pub(super) fn protected(site: &Site) -> Duration {
 
 /// How a node fails.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum How {
+pub(super) enum How {
     /// By the tool.
     Command,
     Kill,
@@ -158,8 +158,8 @@ fn owned_once(site: &Site) {
     site.log.expect("one owner, one inside endpoint", good, words);
 }
 
-/// A node fails; the other goes on with its flows.
-fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
+/// A node fails; its flows go on at the heir.
+pub(super) fn go_on_elsewhere(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
     let copies = of_runtime(site, heir)["copies"].as_u64().unwrap_or(0);
     let before = of_runtime(site, heir)["recovered_flows"].as_u64().unwrap_or(0);
     let began = Instant::now();
@@ -188,6 +188,11 @@ fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
     let lost = after["unrecovered_flows"].as_u64().unwrap_or(0);
     site.log
         .expect("flows go on", recovered() > 0 && lost == 0, after.to_string());
+}
+
+/// A node fails, and is there again once the other has gone on with its flows.
+fn fail(site: &Site, how: How, failed: (usize, u64), heir: (usize, u64)) {
+    go_on_elsewhere(site, how, failed, heir);
     match how {
         How::Stop => site.signal(failed.0, "CONT"),
         _ => site.revive(failed.0),

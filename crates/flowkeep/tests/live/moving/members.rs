@@ -31,6 +31,10 @@
 //! *One owner*: from the removal to the new incarnation, the switch sends no more packets than the
 //! nodes in view have passed, and what was between them. At the end each flow is in one node's
 //! list.
+//!
+//! At the usual times of the coordinator a member is killed in [`killed`].
+
+mod killed;
 
 use super::failing::{CONFIG as COPIES, GAP, PAUSE, key, of_runtime};
 use super::probe::{self, Seen};
@@ -82,8 +86,8 @@ struct Hosts {
     _directory: ssh::PrivilegeSeparation,
 }
 
-/// The hosts and the coordinator; members are these, and none runs yet.
-fn hosts(members: &[(&str, &str, usize)], more: &str) -> Option<Hosts> {
+/// The hosts and the coordinator with these times; members are these, and none runs yet.
+fn hosts(members: &[(&str, &str, usize)], more: &str, times: &str) -> Option<Hosts> {
     let programs: Vec<_> = [super::PROGRAMS, ssh::PROGRAMS].concat();
     let mut site = site("afpacket", &programs)?;
     let directory = ssh::PrivilegeSeparation::new();
@@ -126,7 +130,7 @@ fn hosts(members: &[(&str, &str, usize)], more: &str) -> Option<Hosts> {
     ] {
         fs::copy(format!("{cluster}/{name}"), format!("{operator}/{name}")).unwrap();
     }
-    let start = format!("{FLOWKEEP} coordinator --data {cluster} --listen {COORDINATOR} {TIMES}");
+    let start = format!("{FLOWKEEP} coordinator --data {cluster} --listen {COORDINATOR} {times}");
     site.network.servers.push(one.start(&start).unwrap());
     let hosts = Hosts {
         site,
@@ -139,6 +143,24 @@ fn hosts(members: &[(&str, &str, usize)], more: &str) -> Option<Hosts> {
         _directory: directory,
     };
     hosts.until("the coordinator answers", |_| true);
+    Some(hosts)
+}
+
+/// The same with all members of a cluster that keeps copies; they run.
+fn with_copies(times: &str) -> Option<Hosts> {
+    let listed = [
+        ("front", "switches", 1),
+        ("left", "runtimes", 2),
+        ("middle", "runtimes", 1),
+        ("right", "runtimes", 3),
+    ];
+    let mut hosts = hosts(&listed, COPIES, times)?;
+    for ((name, _, host), kind) in listed.into_iter().zip(["switch", "node", "node", "node"]) {
+        hosts.start(kind, name, host, "");
+    }
+    hosts.until("all run", |view| {
+        listed.iter().all(|(name, _, _)| life(view, name).is_some())
+    });
     Some(hosts)
 }
 
@@ -273,7 +295,7 @@ fn clients<'scope, 'env>(
 
 fn come_and_go() {
     let listed = [("front", "switches", 1), ("left", "runtimes", 2)];
-    let Some(mut hosts) = hosts(&listed, CONFIG) else {
+    let Some(mut hosts) = hosts(&listed, CONFIG, TIMES) else {
         return;
     };
     hosts.start("switch", "front", 1, "");
@@ -281,7 +303,7 @@ fn come_and_go() {
     hosts.until("two run", |view| {
         life(view, "front").is_some() && life(view, "left").is_some()
     });
-    let (on, before) = (AtomicBool::new(true), hosts.site.overload());
+    let (on, before) = (AtomicBool::new(true), hosts.site.lost_at_interfaces());
     let mut missing = 0;
     let newcomer = std::thread::scope(|scope| {
         let ending = On(&on);
@@ -319,8 +341,8 @@ fn come_and_go() {
         d
     });
     hosts.site.adopt(newcomer);
-    let lost = hosts.site.overload() - before;
-    println!("{missing} datagrams missing, {lost} counted as lost for want of room");
+    let lost = hosts.site.lost_at_interfaces() - before;
+    println!("{missing} datagrams missing, {lost} counted as lost at ports and by hosts");
     let good = missing <= lost;
     let why = if good {
         String::new()
@@ -559,8 +581,16 @@ impl Hosts {
             drop(ending);
             probes.map(|probe| probe.join().unwrap())
         });
-        let lost = self.site.overload() - before;
-        for (mut seen, gap_max, gaps) in [(left, probe::GAP_MAX, 0), (right, GONE, 1)] {
+        self.judge([left, right], self.site.overload() - before, (1, GONE));
+        self.protected();
+        self.each_flow_has_one_owner();
+    }
+
+    /// What the probes at left and right have seen, while so many packets were lost for want of
+    /// room, and right failed so often: each failure is one gap there of so many milliseconds at
+    /// most, and none elsewhere.
+    fn judge(&self, [left, right]: [Seen; 2], lost: u64, (failures, gap_max): (usize, u64)) {
+        for (mut seen, gap_max, gaps) in [(left, probe::GAP_MAX, 0), (right, gap_max, failures)] {
             let missing = seen.missing();
             let told = format!("{}; {missing} missing, {lost} counted", seen.told());
             println!("{told}");
@@ -572,27 +602,13 @@ impl Hosts {
             let client = if gaps == 0 { "probe elsewhere" } else { "probe" };
             self.site.log.expect(client, good, told);
         }
-        self.protected();
-        self.each_flow_has_one_owner();
     }
 }
 
 fn cut_off() {
-    let listed = [
-        ("front", "switches", 1),
-        ("left", "runtimes", 2),
-        ("middle", "runtimes", 1),
-        ("right", "runtimes", 3),
-    ];
-    let Some(mut hosts) = hosts(&listed, COPIES) else {
+    let Some(hosts) = with_copies(TIMES) else {
         return;
     };
-    for ((name, _, host), kind) in listed.into_iter().zip(["switch", "node", "node", "node"]) {
-        hosts.start(kind, name, host, "");
-    }
-    hosts.until("all run", |view| {
-        listed.iter().all(|(name, _, _)| life(view, name).is_some())
-    });
     for (fate, ports) in [
         (Fate::Cut(&["data", "ctl"]), [7016, 7017]),
         (Fate::Cut(&["ctl"]), [7026, 7027]),
