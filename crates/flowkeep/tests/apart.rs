@@ -56,7 +56,7 @@ fn silent() -> (TcpListener, String) {
 #[test]
 fn a_node_that_would_end_the_program_ends_its_drivers_process() {
     for (lie, end) in [
-        (Lie::Columns, "signal 6: memory allocation of |code 1: 10"),
+        (Lie::Columns, "signal 6: memory allocation of |code 1: 21"),
         (Lie::Nested(100_000), "signal 6: thread "),
     ] {
         let uri = format!("cassandra://me:secret@127.0.0.1:{}/s", hostile_node::start(lie));

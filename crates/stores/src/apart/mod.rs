@@ -34,7 +34,7 @@
 //! a process. Files that the URI names are read there, by the same user.
 //!
 //! *Limits.* The process may have [`MEMORY`] of data: an answer that claims to have 2^31 columns,
-//! which is 111 GB, fails at once, and a machine keeps its memory. It is far more than a good driver
+//! which is 223 GB, fails at once, and a machine keeps its memory. It is far more than a good driver
 //! needs: slots of ten million elements are 1 GB. It has its standard input, output and error and
 //! none of the other descriptors, none of the rights, and cannot get any.
 //!
@@ -469,5 +469,34 @@ impl Driver for Apart {
                 _ => Step::Wrong,
             },
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_ever_longer_apart_and_calls_between_fail_at_once() {
+        let program = Program {
+            path: "/nowhere/at/all".into(),
+            words: Vec::new(),
+        };
+        let mut apart = Apart::new(program, "cassandra://u:secret@h");
+        let mut failed = |again: bool| {
+            if again {
+                apart.absent = None;
+            }
+            let failure = apart.records().unwrap_err();
+            (apart.pause.as_millis(), failure)
+        };
+        for pause in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            assert_eq!(failed(true).0, pause);
+        }
+        let began = Instant::now();
+        let (pause, failure) = failed(false);
+        assert!(pause == 5000 && began.elapsed() < PAUSE_MAX, "no other start");
+        let said = failure.to_string();
+        assert!(said.contains("cannot be started: No such file") && !said.contains("secret"));
     }
 }

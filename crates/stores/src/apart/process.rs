@@ -118,9 +118,10 @@ fn first_words(mut errors: ChildStderr) -> String {
     words.split("; ").next().unwrap_or_default().to_owned()
 }
 
-/// So many lines of what another process says, fit to be printed.
+/// So many lines of what another process says, fit to be printed; without the language's advice.
 pub fn plain(said: &str, lines: usize, letters: usize) -> String {
-    let whole = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_said = |line: &&str| !line.is_empty() && !line.starts_with("note: run with");
+    let whole = said.lines().map(str::trim).filter(is_said);
     let all = whole.take(lines).collect::<Vec<_>>().join(" ");
     all.chars()
         .filter(|letter| !letter.is_control())
@@ -151,6 +152,11 @@ mod tests {
         let said = "\nthread 'x' has overflowed its stack\nfatal\x1b[2J error\nmore";
         let words = plain(said, 2, WORDS_MAX);
         assert_eq!(words, "thread 'x' has overflowed its stack fatal[2J error");
+        let aborted = "memory allocation of 9 bytes failed\nnote: run with `RUST_BACKTRACE=1`\n";
+        assert_eq!(
+            plain(aborted, 2, WORDS_MAX),
+            "memory allocation of 9 bytes failed"
+        );
         let aborted = described(Ok(ExitStatus::from_raw(6)), &words);
         assert!(
             aborted.starts_with("it ended with signal 6: thread 'x'"),

@@ -116,8 +116,6 @@ fn a_process_that_is_stopped_is_given_up_and_another_goes_on() {
     let silent = driver.version(&name(0)).unwrap_err();
     assert!(began.elapsed() >= patience.silence && began.elapsed() < 2 * patience.silence);
     assert_eq!(silent.problem, "the process of its driver: it does not answer");
-    // Until it may be started again, the same is said at once.
-    assert_eq!(driver.version(&name(0)).unwrap_err(), silent);
     std::thread::sleep(apart::PAUSE);
     assert_eq!(driver.version(&name(0)).unwrap().unwrap().epoch, epoch);
     drop(driver);
@@ -208,18 +206,6 @@ fn what_is_no_answer_ends_the_process_and_nothing_else() {
     assert_eq!(
         said(&opened("\\004\\000\\000\\000\\006\\001\\011x"), long, load),
         WRONG
-    );
-    let absent = Program {
-        path: "/nowhere/at/all".into(),
-        words: Vec::new(),
-    };
-    let failure = Apart::new(absent, "cassandra://u:secret@h")
-        .records()
-        .unwrap_err()
-        .to_string();
-    assert!(
-        failure.contains("cannot be started: No such file") && !failure.contains("secret"),
-        "{failure}"
     );
 }
 

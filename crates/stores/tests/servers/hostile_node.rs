@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 /// What an answer claims.
 #[derive(Clone, Copy, Debug)]
 pub enum Lie {
-    /// To have 2^31 - 1 columns, for which the library reserves 111 GB.
+    /// To have 2^31 - 1 columns, for which the library reserves 223 GB.
     Columns,
     /// That its column is a list of lists, so many levels deep, each of which is a call within one.
     Nested(usize),
