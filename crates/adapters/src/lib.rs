@@ -38,6 +38,7 @@ mod datagrams;
 pub mod ether;
 pub mod generate;
 pub mod idle;
+pub mod inherited;
 pub mod interface;
 pub mod keys;
 pub mod large;

@@ -79,10 +79,15 @@ pub fn functions() -> registry::Registry {
 /// A binary with these functions: reads the command line and does what it says.
 pub fn main(registry: registry::Registry) -> std::process::ExitCode {
     adapters::pages::spare_space();
+    if store::apart::is_asked() {
+        return store::apart::serve();
+    }
+    stores::apart::run_apart();
     main_with(registry, std::env::args_os())
 }
 
-/// The same with other words than those of the command line; the first is the program's name.
+/// The same with other words than those of the command line; the first is the program's name. All of
+/// it runs in this process, drivers of stores too.
 pub fn main_with(
     registry: registry::Registry,
     words: impl IntoIterator<Item = std::ffi::OsString>,

@@ -83,6 +83,14 @@ pub fn event_log_again() -> io::Result<Arc<AtomicBool>> {
     Ok(raised)
 }
 
+/// From now on none of them does anything: another process ends this one.
+pub fn ignore() -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1] {
+        flag::register(signal, Arc::default())?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

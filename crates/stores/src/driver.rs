@@ -9,9 +9,10 @@
 
 use crate::batch::Batch;
 use crate::name::{PartitionName, VariableName};
+use serde::{Deserialize, Serialize};
 
 /// Which writer, and how much of what it wrote.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Version {
     /// The writer: each claim of the partition makes a larger one.
     pub epoch: u64,
@@ -20,7 +21,7 @@ pub struct Version {
 }
 
 /// What became of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The store has it, now or from an earlier try.
     Stored,
@@ -104,7 +105,7 @@ pub trait Driver: Send {
     /// an outcome for each.
     fn write(&mut self, batches: &[Batch<'_>], outcomes: &mut Vec<Outcome>) -> Result<(), Failure>;
 
-    /// Reads all fields of a variable, in any order.
+    /// Reads all fields of a variable, in any order. Of a call that fails, some may have been told.
     fn load(&mut self, variable: &VariableName, element: &mut dyn FnMut(&[u8], &[u8]))
     -> Result<(), Failure>;
 

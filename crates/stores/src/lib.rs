@@ -84,6 +84,7 @@
 //! configuration's and the coordinator's business).
 
 pub mod agent;
+pub mod apart;
 pub mod batch;
 pub mod driver;
 pub mod drivers;

@@ -1,5 +1,8 @@
-//! Which store a URI names.
+//! Which store a URI names, and whether its driver runs in a process of its own ([`crate::apart`]):
+//! that of Cassandra does, where the program has said so.
 
+#[cfg(feature = "cassandra")]
+use crate::apart::{self, Apart};
 use crate::driver::{Driver, Failure};
 #[cfg(feature = "cassandra")]
 use crate::drivers::cassandra::{self, Cassandra};
@@ -42,7 +45,14 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
         #[cfg(feature = "cassandra")]
-        "cassandra" | "cassandras" => Ok(Box::new(Cassandra::new(uri, cassandra::PATIENCE)?)),
+        "cassandra" | "cassandras" => {
+            // What is wrong with URI and files is said here, at once.
+            let driver = Cassandra::new(uri, cassandra::PATIENCE)?;
+            Ok(match apart::program() {
+                Some(program) => Box::new(Apart::new(program.clone(), uri)),
+                None => Box::new(driver),
+            })
+        }
         #[cfg(not(feature = "redb"))]
         "redb" => Err(absent(&shown(), "redb")),
         #[cfg(not(feature = "redis"))]
@@ -102,7 +112,13 @@ pub fn look(uri: &str) -> Result<(), Failure> {
             }
         }
         #[cfg(feature = "cassandra")]
-        Some(("cassandra" | "cassandras", _)) => Cassandra::new(uri, cassandra::PATIENCE)?.look(),
+        Some(("cassandra" | "cassandras", _)) => {
+            let driver = Cassandra::new(uri, cassandra::PATIENCE)?;
+            match apart::program() {
+                Some(program) => Apart::new(program.clone(), uri).look(),
+                None => driver.look(),
+            }
+        }
         _ => Ok(()),
     }
 }

@@ -6,10 +6,12 @@
 //!                 └─ reports ──► the event log, and what goes wrong
 //! ```
 //!
-//! Without `[store]` there is no thread, and variables are gone with the process.
+//! Without `[store]` there is no thread, and variables are gone with the process. A driver whose
+//! library could be ended by what a server answers runs in a process of its own ([`apart`]).
 //!
 //! Not here: how variables get there (`stores`), when a worker's step is (`runtime`).
 
+pub(crate) mod apart;
 pub mod copy;
 pub mod figures;
 pub mod job;

@@ -1,8 +1,10 @@
 //! A node that is none, and a real one whose answers are altered on their way: nothing panics, and
-//! what is clean again goes on.
+//! what is clean again goes on. In a process of its own the driver takes any of them; others than
+//! those of a real node are in [`crate::apart`].
 
+use crate::apart::apart;
 use crate::cassandra;
-use crate::faults::{PATIENCE, await_recovery, name, open, options};
+use crate::faults::{PATIENCE, await_recovery, name, options};
 use crate::proxies::altering_proxy;
 use flowkeep_stores::batch::KeptBatch;
 use flowkeep_stores::drivers::cassandra::Cassandra;
@@ -69,9 +71,9 @@ fn panics() -> Arc<AtomicU64> {
 }
 
 /// Which byte of an answer is altered. `version flags stream(2) opcode length(4)` is the head of one.
-/// What says of how many columns it is stays: for so many the library reserves memory, without which
-/// the process ends (docs/status.md).
-fn place(answer: &[u8], random: u64) -> Option<usize> {
+/// Unless `is_any`, what says of how many columns it is stays: for so many the library reserves
+/// memory, without which the process ends.
+fn place(answer: &[u8], random: u64, is_any: bool) -> Option<usize> {
     let length = answer.get(5..9)?.try_into().ok()?;
     if answer.len() != 9 + u32::from_be_bytes(length) as usize {
         return None;
@@ -79,6 +81,7 @@ fn place(answer: &[u8], random: u64) -> Option<usize> {
     let begins = match (answer[4], answer.get(9..13)) {
         // An error; rows; and that it is done.
         (0x00, _) => 9,
+        (0x08, Some([0, 0, 0, 2])) if is_any => 13,
         (0x08, Some([0, 0, 0, 2])) => 21,
         (0x08, Some([0, 0, 0, 1])) => 12,
         _ => return None,
@@ -116,10 +119,22 @@ fn every_call(driver: &mut dyn Driver, partition: &PartitionName) -> u32 {
     done.into_iter().map(u32::from).sum()
 }
 
-/// What a byte that is another means cannot always be known: a count may be another, and a version
-/// a later writer's. What is asked here is that nothing panics or hangs, and that it goes on.
 #[test]
 fn answers_whose_bytes_are_altered_end_nothing() {
+    goes_on_behind(false, &|uri, patience| {
+        Box::new(Cassandra::new(uri, patience).unwrap())
+    });
+}
+
+/// A count of columns is one of them.
+#[test]
+fn answers_of_which_any_bytes_are_altered_end_nothing_but_a_process_of_its_own() {
+    goes_on_behind(true, &|uri, _| apart(uri));
+}
+
+/// What a byte that is another means cannot always be known: a count may be another, and a version
+/// a later writer's. What is asked here is that nothing panics or hangs, and that it goes on.
+fn goes_on_behind(is_any: bool, drive: &dyn Fn(&str, Duration) -> Box<dyn Driver>) {
     let Ok(node) = cassandra::shared().map_err(|why| println!("not run: cassandra: {why}")) else {
         return;
     };
@@ -138,7 +153,7 @@ fn answers_whose_bytes_are_altered_end_nothing() {
         let next = next ^ (next << 17);
         random.store(next, Ordering::Relaxed);
         if next.is_multiple_of(3)
-            && let Some(at) = place(passing.bytes, next >> 8)
+            && let Some(at) = place(passing.bytes, next >> 8, is_any)
         {
             passing.bytes[at] ^= 1 << ((next >> 40) % 8);
             count.fetch_add(1, Ordering::Relaxed);
@@ -147,21 +162,24 @@ fn answers_whose_bytes_are_altered_end_nothing() {
     let panics = panics();
     let uri = node.uri();
     let through = uri.replace(&node.port.to_string(), &port.to_string());
-    let (store, agency, _) = open(&through);
+    let usual = drive(&through, Duration::from_secs(2));
+    let (store, agency) = Store::start(usual, PATIENCE, |_| ()).unwrap();
     let mut partition = Partition::open(&store, name(0)).unwrap();
     let total = partition.counter("total", options()).unwrap();
     total.add(1000);
     assert!(partition.finish(PATIENCE), "{:?}", store.health());
 
     flipping.store(true, Ordering::Relaxed);
-    let mut driver = Cassandra::new(&through, Duration::from_millis(300)).unwrap();
+    let mut driver = drive(&through, Duration::from_millis(300));
     let (began, mut done, mut rounds) = (Instant::now(), 0, 0);
     // Of the agent's own calls one has failed, too.
     let is_enough = || flips.load(Ordering::Relaxed) >= 30 && store.health().failures > 0;
     while began.elapsed() < Duration::from_secs(8) || !is_enough() {
         assert!(began.elapsed() < PATIENCE, "{flips:?}");
-        done += every_call(&mut driver, &name(1));
+        done += every_call(driver.as_mut(), &name(1));
         rounds += 1;
+        // While there is no process, calls fail at once.
+        std::thread::sleep(Duration::from_millis(1));
         total.add(1);
         partition.step(began.elapsed().as_nanos() as u64);
     }
@@ -175,7 +193,7 @@ fn answers_whose_bytes_are_altered_end_nothing() {
     await_recovery(&store);
     // The first ones meet connections that are made again. Another partition: what was written by an
     // altered answer is at the store for good.
-    while every_call(&mut driver, &name(2)) < 10 {
+    while every_call(driver.as_mut(), &name(2)) < 10 {
         assert!(began.elapsed() < 2 * PATIENCE, "{:?}", store.health());
     }
     goes_on_by_the_same_agent(&store, partition, 1000 + rounds);

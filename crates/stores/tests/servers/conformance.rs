@@ -4,6 +4,7 @@
 //! add it to [`everywhere`]. The same calls go to the driver and to `memory:`, the model; what both
 //! answer is compared.
 
+use crate::apart::apart;
 use crate::cassandra;
 use crate::redis::Server;
 use crate::redis_cluster::Cluster;
@@ -43,6 +44,10 @@ pub fn everywhere(check: impl Fn(&str, Open<'_>)) {
         }
         Err(why) => println!("not run: mirror: {why}"),
     }
+    match Server::start(&[]) {
+        Ok(server) => check("apart", &|| apart(&server.uri())),
+        Err(why) => println!("not run: apart: {why}"),
+    }
     match Cluster::start(&[]) {
         Ok(cluster) => check("cluster", &|| flowkeep_stores::driver_of(&cluster.uri()).unwrap()),
         Err(why) => println!("not run: {why}"),
@@ -52,9 +57,8 @@ pub fn everywhere(check: impl Fn(&str, Open<'_>)) {
             let uri = node.uri();
             check("cassandra", &|| flowkeep_stores::driver_of(&uri).unwrap());
             let over_tls = node.uri_over_tls();
-            check("cassandra over TLS", &|| {
-                flowkeep_stores::driver_of(&over_tls).unwrap()
-            });
+            // As the program has it.
+            check("cassandra over TLS, apart", &|| apart(&over_tls));
         }
         Err(why) => println!("not run: cassandra: {why}"),
     }

@@ -1,6 +1,7 @@
 //! Everything that needs a server: one process, so that all of it shares one Cassandra, which takes
 //! seconds to start.
 
+mod apart;
 mod authority;
 mod cassandra;
 mod cassandra_ended;
@@ -12,6 +13,7 @@ mod cassandra_tls;
 mod cassandra_users;
 mod conformance;
 mod faults;
+mod hostile_node;
 mod mirror;
 mod proxies;
 mod random_calls;
