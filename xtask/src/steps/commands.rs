@@ -324,7 +324,7 @@ const CALCULATIONS: [&str; 9] = [
 pub const FIRST_LANE: &str = "live members";
 
 /// All others, beside those. The libraries' own tests are in this lane, too.
-pub const SECOND_LANE: &str = "allocations cluster command compile coordinator dissector documents e2e events \
+pub const SECOND_LANE: &str = "allocations apart cluster command compile coordinator dissector documents e2e events \
      examples firewall_conntrack flow_monitor forward hostile hostile_files ids ipv6 look monitoring moving \
      nat_allocations nat_cluster netlink new operator outer_network package pages peer planted readers \
      readme schema seeds servers stored stores taking variables";
