@@ -32,14 +32,15 @@ fn a_runtime_tells_a_switch_of_some_flows_in_a_step() {
             members.step(worker);
         }
         let told = at_home(&mut members) - known;
-        assert!(told <= LOOKS, "round {round}: {told} at once");
+        // The first time of two steps, since the switch first sees the session; half of the places
+        // are flows of the other switch.
+        assert!(told < LOOKS * 5 / 4, "round {round}: {told} at once");
         if told > 0 {
             let left = members.sent().len() - sent;
             assert!(left > 0, "round {round}: no packet leaves");
             growths.push(told);
         }
     }
-    // So many places, of which half are the other switch's.
     assert!(growths.len() as u64 >= u64::from(FLOWS) / LOOKS, "{growths:?}");
     members.settle();
     assert_eq!(at_home(&mut members), before);
