@@ -13,17 +13,8 @@
 //! A step that fails, or is ended at its limit ([`limit`]), does not keep the others from running.
 //! A nightly run begins with what all its limits come to.
 //!
-//! Tests start processes and wait, so two programs of tests run at a time, one of each lane. Clippy,
-//! documents and tests that only calculate have the idle time that both lanes leave:
-//!
-//! ```text
-//! tests built │ first lane    live ───────────────── members ──────      normal priority
-//!             │ second lane   libraries ── e2e ── … ── servers ──        normal priority
-//!             │ idle          clippy ── … ── doc-tests ── calculations   what is left
-//! ```
-//!
-//! A run of all tests says while it runs how far it is ([`progress`]). At its end both lanes are one
-//! step, `tests`, whose log has the second lane's output behind the first's.
+//! Tests start processes and wait; clippy, documents and tests that only calculate have the idle time
+//! that they leave. A run of all tests says while it runs how far it is ([`progress`]).
 //!
 //! A test that fails and depends on the machine's time is run once more, alone ([`again`]).
 //!
@@ -39,8 +30,8 @@ use crate::checks::{self, Check};
 use crate::workspace::{Workspace, root};
 use commands::{
     BOOK, CLIPPY, CRATES, CRATES_BUILT, CRATES_PUBLISHED, DEMO, DOCS, FORMAT, FUZZ_BUILD, FUZZ_LOCK, NIGHT,
-    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, doc_tests, drivers, fuzzers, lanes, many_cases,
-    miri, soak, tests,
+    PACKAGES, SEEDS, SHORT, Scale, TESTS_BUILT, calculations, drivers, fuzzers, many_cases, miri, soak,
+    tests,
 };
 use progress::Progress;
 use std::ffi::OsStr;
@@ -109,7 +100,7 @@ pub fn ci() -> ExitCode {
     let mut beside = vec![CLIPPY];
     beside.extend(drivers());
     beside.extend([DOCS, FUZZ_LOCK, CRATES]);
-    outcome.tests_beside(&tests(), &lanes(), &beside, &[doc_tests(), calculations()]);
+    outcome.tests_beside(&tests(), &beside, &calculations());
     outcome.told()
 }
 
@@ -221,49 +212,31 @@ impl Outcome {
         self.tests_ran(step, &run(step));
     }
 
-    /// Tests, most of which wait, in lanes side by side, and beside them what only calculates: it has
-    /// the time that they leave. That begins when cargo has let go of the build folder for all
-    /// lanes: the tests wait for none of it.
-    fn tests_beside(&mut self, tests: &Step, lanes: &[Step], commands: &[Step], calculations: &[Step]) {
+    /// Tests, most of which wait, and beside them what only calculates: it has the time that they
+    /// leave. That begins when cargo has let go of the build folder: the tests wait for none of it.
+    fn tests_beside(&mut self, tests: &Step, commands: &[Step], calculations: &Step) {
         let (built, is_built) = channel();
         let (ran, beside, calculated) = std::thread::scope(|scope| {
             let beside = scope.spawn(move || {
-                // An error says that the other ends are dropped, which is the sign.
+                // An error says that the other end is dropped, which is the sign.
                 let _ = is_built.recv();
-                let idle = |step: &Step| run_behind(step, IDLE, None);
-                let ran: Vec<Ran> = commands.iter().map(idle).collect();
-                (ran, calculations.iter().map(idle).collect::<Vec<Ran>>())
+                let ran: Vec<Ran> = commands.iter().map(|step| run_behind(step, IDLE, None)).collect();
+                (ran, run_behind(calculations, IDLE, None))
             });
-            let begin = |lane| {
-                let built = built.clone();
-                scope.spawn(move || run_behind(lane, &[], Some(built)))
-            };
-            let lanes: Vec<_> = lanes.iter().map(begin).collect();
-            drop(built);
-            let ran = lanes
-                .into_iter()
-                .map(|lane| lane.join().expect("a step does not panic"));
-            let ran: Vec<Ran> = ran.collect();
+            let ran = run_behind(tests, &[], Some(built));
             let (beside, calculated) = beside.join().expect("a step does not panic");
             (ran, beside, calculated)
         });
         for (step, ran) in commands.iter().zip(&beside) {
             self.conclude(step, ran.good, ran, "");
         }
-        for (step, ran) in calculations.iter().zip(&calculated) {
-            self.tests_ran(step, ran);
-        }
-        self.tests_or_again(tests, &ran);
+        self.tests_ran(calculations, &calculated);
+        self.tests_or_again(tests, ran);
     }
 
-    /// Tests that ran in lanes, of which a few that depend on the machine's time may be run again;
-    /// none if a lane failed by something else.
-    fn tests_or_again(&mut self, step: &Step, lanes: &[Ran]) {
-        let ran = joined(step, lanes);
-        let again = match only_tests_failed(lanes) {
-            true => again::pass(&ran.output),
-            false => None,
-        };
+    /// Tests that ran, of which a few that depend on the machine's time may be run again.
+    fn tests_or_again(&mut self, step: &Step, ran: Ran) {
+        let again = if ran.good { None } else { again::pass(&ran.output) };
         let Some(again) = again else {
             return self.tests_ran(step, &ran);
         };
@@ -457,26 +430,6 @@ fn run_behind(step: &Step, before: &[&str], built: Option<Sender<()>>) -> Ran {
         good,
         output,
         time: begin.elapsed(),
-    }
-}
-
-/// Whether each lane that failed did so by a test: one that cargo refuses has run none.
-fn only_tests_failed(lanes: &[Ran]) -> bool {
-    let mut failed = lanes.iter().filter(|lane| !lane.good).peekable();
-    failed.peek().is_some() && failed.all(|lane| tally(&lane.output).failed > 0)
-}
-
-/// Lanes as the one step that they are: what each wrote behind what the lanes before it wrote, in a
-/// log, too.
-fn joined(step: &Step, lanes: &[Ran]) -> Ran {
-    let outputs: Vec<&str> = lanes.iter().map(|lane| lane.output.as_str()).collect();
-    let output = outputs.join("\n");
-    // A copy of the lanes' own logs: one that cannot be written hides nothing.
-    let _ = fs::write(log_path(step), &output);
-    Ran {
-        good: lanes.iter().all(|lane| lane.good),
-        output,
-        time: lanes.iter().map(|lane| lane.time).max().unwrap_or_default(),
     }
 }
 

@@ -320,16 +320,7 @@ const CALCULATIONS: [&str; 9] = [
     "what_the_guide_shows_builds_and_passes",
 ];
 
-/// Programs of tests that have a lane of their own: most of their time they wait.
-pub const FIRST_LANE: &str = "live members";
-
-/// All others, beside those. The libraries' own tests are in this lane, too.
-pub const SECOND_LANE: &str = "allocations apart cluster command compile coordinator dissector documents e2e events \
-     examples firewall_conntrack flow_monitor forward hostile hostile_files ids ipv6 look monitoring moving \
-     nat_allocations nat_cluster netlink new operator outer_network package pages peer planted readers \
-     readme schema seeds servers stored stores taking variables";
-
-/// Every test but those that only calculate, as it is typed; [`lanes`] and [`doc_tests`] are this.
+/// Every test but those that only calculate.
 pub fn tests() -> Step {
     let skip = |name: &str| ["--skip".to_owned(), name.to_owned()];
     Step {
@@ -338,51 +329,7 @@ pub fn tests() -> Step {
     }
 }
 
-/// The programs of those tests in two lanes, which run side by side. Their packages are the whole
-/// workspace's, so that what they use has the features of any other run.
-pub fn lanes() -> [Step; 2] {
-    let programs = |names: &str| -> Vec<String> {
-        let names = names.split_whitespace();
-        names
-            .flat_map(|name| ["--test".to_owned(), name.to_owned()])
-            .collect()
-    };
-    let ours = ["--lib", "--bins"].map(str::to_owned).to_vec();
-    let second = [ours, programs(SECOND_LANE)].concat();
-    let lanes = [
-        ("tests, first lane", programs(FIRST_LANE)),
-        ("tests, second lane", second),
-    ];
-    lanes.map(|(name, mut more)| {
-        more.extend(["--", "--show-output"].map(str::to_owned));
-        more.extend(tests().more);
-        Step {
-            name,
-            words: &["cargo", "test", "--locked", "--workspace", "--no-fail-fast"],
-            more,
-            ..TESTS
-        }
-    })
-}
-
-/// Examples in the documents of items: where programs are named, cargo runs none of them.
-pub fn doc_tests() -> Step {
-    Step {
-        name: "doc-tests",
-        words: &[
-            "cargo",
-            "test",
-            "--locked",
-            "--workspace",
-            "--no-fail-fast",
-            "--doc",
-        ],
-        tells_progress: false,
-        ..TESTS
-    }
-}
-
-/// The tests that only calculate.
+/// The others.
 pub fn calculations() -> Step {
     Step {
         name: "calculations",

@@ -2,8 +2,6 @@
 
 use super::commands::TESTS;
 use super::*;
-use serde_json::Value;
-use std::collections::BTreeSet;
 
 const OUTPUT: &str = "\
      Running unittests src/lib.rs (target/debug/deps/a)
@@ -102,14 +100,13 @@ fn a_command_that_takes_too_long_fails_the_run() {
 fn every_step_has_a_limit_and_a_log_of_its_own() {
     for scale in [NIGHT, SHORT] {
         let mut all = vec![FORMAT, CLIPPY, DOCS, FUZZ_LOCK, CRATES, FUZZ_BUILD, SEEDS];
-        all.extend([TESTS_BUILT, tests(), doc_tests(), calculations()]);
-        all.extend(lanes());
+        all.extend([TESTS_BUILT, tests(), calculations()]);
         all.extend(drivers());
         all.extend([many_cases(&scale), soak(&scale)]);
         all.extend(miri(&scale));
         all.extend(fuzzers(&scale));
         assert!(all.iter().all(|step| step.minutes_max > 0));
-        let logs: BTreeSet<PathBuf> = all.iter().map(log_path).collect();
+        let logs: std::collections::BTreeSet<PathBuf> = all.iter().map(log_path).collect();
         assert_eq!(logs.len(), all.len());
     }
 }
@@ -124,130 +121,31 @@ fn each_test_is_in_one_of_two_parts() {
     assert_eq!(most.words, others.words);
 }
 
-/// Each program of tests that cargo knows is in one lane, and no lane names another.
 #[test]
-fn each_program_of_tests_is_in_one_of_two_lanes() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version=1", "--locked"])
-        .current_dir(root())
-        .output()
-        .expect("cargo");
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo's answer");
-    let targets = metadata["packages"].as_array().expect("packages").iter();
-    let targets = targets.flat_map(|package| package["targets"].as_array().expect("targets"));
-    let mut programs = BTreeSet::new();
-    for target in targets.filter(|target| target["test"] == true) {
-        let name = target["name"].as_str().expect("a name");
-        match target["kind"][0].as_str() {
-            Some("test") => _ = programs.insert(name),
-            // The second lane has these by kind.
-            Some("lib" | "proc-macro" | "bin") => {}
-            kind => panic!("{name}: no lane has tests of a target that is {kind:?}"),
-        }
-    }
-    let [first, second] = [commands::FIRST_LANE, commands::SECOND_LANE];
-    let named: Vec<&str> = first
-        .split_whitespace()
-        .chain(second.split_whitespace())
-        .collect();
-    let once: BTreeSet<&str> = named.iter().copied().collect();
-    assert_eq!(once.len(), named.len(), "one is named twice");
-    assert_eq!(once, programs, "named in a lane, and what cargo has");
-}
-
-/// What is typed for a lane is its programs and what all tests have, in this order.
-#[test]
-fn lanes_are_parts_of_all_tests() {
-    for (lane, programs) in lanes()
-        .iter()
-        .zip(["--test live --test members -- ", "--lib --bins --test "])
-    {
-        let typed = repeat(lane);
-        let begins = format!("cargo test --locked --workspace --no-fail-fast {programs}");
-        assert!(typed.starts_with(&begins), "{typed}");
-        let of_all = repeat(&tests());
-        let (_, words) = of_all.split_once(" -- ").expect("words for the programs");
-        assert!(typed.ends_with(&format!(" -- {words}")), "{typed}");
-    }
-}
-
-fn shell(name: &'static str, words: &'static [&'static str]) -> Step {
-    Step {
+fn what_has_idle_time_runs_beside_the_tests() {
+    let step = |name, words: &'static [&'static str]| Step {
         name,
         words,
         minutes_max: 1,
         tells_progress: false,
         ..TESTS
-    }
-}
-
-#[test]
-fn what_has_idle_time_runs_beside_both_lanes() {
+    };
     const RESULT: &[&str] = &["sh", "-c", "echo 'test result: ok. 2 passed; 0 failed'"];
-    // It would find the sign if what is idle had not waited for both lanes, and would not find it
-    // if that waited for their end.
-    const WAITS: &str = "sleep $1; test ! -e \"$0\" && echo '     Running a (target/debug/deps/a-1)'; \
-                 for i in $(seq 100); do test -e \"$0\" && break; sleep 0.1; done; \
-                 rm \"$0\" && echo 'test result: ok. 3 passed; 0 failed'";
-    let sign = |lane: usize| {
-        let name = format!("xtask-beside-{}-{lane}", std::process::id());
-        std::env::temp_dir().join(name).to_str().unwrap().to_owned()
-    };
+    const WAITS: &str = "test ! -e \"$0\" && echo '     Running a (target/debug/deps/a-1)'; for i in $(seq 100); do \
+                 test -e \"$0\" && break; sleep 0.1; done; rm \"$0\" && echo 'test result: ok. 3 passed; 0 failed'";
+    let sign = std::env::temp_dir().join(format!("xtask-beside-{}", std::process::id()));
+    let sign = sign.to_str().unwrap().to_owned();
     let mut outcome = Outcome::default();
-    let touches = "chrt -p $$ | grep -q IDLE && touch \"$0\" \"$1\"";
-    let mut beside = shell("beside a", &["sh", "-c"]);
-    beside.more = vec![touches.to_owned(), sign(0), sign(1)];
-    let mut lanes = [
-        shell("lane a", &["sh", "-c", WAITS]),
-        shell("lane b", &["sh", "-c", WAITS]),
-    ];
-    for (at, lane) in lanes.iter_mut().enumerate() {
-        lane.more = vec![sign(at), format!("{}", 3 * at)];
-        lane.tells_progress = true;
-    }
-    let calculations = [shell("beside b", RESULT), shell("beside c", RESULT)];
-    outcome.tests_beside(&shell("both lanes", &["true"]), &lanes, &[beside], &calculations);
-    assert_eq!(outcome.failed, Vec::<String>::new());
-    assert_eq!((outcome.tally.passed, outcome.tally.failed), (10, 0));
-    let log = fs::read_to_string(log_path(&shell("both lanes", &[]))).unwrap();
-    assert_eq!(log.matches("Running a").count(), 2, "{log}");
-}
-
-#[test]
-fn lanes_fail_as_one_step() {
-    let ran = |good, output: &str| Ran {
-        good,
-        output: output.to_owned(),
-        time: Duration::ZERO,
-    };
-    let good = || {
-        ran(
-            true,
-            "     Running tests/a.rs (target/debug/deps/a)\ntest result: ok. 3 passed; 0 failed\n",
-        )
-    };
-    let refused = || ran(false, "error: no test target named `live`");
-    let failed = || {
-        let said = "     Running tests/b.rs (target/debug/deps/b)\nfailures:\n    b\n\n\
-                    test result: FAILED. 1 passed; 1 failed; 0 ignored\n\n\
-                    error: test failed, to rerun pass `-p flowkeep --test live`\n";
-        ran(false, said)
-    };
-    let step = shell("lanes that fail", &["true"]);
-    let mut outcome = Outcome::default();
-    outcome.tests_or_again(&step, &[good(), good()]);
-    assert_eq!((outcome.failed.len(), outcome.tally.passed), (0, 6));
-    outcome.tests_or_again(&step, &[refused(), good()]);
-    assert_eq!(outcome.failed, ["lanes that fail"]);
-    // The program that failed is named, and what else went wrong.
-    let shown = shortened(&step, &joined(&step, &[refused(), failed()]).output);
-    assert!(
-        shown.contains("no test target named") && shown.contains("Running tests/b.rs"),
-        "{shown}"
+    let mut beside = step(
+        "beside a",
+        &["sh", "-c", "chrt -p $$ | grep -q IDLE && touch \"$0\""],
     );
-    // What would pass in a second run hides no lane that ran nothing.
-    assert!(only_tests_failed(&[good(), failed()]) && only_tests_failed(&[failed(), failed()]));
-    assert!(!only_tests_failed(&[refused(), failed()]) && !only_tests_failed(&[good(), good()]));
+    beside.more = vec![sign.clone()];
+    let mut tests = step("beside b", &["sh", "-c", WAITS]);
+    (tests.more, tests.tells_progress) = (vec![sign], true);
+    outcome.tests_beside(&tests, &[beside], &step("beside c", RESULT));
+    assert_eq!(outcome.failed, Vec::<String>::new());
+    assert_eq!((outcome.tally.passed, outcome.tally.failed), (5, 0));
 }
 
 /// Under `cargo test` this program has them.

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// How long anything here may take, on a machine that does other things too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tests of this program run alone, since they share two processors with each other; those of
-/// [`BESIDE_OTHERS`] beside each other. Other programs of tests may run beside all of them.
+/// Tests run alone, since they share two processors with each other; those of [`BESIDE_OTHERS`]
+/// beside each other.
 static TURN: RwLock<()> = RwLock::new(());
 
 /// Modules whose tests ask what arrives, and not in which time: mostly they wait.
