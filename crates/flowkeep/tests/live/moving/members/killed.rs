@@ -24,22 +24,25 @@
 //! of the coordinator's log and four messages, for which the bound leaves 22 ms. Once `front` has
 //! the view, packets wait and come late.
 //!
-//! Where the machine itself pauses, the gap may be longer by that, and a run that fails then is
-//! tried again ([`machine::unless_paused`]).
+//! Where the machine itself pauses, the gap may be longer by that. A coordinator that got no
+//! processor for half of a suspicion suspects no worker for 2 s: a run that fails beside a pause of
+//! as long is tried again ([`machine::unless_paused`]).
 
-use super::{GAP, HALVES, Hosts, LEFT, PAUSE, RIGHT, clients, key, life, with_copies};
+use super::{GAP, HALVES, Hosts, LEFT, RIGHT, clients, key, life, with_copies};
 use super::{On, of_runtime, probe};
 use crate::machine;
 use crate::moving::failing::{How, go_on_elsewhere, opened};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The coordinator's own: nothing is said.
 const USUAL: &str = "";
 /// One after the other, while the clients talk.
 const KILLS: usize = 2;
+/// Half of a suspicion.
+const PAUSE: Duration = Duration::from_millis(25);
 
 impl Hosts {
     /// Of each flow in the cluster: the runtime, and how its first packet left.
