@@ -86,6 +86,15 @@ pub enum OpenError {
     },
 }
 
+fn unreadable(source: std::io::Error) -> InterfaceError {
+    InterfaceError::System {
+        port: "addresses of this host".into(),
+        what: "they cannot be read",
+        source,
+        advice: String::new(),
+    }
+}
+
 /// What the ports of one process have in common.
 #[derive(Default)]
 pub struct Ports {
@@ -126,6 +135,14 @@ impl Ports {
     /// read.
     pub fn complete(&self) -> Result<(), OpenError> {
         Ok(self.redirects.complete()?)
+    }
+
+    /// Follows this host's own addresses from now on, by a thread with the rights of this one.
+    pub fn follow_addresses(&self) -> Result<(), OpenError> {
+        match &self.addresses {
+            Some(addresses) => Ok(addresses.follow().map_err(unreadable)?),
+            None => Ok(()),
+        }
     }
 
     /// Opens what packets come from.
@@ -192,12 +209,7 @@ impl Ports {
         if let Some(addresses) = &self.addresses {
             return Ok(addresses.clone());
         }
-        let addresses = Addresses::watch(self.reports.clone()).map_err(|source| InterfaceError::System {
-            port: "addresses of this host".into(),
-            what: "they cannot be read",
-            source,
-            advice: String::new(),
-        })?;
+        let addresses = Addresses::read(self.reports.clone()).map_err(unreadable)?;
         Ok(self.addresses.insert(Arc::new(addresses)).clone())
     }
 

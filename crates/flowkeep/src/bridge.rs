@@ -72,6 +72,7 @@ fn try_run(job: &BridgeJob) -> Result<ExitCode, OpenError> {
         opener.open(&job.ports[1], &job.ports[1])?,
     ];
     opener.complete()?;
+    opener.follow_addresses()?;
     let frame_max = ports.iter().map(Port::frame_max).max().unwrap_or(0);
     let mut pool = buffers::pool(BUFFERS, frame_max, 0).map_err(|error| AttachError(error.to_string()))?;
     for port in &mut ports {

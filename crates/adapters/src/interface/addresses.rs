@@ -3,7 +3,9 @@
 //! Theory of operation. At start-up all addresses of this network namespace go into the map,
 //! broadcast addresses too. A thread then waits on a netlink socket for the kernel to say that an
 //! address has come or gone, and reads all of them again: that is rare, and reading all cannot miss
-//! one. If it fails, the map stays as it was and that is reported once.
+//! one. If it fails, the map stays as it was and that is reported once. The thread begins when it is
+//! told to ([`Addresses::follow`]): it has the rights of the thread that begins it, and a process
+//! gives some up once its ports are open. What came meanwhile waits on the socket.
 //!
 //! ```text
 //!   ip address add … ─► netlink ─► this thread ─► map ─► filter: "that one is the kernel's"
@@ -22,8 +24,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// The most addresses that are looked after.
@@ -36,28 +38,44 @@ const LOOK_MS: i32 = 200;
 pub struct Addresses {
     map: Arc<Map<16, 1>>,
     ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    following: Mutex<Following>,
+}
+
+#[derive(Debug)]
+enum Following {
+    /// What the thread is to have.
+    Waits(OwnedFd, BTreeSet<Key>, Reports),
+    Runs(JoinHandle<()>),
+    Over,
 }
 
 impl Addresses {
-    /// Reads the addresses of the calling thread's network namespace and keeps the map up to date.
-    pub fn watch(reports: Reports) -> io::Result<Self> {
+    /// Reads the addresses of the calling thread's network namespace.
+    pub fn read(reports: Reports) -> io::Result<Self> {
         let map = Arc::new(Map::new(MapKind::Hash, ADDRESSES_MAX, "fk_addresses")?);
         // Before the first reading, so that nothing between the two is missed.
         let events = subscribe()?;
         let mut known = BTreeSet::new();
         settle(&map, &mut known)?;
-        let ended = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let (map, ended) = (map.clone(), ended.clone());
-            let name = std::thread::Builder::new().name("addresses".into());
-            name.spawn(move || follow(&events, &map, known, &ended, &reports))?
-        };
         Ok(Addresses {
             map,
-            ended,
-            thread: Some(thread),
+            ended: Arc::default(),
+            following: Mutex::new(Following::Waits(events, known, reports)),
         })
+    }
+
+    /// Keeps the map up to date from now on, if it is not.
+    pub fn follow(&self) -> io::Result<()> {
+        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        *following = match std::mem::replace(&mut *following, Following::Over) {
+            Following::Waits(events, known, reports) => {
+                let (map, ended) = (self.map.clone(), self.ended.clone());
+                let name = std::thread::Builder::new().name("addresses".into());
+                Following::Runs(name.spawn(move || follow(&events, &map, known, &ended, &reports))?)
+            }
+            other => other,
+        };
+        Ok(())
     }
 
     /// The map's descriptor, for the filter.
@@ -69,7 +87,8 @@ impl Addresses {
 impl Drop for Addresses {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        let following = self.following.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Following::Runs(thread) = std::mem::replace(following, Following::Over) {
             let _ = thread.join();
         }
     }

@@ -139,6 +139,10 @@ pub(super) fn build(
     if let Some(privileges) = privileges {
         privileges.drop().map_err(RunError::Privileges)?;
     }
+    ports.follow_addresses().map_err(|source| RunError::Port {
+        port: "all".to_owned(),
+        source,
+    })?;
     let named = member.map_or("", |member| member.name.as_str());
     let joining = member.filter(|member| member.joining.is_some());
     let stores = crate::store::open(

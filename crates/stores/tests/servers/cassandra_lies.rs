@@ -172,10 +172,12 @@ fn goes_on_behind(is_any: bool, drive: &dyn Fn(&str, Duration) -> Box<dyn Driver
     flipping.store(true, Ordering::Relaxed);
     let mut driver = drive(&through, Duration::from_millis(300));
     let (began, mut done, mut rounds) = (Instant::now(), 0, 0);
-    // Of the agent's own calls one has failed, too.
-    let is_enough = || flips.load(Ordering::Relaxed) >= 30 && store.health().failures > 0;
-    while began.elapsed() < Duration::from_secs(8) || !is_enough() {
-        assert!(began.elapsed() < PATIENCE, "{flips:?}");
+    // Of the agent's own calls one has failed, too; or one was told of a later writer, and the agent
+    // asks no more.
+    let is_enough = |fenced| (fenced || store.health().failures > 0) && flips.load(Ordering::Relaxed) >= 30;
+    while began.elapsed() < Duration::from_secs(8) || !is_enough(partition.figures().fenced) {
+        let now = (store.health(), partition.figures().fenced);
+        assert!(began.elapsed() < PATIENCE, "{flips:?} {now:?}");
         done += every_call(driver.as_mut(), &name(1));
         rounds += 1;
         // While there is no process, calls fail at once.
