@@ -28,28 +28,34 @@ fn told(outcome: &Outcome) -> String {
     )
 }
 
+/// Does some work on a thread for each processor.
+fn side_by_side(work: &(impl Fn(&mut sim::Planner<'_>) + Sync)) {
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                let registry = flowkeep::functions();
+                work(&mut flowkeep::sim::planner(&registry));
+            });
+        }
+    });
+}
+
 #[test]
 fn seeds_that_found_something_find_nothing_more() {
     let lines = include_str!("../seeds.txt").lines();
     let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                let registry = flowkeep::functions();
-                let mut planner = flowkeep::sim::planner(&registry);
-                while let Some(line) = lines.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut words = line.split_whitespace();
-                    let scenario: Scenario = words.next().unwrap().parse().unwrap();
-                    let seed: u64 = words.next().unwrap().parse().unwrap();
-                    assert!(words.next().is_some(), "a line says what its seed found: {line}");
-                    let outcome = sim::run(scenario, seed, &mut planner).unwrap();
-                    if outcome.violation.is_some() {
-                        failed.lock().unwrap().push(told(&outcome));
-                    }
-                }
-            });
+    side_by_side(&|planner| {
+        while let Some(line) = lines.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut words = line.split_whitespace();
+            let scenario: Scenario = words.next().unwrap().parse().unwrap();
+            let seed: u64 = words.next().unwrap().parse().unwrap();
+            assert!(words.next().is_some(), "a line says what its seed found: {line}");
+            let outcome = sim::run(scenario, seed, planner).unwrap();
+            if outcome.violation.is_some() {
+                failed.lock().unwrap().push(told(&outcome));
+            }
         }
     });
     let failed = failed.into_inner().unwrap();
@@ -65,34 +71,28 @@ fn thousands_of_seeds_find_nothing() {
     let (next, events, began) = (AtomicU64::new(0), AtomicU64::new(0), Instant::now());
     let moved = Mutex::new((sim::Moved::default(), [0u64; 3]));
     let failed = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                let registry = flowkeep::functions();
-                let mut planner = flowkeep::sim::planner(&registry);
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let outcome = sim::run(Scenario::of_seed(seed), seed, &mut planner).unwrap();
-                    events.fetch_add(outcome.events, Ordering::Relaxed);
-                    let mut moved = moved.lock().unwrap();
-                    moved.0.add(&outcome.moved);
-                    moved.1[0] += u64::from(outcome.moved.flows > 0);
-                    moved.1[1] += u64::from(outcome.moved.handed + outcome.moved.kept > 0);
-                    moved.1[2] += u64::from(outcome.moved.called_back > 0);
-                    let mut failed = failed.lock().unwrap();
-                    match (OPEN.contains(&seed), outcome.violation.is_some()) {
-                        (true, true) | (false, false) => {}
-                        (false, true) => failed.push(told(&outcome)),
-                        (true, false) => failed.push(format!("{seed} finds nothing: take it from `OPEN`")),
-                    }
-                    if failed.len() >= FINDINGS {
-                        next.store(seeds, Ordering::Relaxed);
-                    }
-                }
-            });
+    side_by_side(&|planner| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return;
+            }
+            let outcome = sim::run(Scenario::of_seed(seed), seed, planner).unwrap();
+            events.fetch_add(outcome.events, Ordering::Relaxed);
+            let mut moved = moved.lock().unwrap();
+            moved.0.add(&outcome.moved);
+            moved.1[0] += u64::from(outcome.moved.flows > 0);
+            moved.1[1] += u64::from(outcome.moved.handed + outcome.moved.kept > 0);
+            moved.1[2] += u64::from(outcome.moved.called_back > 0);
+            let mut failed = failed.lock().unwrap();
+            match (OPEN.contains(&seed), outcome.violation.is_some()) {
+                (true, true) | (false, false) => {}
+                (false, true) => failed.push(told(&outcome)),
+                (true, false) => failed.push(format!("{seed} finds nothing: take it from `OPEN`")),
+            }
+            if failed.len() >= FINDINGS {
+                next.store(seeds, Ordering::Relaxed);
+            }
         }
     });
     let (failed, events, seconds) = (

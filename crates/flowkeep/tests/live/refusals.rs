@@ -173,6 +173,12 @@ fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
     for (user, capabilities) in rights {
         assert_eq!((user, capabilities & !KEPT), (1, 0), "{capabilities:x}");
     }
+    // What is left is enough to follow the host's addresses: the kernel answers for a new one.
+    network.gateway.ip("addr add 10.0.0.7/24 dev left").unwrap();
+    let (ping, began) = ("ping -n -c 1 -W 1 10.0.0.7", Instant::now());
+    while network.client.run(ping, Run::within(PATIENCE)).is_err() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", process.printed());
+    }
     let ended = process.stop().unwrap();
     assert!(ended.status.success(), "{ended:?}");
     // Behind the file's own head.

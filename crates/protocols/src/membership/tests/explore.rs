@@ -404,12 +404,8 @@ fn one_runtime() -> Bounds {
     }
 }
 
-/// Of a cluster of three: what a minute of a processor is enough for. `FLOWKEEP_STATES` says
-/// another number.
-fn large() -> usize {
-    let said = std::env::var("FLOWKEEP_STATES").ok();
-    said.map_or(300_000, |count| count.parse().expect("a number of states"))
-}
+/// Of a cluster of three: what a minute of a processor is enough for.
+const LARGE: usize = 300_000;
 
 fn hold(name: &str, bounds: &Bounds) {
     let (states, views) = explore(bounds).unwrap_or_else(|story| panic!("{name}: {story}"));
@@ -445,7 +441,7 @@ fn of_two_switches_and_a_runtime_none_acts_that_is_removed() {
         holders: vec![R],
         faithful: vec![S, T],
         ticks: 2,
-        states: large(),
+        states: LARGE,
         ..one_runtime()
     };
     hold("two switches, one runtime", &bounds);
@@ -458,7 +454,7 @@ fn of_a_switch_and_two_runtimes_none_acts_that_is_removed() {
         holders: vec![S],
         faithful: vec![R, Q],
         ticks: 2,
-        states: large(),
+        states: LARGE,
         ..one_runtime()
     };
     hold("one switch, two runtimes", &bounds);
@@ -473,7 +469,7 @@ fn of_a_switch_that_joins_and_a_runtime_none_acts_that_is_removed() {
         holders: vec![R, T],
         faithful: vec![S],
         ticks: 2,
-        states: large(),
+        states: LARGE,
         ..one_runtime()
     };
     hold("two switches, of which one joins, one runtime", &bounds);
