@@ -10,7 +10,8 @@
 //!
 //! Heartbeats count from when they came in, not from when they are looked at: a slow decider
 //! suspects no worker for that. A coordinator that was stopped itself (more than half of a
-//! suspicion between two looks) suspects no worker for a settling time.
+//! suspicion between two looks) suspects no worker for as long again: a suspicion at least, twice
+//! the settling time at most.
 //!
 //! A worker's number belongs to its member's name, its role and its place among the member's
 //! workers of that role, for good. It is in the log, with the incarnation, before the machine hears
@@ -283,7 +284,7 @@ impl Decider {
         let now = Instant::now();
         let gap = nanos(now.saturating_duration_since(self.looked));
         if gap > self.timing.suspicion / 2 {
-            self.machine.settle(self.at(now));
+            self.machine.stood_still(self.at(now), gap);
         }
         self.looked = now;
     }

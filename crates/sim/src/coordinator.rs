@@ -424,8 +424,9 @@ impl Process {
 
     /// A coordinator that stood still has heard no member meanwhile.
     fn look_at_clock(&mut self, now: u64, suspicion: u64) {
-        if now.saturating_sub(self.looked) > suspicion / 2 {
-            self.machine.settle(now);
+        let gap = now.saturating_sub(self.looked);
+        if gap > suspicion / 2 {
+            self.machine.stood_still(now, gap);
         }
         self.looked = now;
     }

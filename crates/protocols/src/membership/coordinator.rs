@@ -246,10 +246,14 @@ impl Coordinator {
         (self.list, suspects.collect())
     }
 
-    /// Suspects no member for a settling time from now on: the coordinator itself was stopped, and
-    /// has heard no member meanwhile.
-    pub fn settle(&mut self, now: u64) {
-        self.settled_at = self.settled_at.max(now.saturating_add(self.timing.settling));
+    /// The coordinator itself stood still for so long, and has heard no member meanwhile. It
+    /// suspects none for as long again: for a suspicion at least, for a settling time at most.
+    pub fn stood_still(&mut self, now: u64, gap: u64) {
+        let Timing {
+            suspicion, settling, ..
+        } = self.timing;
+        let patience = gap.max(suspicion).min(settling);
+        self.settled_at = self.settled_at.max(now.saturating_add(patience));
     }
 
     /// The newest view.

@@ -64,20 +64,22 @@ impl World<'_> {
         let mut is_busy = false;
         let now = self.now();
         for to in 0..self.turns.len() {
-            let Some(end) = self.cluster.ends.get(&(from, to)).cloned() else {
+            let Some(mut end) = self.cluster.ends.get(&(from, to)).map(|end| end.borrow_mut()) else {
                 continue;
             };
-            let frames = std::mem::take(&mut end.borrow_mut().outbox);
-            let (busy, session) = (end.borrow().is_busy, end.borrow().session);
-            is_busy |= busy;
-            let known = self.sessions.insert((from, to), session).unwrap_or(0);
+            let frames = std::mem::take(&mut end.outbox);
+            let session = end.session;
+            is_busy |= end.is_busy;
+            drop(end);
+            let known = self.sessions.get(&(from, to)).copied().unwrap_or(0);
             if known != session {
+                self.sessions.insert((from, to), session);
                 self.timeline.note(now, Event::Session(worker, to as u8, session));
-            }
-            if known != 0 && known != session {
-                self.past.sessions += 1;
-                self.note_losses(0);
-                self.note_let_go(from, to);
+                if known != 0 {
+                    self.past.sessions += 1;
+                    self.note_losses(0);
+                    self.note_let_go(from, to);
+                }
             }
             for frame in frames {
                 self.timeline.fold(&frame);

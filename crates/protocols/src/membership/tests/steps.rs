@@ -184,6 +184,30 @@ fn a_silent_runtime_goes_when_every_switch_has_withdrawn() {
     assert_eq!(rig.said, vec![(R, Word::View(view(2, &[S, Q])))]);
 }
 
+/// It counts silence from when it went on; one that stood still for long waits for as long, and for
+/// a settling time at most.
+#[test]
+fn a_coordinator_that_stood_still_suspects_no_member_for_as_long_again() {
+    let Timing {
+        suspicion, settling, ..
+    } = TIMING;
+    assert!(suspicion < settling);
+    for (gap, patience) in [
+        (suspicion / 2, suspicion),
+        (suspicion + 5, suspicion + 5),
+        (10 * settling, settling),
+    ] {
+        let mut rig = Rig::new(&[S, R, Q]);
+        rig.beat(settling, &[S, R, Q]);
+        let now = settling + suspicion + gap;
+        rig.coordinator.stood_still(now, gap);
+        rig.beat(now + patience - 1, &[S, Q]);
+        assert_eq!(rig.log.len(), 1, "{gap}");
+        rig.beat(now + patience, &[S, Q]);
+        assert_eq!(rig.log.last(), Some(&Entry::Withdraw(R, ONE)), "{gap}");
+    }
+}
+
 #[test]
 fn a_runtime_that_is_heard_again_stays_and_old_words_of_it_say_nothing() {
     let mut rig = Rig::new(&[S, R, Q]);

@@ -25,8 +25,8 @@
 //! the view, packets wait and come late.
 //!
 //! Where the machine itself pauses, the gap may be longer by that. A coordinator that got no
-//! processor for half of a suspicion suspects no worker for 2 s: a run that fails beside a pause of
-//! as long is tried again ([`machine::unless_paused`]).
+//! processor for half of a suspicion suspects no worker for as long again: a run that fails beside
+//! such a pause is tried again ([`machine::unless_paused`]).
 
 use super::{GAP, HALVES, Hosts, LEFT, RIGHT, clients, key, life, with_copies};
 use super::{On, of_runtime, probe};
