@@ -198,7 +198,7 @@ fn a_coordinator_that_stood_still_suspects_no_member_for_as_long_again() {
         (10 * settling, settling),
     ] {
         let mut rig = Rig::new(&[S, R, Q]);
-        rig.beat(settling, &[S, R, Q]);
+        rig.beat(settling - 1, &[S, R, Q]);
         let now = settling + suspicion + gap;
         rig.coordinator.stood_still(now, gap);
         rig.beat(now + patience - 1, &[S, Q]);

@@ -24,9 +24,9 @@
 //! of the coordinator's log and four messages, for which the bound leaves 22 ms. Once `front` has
 //! the view, packets wait and come late.
 //!
-//! Where the machine itself pauses, the gap may be longer by that. A coordinator that got no
-//! processor for half of a suspicion suspects no worker for as long again: a run that fails beside
-//! such a pause is tried again ([`machine::unless_paused`]).
+//! Where the machine itself pauses, the gap may be longer by that, a member that is not killed may
+//! be without its lease, and a coordinator that got no processor suspects no worker for a while: a
+//! run that fails beside a pause of a third of a lease is tried again ([`machine::unless_paused`]).
 
 use super::{GAP, HALVES, Hosts, LEFT, RIGHT, clients, key, life, with_copies};
 use super::{On, of_runtime, probe};
@@ -41,8 +41,8 @@ use std::time::{Duration, Instant};
 const USUAL: &str = "";
 /// One after the other, while the clients talk.
 const KILLS: usize = 2;
-/// Half of a suspicion.
-const PAUSE: Duration = Duration::from_millis(25);
+/// A third of a lease, and a little more.
+const PAUSE: Duration = Duration::from_millis(15);
 
 impl Hosts {
     /// Of each flow in the cluster: the runtime, and how its first packet left.
