@@ -282,7 +282,8 @@ impl Forward {
 
     fn want(&self, neighbour: resolving::Neighbour, cx: &Cx<Self>) -> Wanted {
         let ask = || self.feed.want(neighbour.0, neighbour.1);
-        self.resolving.borrow_mut().want(neighbour, cx.clock(), ask)
+        let tables = self.tables.borrow().generation();
+        self.resolving.borrow_mut().want(neighbour, tables, cx.clock(), ask)
     }
 
     /// For a packet whose neighbour does not answer.

@@ -8,6 +8,11 @@
 //!        └── no packet for as long as it is remembered ───┘
 //! ```
 //!
+//! A call that waits may go on at another runtime, and no call waits here any more for a neighbour
+//! that is being asked for. The kernel may hear of that neighbour and forget it meanwhile, which no
+//! packet has seen here. So with newer tables the kernel is asked again, and a place at which no
+//! call has looked for two seconds is forgotten: a call that waits looks each second.
+//!
 //! Only the packets of an unknown neighbour wait. A silent one is asked for again each second as
 //! long as packets for it come, so a host that comes up is found within a second, and no packet
 //! waits for one that does not.
@@ -33,6 +38,8 @@ const SET: usize = 8;
 /// How long after a neighbour was asked for it is asked for again, in nanoseconds (RFC 4861 10,
 /// `RETRANS_TIMER`).
 pub(super) const AGAIN: u64 = 1_000_000_000;
+/// No call waits at a place at which none has looked for so long.
+const UNSEEN: u64 = 2 * AGAIN;
 
 /// A neighbour, by the kernel's number of its interface and its address.
 pub(super) type Neighbour = (u32, Addr);
@@ -54,8 +61,10 @@ struct Place {
     /// When its patience is over, or was.
     until: u64,
     is_silent: bool,
-    /// When the kernel heard last that it is wanted; 0 for not yet.
+    /// When the kernel heard last that it is wanted; 0 for not yet. And the generation of the tables
+    /// in force then.
     asked: u64,
+    tables: u32,
     /// When a packet was last for it.
     used: u64,
 }
@@ -99,9 +108,9 @@ impl Resolving {
         first..first + SET
     }
 
-    /// A packet is for a neighbour whose link address is not in the tables. `ask` has the kernel
-    /// hear that, and says whether it has.
-    pub fn want(&mut self, neighbour: Neighbour, now: u64, ask: impl Fn() -> bool) -> Wanted {
+    /// A packet is for a neighbour whose link address is not in the tables of this generation. `ask`
+    /// has the kernel hear that, and says whether it has.
+    pub fn want(&mut self, neighbour: Neighbour, tables: u32, now: u64, ask: impl Fn() -> bool) -> Wanted {
         let range = self.set(neighbour);
         let (patience, remembered) = (self.patience, self.remembered);
         let Some(set) = self.places.get_mut(range) else {
@@ -110,8 +119,8 @@ impl Resolving {
         // Since when a place may be another's: a free one and one that is forgotten first, then
         // silent ones by their age.
         let is_over = |place: &Place| {
-            let last = place.used.max(if place.is_silent { 0 } else { place.until });
-            now.saturating_sub(last) >= remembered
+            let longest = if place.is_silent { remembered } else { UNSEEN };
+            now.saturating_sub(place.used) >= longest
         };
         let mut free: Option<(u64, usize)> = None;
         let mut found = None;
@@ -146,13 +155,17 @@ impl Resolving {
             until: now.saturating_add(patience),
             is_silent: false,
             asked: 0,
+            tables,
             used: now,
         });
         place.used = now;
-        place.is_silent |= now >= place.until;
-        if (place.asked == 0 || now.saturating_sub(place.asked) >= AGAIN) && ask() {
+        let is_unheard = place.asked == 0 || now.saturating_sub(place.asked) >= AGAIN;
+        let is_newer = !place.is_silent && place.tables != tables;
+        if (is_unheard || is_newer) && ask() {
             place.asked = now.max(1);
+            place.tables = tables;
         }
+        place.is_silent |= now >= place.until;
         if place.is_silent {
             Wanted::Silent
         } else {
@@ -213,7 +226,7 @@ mod tests {
         let mut table = table();
         let asked = core::cell::Cell::new(0);
         let want = |table: &mut Resolving, now| {
-            table.want(host(9), now, || {
+            table.want(host(9), 1, now, || {
                 asked.set(asked.get() + 1);
                 true
             })
@@ -221,7 +234,9 @@ mod tests {
         assert_eq!(want(&mut table, SECOND), Wanted::Wait(4 * SECOND));
         assert_eq!(want(&mut table, SECOND + 5), Wanted::Wait(4 * SECOND));
         assert_eq!(asked.get(), 1, "once in a second");
-        assert_eq!(want(&mut table, 4 * SECOND - 1), Wanted::Wait(4 * SECOND));
+        for later in [2 * SECOND, 3 * SECOND, 4 * SECOND - 1] {
+            assert_eq!(want(&mut table, later), Wanted::Wait(4 * SECOND));
+        }
         assert_eq!(want(&mut table, 4 * SECOND), Wanted::Silent);
         // As long as packets come, none of them waits, and it is asked for each second.
         asked.set(0);
@@ -243,22 +258,53 @@ mod tests {
     #[test]
     fn what_was_asked_long_ago_is_asked_again() {
         let mut table = table();
-        table.want(host(9), SECOND, || true);
+        table.want(host(9), 1, SECOND, || true);
         let later = 100 * SECOND;
         assert_eq!(
-            table.want(host(9), later, || true),
+            table.want(host(9), 1, later, || true),
             Wanted::Wait(later + 3 * SECOND)
         );
+    }
+
+    /// The call that waited goes on elsewhere; the kernel hears of the neighbour and forgets it, and
+    /// no packet sees that here. Seed 91107170 of the simulator's `forward`.
+    #[test]
+    fn with_newer_tables_the_kernel_is_asked_again() {
+        let mut table = table();
+        table.want(host(9), 1, SECOND, || true);
+        table.want(host(9), 1, SECOND + 1, || panic!("the tables are the same"));
+        let asked = core::cell::Cell::new(0);
+        let ask = || {
+            asked.set(asked.get() + 1);
+            true
+        };
+        for _ in 0..3 {
+            let wanted = table.want(host(9), 3, SECOND + 2, ask);
+            assert_eq!(wanted, Wanted::Wait(4 * SECOND));
+        }
+        assert_eq!(asked.get(), 1, "once for each tables");
+        // Two seconds later no call waits here, and the next one waits as the first one did.
+        let later = 3 * SECOND + 2;
+        let wanted = table.want(host(9), 3, later, ask);
+        assert_eq!(wanted, Wanted::Wait(later + 3 * SECOND));
+        assert_eq!(asked.get(), 2);
+        // A silent one is asked for each second, whatever the tables.
+        let silent = later + 3 * SECOND;
+        for late in [later + SECOND, later + 2 * SECOND, silent] {
+            table.want(host(9), 3, late, || true);
+        }
+        let wanted = table.want(host(9), 4, silent + 1, || panic!("it is silent"));
+        assert_eq!(wanted, Wanted::Silent);
     }
 
     #[test]
     fn what_the_kernel_has_not_heard_is_said_again() {
         let mut table = table();
-        table.want(host(9), SECOND, || false);
+        table.want(host(9), 1, SECOND, || false);
         assert!(!table.is_asked(host(9)));
-        table.want(host(9), SECOND + 1, || true);
+        table.want(host(9), 1, SECOND + 1, || true);
         assert!(table.is_asked(host(9)));
-        table.want(host(9), SECOND + 2, || panic!("it has heard"));
+        table.want(host(9), 1, SECOND + 2, || panic!("it has heard"));
     }
 
     /// A scan of more addresses than there is room for: the table stays as large as it is, silent
@@ -267,7 +313,7 @@ mod tests {
     fn a_scan_is_bounded_and_locks_nothing_out() {
         let mut table = table();
         let full = (0..10_000)
-            .filter(|n| table.want(host(*n), SECOND, || true) == Wanted::NoRoom)
+            .filter(|n| table.want(host(*n), 1, SECOND, || true) == Wanted::NoRoom)
             .count();
         assert!(
             (10_000 - NEIGHBOURS_MAX..10_000).contains(&full),
@@ -277,7 +323,7 @@ mod tests {
         let asked = core::cell::Cell::new(false);
         let refused = (20_000..30_000).find(|n| {
             asked.set(false);
-            let wanted = table.want(host(*n), SECOND, || {
+            let wanted = table.want(host(*n), 1, SECOND, || {
                 asked.set(true);
                 true
             });
@@ -287,7 +333,7 @@ mod tests {
         // As soon as their patience is over, others have their places.
         for n in 40_000..40_100 {
             assert_eq!(
-                table.want(host(n), 4 * SECOND, || true),
+                table.want(host(n), 1, 4 * SECOND, || true),
                 Wanted::Wait(7 * SECOND),
                 "{n}"
             );
