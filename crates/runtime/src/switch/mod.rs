@@ -305,12 +305,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         }
         work += self.directory.tidy();
         if self.presence.is_telling() {
-            let recovery = &self.recovery;
-            work += self.presence.tell_some(
-                |runtime| recovery.is_suspended(runtime),
-                &self.directory.blocks,
-                &mut self.outbox,
-            );
+            let is_recovering = self.recovery.is_active();
+            work += self
+                .presence
+                .tell_some(is_recovering, &self.directory.blocks, &mut self.outbox);
             self.offer_runtimes();
         }
         if self.recovery.is_active() {

@@ -21,7 +21,8 @@
 //! *A runtime that restarts* knows nothing of blocks of its pool that it had leased with groups
 //! that moved. When it has told what it has (a runtime that lives tells a switch that restarts,
 //! too), it is told which blocks are in use elsewhere, some each step, and *all told* behind them;
-//! the switch itself must have been told before. Until then it is not chosen for new groups here.
+//! the switch itself must have been told before, and flows of runtimes that have failed, whichever,
+//! have gone on elsewhere or ended: a block of its pool may be with them. Until then it is not chosen for new groups here.
 //! Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch
 //! that begins where no other is to be chosen waits for that before it reads its ports.
 //!
@@ -271,15 +272,16 @@ impl Presence {
     #[cold]
     pub fn tell_some<L: Port>(
         &mut self,
-        is_suspended: impl Fn(usize) -> bool,
+        is_recovering: bool,
         blocks: &Blocks,
         outbox: &mut Outbox<L>,
     ) -> usize {
         let mut done = 0;
         for (runtime, mut left) in core::mem::take(&mut self.telling) {
-            // What its predecessor had may yet go on elsewhere.
+            // What its predecessor had may yet go on elsewhere; and so may what another has had in
+            // blocks of its pool.
             let is_early = self.is_among_others && !self.runtimes[runtime].has_told
-                || is_suspended(runtime) && !planted::is("told_before_recovered");
+                || is_recovering && !planted::is("told_before_recovered");
             if is_early || outbox.has_messages_for(runtime) || blocks.is_asking() || !outbox.has_room(runtime)
             {
                 self.telling.push((runtime, left));
