@@ -283,7 +283,9 @@ impl Forward {
     fn want(&self, neighbour: resolving::Neighbour, cx: &Cx<Self>) -> Wanted {
         let ask = || self.feed.want(neighbour.0, neighbour.1);
         let tables = self.tables.borrow().generation();
-        self.resolving.borrow_mut().want(neighbour, tables, cx.clock(), ask)
+        self.resolving
+            .borrow_mut()
+            .want(neighbour, tables, cx.clock(), ask)
     }
 
     /// For a packet whose neighbour does not answer.

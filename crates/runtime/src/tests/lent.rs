@@ -152,46 +152,6 @@ fn after_a_move() -> Members {
     members
 }
 
-/// Groups are at another runtime than their blocks' home when that one fails, and the home begins
-/// again before the heir goes on. Seed 91050421 of the simulator's `edge`.
-#[test]
-fn a_home_that_begins_again_is_told_of_blocks_that_an_heir_has_yet_to_claim() {
-    for bug in ["", "told_before_recovered"] {
-        let mut members = Members::copied(1, 3, Policy::RoundRobin, plan(vec![factory::<Lender>()]));
-        fill(&mut members, 0, 1..10);
-        assert_eq!(members.flows(), [3, 3, 3]);
-        let order = crate::mobility::Order {
-            selector: crate::mobility::Selector::All,
-            to: vec![2],
-        };
-        members.runtime(1).order(order).unwrap();
-        members.settle();
-        assert_eq!(members.flows(), [3, 0, 6]);
-        wire::planted::choose(bug);
-        // Its heir, the first, stands still.
-        let go_on = |members: &mut Members| {
-            for worker in [0, 2].into_iter().cycle().take(200) {
-                members.now += 1000;
-                members.step(worker);
-            }
-        };
-        members.stop(3);
-        go_on(&mut members);
-        members.start(2);
-        go_on(&mut members);
-        members.switch(0).port_mut(0).input.extend((20..30).map(packet_of));
-        go_on(&mut members);
-        wire::planted::choose("");
-        members.settle();
-        let blocks = members.runtimes.iter().flatten().flat_map(Runtime::blocks);
-        let mut places: Vec<_> = blocks.map(|(place, _)| place).collect();
-        let count = places.len();
-        places.sort_unstable();
-        places.dedup();
-        assert_eq!(places.len() == count, bug.is_empty(), "{bug}: {count} blocks");
-    }
-}
-
 /// Everything comes home: as many hosts as there are blocks get one each.
 fn assert_all_blocks_come_home(mut members: Members) {
     members.assert_nothing_stays();
