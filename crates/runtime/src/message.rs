@@ -125,7 +125,8 @@ pub enum Message {
     /// kept.
     Lives(u64),
     /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
-    /// and which life of it, 0 if that was never heard.
+    /// and which life of it, 0 if that was never heard. To a switch that is met: of a runtime that
+    /// is not there no copies are kept ([`protocols::ownership::recovery::Report::OF_NONE`]).
     Keeps(RuntimeId, u32, u64),
     /// Of a runtime of the same process: this life of it is the first that was met here since, and
     /// no copies of one before are kept.

@@ -28,6 +28,9 @@ pub struct Report {
 }
 
 impl Report {
+    /// The life of a report which says that there is nothing of a runtime, whichever life has failed.
+    pub const OF_NONE: u64 = u64::MAX;
+
     /// Whether it is about this life, as far as is known.
     pub const fn is_of(self, life: u64) -> bool {
         self.life == life || self.life == 0 || life == 0

@@ -35,7 +35,7 @@ use crate::watch::flows::Change as Flow;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
-use protocols::ownership::recovery::may_begin;
+use protocols::ownership::recovery::{Report, may_begin};
 use protocols::ownership::{RuntimeId, Switches};
 use wire::planted;
 
@@ -156,8 +156,20 @@ impl Keeper {
         }
     }
 
-    /// Another switch is at the end of a link: it is told which copies wait for it.
+    /// Another switch is at the end of a link: it is told which copies wait for it, and of which
+    /// runtimes that are not here there are none.
     pub fn switch_came(&mut self, core: &mut Core, switch: usize) {
+        if core.sender.is_wanted() {
+            for (runtime, copies) in (0..).zip(&self.primaries) {
+                let mut recoveries = self.recoveries.iter();
+                let has_any = copies.is_some() || recoveries.any(|recovery| recovery.failed == runtime);
+                let is_other = runtime != core.settings.info.runtime;
+                if is_other && !has_any && !core.sessions.has_runtime(runtime) {
+                    let none = Message::Keeps(RuntimeId(runtime), 0, Report::OF_NONE);
+                    core.out.send(switch, &none);
+                }
+            }
+        }
         for recovery in &mut self.recoveries {
             recovery.let_go = recovery.let_go.without(switch as u8);
             let copies = &recovery.copies;

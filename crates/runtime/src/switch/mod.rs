@@ -73,7 +73,7 @@ use crate::chain::Plan;
 use crate::env::{BURST, Burst, Port};
 use crate::fragments::Tracker;
 use crate::members::Leases;
-use crate::message::Message;
+use crate::message::{Message, Taken};
 use crate::stats::{DropReason, Drops};
 use crate::watch::MaybeEye;
 use crate::watch::trace::Event;
@@ -526,7 +526,12 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Doubted(key) => directory.moved_before(runtime, &key),
                 Message::Reroute(reroute) => {
                     let failed = usize::from(reroute.from.0);
-                    let is_undecided = !self.presence.is_told() || self.recovery.is_suspended(failed);
+                    let may_be_unmet = reroute.taken != Taken::Not && self.presence.may_have_unmet(failed);
+                    let is_there = |runtime| outbox.is_there(runtime);
+                    let now = self.local.now;
+                    let is_undecided = !self.presence.is_told()
+                        || self.recovery.is_suspended(failed)
+                        || may_be_unmet && self.recovery.awaits_word_of(failed, is_there, now);
                     directory.reroute(runtime, &reroute, is_undecided, outbox);
                 }
                 Message::Installed(key, epoch) => {

@@ -54,6 +54,8 @@ struct Runtime {
     is_new: bool,
     /// A switch that begins waits for it to tell what it has.
     is_expected: bool,
+    /// A life of it has been at the link since this switch began.
+    was_met: bool,
 }
 
 impl Runtime {
@@ -104,6 +106,7 @@ impl Presence {
             has_told: outbox.is_there(index),
             is_new: false,
             is_expected: true,
+            was_met: outbox.is_there(index),
         });
         Presence {
             runtimes: runtimes.collect(),
@@ -173,6 +176,7 @@ impl Presence {
             has_told: false,
             is_new: is_there,
             is_expected: known.is_expected,
+            was_met: known.was_met || is_there,
         };
         self.telling.retain(|(to, _)| *to != runtime);
         if is_there {
@@ -229,6 +233,13 @@ impl Presence {
     /// told which blocks are in use.
     pub fn may_have_forerunner(&self, runtime: usize) -> bool {
         !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
+    }
+
+    /// Whether a life may have failed of which this switch knows nothing: it has met none, or only
+    /// the next one, which has not been told which blocks are in use.
+    pub fn may_have_unmet(&self, runtime: usize) -> bool {
+        let known = &self.runtimes[runtime];
+        !known.was_met || known.is_new
     }
 
     /// Whether it is too early to read ports and peers, as it has been so far.

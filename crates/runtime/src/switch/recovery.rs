@@ -137,6 +137,12 @@ pub(super) struct Recovery {
     /// By runtime: the last life whose flows have gone on elsewhere, and which was not met since; 0
     /// for none.
     recovered: Vec<u64>,
+    /// By runtime, by another one: it had nothing of the first when it met this switch, or what it
+    /// had goes on.
+    has_none: Vec<Vec<bool>>,
+    /// By runtime: until when others are waited for that may have copies of a life which was not
+    /// met; 0 before that is asked.
+    word_by: Vec<u64>,
     active: usize,
     packets: usize,
     /// By the hash that a waiting packet is routed by: for which failed runtime it waits.
@@ -154,6 +160,8 @@ impl Recovery {
             meetings: alloc::vec![alloc::vec![0; runtimes]; runtimes],
             lives: alloc::vec![0; runtimes],
             recovered: alloc::vec![0; runtimes],
+            has_none: alloc::vec![alloc::vec![false; runtimes]; runtimes],
+            word_by: alloc::vec![0; runtimes],
             active: 0,
             packets: 0,
             waiting: BTreeMap::new(),
@@ -226,6 +234,7 @@ impl Recovery {
     pub fn forget_reports_of(&mut self, runtime: usize) {
         for (failed, reports) in self.reports.iter_mut().enumerate() {
             reports[runtime] = None;
+            self.has_none[failed][runtime] = false;
             self.meetings[failed][runtime] = 0;
             if let Some(suspension) = &mut self.suspended[failed]
                 && suspension.heir == Some(runtime as u16)
@@ -237,7 +246,7 @@ impl Recovery {
 
     /// A runtime says which life it is.
     pub fn note_life(&mut self, runtime: usize, life: u64) {
-        self.lives[runtime] = life;
+        (self.lives[runtime], self.word_by[runtime]) = (life, 0);
         self.meetings[runtime]
             .iter_mut()
             .filter(|met| **met != life)
@@ -249,7 +258,9 @@ impl Recovery {
 
     /// A runtime says which copies it has of one that has failed.
     pub fn note_report(&mut self, failed: u16, by: usize, report: Report) {
-        if self.is_wanted() {
+        if report.life == Report::OF_NONE {
+            self.has_none[usize::from(failed)][by] = true;
+        } else if self.is_wanted() {
             let before = self.reports[usize::from(failed)][by].replace(report);
             if let Some(suspension) = &mut self.suspended[usize::from(failed)]
                 && suspension.heir == Some(by as u16)
@@ -259,6 +270,23 @@ impl Recovery {
                 suspension.heir = None;
             }
         }
+    }
+
+    /// Whether runtimes that are there have yet to say what they have of a life that this switch
+    /// has not met: one may see later than another that it has failed. It is not waited for longer
+    /// than for an heir.
+    pub fn awaits_word_of(&mut self, failed: usize, is_there: impl Fn(usize) -> bool, now: u64) -> bool {
+        let mut reports = self.reports[failed].iter().enumerate();
+        let is_silent = |(runtime, report): (usize, &Option<Report>)| {
+            runtime != failed && is_there(runtime) && report.is_none() && !self.has_none[failed][runtime]
+        };
+        if !self.has_copies || !reports.any(is_silent) {
+            return false;
+        }
+        if self.word_by[failed] == 0 {
+            self.word_by[failed] = now.saturating_add(self.at_most);
+        }
+        now < self.word_by[failed]
     }
 
     /// A runtime has met this life of another one of its process, and has nothing of lives before.
@@ -420,9 +448,12 @@ impl Recovery {
         }
         self.waiting
             .retain(|_, waits_for| usize::from(*waits_for) != failed);
-        for report in &mut self.reports[failed] {
+        for (report, has_none) in self.reports[failed].iter_mut().zip(&mut self.has_none[failed]) {
             // The next life may have failed, too.
-            *report = report.filter(|report| !report.is_of(suspension.life));
+            let is_over = |report: &Report| report.is_of(suspension.life);
+            if report.take_if(|report| is_over(report)).is_some() {
+                *has_none = true;
+            }
         }
         suspension.packets
     }

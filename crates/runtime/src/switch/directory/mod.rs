@@ -348,6 +348,26 @@ impl Directory {
             }
             return self.turn(index, runtime as u16);
         }
+        if let Some(index) = found
+            && let Some(Pending {
+                source,
+                target,
+                epoch,
+            }) = self.pending.get(&key).copied()
+            && usize::from(source) == self.runtime(index)
+            && usize::from(source) != runtime
+            && is_heir_of(usize::from(target))
+        {
+            // The target had it installed before this switch began.
+            if !key.is_second_key(self.affinity) {
+                let fenced = Message::Switch(key, SwitchSays::Fenced(epoch.next()));
+                outbox.push_message(usize::from(source), fenced);
+            }
+            self.forget_pending(&key);
+            self.set_source(index, None, Epoch::default());
+            self.routes[index as usize].set(AWAITED, false);
+            return self.turn(index, runtime as u16);
+        }
         if let Some(index) = found {
             self.on_met(index, runtime as u16);
         }

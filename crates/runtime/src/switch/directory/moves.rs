@@ -23,8 +23,10 @@
 //! *A group without a route that is taken back* has one with the answer: no packet finds it without.
 //!
 //! *A switch that has begun since* has no route of such a group. Whether an heir has it is known
-//! when all runtimes have told what they have, and no life of T is suspended: until then S has no
-//! answer, and until S has asked again no port is read ([`Directory::has_unrouted`]).
+//! when all runtimes have told what they have, all have said what copies of T they have, and no life
+//! of T is suspended: until then S has no answer, and until S has asked again no port is read
+//! ([`Directory::has_unrouted`]). Where S has told of the move before, the group has a route to S
+//! and is *pending*: T is not there. Such a group is as undecided as one without a route.
 //!
 //! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
 
@@ -60,6 +62,7 @@ impl Directory {
         let found = self.find_live(&reroute.key);
         let verdict = match (found, is_undecided && reroute.taken != Taken::Not) {
             (None, true) => self.note_unrouted(runtime, reroute),
+            (Some(_), true) if self.note_pending(runtime, reroute) => TakenBack::Waits,
             _ => self.taken_back(found, runtime, reroute),
         };
         if verdict != TakenBack::Waits {
@@ -175,6 +178,19 @@ impl Directory {
             self.unrouted.insert(reroute.key, Unrouted { source, epoch });
         }
         TakenBack::Waits
+    }
+
+    /// The same of a key that is on its way to a target which this switch has not met; whether it
+    /// is.
+    #[cold]
+    fn note_pending(&mut self, runtime: usize, reroute: &Reroute) -> bool {
+        let pending = self.pending.get_mut(&reroute.key);
+        let ends = (runtime as u16, reroute.from.0);
+        let Some(pending) = pending.filter(|key| (key.source, key.target) == ends) else {
+            return false;
+        };
+        pending.epoch = pending.epoch.max(reroute.epoch);
+        true
     }
 
     /// Notes whether a key of a group that is taken back waits for an heir; whether one of those
