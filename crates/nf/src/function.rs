@@ -261,6 +261,19 @@ impl<T: Future<Output = Verdict>> Deciding for T {}
 )]
 pub trait Attributed {}
 
+/// Blocks that another runtime is to have ([`NetworkFunction::lend_blocks`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Loan {
+    /// So many at most.
+    pub most: u16,
+    /// Of this address above all, unless it is the unspecified one.
+    pub at: wire::Addr,
+    /// The other runtime.
+    pub to: u16,
+    /// This runtime leaves, and has no group: none is wanted here.
+    pub leaves: bool,
+}
+
 /// How a block of ports stood at an instance, when that hears that a group at another runtime has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum BlockWas {
@@ -546,16 +559,17 @@ pub trait NetworkFunction: Attributed + Sized + 'static {
         None
     }
 
-    /// Lends another runtime up to so many free blocks, of that address above all, unless they are
-    /// wanted here; hands each to `lend`. What is lent is not given out here before it has come
-    /// back ([`NetworkFunction::block_returned`]).
-    fn lend_blocks(&self, most: u16, at: wire::Addr, to: u16, lend: &mut dyn FnMut(crate::Block)) {
-        let _ = (most, at, to, lend);
+    /// Lends another runtime free blocks, and hands each to `lend`. What is lent is not given out
+    /// here before it has come back ([`NetworkFunction::block_returned`]).
+    fn lend_blocks(&self, loan: &Loan, lend: &mut dyn FnMut(crate::Block)) {
+        let _ = (loan, lend);
     }
 
-    /// Another runtime lends a block of its part: free to be given out here, until the group that
-    /// has it gives it back to its home ([`Cx::return_block`](crate::Cx::return_block)). Every
-    /// function is asked: whether it is one of this function's pool, and not in use here.
+    /// A block of another runtime's part is lent to this one: free to be given out here, until the
+    /// group that has it gives it back to its home ([`Cx::return_block`](crate::Cx::return_block)).
+    /// Where the home is not there, this runtime keeps what was given back, and the function is
+    /// asked again. Every function is asked: whether it is one of this function's pool, and not in
+    /// use here.
     fn borrow_block(&self, block: crate::Block, home: u16) -> bool {
         let _ = (block, home);
         false

@@ -70,8 +70,8 @@ pub use cx::{Block, Cx, Direction, Way};
 pub use event::{Event, Field};
 pub use file::TextFile;
 pub use function::{
-    Affinity, Arrival, BlockWas, Claim, ConfigError, Departure, FilePlace, Generation, Keep, NetworkFunction,
-    NoConfig, PoolState, Reason, Recall, Verdict, WorkerInfo,
+    Affinity, Arrival, BlockWas, Claim, ConfigError, Departure, FilePlace, Generation, Keep, Loan,
+    NetworkFunction, NoConfig, PoolState, Reason, Recall, Verdict, WorkerInfo,
 };
 pub use name::{Listed, Name};
 pub use nf_macros::{FlowState, Plain, network_function};

@@ -146,6 +146,9 @@ pub enum Message {
     BlockLent(Block, RuntimeId, RuntimeId),
     /// By a switch: no more that this runtime has lent is coming.
     LendsOver(RuntimeId),
+    /// No group has the block any more, which is of that runtime's pool: it is free at the sender,
+    /// as if it were lent.
+    BlockKept(Block, RuntimeId),
     /// No group has the block, and it goes back to the runtime that it belongs to; by a switch to
     /// that runtime: it is over here.
     BlockReturned(Block, RuntimeId),
@@ -324,6 +327,11 @@ impl Message {
                 writer.put(&[25]);
                 writer.put(&home.0.to_be_bytes());
             }
+            Message::BlockKept(block, home) => {
+                writer.put(&[27]);
+                writer.block(block);
+                writer.put(&home.0.to_be_bytes());
+            }
             Message::BlockReturned(block, runtime) => {
                 writer.put(&[10]);
                 writer.block(block);
@@ -435,6 +443,7 @@ impl Message {
             10 => Message::BlockReturned(reader.block()?, reader.runtime()?),
             24 => Message::BlockLent(reader.block()?, reader.runtime()?, reader.runtime()?),
             25 => Message::LendsOver(reader.runtime()?),
+            27 => Message::BlockKept(reader.block()?, reader.runtime()?),
             26 => Message::Meets(reader.runtime()?, u64::from_be_bytes(*reader.take::<8>()?)),
             _ => return None,
         };
@@ -552,6 +561,7 @@ mod tests {
             (group.clone(), runtime(), epoch()).prop_map(|(g, r, e)| Message::Behind(g, r, e)),
             (group.clone(), says).prop_map(|(g, s)| Message::Switch(g, s)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockReturned(b, r)),
+            (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockKept(b, r)),
             (block.clone(), runtime(), runtime()).prop_map(|(b, r, s)| Message::BlockLent(b, r, s)),
             runtime().prop_map(Message::LendsOver),
             (block.clone(), group.clone()).prop_map(|(b, g)| Message::BlockClaimed(b, g)),

@@ -262,7 +262,7 @@ pub unsafe trait Stage {
     /// [`NetworkFunction::pool`].
     fn pool(&self) -> Option<nf::PoolState>;
     /// [`NetworkFunction::lend_blocks`].
-    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block));
+    fn lend_blocks(&self, loan: &nf::Loan, lend: &mut dyn FnMut(nf::Block));
     /// [`NetworkFunction::borrow_block`].
     fn borrow_block(&self, block: nf::Block, home: u16) -> bool;
     /// [`NetworkFunction::forsake_block`].
@@ -689,8 +689,8 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
     fn pool(&self) -> Option<nf::PoolState> {
         self.function.pool()
     }
-    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block)) {
-        self.function.lend_blocks(most, at, to, lend);
+    fn lend_blocks(&self, loan: &nf::Loan, lend: &mut dyn FnMut(nf::Block)) {
+        self.function.lend_blocks(loan, lend);
     }
     fn borrow_block(&self, block: nf::Block, home: u16) -> bool {
         self.function.borrow_block(block, home)

@@ -74,6 +74,52 @@ fn a_runtime_comes_to_a_configuration_that_says_nothing_of_it() {
     assert!(after.values().all(|(runtime, _)| *runtime != 1));
 }
 
+/// Of a pool's blocks each is some runtime's, also when one goes and comes again.
+#[test]
+fn all_of_the_pool_is_for_one_runtime_behind_a_removal() {
+    const BLOCKS: u64 = (65_536 - 1024) / 256;
+    let running = Running::start("pool-left", &profile(40), |profile| {
+        format!(
+            "runtimes = 2\n[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"generate:{profile}\"\n\
+             [[port]]\nname = \"world\"\nside = \"outside\"\noutput = \"pcap:/dev/null\"\n\
+             [[chain]]\nname = \"out\"\nfunctions = [\"nat\"]\n\
+             [function.nat]\npool = [\"203.0.113.1\"]\n[log]\nevents = \"{profile}.events\"\n"
+        )
+    });
+    // How many blocks are free, by runtime, and how many hosts have one.
+    let blocks = || {
+        let (_, said, _) = json(&running.ask(&["function", "nat", "pool", "--json"]));
+        let free = said["rows"].as_array().unwrap().iter();
+        let free: Vec<u64> = free.map(|row| row["free"].as_u64().unwrap()).collect();
+        let (_, list, _) = json(&running.ask(&["flow", "list", "--json"]));
+        let hosts = list["flows"].as_array().unwrap().iter();
+        let hosts: std::collections::BTreeSet<String> =
+            hosts.map(|flow| flow["source"]["address"].to_string()).collect();
+        (free, hosts.len() as u64)
+    };
+    let until_all_are_there = |what: &str| {
+        let began = Instant::now();
+        loop {
+            let (free, hosts) = blocks();
+            if hosts > 20 && free.iter().sum::<u64>() + hosts == BLOCKS {
+                return free;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}: {free:?} free, {hosts} hosts");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let at_first = until_all_are_there("at first");
+    assert!(at_first.iter().all(|free| *free > 80), "{at_first:?}");
+    for words in [["runtime", "drain", "1"], ["runtime", "remove", "1"]] {
+        let done = running.ask(&words);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    }
+    assert_eq!(until_all_are_there("one is gone").len(), 1);
+    let added = running.ask(&["runtime", "add", "1"]);
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    assert_eq!(until_all_are_there("it is back").len(), 2);
+}
+
 #[test]
 fn an_only_runtime_is_not_drained() {
     let running = cluster("only", 1, 20, 100);

@@ -7,6 +7,8 @@
 //!                 └ lends none ──┴ lends half of what is above twice low ──┴───────────────────►
 //! ```
 //!
+//! A runtime that leaves, and has no host, lends all that are free.
+//!
 //! *Low* is a sixteenth of a part, as in `Ports::is_low`. So a runtime lends nothing that it would
 //! ask for itself, and where all are low, none has more than that left. A host keeps its external
 //! address, so a host without a port on it has blocks of that address wanted.
@@ -16,7 +18,7 @@
 use super::Nat;
 use super::ports::{Ports, next_set};
 use super::state::Host;
-use nf::{Addr, Block, PoolState};
+use nf::{Addr, Block, Loan, PoolState};
 
 impl Ports {
     /// Has a host give up a block of an address that this pool has not: it has come from another
@@ -53,17 +55,25 @@ impl Ports {
     }
 
     /// Lends up to so many blocks; see the module's page.
-    pub fn lend_some(&mut self, most: u16, at: Addr, to: u32, lend: &mut dyn FnMut(Block)) {
-        let spare = self.free_total.saturating_sub(2 * self.low()).div_ceil(2);
-        let mut left = spare.min(u32::from(most));
-        if let Some(number) = at.as_v4().and_then(|at| self.number_of(u32::from_be_bytes(at))) {
+    pub fn lend_some(&mut self, loan: &Loan, lend: &mut dyn FnMut(Block)) {
+        let spare = match loan.leaves {
+            true => self.free_total,
+            false => self.free_total.saturating_sub(2 * self.low()).div_ceil(2),
+        };
+        let to = u32::from(loan.to);
+        let mut left = spare.min(u32::from(loan.most));
+        if let Some(number) = loan
+            .at
+            .as_v4()
+            .and_then(|at| self.number_of(u32::from_be_bytes(at)))
+        {
             left = self.lend_of(number, left, to, lend);
         }
         // From any address on, around the pool: of each some, since hosts are spread over all.
         let count = self.addresses as usize;
         let mut at = (self.draw() % u64::from(self.addresses.max(1))) as usize;
         let each = left.div_ceil(self.addresses.max(1));
-        for _ in 0..count.min(usize::from(most)) {
+        for _ in 0..count.min(usize::from(loan.most)) {
             let Some(number) = next_set(&self.open, at, count).filter(|_| left > 0) else {
                 return;
             };

@@ -79,7 +79,7 @@ use core::time::Duration;
 use mappings::Mappings;
 use nf::table::Answer;
 use nf::{
-    Addr, Adds, Affinity, Arrival, Block, BlockWas, Claim, ConfigError, Cx, Departure, Endpoint, Event, Keep,
+    Adds, Affinity, Arrival, Block, BlockWas, Claim, ConfigError, Cx, Departure, Endpoint, Event, Keep, Loan,
     NetworkFunction, Packet, PoolState, Prefix, Recall, Row, Side, Table, Verdict, WorkerInfo,
     network_function, row,
 };
@@ -364,9 +364,8 @@ impl NetworkFunction for Nat {
         Some(self.tables.borrow().ports.state())
     }
 
-    fn lend_blocks(&self, most: u16, at: Addr, to: u16, lend: &mut dyn FnMut(Block)) {
-        let ports = &mut self.tables.borrow_mut().ports;
-        ports.lend_some(most, at, u32::from(to), lend);
+    fn lend_blocks(&self, loan: &Loan, lend: &mut dyn FnMut(Block)) {
+        self.tables.borrow_mut().ports.lend_some(loan, lend);
     }
 
     fn borrow_block(&self, block: Block, home: u16) -> bool {

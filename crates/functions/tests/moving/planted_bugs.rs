@@ -172,8 +172,8 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
         self.function.pool()
     }
 
-    fn lend_blocks(&self, most: u16, at: nf::Addr, to: u16, lend: &mut dyn FnMut(nf::Block)) {
-        self.function.lend_blocks(most, at, to, lend);
+    fn lend_blocks(&self, loan: &nf::Loan, lend: &mut dyn FnMut(nf::Block)) {
+        self.function.lend_blocks(loan, lend);
     }
 
     fn borrow_block(&self, block: nf::Block, home: u16) -> bool {

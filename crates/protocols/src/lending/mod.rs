@@ -4,9 +4,10 @@
 //!
 //! A pool is divided among runtimes at the start: each block has a *home*, which follows from the
 //! block alone. A runtime whose part runs low asks the others, and one with spare blocks lends
-//! some. The borrower gives them out like its own. A block that a group gives back goes home, as a
-//! block does whose group has moved. So lending changes which runtime may give a *free* block out,
-//! and nothing else.
+//! some. One that leaves lends all. The borrower gives them out like its own. A block that a group
+//! gives back goes home, as a block does whose group has moved, unless the home is not there: then
+//! the runtime where the group was keeps it. So lending changes which runtime may give a *free*
+//! block out, and nothing else.
 //!
 //! ```text
 //!   home:      free ──lend──► out ◄───────────── not free before every switch says "returned" ────┐
@@ -14,8 +15,9 @@
 //!   switch:                 ├─► registered ──to B──► (its word)               returned: forgotten
 //!                           │        └─ B is let go ──quarantine──► returned to the home ─────────┤
 //!   borrower:               └─► said by some ──by all──► free here ──claimed by a group──► spent  │
-//!                                    │ one cannot say it     │ a switch comes or goes             │
-//!                                    └─ by all the rest ─────┴──────────► returned ───────────────┘
+//!                           free here ◄─"kept" to each switch─ the home is not there ──┤ given back│
+//!                                    │ one cannot say it     │ a switch comes or goes  │          │
+//!                                    └─ by all the rest ─────┴─────────────────────────┴► returned┘
 //! ```
 //!
 //! Example: runtime 0 lends a block to runtime 1, over two switches. Both register it and pass the
@@ -33,6 +35,10 @@
 //!
 //! *Why a borrower returns all when a switch comes or goes.* A switch that has let the borrower go
 //! returns in its name; one that has begun again knows of no loan. Both happen seldom.
+//!
+//! *Why one word is enough to keep a block* ([`Borrower::keep`]). Each switch knows that a group here
+//! has it, and hears behind that, from this runtime, that it is free here: it registers it as if
+//! the home had lent it. Between the two it tells a life of the home that begins the same: in use.
 //!
 //! *Quarantine.* What a runtime that has gone had borrowed goes home [`QUARANTINE`] after its flows
 //! were let go or went on elsewhere, and so does what its groups had of it, unless they go on
@@ -52,6 +58,7 @@ mod tests;
 
 use crate::ownership::{RuntimeId, Switches};
 use alloc::collections::{BTreeMap, VecDeque};
+use core::ops::Bound;
 
 /// How long, in nanoseconds, a switch keeps what a runtime that has gone had borrowed.
 pub const QUARANTINE: u64 = 1_000_000_000;
@@ -189,6 +196,8 @@ pub enum Action<B> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Borrower<B: Ord> {
     held: BTreeMap<B, Borrowed>,
+    /// How many of these are free here.
+    free: usize,
     actions: VecDeque<Action<B>>,
 }
 
@@ -196,6 +205,7 @@ impl<B: Ord> Default for Borrower<B> {
     fn default() -> Self {
         Borrower {
             held: BTreeMap::new(),
+            free: 0,
             actions: VecDeque::new(),
         }
     }
@@ -220,6 +230,19 @@ impl<B: Copy + Ord> Borrower<B> {
             .iter()
             .filter(|(_, held)| held.is_free)
             .map(|(block, _)| *block)
+    }
+
+    /// How many are on their way: not all switches have said so.
+    pub fn coming(&self) -> usize {
+        self.held.len() - self.free
+    }
+
+    /// Blocks that are free here, and their homes, in order; those behind one if that is said.
+    pub fn free_behind(&self, block: Option<B>) -> impl Iterator<Item = (B, RuntimeId)> {
+        let from = block.map_or(Bound::Unbounded, Bound::Excluded);
+        let held = self.held.range((from, Bound::Unbounded));
+        held.filter(|(_, held)| held.is_free)
+            .map(|(block, held)| (*block, held.home))
     }
 
     /// Whose a block is that is lent to this runtime.
@@ -283,8 +306,23 @@ impl<B: Copy + Ord> Borrower<B> {
             self.actions.push_back(Action::Return(block, home));
         } else {
             held.is_free = true;
+            self.free += 1;
             self.actions.push_back(Action::Take(block, home));
         }
+    }
+
+    /// A group that had the block is over, and all switches are told that this runtime keeps it: it
+    /// is free here.
+    pub fn keep(&mut self, block: B, home: RuntimeId) {
+        let kept = Borrowed {
+            home,
+            said: Switches::NONE,
+            is_refused: false,
+            is_free: true,
+        };
+        let before = self.held.insert(block, kept);
+        self.free += usize::from(before.is_none_or(|before| !before.is_free));
+        self.actions.push_back(Action::Take(block, home));
     }
 
     /// A block that is free here goes back; whether it was.
@@ -294,6 +332,7 @@ impl<B: Copy + Ord> Borrower<B> {
         };
         self.actions.push_back(Action::Return(block, held.home));
         self.held.remove(&block);
+        self.free -= 1;
         true
     }
 
@@ -301,7 +340,8 @@ impl<B: Copy + Ord> Borrower<B> {
     #[inline]
     pub fn spend(&mut self, block: B) {
         if !self.held.is_empty() {
-            self.held.remove(&block);
+            let spent = self.held.remove(&block);
+            self.free -= usize::from(spent.is_some_and(|spent| spent.is_free));
         }
     }
 

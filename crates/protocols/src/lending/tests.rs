@@ -20,6 +20,7 @@ const BLOCK: u8 = 7;
 enum Word {
     Lent,
     Returned,
+    Kept,
     Claimed,
     LendsOver,
     InUse,
@@ -60,7 +61,11 @@ struct World {
     /// Which switches each runtime sees.
     sees: [Switches; 2],
     lends: u8,
+    /// So often more a block is kept.
+    keeps: u8,
     misfortunes: u8,
+    /// The borrower's group has come from the home: no switch knows whose its block is.
+    has_moved: bool,
     /// A loan was under way when a switch, a session or its borrower ended: no runtime may have the
     /// block then.
     is_lossy: bool,
@@ -75,10 +80,11 @@ enum Broken {
     NoQuarantine,
     KeptBySwitchOver,
     FirstReturnIsEnough,
+    NotRegistered,
 }
 
 impl World {
-    fn new(count: u8, lends: u8, misfortunes: u8) -> World {
+    fn new(count: u8, lends: u8, keeps: u8, misfortunes: u8) -> World {
         let there = Switches::first(count);
         World {
             links: Default::default(),
@@ -94,7 +100,9 @@ impl World {
             borrowed_free: false,
             sees: [there; 2],
             lends,
+            keeps,
             misfortunes,
+            has_moved: false,
             is_lossy: false,
         }
     }
@@ -159,6 +167,12 @@ impl World {
                 switch.register.forget(BLOCK);
                 switch.is_claimed = false;
                 self.give_back(at);
+            }
+            Word::Kept => {
+                switch.is_claimed = false;
+                if broken != Broken::NotRegistered {
+                    switch.register.lend(BLOCK, HOME, BORROWER);
+                }
             }
             Word::Claimed => {
                 switch.is_claimed = runtime == 1;
@@ -262,7 +276,9 @@ impl World {
         // Of a loan that not all switches have heard of, some have returned it and some will not.
         let mut words = self.links[0].iter().flat_map(|link| &link[0]);
         let is_under_way = runtime == 1 && words.any(|word| *word == Word::Lent);
-        self.is_lossy |= !is_heard || is_under_way;
+        let is_moved = runtime == 1 && self.has_moved;
+        self.is_lossy |= !is_heard || is_under_way || is_moved;
+        self.has_moved &= runtime == 0;
         if runtime == 0 {
             self.is_free = true;
             (self.returned, self.told) = (Switches::NONE, Switches::NONE);
@@ -337,11 +353,33 @@ impl World {
                 w.settle_borrowed(Broken::Nothing);
             });
         }
+        // A group moves with its block, of which switches are told before it is there. They know
+        // both lives: a move names them.
+        let mut words = self.links.iter().flatten().flat_map(|link| &link[0]);
+        let are_known = words.all(|word| *word != Word::Begins && *word != Word::Claimed);
+        if self.has_group[0] && self.keeps > 0 && are_known {
+            add(&|w| {
+                (w.has_group, w.has_moved) = ([false, true], true);
+                for switch in &mut w.switches {
+                    switch.is_claimed = true;
+                }
+                w.say(1, Word::Claimed);
+            });
+        }
         if self.has_group[1] {
             add(&|w| {
-                w.has_group[1] = false;
+                (w.has_group[1], w.has_moved) = (false, false);
                 w.say(1, Word::Returned);
             });
+            if self.keeps > 0 {
+                add(&|w| {
+                    (w.has_group[1], w.has_moved) = (false, false);
+                    w.keeps -= 1;
+                    w.say(1, Word::Kept);
+                    w.borrower.keep(BLOCK, HOME);
+                    w.settle_borrowed(broken);
+                });
+            }
         }
         if self.misfortunes > 0 {
             for (runtime, is_heard) in [(0, true), (0, false), (1, true), (1, false)] {
@@ -423,10 +461,19 @@ fn explore(start: World, broken: Broken) -> Result<usize, std::string::String> {
 
 #[test]
 fn a_block_has_one_that_may_give_it_out() {
-    for (switches, lends, misfortunes) in [(1, 2, 2), (2, 2, 0), (2, 1, 1)] {
-        let states = explore(World::new(switches, lends, misfortunes), Broken::Nothing);
+    for (switches, lends, keeps, misfortunes) in [
+        (1, 2, 0, 2),
+        (1, 1, 2, 2),
+        (2, 2, 0, 0),
+        (2, 2, 1, 0),
+        (2, 1, 0, 1),
+        (2, 1, 1, 1),
+    ] {
+        let states = explore(World::new(switches, lends, keeps, misfortunes), Broken::Nothing);
         let states = states.unwrap_or_else(|wrong| panic!("{wrong}"));
-        std::eprintln!("{switches} switches, {lends} lends, {misfortunes} misfortunes: {states} states");
+        std::eprintln!(
+            "{switches} switches, {lends} lends, {keeps} kept, {misfortunes} misfortunes: {states} states"
+        );
         assert!(states > 20);
     }
 }
@@ -438,8 +485,9 @@ fn rules_that_are_broken_on_purpose_are_noticed() {
         (Broken::NotTold, 1),
         (Broken::KeptBySwitchOver, 1),
         (Broken::FirstReturnIsEnough, 1),
+        (Broken::NotRegistered, 1),
     ] {
-        let found = explore(World::new(2, 2, misfortunes), broken);
+        let found = explore(World::new(2, 2, 1, misfortunes), broken);
         assert!(found.is_err(), "{broken:?} is not noticed");
     }
 }

@@ -7,6 +7,9 @@
 //!              └─ waits ─ its last record is sent ─ acknowledged ─► announced, unless the key is here again
 //! ```
 //!
+//! Whether a group's block goes home, or is kept since its home is not there, is seen when it is
+//! announced (`parts::pools`).
+//!
 //! A block that leaves had a group here a moment ago, and the replica may not know that this is
 //! over. If this runtime fails then, its heir claims the block for that group, while another
 //! runtime has given it to a host. The same of a route: its group would begin again at another
@@ -46,7 +49,8 @@ impl Parting {
     /// idle.
     #[cold]
     pub fn part(&mut self, message: Message, out: &mut Outbox) {
-        if !self.waits && self.queue.is_empty() {
+        let is_to_be_seen = matches!(message, Message::BlockKept(..));
+        if !self.waits && self.queue.is_empty() && !is_to_be_seen {
             return out.announce(message);
         }
         if let Message::Idle(key, _) = message {

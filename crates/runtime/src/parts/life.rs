@@ -179,8 +179,10 @@ impl Core {
                 }
                 _ => false,
             };
-            if !is_here {
-                self.out.announce(message);
+            match message {
+                _ if is_here => {}
+                Message::BlockKept(block, home) => self.keep_or_return(block, home),
+                message => self.out.announce(message),
             }
         }
         count

@@ -10,6 +10,12 @@
 //! *Pace.* At most [`ASKED_MAX`] blocks an ask. Without a block since the last ask, the next one
 //! waits twice as long, up to [`PACE_MAX`]: where all are dry, few words pass.
 //!
+//! *A runtime that leaves* and has no group lends all free blocks of its part to those that stay,
+//! [`ASKED_MAX`] to each at a look and [`LEFT_MAX`] in all. What it had borrowed goes home.
+//!
+//! *A group's block whose home is not there, or leaves*, is kept: it is free here behind one word
+//! to each switch. Once the home gives blocks out again, it goes there as any that is borrowed.
+//!
 //! *A runtime without a part* (there are more than the pool was divided among) asks for one, and
 //! takes no groups before it has some, or [`WITHOUT`] is over.
 //!
@@ -27,7 +33,7 @@ use crate::record::Record;
 use crate::stats::PoolStats;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
-use nf::{Addr, Affinity, Block, PoolState};
+use nf::{Addr, Affinity, Block, Loan, PoolState};
 use protocols::lending::Action;
 use protocols::ownership::{RuntimeId, Switches};
 
@@ -40,6 +46,10 @@ const NO_POOL: u64 = 1_000_000_000;
 const ASKED_MAX: u16 = 64;
 /// Blocks that are lent to a runtime at most.
 const HELD_MAX: usize = 1 << 16;
+/// Borrowed blocks of which it is looked at once whether they are to go home.
+const LOOKED_AT: usize = 2 * ASKED_MAX as usize;
+/// Blocks that a runtime which leaves lends each of the others at most.
+const LEFT_MAX: usize = HELD_MAX / 2;
 /// How long a runtime without a part waits for one, in nanoseconds.
 const WITHOUT: u64 = 1_000_000_000;
 
@@ -88,6 +98,11 @@ pub(crate) struct Pools {
     ebbs: Vec<Ebb>,
     /// Until when this runtime waits for its first blocks.
     without: Option<u64>,
+    /// Borrowed blocks up to this one were looked at, whether they are to go home.
+    looked_at: Option<Block>,
+    /// As it leaves: how many blocks it has lent, and whether that are all.
+    left: usize,
+    has_lent_all: bool,
     /// The configuration by which borrowed blocks were borrowed.
     generation: u64,
     pub lent: u64,
@@ -154,6 +169,11 @@ impl Core {
             self.borrow_again();
         }
         let others = self.others();
+        if self.is_leaving && self.has_no_group() {
+            self.pools.due = self.now.saturating_add(PACE);
+            return self.lend_all(&others);
+        }
+        (self.pools.left, self.pools.has_lent_all) = (0, false);
         let mut is_asking = false;
         for function in 0..self.runner.functions() {
             let Some(pool) = self.runner.pool(function) else {
@@ -194,12 +214,61 @@ impl Core {
             .collect()
     }
 
+    fn has_no_group(&self) -> bool {
+        self.flows.active() == 0 && self.flows.groups().resting().is_empty()
+    }
+
+    /// The runtimes that have what this one lends as it leaves.
+    fn staying(&self, others: &[u16]) -> Vec<u16> {
+        let stays = |runtime: &u16| !self.sessions.is_runtime_leaving(*runtime);
+        others.iter().copied().filter(stays).collect()
+    }
+
+    /// Whether this runtime leaves, and has blocks that others are to have.
+    pub fn has_blocks_to_lend(&self) -> bool {
+        let has_some = |function| self.runner.pool(function).is_some_and(|pool| pool.free > 0);
+        self.is_leaving
+            && !self.pools.has_lent_all
+            && !self.sessions.is_beginning()
+            && self.settings.switches > 0
+            && self.flows.affinity() != Affinity::Flow
+            && !self.staying(&self.others()).is_empty()
+            && (0..self.runner.functions()).any(has_some)
+    }
+
+    /// Lends what is free, as this runtime leaves, and returns what it had borrowed.
+    #[cold]
+    fn lend_all(&mut self, others: &[u16]) -> usize {
+        let staying = self.staying(others);
+        if self.pools.has_lent_all || self.sessions.is_beginning() || staying.is_empty() {
+            return 0;
+        }
+        let before = self.pools.left;
+        self.give_back_some(ASKED_MAX);
+        for function in 0..self.runner.functions() {
+            for to in &staying {
+                let room = (LEFT_MAX * staying.len()).saturating_sub(self.pools.left);
+                let loan = Loan {
+                    most: room.min(usize::from(ASKED_MAX)) as u16,
+                    at: Addr::default(),
+                    to: *to,
+                    leaves: true,
+                };
+                self.pools.left += self.lend(function, &loan);
+            }
+        }
+        self.settle_lent();
+        let count = self.pools.left - before;
+        self.pools.has_lent_all = count == 0 && self.flows.borrowed.free().next().is_none();
+        count
+    }
+
     fn ask(&mut self, function: usize, pool: &PoolState, others: &[u16]) {
         // Those that wait for room are enough.
         if self.out.records_pending() > 0 {
             return;
         }
-        let coming = self.flows.borrowed.len() - self.flows.borrowed.free().count();
+        let coming = self.flows.borrowed.coming();
         let wanted = usize::from(pool.wants).saturating_sub(coming);
         let count = wanted.div_ceil(others.len()).min(usize::from(ASKED_MAX)) as u16;
         for runtime in others {
@@ -238,27 +307,58 @@ impl Core {
         if !self.sessions.has_runtime(to) {
             return;
         }
-        let mut lent = ArrayVec::<Block, { ASKED_MAX as usize }>::new();
         if !self.sessions.is_beginning() {
-            let most = count.min(ASKED_MAX);
-            self.runner.lend_blocks(function, most, at, to, &mut |block| {
-                let _ = lent.try_push(block);
-            });
-        }
-        let me = RuntimeId(self.settings.info.runtime);
-        for block in lent {
-            // One that was borrowed goes home: that is where it is wanted.
-            if !self.flows.borrowed.give_back(block) {
-                self.pools.lent += 1;
-                let lent = Message::BlockLent(block, me, RuntimeId(to));
-                self.flows.parting.part(lent, &mut self.out);
-            }
+            let loan = Loan {
+                most: count.min(ASKED_MAX),
+                at,
+                to,
+                leaves: false,
+            };
+            self.lend(function, &loan);
         }
         self.settle_lent();
         if let Some(pool) = self.runner.pool(function) {
             let record = Record::Pool(function as u8, pool.free, pool.share);
             self.out.send_record(to, &record);
         }
+    }
+
+    /// Lends blocks, all switches are told of; answers how many.
+    fn lend(&mut self, function: usize, loan: &Loan) -> usize {
+        let mut lent = ArrayVec::<Block, { ASKED_MAX as usize }>::new();
+        self.runner.lend_blocks(function, loan, &mut |block| {
+            let _ = lent.try_push(block);
+        });
+        let me = RuntimeId(self.settings.info.runtime);
+        let count = lent.len();
+        for block in lent {
+            // One that was borrowed goes home: that is where it is wanted.
+            if !self.flows.borrowed.give_back(block) {
+                self.pools.lent += 1;
+                let lent = Message::BlockLent(block, me, RuntimeId(loan.to));
+                self.flows.parting.part(lent, &mut self.out);
+            }
+        }
+        count
+    }
+
+    /// Whether a runtime is there that gives blocks out.
+    fn is_wanted_at(&self, home: RuntimeId) -> bool {
+        self.sessions.has_runtime(home.0) && !self.sessions.is_runtime_leaving(home.0)
+    }
+
+    /// A group is over that had a block of another runtime's part.
+    #[cold]
+    pub fn keep_or_return(&mut self, block: Block, home: RuntimeId) {
+        let is_others = home.0 != self.settings.info.runtime;
+        let is_kept =
+            is_others && !self.is_wanted_at(home) && !self.is_leaving && self.flows.borrowed.len() < HELD_MAX;
+        if !is_kept {
+            return self.out.announce(Message::BlockReturned(block, home));
+        }
+        self.out.announce(Message::BlockKept(block, home));
+        self.flows.borrowed.keep(block, home);
+        self.settle_lent();
     }
 
     /// Another runtime says how much of a pool is free there.
@@ -332,7 +432,16 @@ impl Core {
     fn give_back_some(&mut self, count: u16) {
         if count > 0 && !self.flows.borrowed.is_empty() {
             let count = usize::from(count.min(ASKED_MAX));
-            let some: Vec<Block> = self.flows.borrowed.free().take(count).collect();
+            // What no runtime waits for stays. There may be much of that: some are looked at.
+            let from = self.pools.looked_at.take();
+            let free = self.flows.borrowed.free_behind(from).take(LOOKED_AT);
+            let looked_at: ArrayVec<(Block, RuntimeId), LOOKED_AT> = free.collect();
+            if looked_at.is_full() {
+                self.pools.looked_at = looked_at.last().map(|(block, _)| *block);
+            }
+            let is_wanted = |home: RuntimeId| self.is_leaving || self.is_wanted_at(home);
+            let wanted = looked_at.iter().filter(|(_, home)| is_wanted(*home));
+            let some: Vec<Block> = wanted.map(|(block, _)| *block).take(count).collect();
             for block in some {
                 self.flows.borrowed.give_back(block);
             }

@@ -84,7 +84,7 @@ fn apply_each_block(cx: &mut RawCx, group: GroupKey, flows: &mut FlowStore, out:
             BlockEffect::Returned(block, runtime) => {
                 flows.owners.release(block);
                 let home = RuntimeId(runtime);
-                flows.parting.part(Message::BlockReturned(block, home), out);
+                flows.parting.part(Message::BlockKept(block, home), out);
             }
         }
     }

@@ -19,7 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use core::ptr::NonNull;
 use nf::cx::{EFFECTS_MAX, RawCx};
-use nf::{Addr, Affinity, Arrival, Block, BlockWas, Departure, Direction, PoolState, Side};
+use nf::{Affinity, Arrival, Block, BlockWas, Departure, Direction, Loan, PoolState, Side};
 use wire::planted;
 
 /// Calls of a function for the end of one group, at most: enough for all ports of an address, one
@@ -230,9 +230,9 @@ impl Runner {
     }
 
     /// A function's blocks that it lends.
-    pub fn lend_blocks(&self, function: usize, most: u16, at: Addr, to: u16, lend: &mut dyn FnMut(Block)) {
+    pub fn lend_blocks(&self, function: usize, loan: &Loan, lend: &mut dyn FnMut(Block)) {
         if let Some(stage) = self.stages.functions.get(function) {
-            stage.lend_blocks(most, at, to, lend);
+            stage.lend_blocks(loan, lend);
         }
     }
 

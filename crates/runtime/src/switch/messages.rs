@@ -72,6 +72,7 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         }
         Message::Behind(_, to, _) => is_there(*to) && !is_its(*to),
         Message::BlockReturned(_, home) => is_there(*home),
+        Message::BlockKept(block, home) => is_there(*home) && !is_its(*home) && blocks.may_note(block),
         Message::BlockLent(block, home, to) => {
             is_its(*home) && is_there(*to) && home != to && blocks.may_note(block)
         }

@@ -511,6 +511,11 @@ impl<P: Port, L: Port> Switch<P, L> {
                     directory.blocks.release(block);
                 }
                 Message::BlockLent(block, home, to) => directory.blocks.lend(block, home, to, outbox),
+                Message::BlockKept(block, home) => {
+                    directory
+                        .blocks
+                        .keep(block, home, RuntimeId(runtime as u16), outbox);
+                }
                 Message::BlockReturned(block, home) => {
                     directory.blocks.lend_no_more(block);
                     directory.blocks.release(block);

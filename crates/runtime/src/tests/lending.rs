@@ -7,7 +7,8 @@ use super::sessions::{Members, SECOND};
 use super::*;
 use crate::switch::Policy;
 use nf::{
-    Addr, Affinity, Block, BlockWas, Cx, FlowState, Packet, PoolState, Verdict, WorkerInfo, network_function,
+    Addr, Affinity, Block, BlockWas, Cx, FlowState, Loan, Packet, PoolState, Verdict, WorkerInfo,
+    network_function,
 };
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -110,11 +111,12 @@ impl NetworkFunction for Sharer {
             ..PoolState::default()
         })
     }
-    fn lend_blocks(&self, most: u16, _: Addr, to: u16, lend: &mut dyn FnMut(Block)) {
+    fn lend_blocks(&self, loan: &Loan, lend: &mut dyn FnMut(Block)) {
         let mut free = self.free.borrow_mut();
-        for _ in 0..most {
-            let may = |number: &&u16| [self.home, to].contains(&(*number / SHARE));
-            let Some(number) = free.iter().find(may).copied().filter(|_| free.len() > LOW) else {
+        let stay = if loan.leaves { 0 } else { LOW };
+        for _ in 0..loan.most {
+            let may = |number: &&u16| [self.home, loan.to].contains(&(*number / SHARE));
+            let Some(number) = free.iter().find(may).copied().filter(|_| free.len() > stay) else {
                 return;
             };
             free.remove(&number);
@@ -144,7 +146,9 @@ impl NetworkFunction for Sharer {
 /// Switches, two runtimes, and all hosts go to the first.
 fn members(switches: usize) -> Members {
     let mut members = Members::all(switches, 2, Policy::LeastLoaded, plan(vec![factory::<Sharer>()]));
-    members.runtime(1).set_leaving(true);
+    for switch in 0..switches {
+        members.switch(switch).set_handicaps(vec![0, 1000]);
+    }
     members.settle();
     members
 }
@@ -166,7 +170,13 @@ fn has(members: &mut Members, runtime: usize) -> Vec<u16> {
 
 /// No block is two runtimes', or twice one's; answers how many are some runtime's.
 fn assert_apart(members: &mut Members, what: &str) -> usize {
-    let (first, second) = (has(members, 0), has(members, 1));
+    assert_apart_of(members, 2, what)
+}
+
+/// The same of so many runtimes.
+fn assert_apart_of(members: &mut Members, runtimes: usize, what: &str) -> usize {
+    let first = has(members, 0);
+    let second = if runtimes > 1 { has(members, 1) } else { vec![] };
     let all: BTreeSet<u16> = first.iter().chain(&second).copied().collect();
     assert_eq!(
         all.len(),
@@ -240,6 +250,98 @@ fn a_worker_dies_during_a_loan_and_no_block_is_two_runtimes() {
                 // A loan that was under way when its borrower or a switch died may be lost until
                 // its home begins again.
                 let lost = if worker <= switches { LOW } else { 0 };
+                assert!(left + lost >= 16, "{what}: {left} blocks are left");
+                assert_eq!(blocks(&mut members, switches), vec![0; switches], "{what}");
+            }
+        }
+    }
+}
+
+/// Runtime 1 leaves, and ends when it has lent all.
+fn leave(members: &mut Members, switches: usize) {
+    members.runtime(1).set_leaving(true);
+    go_on(members, 5);
+    assert!(members.runtime(1).has_no_flows());
+    members.stop(switches + 1);
+    members.settle();
+}
+
+#[test]
+fn a_runtime_that_leaves_lends_all_and_what_has_no_home_is_kept() {
+    let mut members = members(2);
+    fill(&mut members, 0, 1..5);
+    leave(&mut members, 2);
+    assert_eq!(has(&mut members, 0).len(), 16);
+    for hosts in [5..17, 21..37] {
+        fill(&mut members, 1, hosts);
+        assert_eq!((members.flows()[0], members.dropped("no_block")), (16, 0));
+        assert_eq!(blocks(&mut members, 2), [16, 16]);
+        members.now += 20 * SECOND;
+        go_on(&mut members, 5);
+        assert_eq!((members.flows()[0], has(&mut members, 0).len()), (0, 16));
+    }
+    // The next of its number begins with none of them, and has some again.
+    fill(&mut members, 0, 1..10);
+    members.start(3);
+    members.settle();
+    assert_eq!(assert_apart(&mut members, "home again"), 16);
+    go_on(&mut members, 5);
+    assert_eq!(assert_apart(&mut members, "later"), 16);
+    assert!(!has(&mut members, 1).is_empty(), "it has asked for some");
+    members.check();
+}
+
+/// Some worker dies, and begins again, behind any number of single steps: of a runtime that leaves,
+/// or of groups that end when their blocks' home is not there.
+#[test]
+fn a_worker_dies_while_blocks_are_left_or_kept_and_none_is_two_runtimes() {
+    for (switches, is_left) in [(1, false), (1, true), (2, false), (2, true)] {
+        for worker in 0..switches + 2 {
+            for steps in 0..24 {
+                let what = format!("{switches} switches, left {is_left}, {worker} dies after {steps} steps");
+                let mut members = members(switches);
+                fill(&mut members, 0, 1..5);
+                if is_left {
+                    leave(&mut members, switches);
+                    fill(&mut members, 0, 5..14);
+                    members.now += 12 * SECOND;
+                } else {
+                    members.runtime(1).set_leaving(true);
+                    members.now += 1_000_000;
+                }
+                let others = switches + usize::from(!is_left) + 1;
+                for step in 0..steps {
+                    members.now += 1000;
+                    members.step(step % others);
+                }
+                members.start(worker);
+                if worker < switches {
+                    members.switch(worker).wait_to_be_told(SECOND);
+                }
+                let others = others.max(worker + 1);
+                for step in 0..3 * others {
+                    members.now += 1000;
+                    members.step(step % others);
+                    // A runtime that begins gives nothing out before it is told what is in use.
+                    if worker < switches {
+                        assert_apart_of(&mut members, others - switches, &what);
+                    }
+                }
+                members.settle();
+                assert_apart_of(&mut members, others - switches, &what);
+                // The one that began takes hosts, too.
+                fill(&mut members, 0, 20..26);
+                assert_apart_of(&mut members, others - switches, &what);
+                go_on(&mut members, 5);
+                assert_apart_of(&mut members, others - switches, &what);
+                members.now += 3 * SECOND;
+                go_on(&mut members, 5);
+                members.now += 20 * SECOND;
+                go_on(&mut members, 10);
+                let left = assert_apart_of(&mut members, others - switches, &what);
+                // What was borrowed is out once its borrower or a switch has died, until its home
+                // begins again.
+                let lost = if worker <= switches { usize::from(SHARE) } else { 0 };
                 assert!(left + lost >= 16, "{what}: {left} blocks are left");
                 assert_eq!(blocks(&mut members, switches), vec![0; switches], "{what}");
             }

@@ -108,6 +108,7 @@ fn word() -> impl Strategy<Value = Message> {
         group().prop_map(Message::Taken),
         (block(), group()).prop_map(|(block, group)| Message::BlockDoubted(block, group)),
         (block(), runtime()).prop_map(|(block, runtime)| Message::BlockReturned(block, runtime)),
+        (block(), runtime()).prop_map(|(block, runtime)| Message::BlockKept(block, runtime)),
         (block(), runtime(), runtime()).prop_map(|(block, home, to)| Message::BlockLent(block, home, to)),
         runtime().prop_map(Message::LendsOver),
         (group(), says).prop_map(|(group, says)| Message::Switch(group, says)),

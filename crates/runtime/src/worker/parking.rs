@@ -58,6 +58,7 @@ impl<P: Port> Runtime<P> {
         let stats = self.stats();
         (stats.flows, stats.held, stats.waiting) == (0, 0, 0)
             && self.core.flows.parting.is_empty()
+            && !self.core.has_blocks_to_lend()
             && !self.core.lines.are_waiting(self.core.runner.log().len())
             && self.moves.finished_moving_all(&self.core)
             && self.backlog.iter().all(wire::PacketList::is_empty)

@@ -125,6 +125,17 @@ impl Blocks {
         }
     }
 
+    /// A group at a runtime is over, which keeps its block as if the home had lent it.
+    #[cold]
+    pub fn keep<L: Port>(&mut self, block: Block, home: RuntimeId, at: RuntimeId, outbox: &mut Outbox<L>) {
+        self.lend_no_more(block);
+        self.release(block);
+        match self.lent.len() < self.runtimes * self.most() {
+            true => self.lent.lend(block, home, at),
+            false => outbox.reject(),
+        }
+    }
+
     /// A block is its home's again, whatever was lent.
     #[inline]
     pub fn lend_no_more(&mut self, block: Block) {
