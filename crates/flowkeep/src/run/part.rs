@@ -212,7 +212,7 @@ impl Part {
 }
 
 /// Moves all groups of this process to others, as far as they can, and waits until those have their
-/// copies elsewhere.
+/// copies elsewhere, and free blocks of ports.
 pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     if shared.part.is_none() || shared.runtimes().is_empty() {
         return;
@@ -226,15 +226,23 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     pause(HEARD, shared, each);
     move_all(shared, each);
     let until = Instant::now() + COPIED;
-    while Instant::now() < until && !shared.is_to_break_off() && keeps_for_others(shared) {
+    while Instant::now() < until && !shared.is_to_break_off() && has_others_things(shared) {
         pause(LOOK, shared, each);
     }
 }
 
-/// Whether others that go on have their copies here alone.
-fn keeps_for_others(shared: &Shared) -> bool {
+/// Whether others that go on have their copies here alone, or are to have blocks of ports.
+fn has_others_things(shared: &Shared) -> bool {
     let runtimes = shared.runtimes();
-    runtimes.values().any(has_others_copies)
+    runtimes
+        .values()
+        .any(|runtime| has_others_copies(runtime) || has_blocks_to_lend(runtime))
+}
+
+fn has_blocks_to_lend(runtime: &Handle) -> bool {
+    runtime
+        .runtime(|runtime| runtime.has_blocks_to_lend())
+        .unwrap_or(false)
 }
 
 /// The same of a runtime; `false` if it does not answer.

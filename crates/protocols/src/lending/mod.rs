@@ -80,6 +80,8 @@ pub struct Register<B: Ord> {
     lent: BTreeMap<B, Lent>,
     /// How many wait for the end of their quarantine.
     waiting: usize,
+    /// When each of these goes home, in order, and some that do not wait any more.
+    due: VecDeque<(u64, B)>,
 }
 
 impl<B: Ord> Default for Register<B> {
@@ -87,6 +89,7 @@ impl<B: Ord> Default for Register<B> {
         Register {
             lent: BTreeMap::new(),
             waiting: 0,
+            due: VecDeque::new(),
         }
     }
 }
@@ -125,12 +128,20 @@ impl<B: Copy + Ord> Register<B> {
         }
         lent.is_claimed = true;
         self.waiting -= usize::from(lent.until.take().is_some());
+        self.tidy();
     }
 
     /// The block goes home.
     pub fn forget(&mut self, block: B) {
         let known = self.lent.remove(&block);
         self.waiting -= usize::from(known.is_some_and(|lent| lent.until.is_some()));
+        self.tidy();
+    }
+
+    fn tidy(&mut self) {
+        if self.waiting == 0 {
+            self.due.clear();
+        }
     }
 
     /// A runtime has gone, and its flows have ended or gone on elsewhere: what it had borrowed and
@@ -145,6 +156,7 @@ impl<B: Copy + Ord> Register<B> {
             if is_left && lent.until.is_none() {
                 lent.until = Some(until);
                 self.waiting += 1;
+                self.due.push_back((until, *block));
             }
         }
     }
@@ -157,11 +169,14 @@ impl<B: Copy + Ord> Register<B> {
 
     /// A block that goes home now, and where that is; it is registered no more.
     pub fn take_due(&mut self, now: u64) -> Option<(B, RuntimeId)> {
-        let is_due = |lent: &Lent| lent.until.is_some_and(|until| until <= now);
-        let due = self.lent.iter().find(|(_, lent)| is_due(lent));
-        let (block, home) = due.map(|(block, lent)| (*block, lent.home))?;
-        self.forget(block);
-        Some((block, home))
+        while let Some((until, block)) = self.due.pop_front_if(|(until, _)| *until <= now) {
+            let lent = self.lent.get(&block).filter(|lent| lent.until == Some(until));
+            if let Some(home) = lent.map(|lent| lent.home) {
+                self.forget(block);
+                return Some((block, home));
+            }
+        }
+        None
     }
 
     /// The blocks of a home that are lent.

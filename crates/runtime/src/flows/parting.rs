@@ -50,13 +50,23 @@ impl Parting {
     #[cold]
     pub fn part(&mut self, message: Message, out: &mut Outbox) {
         let is_to_be_seen = matches!(message, Message::BlockKept(..));
-        if !self.waits && self.queue.is_empty() && !is_to_be_seen {
+        if !self.waits && self.queue.is_empty() && out.has_room() && !is_to_be_seen {
             return out.announce(message);
         }
         if let Message::Idle(key, _) = message {
             *self.idle.entry(key).or_insert(0) += 1;
         }
         self.queue.push_back((None, message));
+    }
+
+    /// Blocks that were to be kept, if their homes are not there, go home.
+    #[cold]
+    pub fn keep_none(&mut self) {
+        for (_, message) in &mut self.queue {
+            if let Message::BlockKept(block, home) = *message {
+                *message = Message::BlockReturned(block, home);
+            }
+        }
     }
 
     /// Copies are kept from now on, as a base of their own; or none are, and nothing waits for any.

@@ -252,7 +252,7 @@ impl Moves {
             return;
         }
         self.returned.remove(&block);
-        core.sessions.note_home(&block);
+        core.note_home(&block);
         core.runner.block_returned(block);
     }
 }

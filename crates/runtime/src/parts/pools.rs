@@ -16,8 +16,8 @@
 //! *A group's block whose home is not there, or leaves*, is kept: it is free here behind one word
 //! to each switch. Once the home gives blocks out again, it goes there as any that is borrowed.
 //!
-//! *A runtime without a part* (there are more than the pool was divided among) asks for one, and
-//! takes no groups before it has some, or [`WITHOUT`] is over.
+//! *A runtime without a part* (there are more than the pool was divided among, or it was to leave,
+//! and stays) asks for one, and takes no groups before it has some, or [`WITHOUT`] is over.
 //!
 //! *How long a pool lasts*: its free blocks are noted once a second ([`Ebb`]).
 //!
@@ -31,6 +31,7 @@ use super::Core;
 use crate::message::Message;
 use crate::record::Record;
 use crate::stats::PoolStats;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use nf::{Addr, Affinity, Block, Loan, PoolState};
@@ -45,11 +46,11 @@ const NO_POOL: u64 = 1_000_000_000;
 /// Blocks that are asked for at once, and lent.
 const ASKED_MAX: u16 = 64;
 /// Blocks that are lent to a runtime at most.
-const HELD_MAX: usize = 1 << 16;
+const HELD_MAX: usize = 1 << 18;
 /// Borrowed blocks of which it is looked at once whether they are to go home.
 const LOOKED_AT: usize = 2 * ASKED_MAX as usize;
 /// Blocks that a runtime which leaves lends each of the others at most.
-const LEFT_MAX: usize = HELD_MAX / 2;
+const LEFT_MAX: usize = HELD_MAX / 8;
 /// How long a runtime without a part waits for one, in nanoseconds.
 const WITHOUT: u64 = 1_000_000_000;
 
@@ -100,9 +101,11 @@ pub(crate) struct Pools {
     without: Option<u64>,
     /// Borrowed blocks up to this one were looked at, whether they are to go home.
     looked_at: Option<Block>,
-    /// As it leaves: how many blocks it has lent, and whether that are all.
+    /// Blocks that were lent from here, by a runtime before that left these functions, too.
+    out: BTreeSet<Block>,
+    /// As it leaves: how many blocks it has lent, and how many were free when none could be.
     left: usize,
-    has_lent_all: bool,
+    left_free: Option<u32>,
     /// The configuration by which borrowed blocks were borrowed.
     generation: u64,
     pub lent: u64,
@@ -122,9 +125,23 @@ impl Core {
     pub fn begin_pools(&mut self) {
         self.pools.generation = self.runner.generation().0;
         self.pools.ebbs.resize(self.runner.functions(), Ebb::default());
-        let pools = (0..self.runner.functions()).filter_map(|function| self.runner.pool(function));
-        let has_none = |pool: PoolState| pool.share == 0 && pool.free == 0;
-        if pools.into_iter().any(has_none) && self.settings.switches > 0 {
+        self.wait_for_blocks(|pool| pool.share == 0 && pool.free == 0);
+    }
+
+    /// This runtime was to leave, and stays: what it has lent it wants again.
+    #[cold]
+    pub fn stay(&mut self) {
+        (self.pools.left, self.pools.left_free) = (0, None);
+        (self.pools.due, self.pools.ask_at) = (0, 0);
+        if self.flows.affinity() != Affinity::Flow {
+            self.wait_for_blocks(|pool| pool.free == 0);
+        }
+    }
+
+    /// Takes no groups for a while if a function's pool is as said.
+    fn wait_for_blocks(&mut self, is_empty: impl Fn(&PoolState) -> bool) {
+        let mut pools = (0..self.runner.functions()).filter_map(|function| self.runner.pool(function));
+        if pools.any(|pool| is_empty(&pool)) && self.settings.switches > 0 {
             self.pools.without = Some(self.now.saturating_add(WITHOUT));
         }
     }
@@ -161,7 +178,10 @@ impl Core {
         if self.settings.switches == 0 || self.flows.affinity() == Affinity::Flow {
             return 0;
         }
-        if self.pools.without.is_some_and(|until| self.now >= until) {
+        let has_none = |function| self.runner.pool(function).is_some_and(|pool| pool.free == 0);
+        if let Some(until) = self.pools.without
+            && (self.now >= until || !(0..self.runner.functions()).any(has_none))
+        {
             self.pools.without = None;
         }
         if self.pools.generation != self.runner.generation().0 {
@@ -173,7 +193,6 @@ impl Core {
             self.pools.due = self.now.saturating_add(PACE);
             return self.lend_all(&others);
         }
-        (self.pools.left, self.pools.has_lent_all) = (0, false);
         let mut is_asking = false;
         for function in 0..self.runner.functions() {
             let Some(pool) = self.runner.pool(function) else {
@@ -224,23 +243,31 @@ impl Core {
         others.iter().copied().filter(stays).collect()
     }
 
-    /// Whether this runtime leaves, and has blocks that others are to have.
+    /// Free blocks of all functions' pools.
+    fn free_blocks(&self) -> u32 {
+        let pools = (0..self.runner.functions()).filter_map(|function| self.runner.pool(function));
+        pools.fold(0, |sum, pool| sum.saturating_add(pool.free))
+    }
+
+    /// Whether this runtime leaves, has no group, and has blocks that others are to have.
     pub fn has_blocks_to_lend(&self) -> bool {
-        let has_some = |function| self.runner.pool(function).is_some_and(|pool| pool.free > 0);
-        self.is_leaving
-            && !self.pools.has_lent_all
+        let may = self.is_leaving
+            && self.has_no_group()
             && !self.sessions.is_beginning()
             && self.settings.switches > 0
-            && self.flows.affinity() != Affinity::Flow
-            && !self.staying(&self.others()).is_empty()
-            && (0..self.runner.functions()).any(has_some)
+            && self.flows.affinity() != Affinity::Flow;
+        if !may {
+            return false;
+        }
+        let (staying, free) = (self.staying(&self.others()).len(), self.free_blocks());
+        free > 0 && self.pools.left_free != Some(free) && self.pools.left < LEFT_MAX * staying
     }
 
     /// Lends what is free, as this runtime leaves, and returns what it had borrowed.
     #[cold]
     fn lend_all(&mut self, others: &[u16]) -> usize {
         let staying = self.staying(others);
-        if self.pools.has_lent_all || self.sessions.is_beginning() || staying.is_empty() {
+        if !self.has_blocks_to_lend() || !self.out.has_room() {
             return 0;
         }
         let before = self.pools.left;
@@ -259,8 +286,44 @@ impl Core {
         }
         self.settle_lent();
         let count = self.pools.left - before;
-        self.pools.has_lent_all = count == 0 && self.flows.borrowed.free().next().is_none();
+        let is_all = count == 0 && self.flows.borrowed.free().next().is_none();
+        self.pools.left_free = is_all.then(|| self.free_blocks());
         count
+    }
+
+    /// The runtime ends: what it had borrowed is no more its functions', which another goes on with.
+    /// Answers what is lent.
+    pub fn end_pools(&mut self) -> BTreeSet<Block> {
+        let borrowed: Vec<Block> = self.flows.borrowed.free().collect();
+        borrowed
+            .iter()
+            .for_each(|block| self.runner.forsake_block(*block));
+        core::mem::take(&mut self.pools.out)
+    }
+
+    /// A runtime goes on with functions of one before, which had lent that. It waits to be told
+    /// what of it is in use: what switches knew may have gone with one.
+    pub fn note_out(&mut self, out: BTreeSet<Block>) {
+        if !out.is_empty() {
+            self.sessions.wait_to_be_told();
+        }
+        self.pools.out = out;
+    }
+
+    /// All switches have told which blocks are in use: of those that a runtime before had lent the
+    /// others are free.
+    #[cold]
+    pub fn take_out_back(&mut self) {
+        let lent = &self.sessions.lent;
+        for block in self.pools.out.extract_if(.., |block| !lent.contains_key(block)) {
+            self.runner.block_returned(block);
+        }
+    }
+
+    /// A block that was lent is home.
+    pub fn note_home(&mut self, block: &Block) {
+        self.sessions.note_home(block);
+        self.pools.out.remove(block);
     }
 
     fn ask(&mut self, function: usize, pool: &PoolState, others: &[u16]) {
@@ -323,7 +386,7 @@ impl Core {
         }
     }
 
-    /// Lends blocks, all switches are told of; answers how many.
+    /// Lends blocks, of which all switches are told; answers how many.
     fn lend(&mut self, function: usize, loan: &Loan) -> usize {
         let mut lent = ArrayVec::<Block, { ASKED_MAX as usize }>::new();
         self.runner.lend_blocks(function, loan, &mut |block| {
@@ -335,6 +398,7 @@ impl Core {
             // One that was borrowed goes home: that is where it is wanted.
             if !self.flows.borrowed.give_back(block) {
                 self.pools.lent += 1;
+                self.pools.out.insert(block);
                 let lent = Message::BlockLent(block, me, RuntimeId(loan.to));
                 self.flows.parting.part(lent, &mut self.out);
             }
@@ -412,6 +476,8 @@ impl Core {
     /// A switch has come, or gone.
     #[cold]
     pub fn switch_over(&mut self, switch: u8) {
+        // One that has begun since may not have been told of a block that waits to be kept.
+        self.flows.parting.keep_none();
         let there = self.there();
         self.flows.borrowed.switch_over(switch, there);
         self.settle_lent();

@@ -189,6 +189,14 @@ impl Sessions {
         self.leaving.get(usize::from(runtime)).is_some_and(|known| *known)
     }
 
+    /// Goes on with another's functions: it waits to be told which blocks are in use.
+    pub fn wait_to_be_told(&mut self) {
+        self.beginning = Some(Beginning {
+            told: Switches::NONE,
+            since: None,
+        });
+    }
+
     /// Whether it is too early to begin groups.
     #[inline]
     pub fn is_beginning(&self) -> bool {

@@ -145,9 +145,14 @@ impl NetworkFunction for Sharer {
 
 /// Switches, two runtimes, and all hosts go to the first.
 fn members(switches: usize) -> Members {
-    let mut members = Members::all(switches, 2, Policy::LeastLoaded, plan(vec![factory::<Sharer>()]));
+    of_runtimes(switches, 2)
+}
+
+fn of_runtimes(switches: usize, runtimes: usize) -> Members {
+    let plan = plan(vec![factory::<Sharer>()]);
+    let mut members = Members::all(switches, runtimes, Policy::LeastLoaded, plan);
     for switch in 0..switches {
-        members.switch(switch).set_handicaps(vec![0, 1000]);
+        members.switch(switch).set_handicaps(vec![0, 1000, 1000]);
     }
     members.settle();
     members
@@ -289,6 +294,64 @@ fn a_runtime_that_leaves_lends_all_and_what_has_no_home_is_kept() {
     assert_eq!(assert_apart(&mut members, "later"), 16);
     assert!(!has(&mut members, 1).is_empty(), "it has asked for some");
     members.check();
+}
+
+/// What comes back to one that is to leave, others have, too.
+#[test]
+fn two_runtimes_leave_one_after_the_other() {
+    let mut members = of_runtimes(2, 3);
+    for runtime in [1, 2] {
+        members.runtime(runtime).set_leaving(true);
+        go_on(&mut members, 10);
+        assert!(members.runtime(runtime).has_no_flows());
+    }
+    let all = [0, 1, 2].map(|runtime| has(&mut members, runtime).len());
+    assert_eq!(all, [24, 0, 0]);
+}
+
+/// A switch in a process of its own begins again while a runtime is away whose functions stay.
+#[test]
+fn what_a_runtime_had_lent_as_it_left_is_its_next_ones_though_no_switch_knows() {
+    for (switches, steps) in [(1, 0), (1, 3), (2, 0), (2, 3)] {
+        let mut members = members(switches);
+        for hosts in [1..8, 8..10, 10..12] {
+            fill(&mut members, 0, hosts);
+            go_on(&mut members, 5);
+        }
+        assert_eq!(members.flows(), [11, 0]);
+        members.runtime(1).set_leaving(true);
+        go_on(&mut members, 5);
+        let before = members.take(1);
+        members.settle();
+        members.stop(0);
+        go_on(&mut members, 5);
+        members.start(0);
+        members.switch(0).wait_to_be_told(SECOND);
+        for step in 0..steps {
+            members.now += 1000;
+            members.step(step % (switches + 1));
+        }
+        members.start(switches + 1);
+        members.runtime(1).inherit(before);
+        members.settle();
+        assert_eq!(assert_apart(&mut members, "home again"), 16, "{switches} {steps}");
+        assert_eq!(has(&mut members, 1).len(), 16 - 11, "{switches} {steps}");
+        go_on(&mut members, 5);
+        assert_eq!(assert_apart(&mut members, "later"), 16, "{switches} {steps}");
+    }
+}
+
+#[test]
+fn a_runtime_that_was_to_leave_takes_groups_when_it_has_blocks_again() {
+    let mut members = members(1);
+    members.runtime(1).set_leaving(true);
+    go_on(&mut members, 5);
+    assert_eq!((has(&mut members, 0).len(), has(&mut members, 1).len()), (16, 0));
+    members.runtime(1).set_leaving(false);
+    assert!(!members.runtime(1).takes_groups());
+    go_on(&mut members, 5);
+    assert!(members.runtime(1).takes_groups() && !has(&mut members, 1).is_empty());
+    assert_eq!(assert_apart(&mut members, "stays"), 16);
 }
 
 /// Some worker dies, and begins again, behind any number of single steps: of a runtime that leaves,

@@ -24,7 +24,7 @@ impl Members {
 
     /// A runtime that has no flows ends as one that is removed: what the next of its number goes on
     /// with.
-    fn take(&mut self, runtime: usize) -> crate::worker::parking::Legacy {
+    pub(super) fn take(&mut self, runtime: usize) -> crate::worker::parking::Legacy {
         let stats = self.runtime(runtime).stats();
         self.emitted += stats.emitted;
         self.left += stats.dropped.iter().map(|d| d.count).sum::<u64>();

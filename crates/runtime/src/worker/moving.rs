@@ -213,7 +213,9 @@ impl<P: Port> Runtime<P> {
 
     /// Takes no more groups from other runtimes, or does again.
     pub fn set_leaving(&mut self, is_leaving: bool) {
-        self.core.is_leaving = is_leaving;
+        if core::mem::replace(&mut self.core.is_leaving, is_leaving) && !is_leaving {
+            self.core.stay();
+        }
     }
 
     /// What is left to be done for groups on their way, to or from here.

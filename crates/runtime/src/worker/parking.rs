@@ -21,6 +21,7 @@ use crate::env::Port;
 use crate::runner;
 use crate::stats::Drops;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use nf::Generation;
 
@@ -41,6 +42,8 @@ pub struct Legacy {
     counts: [u64; 4],
     flows_moved: [u64; 2],
     packets_moved: [u64; 2],
+    /// Blocks that were lent.
+    out: BTreeSet<nf::Block>,
 }
 
 impl Legacy {
@@ -66,6 +69,11 @@ impl<P: Port> Runtime<P> {
             && is_settled
     }
 
+    /// Whether this runtime leaves, and has blocks that others are to have.
+    pub fn has_blocks_to_lend(&self) -> bool {
+        self.core.has_blocks_to_lend()
+    }
+
     /// Whether another runtime that goes on has its copies here, and has yet to have all of them
     /// elsewhere. One that leaves waits for that, within a time.
     pub fn keeps_for_others(&self) -> bool {
@@ -86,6 +94,7 @@ impl<P: Port> Runtime<P> {
             links: core::mem::take(&mut self.links),
             peers: core::mem::take(&mut self.peers),
             legacy: Legacy {
+                out: self.core.end_pools(),
                 chains: self.core.runner.leave_legacy(),
                 outbox: self.core.out.counts(),
                 counts: [
@@ -117,6 +126,7 @@ impl<P: Port> Runtime<P> {
         ] = legacy.counts;
         self.moves.flows_moved = legacy.flows_moved;
         self.moves.packets_moved = legacy.packets_moved;
+        self.core.note_out(legacy.out);
     }
 
     /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back what

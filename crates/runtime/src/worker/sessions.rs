@@ -57,7 +57,7 @@ use crate::env::Port;
 use crate::flows::actor::{Phase, flag};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
-use crate::parts::presence::{Beginning, Part, Telling};
+use crate::parts::presence::{Part, Telling};
 use crate::record::Record;
 use crate::switch::home_of;
 use core::ops::Bound;
@@ -145,10 +145,7 @@ impl<P: Port> Runtime<P> {
         }
         if self.core.flows.affinity() != Affinity::Flow {
             // Other runtimes may have blocks of this one's pool.
-            self.core.sessions.beginning = Some(Beginning {
-                told: Switches::NONE,
-                since: None,
-            });
+            self.core.sessions.wait_to_be_told();
         }
     }
 
@@ -203,6 +200,7 @@ impl<P: Port> Runtime<P> {
             self.core.go_on_beginning();
             if !self.core.sessions.is_beginning() {
                 self.moves.forget_returned(&self.core);
+                self.core.take_out_back();
             }
         }
         if self.core.sessions.has_said_leaving != self.core.takes_no_groups() {

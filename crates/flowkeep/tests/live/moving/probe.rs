@@ -43,6 +43,9 @@ pub struct Track {
     /// Were not what was sent.
     pub wrong: u64,
     latencies: Vec<Duration>,
+    /// Times without any, before the one of this number came: in milliseconds.
+    silences: Vec<(u64, u64)>,
+    last: Option<Duration>,
 }
 
 impl Track {
@@ -70,8 +73,18 @@ impl Track {
         }
         self.seen[at] = true;
         self.distinct += 1;
+        let now = epoch.elapsed();
+        self.note_came(number, now);
         self.latencies
-            .push(epoch.elapsed().saturating_sub(Duration::from_nanos(sent)));
+            .push(now.saturating_sub(Duration::from_nanos(sent)));
+    }
+
+    fn note_came(&mut self, number: u64, now: Duration) {
+        let before = self.last.replace(now).unwrap_or(now);
+        let silence = now.saturating_sub(before + PERIOD).as_millis() as u64;
+        if silence > 0 {
+            self.silences.push((number, silence));
+        }
     }
 
     fn latency(&mut self, of_thousand: usize) -> Duration {
@@ -81,6 +94,14 @@ impl Track {
             .get(last * of_thousand / 1000)
             .copied()
             .unwrap_or_default()
+    }
+
+    /// The longest times without any: which came then, and for how many milliseconds none did.
+    fn longest_silences(&self) -> Vec<(u64, u64)> {
+        let mut all = self.silences.clone();
+        all.sort_unstable_by_key(|(_, length)| std::cmp::Reverse(*length));
+        all.truncate(5);
+        all
     }
 
     /// Runs of numbers that are not there, of so many that were sent: where each begins, and how
@@ -121,27 +142,32 @@ impl Seen {
         self.sent - self.back.distinct
     }
 
-    /// Whether datagrams were missing for longer than this at a time, besides what the machine
-    /// itself paused for: a millisecond each.
+    /// Whether no datagram came for longer than this at a time, be it that they were missing or that
+    /// they waited, besides what the machine itself paused for: a millisecond each.
     pub fn stood_still(&self, gap_max: u64) -> bool {
-        self.times_missing(gap_max) > 0
+        let most = gap_max + self.paused.as_millis() as u64;
+        let mut silences = self.back.silences.iter();
+        silences.any(|(_, length)| *length > most) || self.times_missing(gap_max) > 0
     }
 
-    /// How often that was so.
+    /// How often datagrams were missing for longer than this.
     pub fn times_missing(&self, gap_max: u64) -> usize {
         let most = gap_max + self.paused.as_millis() as u64;
         let gaps = self.back.gaps(self.sent);
         gaps.iter().filter(|(_, length)| *length > most).count()
     }
 
-    /// The longest run of missing datagrams, in milliseconds, that begins when something happened or
+    /// The longest time without a datagram, in milliseconds, that begins when something happened or
     /// soon behind that.
     pub fn gap_behind(&self, at: Instant) -> u64 {
         let since = |began: Instant| at.saturating_duration_since(began).as_millis() as u64;
         let from = self.began.map_or(0, since).saturating_sub(SOON / 10);
         let gaps = self.back.gaps(self.sent).into_iter();
+        // The first that came behind a silence was sent at its end, or waited since its begin.
+        let silences = self.back.silences.iter().copied();
+        let silences = silences.filter(|(first, length)| (from..from + SOON + length).contains(first));
         let of_it = gaps.filter(|(begin, _)| (from..from + SOON).contains(begin));
-        of_it.map(|(_, length)| length).max().unwrap_or(0)
+        of_it.chain(silences).map(|(_, length)| length).max().unwrap_or(0)
     }
 
     /// The longest that a datagram was on its way, there and back.
@@ -178,14 +204,15 @@ impl fmt::Display for Seen {
             let gaps = track.gaps(self.sent);
             write!(
                 f,
-                "; {way}: {} came, {} doubled, {} disordered {:?}, {} wrong, {} gaps {:?}",
+                "; {way}: {} came, {} doubled, {} disordered {:?}, {} wrong, {} gaps {:?}, none came for {:?}",
                 track.distinct,
                 track.doubled,
                 track.disordered.len(),
                 &track.disordered[..track.disordered.len().min(10)],
                 track.wrong,
                 gaps.len(),
-                &gaps[..gaps.len().min(10)]
+                &gaps[..gaps.len().min(10)],
+                track.longest_silences()
             )?;
         }
         Ok(())
@@ -298,6 +325,26 @@ fn a_track_notices_what_is_missing_doubled_late_or_wrong() {
     assert_eq!((track.distinct, track.doubled, track.wrong), (5, 1, 2));
     assert_eq!(track.disordered, [3]);
     assert_eq!(track.gaps(10), [(2, 1), (5, 2), (8, 2)]);
+}
+
+#[test]
+fn datagrams_that_wait_are_a_gap_as_those_that_are_missing() {
+    let mut seen = Seen {
+        sent: 200,
+        began: Some(Instant::now()),
+        ..Seen::default()
+    };
+    for number in 0..200 {
+        // All of a recovery come at once.
+        let came = if (50..170).contains(&number) { 170 } else { number };
+        seen.back.seen.push(true);
+        seen.back.note_came(number, Duration::from_millis(came));
+    }
+    assert!(seen.stood_still(110) && !seen.stood_still(125));
+    assert_eq!(
+        seen.gap_behind(seen.began.unwrap() + Duration::from_millis(50)),
+        120
+    );
 }
 
 #[test]

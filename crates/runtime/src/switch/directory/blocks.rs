@@ -34,6 +34,9 @@ use protocols::lending::Register;
 use protocols::ownership::RuntimeId;
 use wire::HashSeed;
 
+/// Blocks that go home in a step, behind their quarantine.
+const RETURNED: usize = 256;
+
 /// Where a block begins.
 pub(in crate::switch) type Place = (Addr, u16);
 
@@ -162,7 +165,10 @@ impl Blocks {
     /// Lent blocks whose quarantine is over go home.
     #[cold]
     pub fn end_quarantine<L: Port>(&mut self, now: u64, outbox: &mut Outbox<L>) {
-        while let Some((block, home)) = self.lent.take_due(now) {
+        for _ in 0..RETURNED {
+            let Some((block, home)) = self.lent.take_due(now) else {
+                return;
+            };
             self.give_back(home, block, outbox);
         }
     }
