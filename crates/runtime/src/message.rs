@@ -30,6 +30,7 @@
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
 //! | 21 | heir: runtime 2, its life 8 | 11 |
+//! | 20 | keeps, to an heir that is late: runtime 2, 0 4, its life 8 | 15 |
 //! | 18 | lease asked for: as above; between switches, too | 17 |
 //! | 19 | lease granted: as above; between switches, too | 17 |
 //!
@@ -126,7 +127,8 @@ pub enum Message {
     Lives(u64),
     /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
     /// and which life of it, 0 if that was never heard. To a switch that is met: of a runtime that
-    /// is not there no copies are kept ([`protocols::ownership::recovery::Report::OF_NONE`]).
+    /// is not there no copies are kept ([`protocols::ownership::recovery::Report::OF_NONE`]). By a
+    /// switch, with 0: it waits no longer for its heir, which begins now or not at all, and says so.
     Keeps(RuntimeId, u32, u64),
     /// Of a runtime of the same process: this life of it is the first that was met here since, and
     /// no copies of one before are kept.

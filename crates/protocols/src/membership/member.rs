@@ -218,6 +218,13 @@ impl Membership {
         first.filter(|(id, incarnation)| self.view.has(*id, *incarnation))
     }
 
+    /// Lives of runtimes that may have had groups before this worker began, and that a view has
+    /// removed since.
+    pub fn removed(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
+        let first = self.first.iter().copied();
+        first.filter(|(id, incarnation)| !self.view.has(*id, *incarnation))
+    }
+
     /// To the coordinator, of a switch: lives of runtimes from which it has no lease, so that one
     /// of the two does not hear the other. One that joins tells of those alone that were there
     /// before it.

@@ -189,6 +189,7 @@ impl Moves {
     /// A switch asks whether a key is one of a flow, or group, here.
     #[cold]
     pub(crate) fn hear_doubted(&mut self, core: &mut Core, link: usize, key: GroupKey) {
+        self.barred.admit(&key);
         let id = self.at(key.hash(&core.settings.seed));
         if let Some(moving) = id.and_then(|id| self.moving(id)) {
             // It is known by its own key and its second keys. Each of them once for each switch.

@@ -38,6 +38,7 @@ impl Moves {
     /// A switch is gone, and all that it sent has been heard.
     #[cold]
     pub(crate) fn switch_gone(&mut self, core: &mut Core, switch: u8) {
+        self.barred.admit_all();
         for id in 0..self.all.len() as u32 {
             self.answer_for(core, id, switch);
         }

@@ -12,6 +12,12 @@
 //!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
 //! ```
 //!
+//! *A slot is barred* whose source is gone and kept copies. Its homes may see that end later than
+//! this runtime, and send packets here meanwhile: these are dropped, since the source's flows go on
+//! elsewhere. A home that knows holds them back, and asks about the group once nothing of it goes on
+//! ([`Message::Doubted`](crate::message::Message::Doubted)): then it may begin here. So it may
+//! when a switch's session ends, and [`BARRED`] later.
+//!
 //! *Taken back.* The target may have installed the group, let packets out, and its last words be
 //! lost. Then its heir goes on with the group. A home says nothing to the source while the target
 //! is suspended there, or not yet seen to be gone, and the source asks again
@@ -53,6 +59,7 @@ use crate::replica::keeper::Keeper;
 use crate::stats::DropReason;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use hashbrown::HashMap;
 #[cfg(test)]
 use protocols::ownership::Timer;
 use protocols::ownership::{Epoch, Input, Phase as Part, RuntimeId, SwitchSays, recovery};
@@ -60,6 +67,50 @@ use wire::packet::{Kind, flag as packet_flag};
 
 /// How many slots are remembered: of more than that, no switch's word is so late.
 pub(super) const CLOSED: usize = 1024;
+
+/// How long, in nanoseconds, a home may see later than this runtime that another is gone: as long as
+/// hosts are waited for where no view says so.
+const BARRED: u64 = 2_000_000_000;
+
+/// Groups that are not begun here, and until when.
+#[derive(Default)]
+pub(crate) struct Barred(HashMap<GroupKey, u64>);
+
+impl Barred {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn bar(&mut self, group: GroupKey, now: u64) {
+        if self.0.len() >= CLOSED {
+            self.0.retain(|_, until| *until > now);
+        }
+        if self.0.len() < CLOSED {
+            self.0.insert(group, now.saturating_add(BARRED));
+        }
+    }
+
+    /// A home asks about the group, or it is here: it may begin.
+    pub fn admit(&mut self, group: &GroupKey) {
+        self.0.remove(group);
+    }
+
+    /// What homes knew is another matter now.
+    pub fn admit_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether a packet does not begin the group.
+    #[cold]
+    pub fn has(&mut self, group: &GroupKey, now: u64) -> bool {
+        let is_barred = self.0.get(group).is_some_and(|until| *until > now);
+        if !is_barred {
+            self.0.remove(group);
+        }
+        is_barred
+    }
+}
 
 /// A slot that was closed because its source was gone, or had stopped: of which group, from whom,
 /// and with which change of hands that one would have called it back.
@@ -189,6 +240,8 @@ impl Moves {
             // ask when that is over.
             if !core.sender.is_wanted() || crate::replica::is_broken("slots of failed sources are silent") {
                 self.say_installed(core, group, aliases.clone(), epoch);
+            } else if !crate::replica::is_broken("slots of failed sources are barred") {
+                self.barred.bar(group, core.now);
             }
             self.say_idle(core, group, aliases);
         }

@@ -222,6 +222,8 @@ pub(crate) struct Moves {
     returned: HashMap<nf::Block, Switches>,
     /// Slots closed because their source was gone: what it may have had said of them (`lost`).
     closed: VecDeque<lost::Closed>,
+    /// Groups of such slots that are not begun here.
+    pub(crate) barred: lost::Barred,
     /// Words that groups are called back which have been answered, by which switch: of those that
     /// come once more nothing follows.
     ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
@@ -262,6 +264,7 @@ impl Moves {
             pinned: 0,
             returned: HashMap::new(),
             closed: VecDeque::new(),
+            barred: lost::Barred::default(),
             ended: VecDeque::new(),
             handing: VecDeque::new(),
             steps: 0,

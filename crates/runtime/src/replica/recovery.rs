@@ -156,6 +156,18 @@ impl Keeper {
         }
     }
 
+    /// A switch waits no longer for what is to go on here: that begins now, by the configuration in
+    /// force, or not at all. Until it hears which, nothing of it begins elsewhere.
+    #[cold]
+    pub fn note_late(&mut self, core: &mut Core, switch: usize, failed: RuntimeId, life: u64) {
+        let is_it = |recovery: &&mut Recovery| recovery.failed == failed.0 && recovery.copies.life == life;
+        match self.recoveries.iter_mut().find(is_it) {
+            Some(recovery) => recovery.until = core.now,
+            // It is over, or its runtime was met again.
+            None => core.out.send(switch, &Message::Keeps(failed, 0, life)),
+        }
+    }
+
     /// Another switch is at the end of a link: it is told which copies wait for it, and of which
     /// runtimes that are not here there are none.
     pub fn switch_came(&mut self, core: &mut Core, switch: usize) {

@@ -59,6 +59,24 @@ impl<P: Port, L: Port> Switch<P, L> {
         })
     }
 
+    /// Whether a view has removed a runtime which this switch, as it begins, has not met, and others
+    /// have yet to say which copies they have of it.
+    pub(super) fn awaits_word_of_removed(&mut self) -> bool {
+        let Some(leases) = &self.leases else {
+            return false;
+        };
+        if self.presence.is_told() || crate::replica::is_broken("words of removed lives are awaited") {
+            return false;
+        }
+        let (outbox, recovery) = (&self.outbox, &mut self.recovery);
+        let now = self.local.now;
+        let mut removed = leases.machine.removed().map(|(id, _)| usize::from(id.number));
+        removed.any(|runtime| {
+            let is_unmet = runtime < outbox.runtimes() && self.presence.may_have_unmet(runtime);
+            is_unmet && recovery.awaits_word_of(runtime, |other| outbox.is_there(other), now)
+        })
+    }
+
     #[cold]
     pub(super) fn refresh_leases(&mut self) {
         if let Some(leases) = &self.leases {

@@ -350,7 +350,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.has_stepped = true;
         let is_recovering = self.recovery.is_active() || self.directory.has_unrouted();
         let now = self.local.now;
-        let is_untold = self.is_member_untold();
+        let is_untold = self.is_member_untold() || self.awaits_word_of_removed();
         let available = self.choice.available();
         let waits = Waits {
             may_act,
@@ -691,6 +691,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Decision::None => continue,
                 Decision::Heir(heir, life) => {
                     let message = Message::Heir(RuntimeId(failed as u16), life);
+                    self.outbox.push_message(usize::from(heir), message);
+                }
+                Decision::Late(heir, life) => {
+                    let message = Message::Keeps(RuntimeId(failed as u16), 0, life);
                     self.outbox.push_message(usize::from(heir), message);
                 }
                 Decision::Over => {

@@ -45,6 +45,11 @@
 //! is awaited, time does decide: another switch may have decided by time, and says nothing to the
 //! heir.
 //!
+//! *An heir that is late*: it may stand still, or wait for another switch or a configuration, and
+//! go on afterwards. So no flow begins elsewhere at once when the time is over: the heir is told,
+//! has what it may have go on go on, and says that the rest does not. For that it has as much time
+//! once more.
+//!
 //! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies
 //! wait for an heir, the suspension goes on until the runtime's next life has told what it has; its
 //! routes lead to that life then, and are probed. Where copies do, or the time is over, the rest of
@@ -73,6 +78,8 @@ pub(super) enum Decision {
     None,
     /// This runtime has the copies, of this life.
     Heir(u16, u64),
+    /// The time is over: this heir, of this life, is to begin now, or not at all.
+    Late(u16, u64),
     /// Nothing is to be waited for any more.
     Over,
 }
@@ -106,6 +113,10 @@ struct Suspension {
     /// Whether that was at a link of this switch.
     was_met: bool,
     heir: Option<u16>,
+    /// Of which life the heir has copies.
+    heirs: u64,
+    /// The heir has been told that the time is over.
+    is_late: bool,
     is_recovered: bool,
     packets: PacketList,
 }
@@ -225,6 +236,8 @@ impl Recovery {
             life,
             was_met,
             heir: None,
+            heirs: 0,
+            is_late: false,
             is_recovered: false,
             packets: PacketList::new(),
         });
@@ -363,13 +376,22 @@ impl Recovery {
         if !suspension.was_met && !known.is_told {
             return Decision::None;
         }
-        if suspension.is_recovered || suspension.until <= now {
+        if suspension.is_recovered {
             return Decision::Over;
+        }
+        if suspension.until <= now {
+            let is_told = suspension.is_late || crate::replica::is_broken("late heirs are told");
+            let Some(heir) = suspension.heir.filter(|_| !is_told) else {
+                return Decision::Over;
+            };
+            (suspension.is_late, suspension.until) = (true, now.saturating_add(self.at_most));
+            return Decision::Late(heir, suspension.heirs);
         }
         if suspension.heir.is_some() {
             return Decision::None;
         }
-        if suspension.is_of(self.lives[failed]) {
+        // The heir has none after all, or is gone, and no other is waited for again.
+        if suspension.is_late || suspension.is_of(self.lives[failed]) {
             return Decision::Over;
         }
         if goes_by_views && is_unmet {
@@ -391,7 +413,7 @@ impl Recovery {
             Heir::None => Decision::Over,
             Heir::Is(heir, life) => {
                 if let Some(suspension) = &mut self.suspended[failed] {
-                    suspension.heir = Some(heir);
+                    (suspension.heir, suspension.heirs) = (Some(heir), life);
                 }
                 Decision::Heir(heir, life)
             }
@@ -473,13 +495,17 @@ mod tests {
 
     /// What follows for runtime 1, where all three runtimes are met.
     fn decide(recovery: &mut Recovery) -> Decision {
+        decide_at(recovery, 0)
+    }
+
+    fn decide_at(recovery: &mut Recovery, now: u64) -> Decision {
         let known = Known {
             standing: |_| Standing::Met,
             by_views: false,
             is_told: true,
             has_returned: false,
         };
-        recovery.decide(1, 0, &known)
+        recovery.decide(1, now, &known)
     }
 
     /// Runtimes 0 and 1 are of one process, which has failed and begun again. Runtime 2 has copies
@@ -509,6 +535,30 @@ mod tests {
         recovery.note_meeting(1, 0, NEXT);
         assert_eq!(decide(&mut recovery), Decision::None, "the rule is broken");
         crate::replica::BROKEN.set("");
+    }
+
+    #[test]
+    fn an_heir_is_told_that_it_is_late_before_flows_begin_elsewhere() {
+        let late = || {
+            let mut recovery = with_a_next_life();
+            recovery.note_meeting(1, 0, NEXT);
+            assert_eq!(decide(&mut recovery), Decision::Heir(2, OLD));
+            assert_eq!(decide_at(&mut recovery, 999), Decision::None);
+            assert_eq!(decide_at(&mut recovery, 9000), Decision::Late(2, OLD));
+            assert_eq!(decide_at(&mut recovery, 9999), Decision::None);
+            recovery
+        };
+        let mut recovery = late();
+        recovery.note_recovered(1, 2);
+        assert_eq!(decide_at(&mut recovery, 9999), Decision::Over);
+        // It has given up; it is gone; it says nothing.
+        let mut recovery = late();
+        recovery.note_report(1, 2, Report { number: 0, life: OLD });
+        assert_eq!(decide_at(&mut recovery, 9999), Decision::Over);
+        let mut recovery = late();
+        recovery.forget_reports_of(2);
+        assert_eq!(decide_at(&mut recovery, 9999), Decision::Over);
+        assert_eq!(decide_at(&mut late(), 10_000), Decision::Over);
     }
 
     #[test]

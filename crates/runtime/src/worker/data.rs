@@ -356,6 +356,9 @@ impl<P: Port> Runtime<P> {
                 None => return,
             },
         };
+        if !self.moves.barred.is_empty() && self.is_barred(&packet, lane.key) {
+            return self.core.out.drop_packet(packet, DropReason::PeerGone);
+        }
         let Some(chain) = self.core.runner.plan().classify(&packet) else {
             return self.decline(packet, lane, DropReason::NoChain);
         };
@@ -395,6 +398,17 @@ impl<P: Port> Runtime<P> {
             .create(actor, &mut self.core.flows, &mut self.core.out);
         self.core.out.see(&packet, Event::Met(Meeting::Launched));
         self.core.begin_seen(actor, packet, Direction::Opening);
+    }
+
+    /// Whether a packet does not begin its group here: the group's source is gone, and it may go on
+    /// elsewhere.
+    #[cold]
+    fn is_barred(&mut self, packet: &PacketBox, key: FlowKey) -> bool {
+        let group = self.core.group_of(packet, key);
+        if self.core.has_group(&group) {
+            self.moves.barred.admit(&group);
+        }
+        self.moves.barred.has(&group, self.core.now)
     }
 
     /// Drops the packets of a burst, each counted as consumed; what would have begun a group says

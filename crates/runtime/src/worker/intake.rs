@@ -99,6 +99,9 @@ impl<P: Port> Runtime<P> {
                 Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
                 Message::AllTold => self.core.hear_all_told(link),
                 Message::Heir(failed, life) => self.keeper.note_heir(link, failed, life),
+                Message::Keeps(failed, 0, life) => {
+                    self.keeper.note_late(&mut self.core, link, failed, life);
+                }
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
                     self.hear_of_lease(link, lease);
                     if self.is_known_fenced(link) {

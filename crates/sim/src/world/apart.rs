@@ -342,6 +342,11 @@ impl World<'_> {
             }
             Stage::Draining | Stage::Finishing => {
                 let runtime = &mut self.cluster.runtimes[index];
+                if leaving.stage == Stage::Finishing && runtime.stats().flows > 0 && !self.script.is_calm {
+                    // What could not move ends with it, and what comes now: a balancer lets answers
+                    // pass that are of no flow.
+                    self.order.cut();
+                }
                 let has_ended = leaving.stage == Stage::Draining || runtime.finish(usize::MAX);
                 let stats = runtime.stats();
                 let is_home = has_ended && runtime.finished() && !runtime.has_waiting() && stats.held == 0;
@@ -352,14 +357,7 @@ impl World<'_> {
                 leaving.is_quiet = now >= leaving.quiet + QUIET || is_late;
                 match leaving.stage {
                     stage if !leaving.is_quiet => stage,
-                    Stage::Draining => {
-                        if stats.flows > 0 && !self.script.is_calm {
-                            // What could not move ends with it: a balancer lets answers pass that
-                            // are of no flow.
-                            self.order.cut();
-                        }
-                        Stage::Finishing
-                    }
+                    Stage::Draining => Stage::Finishing,
                     _ => self.rest_with_others(worker),
                 }
             }

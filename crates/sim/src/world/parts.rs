@@ -10,6 +10,7 @@
 
 use super::apart::Past;
 use super::{Cluster, Due, World};
+use crate::apart::DEAD_AFTER;
 use crate::checkers::conservation::{self, Figures};
 use crate::checkers::{Violation, converged, moved, returned};
 use crate::frame::PREFIX;
@@ -51,7 +52,11 @@ impl World<'_> {
             self.plan_for(going.at, Due::Going(index as u16));
         }
         self.pass(self.script.heals_at, false)?;
-        self.heal();
+        if self.heal() && self.script.is_copied() && self.members.is_none() {
+            // To those that have not heard a worker, a leap is silence: its flows would go on
+            // elsewhere behind it, with the time that they had left.
+            self.pass(self.now() + DEAD_AFTER, false)?;
+        }
         self.rest()?;
         if self.script.is_calm {
             self.demand_answers(Part::Faults)?;
@@ -245,9 +250,16 @@ impl World<'_> {
         tables.map(|table| table.map_or(0, count)).collect()
     }
 
-    /// All faults are over, and the network is as good as can be.
-    fn heal(&mut self) {
-        self.timeline.note(self.now(), Event::Healed);
+    /// All faults are over, and the network is as good as can be. Whether some worker could not be
+    /// heard until now.
+    fn heal(&mut self) -> bool {
+        let now = self.now();
+        let is_away = self
+            .turns
+            .iter()
+            .any(|turns| turns.stalled_until.max(turns.down_until) > now);
+        let was_silent = is_away || self.ways.values().any(|path| path.is_cut);
+        self.timeline.note(now, Event::Healed);
         for host in &mut self.hosts {
             for path in [&mut host.to, &mut host.from] {
                 path.noise = Noise::default();
@@ -262,7 +274,6 @@ impl World<'_> {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.heal();
         }
-        let now = self.now();
         for worker in 0..self.turns.len() as u8 {
             self.turns[usize::from(worker)].stalled_until = 0;
             self.turns[usize::from(worker)].down_until = 0;
@@ -271,6 +282,7 @@ impl World<'_> {
             self.turns[usize::from(worker)].pace = self.script.shape.pace;
             self.rouse(worker, now);
         }
+        was_silent
     }
 
     /// An operator has groups move.

@@ -15,6 +15,10 @@
 //! other one is asked about each block (`BlockDoubted`), and says that it has it (`BlockClaimed`)
 //! or not (`BlockDoubted`). No runtime that restarts is told *all* before these answers are there.
 //!
+//! *A block that its holder has not got* may be the other's: that is asked, and if it has not got it
+//! either, the block ends. What is said of one block says nothing of others of the group: its holder
+//! stays who it is until the other claims.
+//!
 //! A block that goes back to a runtime that is not there is *pending return* until it is.
 //!
 //! Invariants: a group has a holder as long as it has blocks, with their number.
@@ -58,8 +62,9 @@ struct Holder {
 pub(in crate::switch) struct Blocks {
     owners: BlockOwners,
     holders: HashMap<GroupKey, Holder>,
-    /// What runtimes are asked about blocks whose holder has gone, and have not answered.
-    asked: HashSet<(u16, Block, GroupKey)>,
+    /// What runtimes are asked about blocks, and have not answered; whether all others that may
+    /// have the block have not got it.
+    asked: HashMap<(u16, Block, GroupKey), bool>,
     /// Blocks that go back to runtimes that are not there.
     returning: HashSet<(u16, Block)>,
     /// Blocks that runtimes have lent each other.
@@ -79,7 +84,7 @@ impl Blocks {
         Blocks {
             owners: BlockOwners::new(blocks, seed),
             holders: HashMap::with_capacity(room_for(blocks_at_start(blocks))),
-            asked: HashSet::new(),
+            asked: HashMap::new(),
             returning: HashSet::new(),
             lent: Register::default(),
             lives: alloc::vec![0; runtimes],
@@ -194,6 +199,10 @@ impl Blocks {
         }
         self.note_claim(group, runtime, before != Some(group));
         self.note_answer(runtime, block, group);
+        // Whoever has not got it said so before this.
+        for ((_, of, _), is_last) in &mut self.asked {
+            *is_last &= *of != block;
+        }
     }
 
     /// Whether a group of another runtime has a block.
@@ -224,22 +233,28 @@ impl Blocks {
         group: GroupKey,
         outbox: &mut Outbox<L>,
     ) {
-        self.note_answer(runtime, block, group);
+        let is_last = self.note_answer(runtime, block, group);
         if self.owners.at(block.addr, block.first) != Some(group) {
             return;
         }
-        let Some(holder) = self.holders.get_mut(&group) else {
+        let Some(holder) = self.holders.get(&group).copied() else {
             return self.release(block);
         };
-        if usize::from(holder.runtime) == runtime && outbox.is_there(usize::from(holder.other)) {
-            // It claimed this, too, when it was met again, and has let go of what is another's.
-            holder.runtime = core::mem::replace(&mut holder.other, NO_RUNTIME);
-            holder.life = life_of(&self.lives, holder.runtime);
+        let (has, other) = (usize::from(holder.runtime), usize::from(holder.other));
+        if is_last && [has, other].contains(&runtime) {
+            // Neither has it.
+            return self.release(block);
         }
-        match usize::from(holder.runtime) {
-            holder if holder != runtime => outbox.push_message(holder, Message::BlockDoubted(block, group)),
-            _ => self.release(block),
+        if has != runtime {
+            return outbox.push_message(has, Message::BlockDoubted(block, group));
         }
+        if !outbox.is_there(other) {
+            return self.release(block);
+        }
+        // The holder may have claimed this, too, when it was met again, and have let go of what is
+        // another's; or the group began again there, where other blocks of it are.
+        self.asked.insert((holder.other, block, group), true);
+        outbox.push_message(other, Message::BlockDoubted(block, group));
     }
 
     /// A block has no owner any more.
@@ -288,11 +303,14 @@ impl Blocks {
         holder.blocks += u32::from(is_new);
     }
 
-    /// A runtime has said whether a group has a block there.
-    fn note_answer(&mut self, runtime: usize, block: Block, group: GroupKey) {
-        if !self.asked.is_empty() {
-            self.asked.remove(&(runtime as u16, block, group));
-        }
+    /// A runtime has said whether a group has a block there; whether it was the last to be asked.
+    fn note_answer(&mut self, runtime: usize, block: Block, group: GroupKey) -> bool {
+        !self.asked.is_empty() && self.asked.remove(&(runtime as u16, block, group)) == Some(true)
+    }
+
+    /// What a runtime was asked in a session that is over it does not answer.
+    pub(super) fn ask_no_more(&mut self, runtime: usize) {
+        self.asked.retain(|(to, ..), _| usize::from(*to) != runtime);
     }
 
     /// A group begins to move.
@@ -306,10 +324,15 @@ impl Blocks {
 
     /// A group, and its blocks with it, goes there, if it is where it comes from.
     pub fn note_move(&mut self, group: &GroupKey, from: usize, to: u16) {
-        let holder = self.holders.get_mut(group);
-        if let Some(holder) = holder.filter(|holder| usize::from(holder.runtime) == from) {
+        let Some(holder) = self.holders.get_mut(group) else {
+            return;
+        };
+        if usize::from(holder.runtime) == from {
             (holder.runtime, holder.other) = (to, holder.runtime);
             holder.life = life_of(&self.lives, to);
+        } else if usize::from(holder.other) == from && holder.runtime != to {
+            // The holder may have let go of it.
+            holder.other = to;
         }
     }
 
@@ -335,7 +358,7 @@ impl Blocks {
     /// that one is asked.
     pub(super) fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         let gone = runtime as u16;
-        self.asked.retain(|(to, ..)| *to != gone);
+        self.ask_no_more(runtime);
         let (holders, lives) = (&mut self.holders, &self.lives);
         // What a next life has claimed meanwhile is that one's.
         let now = life_of(lives, gone);
@@ -375,6 +398,7 @@ impl Blocks {
     /// have.
     pub(super) fn back<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         let back = runtime as u16;
+        self.ask_no_more(runtime);
         let holders = self.holders.iter();
         let its = holders.filter(|(_, holder)| holder.runtime == back || holder.other == back);
         let suspect: HashSet<GroupKey> = its.map(|(group, _)| *group).collect();
@@ -392,7 +416,7 @@ impl Blocks {
             {
                 let ports = self.owners.size_at(first);
                 let block = Block { addr, first, ports };
-                self.asked.insert((holder as u16, block, group));
+                self.asked.insert((holder as u16, block, group), false);
                 outbox.push_message(holder, Message::BlockDoubted(block, group));
             }
         }

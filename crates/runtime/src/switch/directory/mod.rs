@@ -555,6 +555,7 @@ impl Directory {
     pub fn part(&mut self, runtime: usize) {
         let seat = &mut self.runtimes[runtime];
         (seat.is_there, seat.sent) = (false, 0);
+        self.blocks.ask_no_more(runtime);
     }
 
     /// From now on routes to the last incarnation of a runtime stay, or do no more.

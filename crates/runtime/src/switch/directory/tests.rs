@@ -5,6 +5,7 @@ use crate::message::{Reroute, Taken};
 use crate::replica::BROKEN;
 use crate::switch::Policy;
 use crate::tests::QueuePort;
+use nf::{Addr, Block};
 use protocols::membership::View;
 use protocols::ownership::SwitchSays;
 use std::vec;
@@ -250,4 +251,146 @@ fn routes_beyond_the_first_room_are_taken_where_room_is_made() {
         assert_eq!(rig.leads(&key(port)), Some(SOURCE as u16), "{port}");
         assert!(rig.directory.find(&key(port)).is_some(), "{port}");
     }
+}
+
+/// A switch that knows blocks of one group, and what runtimes have of them.
+struct Asker {
+    blocks: Blocks,
+    outbox: Outbox<QueuePort>,
+    /// By runtime: the first port of the block that it has, and how many questions it has answered.
+    has: [Option<u16>; 3],
+    read: [usize; 3],
+}
+
+const GROUP: u64 = 9;
+
+fn block(first: u16) -> Block {
+    Block {
+        addr: Addr::v4([203, 0, 113, 1]),
+        first,
+        ports: 64,
+    }
+}
+
+impl Asker {
+    fn new() -> Asker {
+        Asker {
+            blocks: Blocks::new(64, 3, HashSeed::FIXED),
+            outbox: Rig::at_source(&[]).outbox,
+            has: [None; 3],
+            read: [0; 3],
+        }
+    }
+
+    fn claims(&mut self, runtime: usize, first: u16) {
+        self.has[runtime] = Some(first);
+        self.blocks.claimed(runtime, block(first), key(GROUP));
+    }
+
+    /// A runtime goes, and nothing waits for an heir any more.
+    fn goes(&mut self, runtime: usize) {
+        self.fails(runtime);
+        self.blocks.gone(runtime, &mut self.outbox);
+    }
+
+    /// A life of a runtime has failed, and the next one has nothing.
+    fn fails(&mut self, runtime: usize) {
+        self.has[runtime] = None;
+        self.blocks.leave(runtime);
+    }
+
+    /// Runtimes answer what they are asked, in turn, so much of it at once.
+    fn answer(&mut self, (order, at_once): ([usize; 3], usize)) {
+        for runtime in [order; 16].into_iter().flatten() {
+            for _ in 0..at_once {
+                let asked = self.outbox.messages_for(runtime).nth(self.read[runtime]).copied();
+                let Some(asked) = asked else { break };
+                self.read[runtime] += 1;
+                let Message::BlockDoubted(of, group) = asked else {
+                    panic!("{asked:?}");
+                };
+                match self.has[runtime] == Some(of.first) {
+                    true => self.blocks.claimed(runtime, of, group),
+                    false => self.blocks.doubted(runtime, of, group, &mut self.outbox),
+                }
+            }
+        }
+        assert!(!self.blocks.is_asking(), "all have answered");
+    }
+
+    /// Whether a runtime that has begun is told of a block.
+    fn is_told(&mut self, runtime: usize, first: u16) -> bool {
+        let place = (block(first).addr, first);
+        self.blocks.tell(runtime, place, &mut self.outbox);
+        let told = self.outbox.messages_for(runtime).nth(self.read[runtime]).copied();
+        self.read[runtime] += usize::from(told.is_some());
+        told == Some(Message::BlockClaimed(block(first), key(GROUP)))
+    }
+
+    fn known(&self) -> Vec<u16> {
+        self.blocks.known().iter().map(|((_, first), _)| *first).collect()
+    }
+}
+
+/// In which order runtimes answer, and how much at once.
+const TURNS: [([usize; 3], usize); 4] = [([0, 1, 2], 1), ([2, 1, 0], 1), ([0, 1, 2], 9), ([2, 1, 0], 9)];
+
+/// A group had a block at a runtime that has failed, of which this switch waits for an heir. It has
+/// begun again elsewhere, with another block (nat 93024058).
+#[test]
+fn a_block_that_is_nowhere_takes_none_of_its_group_along() {
+    // The block with the lower port is asked about first.
+    for (old, new) in [(1024, 1088), (1088, 1024)] {
+        for turns in TURNS {
+            let mut rig = Asker::new();
+            rig.claims(2, old);
+            rig.fails(2);
+            rig.claims(1, new);
+            // Another goes, and may have taken words with it.
+            rig.goes(0);
+            rig.answer(turns);
+            assert_eq!(rig.known(), [new]);
+            assert!(rig.is_told(2, new), "the next life of the one that has failed");
+            // No heir has come.
+            rig.blocks.gone(2, &mut rig.outbox);
+            rig.answer(turns);
+            assert_eq!(rig.known(), [new], "its flows go on");
+            rig.goes(1);
+            rig.answer(turns);
+            assert!(rig.known().is_empty());
+        }
+    }
+}
+
+/// The other one has a block of the group, too, and goes.
+#[test]
+fn a_block_stays_when_a_runtime_goes_that_has_another_of_its_group() {
+    for (one, other) in [(1024, 1088), (1088, 1024)] {
+        for turns in TURNS {
+            let mut rig = Asker::new();
+            rig.claims(2, one);
+            rig.claims(1, other);
+            rig.goes(0);
+            rig.answer(turns);
+            assert_eq!(rig.blocks.len(), 2);
+            rig.goes(2);
+            rig.answer(turns);
+            assert_eq!(rig.known(), [other]);
+        }
+    }
+}
+
+/// It claimed all again when it was met again, and has let go of what had begun elsewhere, from
+/// where that moves meanwhile.
+#[test]
+fn a_block_is_asked_for_where_its_group_has_moved_to() {
+    let mut rig = Asker::new();
+    rig.claims(1, 1024);
+    rig.claims(0, 1024);
+    rig.has[0] = None;
+    rig.blocks.doubted(0, block(1024), key(GROUP), &mut rig.outbox);
+    rig.blocks.note_move(&key(GROUP), 1, 2);
+    (rig.has[1], rig.has[2]) = (None, Some(1024));
+    rig.answer(TURNS[0]);
+    assert_eq!(rig.known(), [1024]);
 }
