@@ -258,8 +258,8 @@ impl Candidate {
         self.look_at = now + LOOK;
     }
 
-    /// The store has answered.
-    pub fn hear(&mut self, now: Time, id: u32, reply: Reply) -> Step {
+    /// The store has answered, at `local` of the process's clock.
+    pub fn hear(&mut self, now: Time, local: u64, id: u32, reply: Reply) -> Step {
         if let Some(call) = self.keeper.take_if(|call| call.id == id) {
             self.keep_at = now + TTL / 6;
             if let (Reply::Kept(is_kept), Some(hold)) = (reply, &mut self.hold) {
@@ -293,6 +293,11 @@ impl Candidate {
             (Phase::Reading(elected, reading), Reply::Page(page, more)) => {
                 reading.take(page, more);
                 if reading.next().is_none() {
+                    if self.hold.is_none_or(|hold| hold.is_over(local)) {
+                        // Another may have decided since: a process that has read too long ends.
+                        self.hold = None;
+                        return Step::Nothing;
+                    }
                     let elected = *elected;
                     let records = std::mem::take(reading).records();
                     let records = records.filter_map(|(number, record)| Some((number, (*record?).clone())));

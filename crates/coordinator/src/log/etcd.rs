@@ -389,6 +389,10 @@ impl Log for Etcd {
             }
             reading.take(page, answer.more);
         }
+        if self.held.is_over() {
+            // Another may have decided since, and have forgotten what is between two pages.
+            return Err(failed("the lease was over before the log was read"));
+        }
         Ok(reading.records().collect())
     }
 

@@ -114,8 +114,9 @@ impl Moves {
         let is_its = |moving: &&mut Moving| moving.group == group;
         let found = self.at(hash);
         let Some(id) = found.filter(|id| self.moving(*id).filter(is_its).is_some()) else {
-            // A flow that has one of the keys as its own may be on its way here at the same moment.
-            let may = matches!(says, Says::Open(..));
+            // A flow that has one of the keys as its own may be on its way here at the same moment,
+            // and its source may give up before it hears that it is refused.
+            let may = matches!(says, Says::Open(..) | Says::Cancel(_));
             if found.is_some() && !may {
                 core.out.reject();
             }

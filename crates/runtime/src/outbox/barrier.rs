@@ -158,6 +158,15 @@ impl Barrier {
         })
     }
 
+    /// Whether all switches that are there have acknowledged a barrier, as far as it was theirs.
+    pub fn is_heard(&self, number: u64) -> bool {
+        let mut there = self
+            .switches
+            .iter()
+            .filter(|switch| switch.is_apart && switch.is_present);
+        there.all(|switch| switch.acknowledged >= number.min(switch.sent))
+    }
+
     /// Whether a flow's first packet has to wait.
     #[inline]
     pub fn holds(&self, now: u64) -> bool {

@@ -71,6 +71,21 @@ impl Core {
         // What it had to say of groups that are others' came before.
         self.sessions.settling = self.sessions.settling.with(link as u8);
         self.sessions.taken_cursor = [0; 5];
+        if self.out.unsettled().has(link as u8) {
+            self.ask_others(link);
+        }
+    }
+
+    /// A switch that was met again has said what it knows. Another may have let this runtime go,
+    /// too, in a session that is not seen here to be over: it answers only if it has not.
+    #[cold]
+    fn ask_others(&mut self, link: usize) {
+        for other in 0..usize::from(self.settings.switches) {
+            if other != link && self.out.is_present(other) {
+                self.out.barrier_mut().note(other);
+            }
+        }
+        self.sessions.settles_at = self.out.barrier().number();
     }
 
     /// A switch says that a group, or second key, is another runtime's.

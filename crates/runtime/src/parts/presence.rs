@@ -44,6 +44,8 @@ pub(crate) struct Sessions {
     pub taken_cursor: [u64; 5],
     /// Switches that were met again and have said which groups are another's.
     pub settling: Switches,
+    /// The barrier by which all others were asked since the last of them has.
+    pub settles_at: u64,
     /// Second keys that are another's, of flows that could not end when that was said: they are on
     /// their way, or wait for a call.
     pub refused: BTreeSet<[u64; 5]>,

@@ -55,7 +55,8 @@ pub(crate) const PATIENCE: u64 = 30_000_000_000;
 pub(crate) struct Recovery {
     pub failed: u16,
     copies: Copies,
-    /// When it is given up, if switches do not let it go.
+    /// When it is given up, if switches do not let it go; what has begun, too, as far as it has not
+    /// come: a switch that comes meanwhile is waited for.
     until: u64,
     began: u64,
     /// When all switches had let it go; none before.
@@ -215,10 +216,18 @@ impl Keeper {
                 // The step is no idle one: what is prepared is decided soon.
             } else if is_ready {
                 count += self.install_some(core, &mut recovery);
-            } else if recovery.next.is_none() && recovery.until <= core.now {
-                self.recovered[1] += recovery.copies.flows.used as u64;
-                // Switches that wait for it go on without.
+            } else if recovery.until <= core.now {
                 let none = Message::Keeps(RuntimeId(recovery.failed), 0, recovery.copies.life);
+                match recovery.next {
+                    None => self.recovered[1] += recovery.copies.flows.used as u64,
+                    // A switch has come since it began, and does not let the runtime go.
+                    Some(_) if super::is_broken("what has begun is given up") => {
+                        left.push(recovery);
+                        continue;
+                    }
+                    Some(next) => self.end_early(core, &mut recovery, next),
+                }
+                // Switches that wait for it go on without.
                 core.out.announce(none);
                 continue;
             }
@@ -352,13 +361,19 @@ impl Keeper {
             if super::is_broken("what has begun to go on ends") {
                 continue;
             }
-            for slot in next..recovery.copies.flows.records.len() as u32 {
-                if recovery.copies.flows.get(slot).is_some() {
-                    self.count(core, &mut recovery, slot, false);
-                }
-            }
-            self.end_recovery(core, &recovery);
+            self.end_early(core, &mut recovery, next);
         }
+    }
+
+    /// Nothing more is installed of what has begun: what was not is lost, and its blocks are free.
+    #[cold]
+    fn end_early(&mut self, core: &mut Core, recovery: &mut Recovery, next: u32) {
+        for slot in next..recovery.copies.flows.records.len() as u32 {
+            if recovery.copies.flows.get(slot).is_some() {
+                self.count(core, recovery, slot, false);
+            }
+        }
+        self.end_recovery(core, recovery);
     }
 
     fn end_recovery(&mut self, core: &mut Core, recovery: &Recovery) {

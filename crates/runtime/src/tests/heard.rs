@@ -356,6 +356,45 @@ fn a_switch_that_begins_again_has_heard_nothing() {
     assert!(!rig.waits(port_at(1, two + 1), 3));
 }
 
+/// Which packets leave by the last switch, which is met again, before all others have answered,
+/// and behind that.
+fn left_by_one_met_again() -> (Vec<u8>, Vec<u8>) {
+    let mut rig = rig(vec![factory::<Meter>()]);
+    assert!(!rig.waits(1000, 1));
+    assert_eq!(rig.left(), [1]);
+    rig.members.play(2, true);
+    rig.steps(4);
+    let told = rig.asked()[2].expect("it is told all, and asked");
+    rig.hears(2, told);
+    rig.waits(1000, 2);
+    assert!(rig.left().is_empty(), "it may have let this one go");
+    rig.says(2, &[Message::AllTold]);
+    rig.step();
+    let asked = rig.asked();
+    let (Some(first), Some(second)) = (asked[0], asked[1]) else {
+        panic!("the others are asked: {asked:?}");
+    };
+    rig.waits(1000, 3);
+    rig.hears(0, first);
+    rig.waits(1000, 4);
+    let before = rig.left();
+    rig.hears(1, second);
+    rig.step();
+    rig.waits(1000, 5);
+    (before, rig.left())
+}
+
+/// A runtime that stood still sees late that a session is over. The switch there knows that a group
+/// is another's, and its packets would leave by the one that is met again.
+#[test]
+fn no_packet_leaves_by_a_switch_met_again_before_the_others_have_answered() {
+    assert_eq!(left_by_one_met_again(), (vec![], vec![5]));
+    crate::replica::BROKEN.set("others are asked before packets leave");
+    let (before, _) = left_by_one_met_again();
+    crate::replica::BROKEN.set("");
+    assert!(!before.is_empty(), "the rule is broken");
+}
+
 const FLOWS: u8 = 32;
 /// Of three switches, the one that takes no turns: packets come in at the first, and leave by the
 /// last.

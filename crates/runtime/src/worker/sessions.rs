@@ -28,7 +28,9 @@
 //! *A switch that is met again* may have let this runtime go, and flows that are here may have gone
 //! on elsewhere. So no packet leaves by it, and what waited for it is dropped, until it, and all
 //! others that are met again, have said which groups are another's (their *all told* is behind
-//! that), and those have ended here.
+//! that), and those have ended here. A runtime that stood still may see one session's end before
+//! another's, and the switch that knows whose a group is may be at that one. So all others are
+//! asked behind *all told*: one that has let this runtime go does not answer, and its session ends.
 //!
 //! *A runtime that begins among others* does not know which blocks of its pool its forerunner had
 //! lent with groups that have moved, and what would leave by a switch that it has not met is lost
@@ -230,6 +232,12 @@ impl<P: Port> Runtime<P> {
         let unsettled = self.core.out.unsettled();
         let mut links = 0..self.links.len();
         if links.any(|link| unsettled.has(link as u8) && !sessions.settling.has(link as u8)) {
+            return;
+        }
+        // One that has let this runtime go unseen does not answer.
+        if !self.core.out.barrier().is_heard(sessions.settles_at)
+            && !crate::replica::is_broken("others are asked before packets leave")
+        {
             return;
         }
         for link in (0..self.links.len()).filter(|link| unsettled.has(*link as u8)) {

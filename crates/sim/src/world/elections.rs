@@ -133,7 +133,7 @@ impl World<'_> {
             candidate.poll(0, local, |call, request| asked.push((call, request.clone())));
             for (call, request) in asked.drain(..) {
                 let reply = elections.store.carry_out(0, 0, request);
-                candidate.hear(0, call, reply);
+                candidate.hear(0, local, call, reply);
             }
         }
         let offices = members.joined.offices;
@@ -344,7 +344,7 @@ impl World<'_> {
             return;
         }
         let local = desk.local(now);
-        match candidate.hear(now, call, *reply) {
+        match candidate.hear(now, local, call, *reply) {
             Step::Nothing => {}
             Step::Written => {
                 desk.planned -= 1;
