@@ -34,6 +34,7 @@ use crate::report::Reports;
 use protocols::link::geneve::{FRONT, Front, PORT, source_port};
 use runtime::env::PortCounters;
 use runtime::peer::FrameLink;
+use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -276,6 +277,15 @@ impl FrameLink for UdpLink {
         self.outgoing.refusals
     }
 
+    fn look_for_refusals(&mut self) {
+        // The socket tells each error once: here, or to the next datagram.
+        match sockopt::socket_error(&self.sender) {
+            Ok(Err(Errno::CONNREFUSED)) => self.outgoing.refusals += 1,
+            Ok(Err(error)) => self.tell(&error.into()),
+            Ok(Ok(())) | Err(_) => {}
+        }
+    }
+
     fn counters(&self) -> PortCounters {
         self.counters
     }
@@ -407,6 +417,21 @@ mod tests {
         here.send(b"now");
         here.flush();
         assert_eq!(received(&mut there), [b"now"]);
+    }
+
+    /// A link that sends nothing more hears it, too.
+    #[test]
+    fn that_nothing_listens_is_heard_without_another_frame() {
+        let [a, b] = addresses();
+        let mut here = open(a, b, front(1, 2));
+        here.send(b"question");
+        here.flush();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while here.refusals() == 0 && std::time::Instant::now() < until {
+            here.look_for_refusals();
+        }
+        here.look_for_refusals();
+        assert_eq!(here.refusals(), 1);
     }
 
     #[test]

@@ -172,7 +172,8 @@ impl StartError {
     pub fn may_pass(&self) -> bool {
         use std::io::ErrorKind::{AddrNotAvailable, InvalidInput, PermissionDenied};
         match self {
-            StartError::Log(why) => why.may_pass(),
+            // Another is elected: this one waits for its turn again.
+            StartError::Log(why) => why.may_pass() || matches!(why, LogError::Deposed),
             StartError::System { source, .. } => {
                 !matches!(source.kind(), AddrNotAvailable | InvalidInput | PermissionDenied)
             }

@@ -54,12 +54,13 @@
 //! counts, so an end that is heard but hears nothing is dead, too. A worker that was not stepped
 //! for long has asked nothing, so it blames no peer for its own absence. Where the network says
 //! that no process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is
-//! dead after some 20 ms. An end that lives answers, unless it has no processor for as long. On a
-//! long way, looks are two round trips apart. Where views decide which workers are gone, what the
-//! network says changes nothing. What was sent is given up then, and perhaps the other end lives
-//! and has half of it. So this end takes its next incarnation ([`Channel::renew`]): the other end
-//! finds it restarted, and both begin again. A cut shorter than that ends nothing: what was lost is
-//! sent again.
+//! dead some 20 ms behind the first frame to it, which on a link without traffic is a question, up
+//! to a quarter of `dead_after_ns` later. An end that lives answers, unless it has no processor for
+//! as long. On a long way, looks are two round trips apart. Where views decide which workers are
+//! gone, what the network says changes nothing. What was sent is given up then, and perhaps the
+//! other end lives and has half of it. So this end takes its next incarnation ([`Channel::renew`]):
+//! the other end finds it restarted, and both begin again. A cut shorter than that ends nothing:
+//! what was lost is sent again.
 //!
 //! ```text
 //!   A: dead_after … ✂ renew: a' = a + 1, session 0 ── hello from a' ──► B: Restarted, session 0
@@ -131,6 +132,10 @@ pub trait FrameLink {
         0
     }
 
+    /// Looks whether the network has said so of what was sent last. Else that is heard with the
+    /// next frame only, and a link that has nothing to say sends none for long.
+    fn look_for_refusals(&mut self) {}
+
     /// Frames and their bytes, and what was refused because it was not this link's.
     fn counters(&self) -> PortCounters;
 }
@@ -153,6 +158,9 @@ impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
     }
     fn refusals(&self) -> u64 {
         (**self).refusals()
+    }
+    fn look_for_refusals(&mut self) {
+        (**self).look_for_refusals();
     }
     fn counters(&self) -> PortCounters {
         (**self).counters()
@@ -487,6 +495,10 @@ impl<L: FrameLink> Peer<L> {
     /// Asks a silent end, and gives it up if it does not answer.
     fn look(&mut self) {
         let answers = self.channel.counters().answers_received;
+        if self.silence.looks > 0 {
+            // It was asked, and nothing else may be sent until the next look.
+            self.link.look_for_refusals();
+        }
         let refusals = self.link.refusals();
         let silence = &mut self.silence;
         if !self.channel.is_met() || answers != silence.answers {
@@ -642,6 +654,12 @@ impl<L: FrameLink> Port for Peer<L> {
 
     fn wakes_by(&self) -> Option<Vec<i32>> {
         self.link.wakes_by()
+    }
+
+    /// When the next look is, where these are close to each other: a worker without work sleeps
+    /// longer than that.
+    fn next_at(&self) -> Option<u64> {
+        self.silence.is_refused.then_some(self.silence.look_at)
     }
 
     #[inline]

@@ -59,6 +59,10 @@ struct Network {
     wires: [BTreeMap<(u64, u64), Vec<u8>>; 2],
     /// How often an end was told that no process is at the other.
     refusals: [u64; 2],
+    /// Whether the network says so of each frame of an end, which hears it when it looks for it.
+    refuses: [bool; 2],
+    /// Frames of an end that it says so of.
+    refused: [u64; 2],
 }
 
 /// What an end has of the network.
@@ -87,6 +91,7 @@ impl FrameLink for Wire {
     fn send(&mut self, frame: &[u8]) {
         let network = &mut *self.network.borrow_mut();
         let faults = network.faults;
+        network.refused[self.side] += u64::from(network.refuses[self.side]);
         if network.cut[self.side] || network.random.once_in(faults.lose) {
             return;
         }
@@ -107,6 +112,11 @@ impl FrameLink for Wire {
 
     fn refusals(&self) -> u64 {
         self.network.borrow().refusals[self.side]
+    }
+
+    fn look_for_refusals(&mut self) {
+        let network = &mut *self.network.borrow_mut();
+        network.refusals[self.side] += core::mem::take(&mut network.refused[self.side]);
     }
 
     fn counters(&self) -> PortCounters {
@@ -319,6 +329,8 @@ impl World {
             cut: [false; 2],
             wires: [BTreeMap::new(), BTreeMap::new()],
             refusals: [0; 2],
+            refuses: [false; 2],
+            refused: [0; 2],
         }));
         World {
             random: Random(seed),
@@ -636,6 +648,24 @@ fn a_process_that_the_network_says_is_gone_is_given_up_early() {
             false => assert_eq!(ended, None),
         }
     }
+}
+
+/// The same of a link without traffic: its first frame is a question, a quarter of the silence
+/// later at most, and the network's word on that is looked for.
+#[test]
+fn a_process_that_is_gone_is_given_up_early_where_nothing_is_said() {
+    let mut world = met();
+    world.ends[0].peer.silence.quarter = 50 * MS;
+    go_on(&mut world, 120 * MS);
+    cut(&world, [true; 2]);
+    world.network.borrow_mut().refuses[0] = true;
+    let began = world.network.borrow().now;
+    while world.ends[0].peer.session() != 0 && world.network.borrow().now < began + 500 * MS {
+        world.receive(0).unwrap();
+        world.network.borrow_mut().now += 100_000;
+    }
+    let after = world.network.borrow().now - began;
+    assert!(after <= (50 + 20) * MS, "{after}");
 }
 
 /// An end that has nothing to say says that it is there.
