@@ -21,6 +21,7 @@ mod groups;
 mod grown;
 mod heard;
 mod hostile;
+mod late;
 mod leases;
 mod leases_and_copies;
 mod lending;

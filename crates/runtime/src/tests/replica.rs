@@ -536,54 +536,6 @@ fn a_group_that_moves_never_goes_on_at_its_target_and_its_heir() {
     }
 }
 
-/// Flows of the first runtime move to the third, and after so many steps the first fails. The target
-/// sees that before the switch does, which sends it more packets. How many flows there are then at
-/// most.
-fn fail_unseen_by_a_switch(steps: usize) -> u64 {
-    let mut members = stamped(1, 3, Policy::LeastLoaded);
-    members.feed(0, (0..30).map(|n| out(3000 + n)));
-    let (selector, to) = (crate::mobility::Selector::All, std::vec![2]);
-    let order = crate::mobility::Order { selector, to };
-    members.runtime(0).order(order).unwrap();
-    for step in 0..steps {
-        members.now += 1000;
-        members.step([1, 0, 3][step % 3]);
-    }
-    let life = members.lives[1].get();
-    members.lose(1, 3);
-    members.stop(1);
-    let mut most = 0;
-    let mut go_on = |members: &mut Members, worker: usize| {
-        members.now += 1000;
-        members.step(worker);
-        most = members.flows().iter().sum::<u64>().max(most);
-    };
-    for worker in [3, 2, 3] {
-        go_on(&mut members, worker);
-    }
-    members.lives[1].set(life);
-    let packets = (0..30).map(|n| out(3000 + n));
-    members.switch(0).port_mut(0).input.extend(packets);
-    go_on(&mut members, 0);
-    members.lives[1].set(0);
-    for worker in [3, 3, 0, 2].into_iter().cycle().take(400) {
-        go_on(&mut members, worker);
-    }
-    most
-}
-
-#[test]
-fn a_target_begins_no_group_again_whose_source_a_switch_takes_for_alive() {
-    for (is_broken, most) in [(false, 30), (true, 40)] {
-        if is_broken {
-            BROKEN.set("slots of failed sources are barred");
-        }
-        let flows = (0..60).map(fail_unseen_by_a_switch).max();
-        BROKEN.set("");
-        assert_eq!(flows, Some(most));
-    }
-}
-
 /// Traffic of both directions, in which a runtime fails after so many single steps of workers in some order.
 fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
     let what = std::format!("{order:?}, {switches} switches, {failed} fails, lost {lost}");
@@ -774,49 +726,4 @@ fn packets_leave_in_order_through_a_recovery() {
     let outcome = order_through_a_recovery();
     crate::replica::BROKEN.set("");
     assert!(outcome.is_err(), "a rule that is broken is noticed");
-}
-
-fn steps(members: &mut Members, workers: &[usize], count: usize) {
-    for worker in workers.iter().cycle().take(count) {
-        members.now += 1000;
-        members.step(*worker);
-    }
-}
-
-/// A runtime fails, and its heir, once it has reported, takes no step for longer than packets wait;
-/// then it takes some, and nobody else does.
-fn stand_still_as_heir() {
-    let mut members = Members::none(1, 3, Policy::RoundRobin, plan(vec![factory::<Stamp>()]));
-    (members.is_replicated, members.recovery_max) = (true, SECOND);
-    (0..4).for_each(|worker| members.start(worker));
-    members.settle();
-    members.feed(0, (0..60).map(|n| out(2000 + n)));
-    let before = members.flows();
-    members.stop(1);
-    steps(&mut members, &[2], 3);
-    steps(&mut members, &[0, 3], 40);
-    members.now += SECOND;
-    let packets = (0..60).map(|n| out(2000 + n));
-    members.switch(0).port_mut(0).input.extend(packets);
-    steps(&mut members, &[0, 3], 40);
-    for _ in 0..20 {
-        steps(&mut members, &[2], 1);
-        members.assert_one_home();
-    }
-    members.settle();
-    assert_eq!(members.runtime(1).stats().recovered, [before[0], 0]);
-    for (port, stamps) in stamps(&mut members) {
-        assert_eq!(stamps.iter().max(), Some(&2), "{port}");
-    }
-    members.assert_one_home();
-    members.assert_nothing_stays();
-}
-
-#[test]
-fn an_heir_that_stood_still_longer_than_packets_wait_has_what_nobody_else_has() {
-    stand_still_as_heir();
-    BROKEN.set("late heirs are told");
-    let outcome = std::panic::catch_unwind(stand_still_as_heir);
-    BROKEN.set("");
-    assert!(outcome.is_err(), "the broken rule is noticed");
 }

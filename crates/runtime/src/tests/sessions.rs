@@ -784,31 +784,3 @@ fn flows_of_one_key_that_move_past_each_other_are_no_refused_word() {
     members.check();
     assert_eq!(refused, [0, 0]);
 }
-
-#[test]
-fn a_move_given_up_before_it_hears_that_it_is_refused_is_no_refused_word() {
-    use super::groups::{frame, outside, packet_of};
-    let mut members = Members::all(1, 2, Policy::RoundRobin, plan(vec![factory::<Masquerade>()]));
-    members.feed(0, [frame((outside(1), 53), ([203, 0, 113, 1], 2000))]);
-    members.switch(0).port_mut(0).input.push_back(packet_of(1));
-    members.step(0);
-    members.step(1);
-    assert_eq!(members.flows(), [1, 1]);
-    // The first flow's move stands; that of the second, whose key is the first one's second key, is
-    // given up while its question is on its way.
-    members.runtime(0).order(everywhere(0, 2)).unwrap();
-    members.step(1);
-    let held = members.queues[&(1, 2)].take();
-    members.runtime(1).set_move_timeout(0);
-    members.runtime(1).order(everywhere(1, 2)).unwrap();
-    // Time is looked at in each 64th step.
-    for _ in 0..65 {
-        members.step(2);
-    }
-    members.queues[&(1, 2)].replace(held);
-    members.settle();
-    let refused = [0, 1].map(|r| members.runtime(r).stats().words_refused);
-    members.assert_one_home();
-    members.check();
-    assert_eq!(refused, [0, 0]);
-}

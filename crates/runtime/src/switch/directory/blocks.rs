@@ -199,7 +199,7 @@ impl Blocks {
         }
         self.note_claim(group, runtime, before != Some(group));
         self.note_answer(runtime, block, group);
-        // Whoever has not got it said so before this.
+        // A runtime that has not got it said so before this.
         for ((_, of, _), is_last) in &mut self.asked {
             *is_last &= *of != block;
         }
