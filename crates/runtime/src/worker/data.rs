@@ -357,7 +357,8 @@ impl<P: Port> Runtime<P> {
             },
         };
         if !self.moves.barred.is_empty() && self.is_barred(&packet, lane.key) {
-            return self.core.out.drop_packet(packet, DropReason::PeerGone);
+            // A route that was chosen since ends by that; one that the move has turned does not.
+            return self.decline(packet, lane, DropReason::PeerGone);
         }
         let Some(chain) = self.core.runner.plan().classify(&packet) else {
             return self.decline(packet, lane, DropReason::NoChain);

@@ -59,6 +59,13 @@ fn signal(mark: &str, signal: Signal) -> usize {
         .count()
 }
 
+/// By proc(5): the letter behind the name.
+fn is_stopped(process: Pid) -> bool {
+    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let stat = std::fs::read_to_string(path).unwrap();
+    stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
+}
+
 #[test]
 fn counts_are_exact_while_the_process_is_killed() {
     let Ok(server) = Server::start(&[]).map_err(|why| println!("not run: {why}")) else {
@@ -112,6 +119,10 @@ fn a_process_that_is_stopped_is_given_up_and_another_goes_on() {
     assert_eq!(driver.version(&name(0)).unwrap().unwrap().epoch, epoch);
 
     assert_eq!(signal("stopped", Signal::STOP), 1);
+    // It stands still a moment after it was told to.
+    while processes("stopped").iter().any(|process| !is_stopped(*process)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let began = Instant::now();
     let silent = driver.version(&name(0)).unwrap_err();
     assert!(began.elapsed() >= patience.silence && began.elapsed() < 2 * patience.silence);
