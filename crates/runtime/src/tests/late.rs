@@ -2,7 +2,7 @@
 
 use super::flows::Masquerade;
 use super::groups::{frame, outside, packet_of};
-use super::replica::{Stamp, out, stamped, stamps};
+use super::replica::{Stamp, moving, out, stamps};
 use super::sessions::{Members, SECOND, everywhere};
 use super::*;
 use crate::replica::BROKEN;
@@ -13,15 +13,7 @@ use std::vec;
 /// sees that before the switch does, which sends it more packets. How many flows there are then at
 /// most.
 fn fail_unseen_by_a_switch(steps: usize) -> u64 {
-    let mut members = stamped(1, 3, Policy::LeastLoaded);
-    members.feed(0, (0..30).map(|n| out(3000 + n)));
-    let (selector, to) = (crate::mobility::Selector::All, std::vec![2]);
-    let order = crate::mobility::Order { selector, to };
-    members.runtime(0).order(order).unwrap();
-    for step in 0..steps {
-        members.now += 1000;
-        members.step([1, 0, 3][step % 3]);
-    }
+    let mut members = moving(steps);
     let life = members.lives[1].get();
     members.lose(1, 3);
     members.stop(1);
@@ -102,29 +94,47 @@ fn an_heir_that_stood_still_longer_than_packets_wait_has_what_no_other_has() {
     assert!(outcome.is_err(), "the broken rule is noticed");
 }
 
-#[test]
-fn a_move_given_up_before_it_hears_that_it_is_refused_is_no_refused_word() {
+/// Two flows of one key move to each other's runtimes at once: the second is ordered as said, while
+/// the first one's question is on its way.
+fn move_past_each_other(order_second: impl FnOnce(&mut Members)) {
     let mut members = Members::all(1, 2, Policy::RoundRobin, plan(vec![factory::<Masquerade>()]));
+    // A flow that began with a reply, at the second runtime.
     members.feed(0, [frame((outside(1), 53), ([203, 0, 113, 1], 2000))]);
+    assert_eq!(members.flows(), [0, 1]);
+    // Another at the first one, whose second key is that one's key: the switch is about to refuse
+    // it.
     members.switch(0).port_mut(0).input.push_back(packet_of(1));
     members.step(0);
     members.step(1);
     assert_eq!(members.flows(), [1, 1]);
-    // The first flow's move stands; that of the second, whose key is the first one's second key, is
-    // given up while its question is on its way.
     members.runtime(0).order(everywhere(0, 2)).unwrap();
     members.step(1);
     let held = members.queues[&(1, 2)].take();
-    members.runtime(1).set_move_timeout(0);
-    members.runtime(1).order(everywhere(1, 2)).unwrap();
-    // Time is looked at in each 64th step.
-    for _ in 0..65 {
-        members.step(2);
-    }
+    order_second(&mut members);
     members.queues[&(1, 2)].replace(held);
     members.settle();
     let refused = [0, 1].map(|r| members.runtime(r).stats().words_refused);
     members.assert_one_home();
     members.check();
     assert_eq!(refused, [0, 0]);
+}
+
+#[test]
+fn flows_of_one_key_that_move_past_each_other_are_no_refused_word() {
+    move_past_each_other(|members| {
+        members.runtime(1).order(everywhere(1, 2)).unwrap();
+        members.step(2);
+    });
+}
+
+#[test]
+fn a_move_given_up_before_it_hears_that_it_is_refused_is_no_refused_word() {
+    move_past_each_other(|members| {
+        members.runtime(1).set_move_timeout(0);
+        members.runtime(1).order(everywhere(1, 2)).unwrap();
+        // Time is looked at in each 64th step.
+        for _ in 0..65 {
+            members.step(2);
+        }
+    });
 }

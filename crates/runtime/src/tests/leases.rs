@@ -34,9 +34,17 @@ fn first() -> View {
     view(1, &ALL.map(|id| (id, 1)))
 }
 
+/// Of one switch, and runtimes.
+pub(super) fn id(worker: usize) -> WorkerId {
+    match worker {
+        0 => WorkerId::switch(0),
+        _ => WorkerId::runtime(worker as u16 - 1),
+    }
+}
+
 /// A worker begins with a membership.
-fn begin(members: &mut Members, worker: usize, life: u64, view: View) {
-    let machine = Membership::new(ALL[worker], Incarnation(life), TERM, view);
+pub(super) fn begin(members: &mut Members, worker: usize, life: u64, view: View) {
+    let machine = Membership::new(id(worker), Incarnation(life), TERM, view);
     match worker {
         0 => members.switch(0).begin_membership(machine),
         _ => members.runtime(worker - 1).begin_membership(machine),
@@ -44,7 +52,7 @@ fn begin(members: &mut Members, worker: usize, life: u64, view: View) {
 }
 
 /// A worker hears of a view.
-fn hear(members: &mut Members, worker: usize, view: &View) {
+pub(super) fn hear(members: &mut Members, worker: usize, view: &View) {
     let machine = match worker {
         0 => members.switch(0).membership_mut(),
         _ => members.runtime(worker - 1).membership_mut(),

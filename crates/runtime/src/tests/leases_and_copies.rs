@@ -1,7 +1,7 @@
 //! Workers that act by leases and views, and keep copies of each other's flows.
 
 use super::flows::Meter;
-use super::leases::{LEASE, TERM, packets, view};
+use super::leases::{LEASE, TERM, begin, hear, id, packets, view};
 use super::sessions::{Members, SECOND};
 use super::*;
 use crate::members::gone_between;
@@ -131,40 +131,14 @@ fn flows_go_on_elsewhere_when_all_members_have_let_their_runtime_go() {
 /// A switch begins again when a runtime has failed, and learns of the view that removes that one
 /// before the other runtimes do.
 fn a_switch_learns_first() -> (usize, [u64; 2]) {
-    const ALL: [WorkerId; 4] = [
-        WorkerId::switch(0),
-        WorkerId::runtime(0),
-        WorkerId::runtime(1),
-        WorkerId::runtime(2),
-    ];
-    let begin = |members: &mut Members, worker: usize, life: u64, view: &View| {
-        let machine = Membership::new(ALL[worker], Incarnation(life), TERM, view.clone());
-        match worker {
-            0 => members.switch(0).begin_membership(machine),
-            _ => members.runtime(worker - 1).begin_membership(machine),
-        }
-    };
-    let hear = |members: &mut Members, workers: &[usize], view: &View| {
-        for &worker in workers {
-            let machine = match worker {
-                0 => members.switch(0).membership_mut(),
-                _ => members.runtime(worker - 1).membership_mut(),
-            };
-            let machine = machine.unwrap();
-            let gone = gone_between(machine.view(), view);
-            machine.adopt(view.clone(), |_| ());
-            match worker {
-                0 => members.switch(0).members(view.number, &gone),
-                _ => members.runtime(worker - 1).members(view.number, &gone),
-            }
-        }
-    };
+    let lives =
+        |of: &[(usize, u64)]| -> Vec<_> { of.iter().map(|(worker, life)| (id(*worker), *life)).collect() };
     let mut members = Members::none(1, 3, Policy::RoundRobin, plan(vec![factory::<Meter>()]));
     (members.is_replicated, members.recovery_max) = (true, SECOND);
-    let first = view(1, &ALL.map(|id| (id, 1)));
+    let first = view(1, &lives(&[(0, 1), (1, 1), (2, 1), (3, 1)]));
     for worker in 0..4 {
         members.start(worker);
-        begin(&mut members, worker, 1, &first);
+        begin(&mut members, worker, 1, first.clone());
     }
     pass(&mut members, 12);
     members.feed(0, packets(1..31));
@@ -173,15 +147,17 @@ fn a_switch_learns_first() -> (usize, [u64; 2]) {
     assert!(before > 0 && members.flows().iter().sum::<u64>() == 30);
     members.stop(0);
     members.stop(1);
-    let second = view(2, &[(ALL[0], 2), (ALL[1], 1), (ALL[2], 1), (ALL[3], 1)]);
-    hear(&mut members, &[2, 3], &second);
+    let second = view(2, &lives(&[(0, 2), (1, 1), (2, 1), (3, 1)]));
+    [2, 3]
+        .iter()
+        .for_each(|worker| hear(&mut members, *worker, &second));
     members.start(0);
-    begin(&mut members, 0, 2, &second);
+    begin(&mut members, 0, 2, second);
     members.switch(0).wait_to_be_told(4 * LEASE);
     pass(&mut members, 24);
-    let third = view(3, &[(ALL[0], 2), (ALL[2], 1), (ALL[3], 1)]);
+    let third = view(3, &lives(&[(0, 2), (2, 1), (3, 1)]));
     members.switch(0).port_mut(0).input.extend(packets(1..31));
-    hear(&mut members, &[0], &third);
+    hear(&mut members, 0, &third);
     let mut most = 0;
     let mut look = |members: &mut Members| {
         let flows: u64 = members.flows().iter().sum();
@@ -189,7 +165,9 @@ fn a_switch_learns_first() -> (usize, [u64; 2]) {
     };
     for step in 0..120 {
         if step == 30 {
-            hear(&mut members, &[2, 3], &third);
+            [2, 3]
+                .iter()
+                .for_each(|worker| hear(&mut members, *worker, &third));
         }
         members.now += 1000;
         members.step([0, 2, 3][step % 3]);

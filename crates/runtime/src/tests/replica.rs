@@ -499,9 +499,9 @@ fn flows_that_moved_are_copied_from_where_they_are() {
     members.assert_nothing_stays();
 }
 
-/// Flows of the first runtime move to the third, and the second, which has their copies, takes no step; after so many steps of the others the first fails,
-/// and what it had sent to the second is lost. How many flows there are then at most.
-fn fail_while_moving(steps: usize) -> u64 {
+/// Flows of the first runtime move to the third, and the second, which has their copies, takes no
+/// step: after so many steps of the others.
+pub(super) fn moving(steps: usize) -> Members {
     let mut members = stamped(1, 3, Policy::LeastLoaded);
     members.feed(0, (0..30).map(|n| out(3000 + n)));
     let (selector, to) = (crate::mobility::Selector::All, std::vec![2]);
@@ -511,6 +511,13 @@ fn fail_while_moving(steps: usize) -> u64 {
         members.now += 1000;
         members.step([1, 0, 3][step % 3]);
     }
+    members
+}
+
+/// Flows of the first runtime move to the third, and the second, which has their copies, takes no step; after so many steps of the others the first fails,
+/// and what it had sent to the second is lost. How many flows there are then at most.
+fn fail_while_moving(steps: usize) -> u64 {
+    let mut members = moving(steps);
     members.lose(1, 2);
     members.stop(1);
     let mut most = 0;

@@ -757,30 +757,3 @@ pub(super) fn everywhere(from: usize, runtimes: u16) -> Order {
         to: (0..runtimes).filter(|to| usize::from(*to) != from).collect(),
     }
 }
-
-#[test]
-fn flows_of_one_key_that_move_past_each_other_are_no_refused_word() {
-    use super::groups::{frame, outside, packet_of};
-    let mut members = Members::all(1, 2, Policy::RoundRobin, plan(vec![factory::<Masquerade>()]));
-    // A flow that began with a reply, at the second runtime.
-    members.feed(0, [frame((outside(1), 53), ([203, 0, 113, 1], 2000))]);
-    assert_eq!(members.flows(), [0, 1]);
-    // Another at the first one, whose second key is that one's key: the switch is about to refuse
-    // it.
-    members.switch(0).port_mut(0).input.push_back(packet_of(1));
-    members.step(0);
-    members.step(1);
-    assert_eq!(members.flows(), [1, 1]);
-    // Both are on their way to each other's runtimes at once.
-    members.runtime(0).order(everywhere(0, 2)).unwrap();
-    members.step(1);
-    let held = members.queues[&(1, 2)].take();
-    members.runtime(1).order(everywhere(1, 2)).unwrap();
-    members.step(2);
-    members.queues[&(1, 2)].replace(held);
-    members.settle();
-    let refused = [0, 1].map(|r| members.runtime(r).stats().words_refused);
-    members.assert_one_home();
-    members.check();
-    assert_eq!(refused, [0, 0]);
-}
