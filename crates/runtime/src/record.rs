@@ -16,7 +16,8 @@
 //! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
-//! | 12 | copies begin: number of the base 4, the sender's time 8, its life 8 |
+//! | 11 | which life this runtime is 8, since which view 4 |
+//! | 12 | copies begin: number of the base 4, the sender's time 8, its life 8, whether beside another base 1 |
 //! | 13 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
 //! | 14 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, generation 1, then as 6 |
 //! | 15 | copy, a further piece: length 2, bytes |
@@ -34,10 +35,13 @@
 //! | 27 | configuration that copied flows go by: generation 1, identity 8, length 2, for each chain: what its flows keep 8, name 8 |
 //! | 28 | of copies, a change begins: it is kept whole, or not at all |
 //! | 29 | the change is whole |
+//! | 30 | a group that has come by a move, whose source may have it yet, has ended, or the source has none of it: group 40, which of the two 1 |
 //!
-//! Records 12 to 19, 21 and 27 to 29 go from a primary to the runtime that keeps its copies, 20 and
-//! 26 back
-//! ([`crate::replica`]).
+//! Records 12 to 19, 21 and 27 to 30 go from a primary to the runtime that keeps its copies, 20 and
+//! 26 back ([`crate::replica`]).
+//!
+//! A record that changes, or comes new, changes this table, `length`, `write` and `read`, and the
+//! number `RECORDS` of `flowkeep::member::secrets`: builds of two numbers do not meet.
 //!
 //! The source's time is by its own clock, and so is every time in a state: `target` re-bases them.
 //!

@@ -100,6 +100,8 @@ reasons! {
     UnheardFull = "unheard_full",
     /// More packets wait for their flows' copies at another runtime than may.
     ReplicaFull = "replica_full",
+    /// No other runtime can keep a copy of its flow, and the configuration has it dropped then.
+    NoReplica = "no_replica",
     /// More packets wait until a store has their flows than may, or it has no room for one.
     StoreFull = "store_full",
     /// Another process has claimed the variables, written through, that its call has changed.

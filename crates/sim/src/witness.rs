@@ -18,7 +18,7 @@ use nf::{
     network_function,
 };
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::LinkType;
 
@@ -30,8 +30,10 @@ pub struct Witnessed {
     count: u32,
 }
 
-/// Counts.
-pub struct Witness;
+/// Counts, at this runtime.
+pub struct Witness {
+    runtime: u16,
+}
 
 #[network_function]
 impl NetworkFunction for Witness {
@@ -40,8 +42,9 @@ impl NetworkFunction for Witness {
     type Flow = Witnessed;
     type Group = ();
 
-    fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
-        Ok(Witness)
+    fn new(_: &Arc<NoConfig>, worker: &WorkerInfo) -> Result<Self, ConfigError> {
+        let runtime = worker.runtime;
+        Ok(Witness { runtime })
     }
 
     fn process(&self, packet: &mut Packet, flow: &mut Witnessed, cx: &mut Cx<Self>) -> Verdict {
@@ -58,7 +61,7 @@ impl NetworkFunction for Witness {
 
     fn departed(&self, flow: &Witnessed, why: Departure, _: &mut Cx<Self>) {
         if why == Departure::Expired {
-            ACCOUNT.with_borrow_mut(|account| account.ended(flow.number));
+            ACCOUNT.with_borrow_mut(|account| account.ended(flow.number, self.runtime));
         }
     }
 }
@@ -75,8 +78,10 @@ pub(crate) struct Account {
     is_deaf: bool,
     /// By key: the flow that began last.
     latest: BTreeMap<[u64; 5], u32>,
-    /// Flows that have ended as they should.
-    over: BTreeSet<u32>,
+    /// Flows that have ended as they should: where, unless that runtime has crashed since.
+    over: BTreeMap<u32, Option<u16>>,
+    /// How often a flow ended that had ended at a runtime which has crashed since.
+    pub ended_again: u64,
     /// The key with which each flow began of which nothing has left.
     begun: BTreeMap<u32, [u64; 5]>,
     /// By identifier of a packet: how often, and as which of a flow, it was processed; and from
@@ -114,6 +119,16 @@ impl Account {
         done
     }
 
+    /// A runtime has crashed. Of what had ended there last its replica may not have heard, and goes on
+    /// with it.
+    pub fn note_crash(runtime: u16) {
+        ACCOUNT.with_borrow_mut(|account| {
+            let places = account.over.values_mut();
+            let its = places.filter(|place| **place == Some(runtime));
+            its.for_each(|place| *place = None);
+        });
+    }
+
     fn begin(&mut self, key: [u64; 5]) -> u32 {
         self.flows += 1;
         if !self.is_deaf {
@@ -126,7 +141,7 @@ impl Account {
     fn has_begun(&mut self, number: u32) {
         if let Some(key) = self.begun.remove(&number)
             && let Some(before) = self.latest.insert(key, number)
-            && !self.over.contains(&before)
+            && !self.over.contains_key(&before)
             && let Some(left) = self.left.get(&before)
         {
             self.forgotten.get_or_insert((before, *left));
@@ -144,9 +159,10 @@ impl Account {
         }
     }
 
-    fn ended(&mut self, number: u32) {
+    fn ended(&mut self, number: u32, runtime: u16) {
         if !self.is_deaf {
-            self.over.insert(number);
+            let before = self.over.insert(number, Some(runtime));
+            self.ended_again += u64::from(before == Some(None));
         }
     }
 
@@ -168,5 +184,35 @@ impl Account {
         self.has_begun(last.number);
         let left = self.left.entry(last.number).or_default();
         *left = count.max(*left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_ends_again_behind_a_crash_of_the_runtime_where_it_ended() {
+        Account::clear();
+        let ended = |number, runtime| ACCOUNT.with_borrow_mut(|account| account.ended(number, runtime));
+        let again = || Account::look(|account| account.ended_again);
+        for number in [1, 2, 3] {
+            ended(number, 2);
+        }
+        // Where it ended lives: that is no excuse.
+        ended(1, 0);
+        assert_eq!(again(), 0);
+        Account::note_crash(2);
+        Account::unseen(|| ended(2, 2));
+        ended(1, 3);
+        assert_eq!(again(), 0);
+        ended(2, 0);
+        assert_eq!(again(), 1);
+        // The heir crashes, too.
+        Account::note_crash(0);
+        ended(2, 1);
+        ended(3, 1);
+        assert_eq!(again(), 3);
+        Account::clear();
     }
 }

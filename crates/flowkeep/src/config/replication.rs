@@ -38,6 +38,10 @@ pub struct Replication {
     /// Whether lazy fields of states are copied as committed ones are: counts of packets and bytes,
     /// for example, where they are billed. Default `false`.
     pub commit_lazy: bool,
+    /// With `"commit"`: what becomes of packets while no other runtime can keep copies. `"release"`:
+    /// they leave and are counted as unprotected, as at the first of several runtimes that begin.
+    /// `"drop"`: they are counted drops (`no_replica`). Default `"release"`.
+    pub without_replica: WithoutReplica,
     /// After how long without an answer another process is taken to have failed, from `"10ms"` to
     /// `"1h"`. Default `"200ms"`. Shorter than the longest pause of a healthy process means that
     /// healthy runtimes lose their flows to others.
@@ -74,6 +78,16 @@ pub enum ReplicationPolicy {
     StoreCommit,
 }
 
+/// What becomes of packets that are to wait for copies which no runtime can keep.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum WithoutReplica {
+    /// They leave
+    Release,
+    /// They are dropped
+    Drop,
+}
+
 impl ReplicationPolicy {
     /// Whether flows are in a data store.
     pub fn is_stored(self) -> bool {
@@ -101,6 +115,7 @@ impl Default for Replication {
             snapshot_interval: Period::new(Duration::from_millis(10)),
             lazy_interval: Period::new(Duration::from_nanos(Storing::LAZY)),
             commit_lazy: false,
+            without_replica: WithoutReplica::Release,
             silence: Period::new(Duration::from_millis(200)),
             recovery_max: Period::seconds(2),
             return_max: Period::seconds(20),
@@ -116,6 +131,7 @@ impl Replication {
             packets: self.snapshot_packets,
             interval: self.snapshot_interval.duration().as_nanos() as u64,
             has_lazy: self.commit_lazy,
+            drops_alone: self.without_replica == WithoutReplica::Drop,
         }
     }
 }

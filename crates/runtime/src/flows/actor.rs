@@ -38,7 +38,7 @@ use nf::Direction;
 use wire::memory::{Region, prefetch};
 use wire::{FlowKey, Orientation};
 
-/// What an actor is doing. The phases of replication come with that.
+/// What an actor is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {

@@ -131,6 +131,15 @@ impl Gate {
         count
     }
 
+    /// Nothing waits any more, and what does is dropped.
+    #[cold]
+    pub fn close(&mut self, reason: DropReason, out: &mut Outbox) {
+        self.marks = None;
+        for waiting in self.queue.drain(..) {
+            out.drop_packet(waiting.packet, reason);
+        }
+    }
+
     /// The latest record of a flow or group has this number.
     #[inline]
     pub fn mark(&mut self, index: u32, number: u64) {

@@ -36,7 +36,7 @@
 //! Invariants: those of the machines; packets kept are bounded (beyond is a counted drop,
 //! `moving_full`) and counted as held; an established flow that is not moving costs nothing; what
 //! was reserved for an accepted Open is there when it comes; no word to a runtime is lost: without
-//! a buffer it waits (`words.rs`).
+//! a buffer it waits (`outbox/runtimes.rs`).
 //!
 //! What comes from another runtime may be anything, since it may be another process: lengths,
 //! counts, keys, chains and blocks are held against what was announced and what there is here. A

@@ -81,13 +81,19 @@ impl Core {
         self.close_copies();
     }
 
-    /// What a packet changed that is about to wait for switches is copied, or stored; `false` if it
-    /// must not leave at all.
-    pub(super) fn commit_held(&mut self, actor: u32) -> bool {
+    /// What a packet changed that is about to wait for switches is copied, or stored; otherwise, why
+    /// it must not leave at all.
+    pub(super) fn commit_held(&mut self, actor: u32) -> Result<(), DropReason> {
+        if self.lacks_replica(actor) {
+            return Err(DropReason::NoReplica);
+        }
         let is_written = !self.ledger.has_waiting() || self.commit_stored(actor);
         if self.sender.is_on() {
             self.commit(actor);
         }
-        is_written || !self.waits_for_store(actor)
+        match is_written || !self.waits_for_store(actor) {
+            true => Ok(()),
+            false => Err(DropReason::StoreFull),
+        }
     }
 }

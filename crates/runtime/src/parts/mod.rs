@@ -640,8 +640,8 @@ impl Core {
                 self.pass(actor, settling.packet);
                 continue;
             }
-            if !self.commit_held(actor) {
-                self.refuse_flow(actor, settling.packet, DropReason::StoreFull);
+            if let Err(reason) = self.commit_held(actor) {
+                self.refuse_flow(actor, settling.packet, reason);
                 continue;
             }
             if let Some(packet) = self.hold.hold(actor, settling.packet, &mut self.flows, &self.out) {
@@ -683,8 +683,8 @@ impl Core {
     /// for its call: its second key is its own, and told.
     #[cold]
     pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
-        if !self.commit_held(actor) {
-            return self.refuse_flow(actor, packet, DropReason::StoreFull);
+        if let Err(reason) = self.commit_held(actor) {
+            return self.refuse_flow(actor, packet, reason);
         }
         if !self.out.barrier().holds(self.now) {
             self.flows.header_mut(actor).flags |= flag::SETTLED;

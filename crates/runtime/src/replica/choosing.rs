@@ -15,6 +15,7 @@ use super::sender::{Pace, REFUSALS_MAX, Unfit};
 use crate::hold::mark_of;
 use crate::parts::Core;
 use crate::record::Copy;
+use crate::stats::DropReason;
 use alloc::vec::Vec;
 
 impl Core {
@@ -138,7 +139,10 @@ impl Core {
         self.sender.arrived.clear();
         if to.is_none() {
             self.sender.walk = None;
-            self.sender.unprotected += self.gate.open(&mut self.out) as u64;
+            match self.sender.drops_alone() {
+                true => self.gate.close(DropReason::NoReplica, &mut self.out),
+                false => self.sender.unprotected += self.gate.open(&mut self.out) as u64,
+            }
             return;
         }
         self.sender.number = self.sender.another_number();

@@ -5,7 +5,8 @@
 //!   chain ─► pass ─► no gate ───────────────────────────────────────► out
 //!             └────► gates ────┬─► store_commit (`ledger::through`) ─► store's gate ─► out
 //!                              ├─► copies (`compare`) ──────────────► gate ─► out
-//!                              └─► neither ─────────────────────────► out, counted if it lacks a copy
+//!                              └─► neither ─────────────────────────► out, counted if it lacks a copy;
+//!                                                                     or dropped, as configured
 //! ```
 //!
 //! Invariant: this file calls both ways of waiting, and neither calls this file.
@@ -13,6 +14,7 @@
 use super::policy::Policy;
 use crate::parts::Core;
 use crate::runner::Changed;
+use crate::stats::DropReason;
 use wire::PacketBox;
 
 impl Core {
@@ -45,7 +47,7 @@ impl Core {
     #[inline(always)]
     fn pass_alone(&mut self, actor: u32, packet: PacketBox) {
         if self.sender.is_wanted {
-            self.count_unprotected(actor);
+            return self.pass_unprotected(actor, packet);
         }
         self.out.pass(packet);
     }
@@ -65,9 +67,20 @@ impl Core {
     }
 
     #[cold]
-    fn count_unprotected(&mut self, actor: u32) {
+    fn pass_unprotected(&mut self, actor: u32, packet: PacketBox) {
+        if self.lacks_replica(actor) {
+            return self.out.drop_packet(packet, DropReason::NoReplica);
+        }
         let header = self.flows.header(actor);
         self.sender.unprotected += u64::from(self.sender.policy_of(header) != Policy::None);
+        self.out.pass(packet);
+    }
+
+    /// Whether a flow's packets are to be dropped, since no runtime keeps copies.
+    pub fn lacks_replica(&self, actor: u32) -> bool {
+        !self.sender.is_on()
+            && self.sender.drops_alone()
+            && self.sender.policy_of(self.flows.header(actor)) == Policy::Commit
     }
 
     #[inline(never)]

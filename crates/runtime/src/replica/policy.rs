@@ -52,6 +52,8 @@ pub struct Copying {
     pub interval: u64,
     /// Whether lazy bytes are copied as committed ones are.
     pub has_lazy: bool,
+    /// Whether packets that are to wait for copies are dropped while no runtime can keep any.
+    pub drops_alone: bool,
 }
 
 /// How flows are kept in a data store, where a chain's policy says so.
@@ -86,6 +88,7 @@ impl Default for Copying {
             packets: 16,
             interval: 10_000_000,
             has_lazy: false,
+            drops_alone: false,
         }
     }
 }
@@ -172,6 +175,7 @@ mod tests {
         packets: 3,
         interval: 100,
         has_lazy: false,
+        drops_alone: false,
     };
 
     #[test]

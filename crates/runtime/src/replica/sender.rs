@@ -157,6 +157,11 @@ impl Sender {
         self.is_wanted
     }
 
+    /// Whether packets that are to wait for copies are dropped where there is no replica.
+    pub(super) fn drops_alone(&self) -> bool {
+        self.is_wanted && self.copying.drops_alone
+    }
+
     /// The replica, if it is one.
     pub fn replica(&self) -> Option<u16> {
         self.to

@@ -576,4 +576,37 @@ mod tests {
         recovery.note_report(1, 0, Report { number: 4, ..none });
         assert_eq!(decide(&mut recovery), Decision::Heir(0, NEXT));
     }
+
+    #[test]
+    fn packets_that_wait_are_a_quarter_of_the_buffers_at_most() {
+        let region = wire::memory::Region::heap(Pool::region_length(16, 256));
+        let mut pool = Pool::new(region, 16, 256, 0);
+        let mut recovery = Recovery::new(2, 1000);
+        let refused = |recovery: &mut Recovery, pool: &mut Pool| {
+            let packet = pool.take().expect("a buffer");
+            let Err((packet, reason)) = recovery.keep(1, packet, pool) else {
+                return None;
+            };
+            pool.give(packet);
+            Some(reason)
+        };
+        recovery.suspend(1, 0);
+        for number in 1..=4 {
+            assert_eq!(refused(&mut recovery, &mut pool), None, "{number}");
+            assert_eq!((recovery.packets(), pool.free()), (number, 16 - number));
+        }
+        assert_eq!(refused(&mut recovery, &mut pool), Some(DropReason::RecoveryFull));
+        let mut waited = recovery.end(1);
+        while let Some(packet) = waited.pop() {
+            recovery.note_routed();
+            pool.give(packet);
+        }
+        assert_eq!((recovery.packets(), pool.free()), (0, 16));
+        // Where others have half of the buffers none is kept.
+        recovery.suspend(1, 0);
+        let others: Vec<PacketBox> = (0..7).map(|_| pool.take().expect("a buffer")).collect();
+        assert_eq!(refused(&mut recovery, &mut pool), Some(DropReason::RecoveryFull));
+        others.into_iter().for_each(|packet| pool.give(packet));
+        assert_eq!(refused(&mut recovery, &mut pool), None);
+    }
 }

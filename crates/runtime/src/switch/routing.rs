@@ -274,11 +274,9 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn send_by(&mut self, packet: PacketBox, route: u32) {
         let runtime = self.directory.runtime(route);
         if self.recovery.is_active() {
-            let failed = match self.directory.suspended(route) {
-                None => self.recovery.awaits(&packet),
-                failed => failed,
-            };
-            if let Some(failed) = failed {
+            // Those before it may wait for another runtime, from which its group was on its way.
+            let awaited = self.recovery.awaits(&packet);
+            if let Some(failed) = awaited.or_else(|| self.directory.suspended(route)) {
                 return self.keep_for_recovery(packet, failed);
             }
         }

@@ -22,6 +22,7 @@ fn snapshots(packets: u16, interval: u64) -> Copying {
         packets,
         interval,
         has_lazy: false,
+        drops_alone: false,
     }
 }
 
@@ -83,6 +84,29 @@ fn flows_of_a_chain_without_copies_begin_again() {
         ..Copying::default()
     };
     assert_eq!(stamp_after(none, 5, 0), 1);
+}
+
+/// The flows of the one that stops are at the first then.
+#[test]
+fn without_a_replica_packets_are_dropped_where_that_is_configured() {
+    let mut members = with_policy(Copying {
+        drops_alone: true,
+        ..Copying::default()
+    });
+    let all = || (0..20).map(|n| out(3000 + n));
+    members.feed(0, all());
+    assert_eq!((members.sent().len(), members.dropped("no_replica")), (20, 0));
+    members.stop(2);
+    members.settle();
+    members.feed(0, all());
+    let lost = members.dropped("no_replica");
+    assert_eq!((members.sent().len(), lost), (20, 20));
+    assert_eq!(members.runtime(0).stats().unprotected, 0);
+    members.start(2);
+    members.settle();
+    members.feed(0, all());
+    let lost = members.dropped("no_replica");
+    assert_eq!((members.sent().len(), lost), (40, 20));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
 use protocols::ownership::{Epoch, Phase, RuntimeId};
 use std::vec;
+use wire::packet::Kind;
 
 pub(super) const LEASE: u64 = 1_000_000;
 pub(super) const TERM: Term = Term { lease: LEASE };
@@ -137,6 +138,73 @@ fn a_runtime_that_stood_still_transmits_nothing_after_its_lease() {
     members.feed(0, packets(1..9));
     assert_eq!(sent(&mut members) - before, 12);
     members.check();
+}
+
+/// An end frees ports, and is a line of the event log: another runtime may have the flow by then.
+#[test]
+fn a_runtime_without_a_lease_ends_no_flow() {
+    let mut members = with_leases();
+    members.feed(0, packets(1..9));
+    members.now += 3600 * 1_000_000_000;
+    for _ in 0..8 {
+        members.now += 1000;
+        members.step(1);
+    }
+    assert_eq!(members.flows(), [4, 4]);
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    assert_eq!(members.flows(), [0, 0]);
+    members.check();
+}
+
+/// Which lives of their target the re-routes name that the first runtime says to the switch.
+fn lives_named(members: &mut Members) -> Vec<u64> {
+    let order = Order {
+        selector: Selector::All,
+        to: vec![1],
+    };
+    members.runtime(0).order(order).unwrap();
+    let mut lives = Vec::new();
+    for worker in [1, 2].into_iter().cycle().take(16) {
+        members.now += 1000;
+        members.step(worker);
+        members.read(1, 0, |packet| {
+            let mut bytes = packet.frame();
+            while packet.kind() == Kind::Message
+                && let Some((message, rest)) = Message::read(bytes)
+            {
+                if let Message::Reroute(reroute) = message {
+                    lives.push(reroute.life);
+                }
+                bytes = rest;
+            }
+        });
+    }
+    lives
+}
+
+/// A switch takes no other life than the one that has agreed, so its source names that one.
+#[test]
+fn a_source_names_the_life_of_a_target_where_there_are_views() {
+    let lives = [(ALL[0], 1), (ALL[1], 1), (ALL[2], 7)];
+    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    for (worker, (_, life)) in lives.into_iter().enumerate() {
+        members.start(worker);
+        begin(&mut members, worker, life, view(1, &lives));
+    }
+    for _ in 0..8 {
+        members.settle();
+        members.now += LEASE / 4;
+    }
+    members.feed(0, packets(1..9));
+    assert_eq!(members.flows(), vec![4, 4]);
+    assert_eq!(lives_named(&mut members), [7; 4]);
+    // Without views none is named, and any is taken.
+    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    members.feed(0, packets(1..9));
+    assert_eq!(lives_named(&mut members), [0; 4]);
 }
 
 /// Groups of a runtime in a phase of a move.

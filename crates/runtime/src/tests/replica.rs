@@ -173,12 +173,28 @@ pub(super) fn with_a_stuck_replica() -> Members {
     members
 }
 
+/// How many records each copy of the first runtime's flows is behind.
+fn behind(members: &mut Members) -> Vec<u64> {
+    let flows = members.runtime(0).flows(0, 100).0;
+    let copies = flows.iter().map(|flow| flow.copy.expect("there is a replica"));
+    copies.map(|copy| copy.behind).collect()
+}
+
 #[test]
 fn no_packet_leaves_before_its_copy_is_acknowledged() {
     let mut members = with_a_stuck_replica();
     let held = members.runtime(0).stats().held;
     assert_eq!((members.sent().len(), held), (0, 10));
+    // Of each flow there is a record, and none is acknowledged.
+    let sent = members.runtime(0).records_unacknowledged();
+    let late = behind(&mut members);
+    assert!(
+        late.iter().all(|records| (1..=sent).contains(records)),
+        "{late:?}"
+    );
+    assert!(late.len() == 10 && late.iter().max() >= Some(&10), "{late:?}");
     members.settle();
+    assert_eq!(behind(&mut members), [0; 10]);
     assert_eq!(members.sent().len(), 20);
     assert_eq!(members.runtime(0).stats().unprotected, 0);
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   step ─► attend_leases: answers, questions ─► links ─► packets of a link without its lease: counted drops (`no_lease`)
 //!                                                     ├─► packets that waited (a move, a call) without any lease: the same
-//!                                                     └─► transmit: packets that are left over without any lease: the same
+//!                                                     ├─► transmit: packets that are left over without any lease: the same
+//!                                                     └─► deadlines and timers without any lease: left for later
 //! ```
 //!
 //! Messages are handled without a lease, too: grants are among them, and what other workers hear of

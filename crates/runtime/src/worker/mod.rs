@@ -268,13 +268,19 @@ impl<P: Port> Runtime<P> {
                 work.other += self.share();
             }
             work.other += self.wake(BURST_WAKES);
-            work.other += self.core.runner.run_timers();
+            // Another runtime may have its flows and variables by now.
+            let may_end = !self.core.is_unleased();
+            if may_end {
+                work.other += self.core.runner.run_timers();
+            }
             if self.fragments.expire(self.core.now) {
                 work.other += self.drop_fragments();
             }
             self.core.settle_all();
             work.other += self.core.recall();
-            work.other += self.core.expire(self.core.early_looks);
+            if may_end {
+                work.other += self.core.expire(self.core.early_looks);
+            }
             work.other += self.walk();
             work.other += self.go_on_moving();
             work.other += self.go_on_telling();

@@ -146,8 +146,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere, and
-    /// each has a copy that its runtime knows of.
+    /// Whether all workers are there and know each other, no flow is yet to go on elsewhere or to end
+    /// where it was, and each has a copy that its runtime knows of.
     pub(super) fn is_all_copied(&self) -> bool {
         let now = self.now();
         // A worker that is silent has flows that others have no word of.
@@ -159,7 +159,7 @@ impl World<'_> {
             let stats = runtime.stats();
             sums[0] += stats.flows;
             sums[1] += stats.copies;
-            stats.protected_by.is_some() && runtime.finished()
+            stats.protected_by.is_some() && runtime.finished() && runtime.has_told_all()
         });
         let lives = &self.cluster.lives;
         // Not those of before (`Cluster::end`), and not those that have met no worker.
@@ -221,6 +221,7 @@ impl World<'_> {
                 Dead::Runtime(runtime) => {
                     self.past.runtimes.push(runtime.stats());
                     let from = usize::from(*worker) - switches;
+                    Account::note_crash(from as u16);
                     self.orders.retain(|(of, _)| usize::from(*of) != from);
                 }
             }

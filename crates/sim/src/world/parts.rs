@@ -181,6 +181,7 @@ impl World<'_> {
         let connections = self.connections();
         let is_all = !self.script.loses_workers();
         let ends_twice = self.script.has_silence() && self.script.has_jumps();
+        let ended_again = Account::look(|account| account.ended_again);
         let is_done = |talk: usize| self.clients[talk].stage == super::hosts::Stage::Done;
         self.read.check(self.script, &figures, is_done)?;
         returned::check(
@@ -188,6 +189,7 @@ impl World<'_> {
             &figures.past_runtimes,
             &connections,
             (is_all, ends_twice),
+            ended_again,
         )
     }
 

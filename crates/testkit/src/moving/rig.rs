@@ -175,6 +175,7 @@ impl Shape {
             now: now + clock::ahead(number),
             copying: Copying {
                 has_lazy: self.commits_lazy,
+                drops_alone: false,
                 ..Copying::default()
             },
             ..Settings::alone(self.flows_max)
