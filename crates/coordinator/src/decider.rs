@@ -81,6 +81,8 @@ enum Pending {
     Shared,
     /// What was decided, and the way back to the operator, if one asked for it.
     Configured(Box<proto::Configuration>, Option<oneshot::Sender<Answer>>),
+    /// What is in the place of a decision that was withdrawn.
+    Instead,
 }
 
 struct Joining {
@@ -426,6 +428,7 @@ impl Decider {
                 self.trouble = Some(why);
             }
             Report::Over(why) => self.end_deciding(format!("the log is not to be trusted: {why}")),
+            Report::Withdrawn(number) => self.on_withdrawn(number),
         }
     }
 
@@ -444,6 +447,7 @@ impl Decider {
             Pending::Configured(configuration, answer) => {
                 self.on_configured(record, *configuration, answer);
             }
+            Pending::Instead => self.spare.push(record),
         }
     }
 

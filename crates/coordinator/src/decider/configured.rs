@@ -17,8 +17,11 @@
 //!
 //! One that is on trial goes back by itself (`trial`).
 //!
+//! A decision that an operator asked for, and that the log does not take, is *withdrawn*: it does
+//! not come when there is room again, when members would cut flows for it unasked.
+//!
 //! Invariants: numbers grow by one; of two operators that decide at once, one is refused; a record
-//! is in the log before any member hears of it.
+//! is in the log before any member hears of it; a decision that is refused is never in the log.
 //!
 //! Not here: how members prepare and commit (`flowkeep::apply`), which caller may ask (`service`).
 
@@ -153,9 +156,34 @@ impl Decider {
         answer: Option<oneshot::Sender<Answer>>,
     ) {
         self.configured.is_deciding = true;
+        let is_asked = answer.is_some();
         let pending = Pending::Configured(Box::new(configuration.clone()), answer);
         let what = proto::record::What::Configured(configuration);
-        self.record(what, pending);
+        if is_asked {
+            self.record_or_withdraw(what, pending);
+        } else {
+            self.record(what, pending);
+        }
+    }
+
+    /// It is not in the log, and never will be: the operator is told so.
+    pub(super) fn on_withdrawn(&mut self, record: u64) {
+        let place = self.pending.iter_mut().find(|(number, _)| *number == record);
+        let Some((_, pending)) = place else {
+            return;
+        };
+        if let Pending::Configured(configuration, answer) = std::mem::replace(pending, Pending::Instead) {
+            self.configured.is_deciding = false;
+            let trouble = self.trouble.clone().unwrap_or_default();
+            let why = format!(
+                "{trouble}; what was asked of configuration {} is not decided, and does not come later: \
+                 nothing has changed, ask again when there is room",
+                configuration.number
+            );
+            if let Some(answer) = answer {
+                let _ = answer.send(Answer::Refused(Refusal::LogUnwritable, why));
+            }
+        }
     }
 
     /// It is in the log: members hear of it.

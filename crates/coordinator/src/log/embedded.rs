@@ -145,6 +145,12 @@ impl Log for Embedded {
         })
     }
 
+    fn has(&mut self, number: u64) -> Result<Option<bool>, LogError> {
+        // No other process has this file, and the store was opened again: nothing is on its way.
+        let stored = self.attempt(|store| read_one(store, number))?;
+        Ok(Some(stored.is_some()))
+    }
+
     fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
         self.attempt(|store| {
             let write = store.begin_write().map_err(failed)?;

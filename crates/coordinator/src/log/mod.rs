@@ -3,6 +3,7 @@
 //! ```text
 //!   decider ── (number, record) ──► writer ── append, read back ──► store
 //!           ◄─ Written(number) ────        ◄─ or why not; the same record again after RETRY
+//!           ◄─ Withdrawn(number) ──           or another one in its place
 //! ```
 //!
 //! A record in a store has its number and a checksum in front, so that damage and records at
@@ -26,6 +27,12 @@ pub trait Log: Send + 'static {
 
     /// Puts a record in; when this returns, it is there to stay. The same record again is no error.
     fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError>;
+
+    /// Whether a record is there for which `append` has failed. `None`: it may come yet, as where a
+    /// server has not answered.
+    fn has(&mut self, _number: u64) -> Result<Option<bool>, LogError> {
+        Ok(None)
+    }
 
     /// Takes records out. Some of them may stay after an error.
     fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError>;

@@ -1,4 +1,8 @@
 //! The thread that waits for the disk, so that no other does.
+//!
+//! A record that was not taken is tried again, for ever. One that an operator waits for may be
+//! *withdrawn* instead: where the store says that it is not there, another record gets its number,
+//! so what an operator was told has failed does not come later.
 
 use super::{Log, LogError};
 use protocols::election::Spare;
@@ -18,10 +22,14 @@ pub enum Report {
     Trouble(LogError),
     /// It is not, and no other will be.
     Over(LogError),
+    /// The record of this number is not in the log, and never will be. Another one, which says
+    /// nothing new, is tried in its place.
+    Withdrawn(u64),
 }
 
 enum Job {
-    Append(u64, Vec<u8>),
+    /// The record, and the one that may have its number instead.
+    Append(u64, Vec<u8>, Option<Vec<u8>>),
     Forget(Vec<u64>),
 }
 
@@ -50,7 +58,13 @@ impl Writer {
 
     /// Hands a record over. How many are under way is bounded by the decider.
     pub fn append(&self, number: u64, record: Vec<u8>) {
-        self.hand(Job::Append(number, record));
+        self.hand(Job::Append(number, record, None));
+    }
+
+    /// The same of a record that is withdrawn if the log does not take it at once; `instead` has
+    /// its number then.
+    pub fn append_or(&self, number: u64, record: Vec<u8>, instead: Vec<u8>) {
+        self.hand(Job::Append(number, record, Some(instead)));
     }
 
     /// Hands over which records may go.
@@ -75,19 +89,8 @@ fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnM
     let mut spare = Spare::default();
     while let Ok(job) = queue.recv() {
         match job {
-            Job::Append(number, record) => {
-                while let Err(why) = log.append(number, &record) {
-                    let may_pass = why.may_pass();
-                    let said = match may_pass {
-                        true => Report::Trouble(why),
-                        false => Report::Over(why),
-                    };
-                    if !report(said) || !may_pass {
-                        return;
-                    }
-                    thread::sleep(RETRY);
-                }
-                if !report(Report::Written(number)) {
+            Job::Append(number, record, instead) => {
+                if !append(log, number, (record, instead), report) {
                     return;
                 }
             }
@@ -98,6 +101,51 @@ fn run<L: Log + ?Sized>(log: &mut L, queue: &Receiver<Job>, report: &mut dyn FnM
             }
         }
     }
+}
+
+/// Tries a record until the log has it, or the other one in its place. Answers whether the decider
+/// still listens, and more may be written.
+fn append<L: Log + ?Sized>(
+    log: &mut L,
+    number: u64,
+    (mut record, mut instead): (Vec<u8>, Option<Vec<u8>>),
+    report: &mut dyn FnMut(Report) -> bool,
+) -> bool {
+    while let Err(why) = log.append(number, &record) {
+        let may_pass = why.may_pass();
+        if !matches!(why, LogError::Store(_)) {
+            // A store that lies may show the record later.
+            instead = None;
+        }
+        let said = match may_pass {
+            true => Report::Trouble(why),
+            false => Report::Over(why),
+        };
+        if !report(said) || !may_pass {
+            return false;
+        }
+        // Until it is known whether the record is there, it is not tried again.
+        while let Some(other) = instead.take() {
+            match log.has(number) {
+                Ok(Some(false)) => {
+                    record = other;
+                    if !report(Report::Withdrawn(number)) {
+                        return false;
+                    }
+                }
+                Err(why) if why.may_pass() => {
+                    instead = Some(other);
+                    if !report(Report::Trouble(why)) {
+                        return false;
+                    }
+                    thread::sleep(RETRY);
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        thread::sleep(RETRY);
+    }
+    report(Report::Written(number))
 }
 
 #[cfg(test)]
@@ -149,5 +197,98 @@ mod tests {
         drop(writer);
         let left: Vec<u64> = records.lock().unwrap().keys().copied().collect();
         assert_eq!(left, [4, 5]);
+    }
+
+    /// What a failed attempt has left in a store, as far as the store can say.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Left {
+        Nothing,
+        /// The record, though the store said that it failed.
+        Record,
+        /// A store that cannot tell.
+        Unknown,
+    }
+
+    /// A log whose first attempt to write fails, and which cannot be read for a while then.
+    struct Failing {
+        records: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
+        left: Left,
+        attempts: u32,
+        unread: usize,
+    }
+
+    impl Log for Failing {
+        fn read(&mut self) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+            Ok(Vec::new())
+        }
+
+        fn append(&mut self, number: u64, record: &[u8]) -> Result<(), LogError> {
+            self.attempts += 1;
+            if self.attempts > 1 || self.left == Left::Record {
+                let mut records = self.records.lock().unwrap();
+                let there = records.entry(number).or_insert_with(|| record.to_vec());
+                assert_eq!(*there, record, "one record of a number");
+            }
+            match self.attempts {
+                1 => Err(LogError::Store("no space left".to_owned())),
+                _ => Ok(()),
+            }
+        }
+
+        fn has(&mut self, number: u64) -> Result<Option<bool>, LogError> {
+            if self.unread > 0 {
+                self.unread -= 1;
+                return Err(LogError::Store("no space left".to_owned()));
+            }
+            let is_there = self.records.lock().unwrap().contains_key(&number);
+            Ok((self.left != Left::Unknown).then_some(is_there))
+        }
+
+        fn forget(&mut self, _: &[u64]) -> Result<(), LogError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_withdrawn_is_never_written() {
+        for (left, unread, is_withdrawn) in [
+            (Left::Nothing, 0, true),
+            // It is not tried again before it is known whether it is there.
+            (Left::Nothing, 1, true),
+            (Left::Record, 1, false),
+            (Left::Unknown, 0, false),
+        ] {
+            let (records, said) = (Arc::default(), Arc::new(Mutex::new(Vec::new())));
+            let log = Failing {
+                records: Arc::clone(&records),
+                left,
+                attempts: 0,
+                unread,
+            };
+            let told = Arc::clone(&said);
+            let report = move |report| {
+                let word = match report {
+                    Report::Trouble(_) => "trouble",
+                    Report::Withdrawn(7) => "withdrawn",
+                    Report::Written(7) => "written",
+                    Report::Written(_) | Report::Withdrawn(_) | Report::Over(_) => "other",
+                };
+                told.lock().unwrap().push(word);
+                true
+            };
+            let writer = Writer::start(Box::new(log), report).unwrap();
+            writer.append_or(7, b"decision".to_vec(), b"instead".to_vec());
+            drop(writer);
+            let mut expected = vec!["trouble"; 1 + unread];
+            expected.extend(is_withdrawn.then_some("withdrawn"));
+            expected.push("written");
+            assert_eq!(*said.lock().unwrap(), expected, "{left:?} {unread}");
+            let there: Vec<(u64, Vec<u8>)> = records.lock().unwrap().clone().into_iter().collect();
+            let record: &[u8] = match is_withdrawn {
+                true => b"instead",
+                false => b"decision",
+            };
+            assert_eq!(there, [(7, record.to_vec())], "{left:?} {unread}");
+        }
     }
 }

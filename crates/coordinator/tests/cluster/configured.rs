@@ -11,7 +11,7 @@ use protocols::membership::Role;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn configuration(number: u64, text: &str) -> proto::Configuration {
+pub fn configuration(number: u64, text: &str) -> proto::Configuration {
     proto::Configuration {
         number,
         digest: format!("{number:02x}"),

@@ -2,11 +2,13 @@
 //! Debian's `etcd-server`.
 
 use super::rig::*;
-use flowkeep_coordinator::identity::Right;
+use flowkeep_coordinator::agent::{CallError, enrol, enrol_at};
+use flowkeep_coordinator::identity::{Right, Token};
 use flowkeep_coordinator::log::{Etcd, Log, LogError};
 use flowkeep_coordinator::proto::etcd;
 use flowkeep_coordinator::proto::etcd::kv_client::KvClient;
-use flowkeep_coordinator::server::Server;
+use flowkeep_coordinator::refusal::{self, Refusal};
+use flowkeep_coordinator::server::{Server, since_1970};
 use protocols::membership::Role;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -222,6 +224,8 @@ fn another_goes_on() {
     until("both run", || {
         status(&reader, listen(0)).is_some_and(|status| running(&status) == ["edge", "a"])
     });
+    let token = Token::make(&cluster.authority, "c", since_1970(), 10 * PATIENCE).unwrap();
+    block_on(enrol(&listen(0).to_string(), &token)).unwrap();
     let before = status(&reader, listen(0)).unwrap().view;
     drop(one);
     let _other = start(1);
@@ -234,7 +238,12 @@ fn another_goes_on() {
     let after = status(&reader, listen(1)).unwrap();
     assert_eq!((after.view, after.trouble.as_str()), (before, ""));
     assert_eq!(running(&after), ["edge", "a"]);
-    // It decides: one more member.
+    // It knows which tokens were used, and decides: one more member.
+    let refused = enrol_at(&[listen(1).to_string()], &token, PATIENCE);
+    let Err(CallError::Refused(refused)) = refused else {
+        panic!("not refused");
+    };
+    assert!(refusal::is(&refused, Refusal::TokenReplayed), "{refused:?}");
     let b = Process::join(member("b", &[Role::Runtime]), &links).unwrap();
     assert_eq!(b.ids(), [protocols::membership::WorkerId::runtime(1)]);
     until("all act", || {

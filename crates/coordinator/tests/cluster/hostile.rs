@@ -1,10 +1,12 @@
 //! What comes from outside and is refused, by name; the members that are there go on.
 
+use super::configured::configuration;
 use super::rig::*;
 use super::why;
 use flowkeep_coordinator::agent::{Agent, CallError, connect, connect_without, enrol};
 use flowkeep_coordinator::identity::{Authority, Caller, Identity, Right, Token};
 use flowkeep_coordinator::log::{Log, LogError};
+use flowkeep_coordinator::operator::{Line, Operator};
 use flowkeep_coordinator::proto;
 use flowkeep_coordinator::refusal::{self, Refusal};
 use flowkeep_coordinator::server::{Server, since_1970};
@@ -212,6 +214,15 @@ fn refused_by_name() {
         links.acts(switch.workers[0].id) && links.acts(a.workers[0].id)
     });
     links.check();
+
+    // By the log the token is used for the next coordinator, too.
+    drop((switch, a, server));
+    let server = cluster.start();
+    let Err(CallError::Refused(refused)) = block_on(enrol(&server.address().to_string(), &token)) else {
+        panic!("not refused");
+    };
+    assert!(refusal::is(&refused, Refusal::TokenReplayed), "{refused:?}");
+    assert_eq!(server.refused(Refusal::TokenReplayed), 1);
 }
 
 #[test]
@@ -262,6 +273,78 @@ fn garbage_and_slow_clients() {
     links.check();
 }
 
+fn admin(cluster: &Cluster, at: SocketAddr) -> Line {
+    let operator = Operator {
+        addresses: vec![at.to_string()],
+        identity: cluster.operator(Right::Admin),
+    };
+    operator.connect().unwrap()
+}
+
+#[test]
+fn clients_that_do_not_read_cost_themselves_only() {
+    unsuspected(unread);
+}
+
+fn unread() {
+    const CHANGES: u64 = 20;
+    let cluster = Cluster::new("unread");
+    let server = cluster.start();
+    let (at, links) = (server.address(), Arc::new(Links::default()));
+    let reader = cluster.operator(Right::Read);
+    let switch = Process::join(cluster.member("edge", 1, &[Role::Switch], at), &links).unwrap();
+    until("it runs", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge"])
+    });
+    // What their runtimes do not drive reads nothing, neither of views nor of answers.
+    let readers: Vec<_> = (0..16)
+        .map(|_| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.unwrap();
+            let stream = runtime.block_on(async {
+                let mut client = connect(&at.to_string(), &reader).await.unwrap();
+                for _ in 0..50 {
+                    let mut asks = client.clone();
+                    tokio::spawn(async move { asks.status(proto::StatusRequest {}).await });
+                }
+                let views = client.notify_view(proto::NotifyViewRequest {}).await;
+                views.unwrap().into_inner()
+            });
+            (runtime, stream)
+        })
+        .collect();
+    // Changes are decided meanwhile, a member joins, and all act.
+    let mut admin = admin(&cluster, at);
+    let view = admin.status().unwrap().view;
+    for number in 2..2 + CHANGES {
+        admin.configure(view, configuration(number, "[[chain]]")).unwrap();
+    }
+    let a = Process::join(cluster.member("a", 1, &[Role::Runtime], at), &links).unwrap();
+    until("both run", || {
+        status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
+    });
+    until("both act", || {
+        links.acts(switch.workers[0].id) && links.acts(a.workers[0].id)
+    });
+    let after = status(&reader, at).unwrap();
+    assert!(after.members.iter().all(|member| !member.suspected));
+    // One that reads at last gets the newest, unless its connection has ended by then.
+    for (runtime, mut stream) in readers {
+        let newest = async {
+            while let Ok(Some(said)) = stream.message().await {
+                let view = said.view.map_or(0, |view| view.number);
+                let number = said.configuration.map_or(0, |of| of.number);
+                if (view, number) == (after.view, 1 + CHANGES) {
+                    return;
+                }
+            }
+        };
+        let newest = runtime.block_on(async { tokio::time::timeout(PATIENCE, newest).await });
+        assert!(newest.is_ok(), "an older one was the last");
+    }
+    links.check();
+}
+
 /// A store that takes nothing while it is full.
 #[derive(Clone, Default)]
 struct Full {
@@ -284,6 +367,10 @@ impl Log for Full {
         }
         self.records.lock().unwrap().insert(number, record.to_vec());
         Ok(())
+    }
+
+    fn has(&mut self, number: u64) -> Result<Option<bool>, LogError> {
+        Ok(Some(self.records.lock().unwrap().contains_key(&number)))
     }
 
     fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError> {
@@ -314,10 +401,21 @@ fn nothing_is_done_before_it_is_written() {
     });
     let view = status(&reader, at).unwrap().view;
 
-    // From now on nothing can be written: a token is not used up, no member joins, none is removed;
-    // and the coordinator says why.
+    // From now on nothing can be written: a configuration is refused, a token is not used up, no
+    // member joins, none is removed; and the coordinator says why.
+    let mut operator = admin(&cluster, at);
     log.is_full.store(true, Ordering::Relaxed);
     let written = log.records.lock().unwrap().clone();
+    let decided = operator.configure(view, configuration(2, "[[chain]]"));
+    let Err(CallError::Refused(refused)) = decided else {
+        panic!("not refused");
+    };
+    let is_withdrawn = refused.message().contains("does not come later");
+    assert!(
+        refusal::is(&refused, Refusal::LogUnwritable) && is_withdrawn,
+        "{refused:?}"
+    );
+    drop(operator);
     a.workers[0].hang(true);
     until("it says so", || {
         status(&reader, at).is_some_and(|status| status.trouble.contains("No space left"))
@@ -348,4 +446,14 @@ fn nothing_is_done_before_it_is_written() {
     });
     block_on(enrol(&at.to_string(), &token)).unwrap();
     links.check();
+
+    // But not what was refused. It is asked for again, and the next coordinator has it by the log.
+    let mut operator = admin(&cluster, at);
+    assert_eq!(operator.configuration().unwrap().number, 1);
+    let view = operator.status().unwrap().view;
+    operator.configure(view, configuration(2, "again")).unwrap();
+    drop((operator, server));
+    let server = Server::start(cluster.settings(listen), Box::new(log)).unwrap();
+    let newest = admin(&cluster, server.address()).configuration().unwrap();
+    assert_eq!((newest.number, newest.text.as_str()), (2, "again"));
 }

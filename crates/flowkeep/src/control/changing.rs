@@ -13,7 +13,9 @@
 //!
 //! This end may die at any place. Before `Configure` nothing is decided, and members take back what
 //! they hold. Behind it the coordinator tells members, with or without this end. Where the answer
-//! to `Configure` is lost, the coordinator's status says which it was.
+//! to `Configure` is lost, the coordinator's status says which it was. It may be neither: the record
+//! may be on its way to the log. Then the error says that it is undecided. What the log does not
+//! take is withdrawn by the coordinator, and refused by name (`log-unwritable`).
 //!
 //! A rollback is a change to the text before, which the coordinator has. A trial (`--confirm`) is
 //! the coordinator's: its record in the log says until when, so this end may go, and whichever
@@ -156,7 +158,14 @@ fn trial_of(ask: &Ask) -> Result<u64, String> {
 
 /// The configuration that is on trial stays at all members; its number.
 pub(super) fn confirm(members: &mut Members) -> Result<u64, String> {
-    members.line().confirm().map_err(|error| with_remedy(&error))
+    let confirmed = members.line().confirm();
+    confirmed.map_err(|error| match is_open(&error) {
+        true => format!(
+            "it is not known whether the configuration stays: {}. `flowkeep status --cluster` says whether one is on trial",
+            with_remedy(&error)
+        ),
+        false => with_remedy(&error),
+    })
 }
 
 /// The names of the members of the view.
@@ -368,7 +377,7 @@ fn add(sum: &mut Vec<CutCount>, more: &[CutCount]) {
     }
 }
 
-/// Has the coordinator decide it. An error: it has not.
+/// Has the coordinator decide it. An error: it has not, or says that this is not known.
 fn decide(
     members: &mut Members,
     status: &StatusAnswer,
@@ -403,8 +412,28 @@ fn decide(
         Err(error) if is_overtaken(&error) && is_in_force(members, number - 1) => {
             Err(Failed::ByView(with_remedy(&error)))
         }
+        Err(error) if is_open(&error) => Err(undecided(number, &error).into()),
         Err(error) => Err(with_remedy(&error).into()),
     }
+}
+
+/// Whether an error leaves open what the coordinator decides: there is no answer of its own, or the
+/// coordinator ended before the log had the record.
+fn is_open(error: &CallError) -> bool {
+    let CallError::Refused(status) = error else {
+        return true;
+    };
+    let by = refusal::ALL.into_iter().find(|by| refusal::is(status, *by));
+    matches!(by, None | Some(Refusal::Late))
+}
+
+fn undecided(number: u64, error: &CallError) -> String {
+    format!(
+        "it is not known whether configuration {number} is decided, and it may be yet: {}. `flowkeep status --cluster` says \
+         which one is in force: ask again if that is {} still",
+        with_remedy(error),
+        number.saturating_sub(1)
+    )
 }
 
 fn is_overtaken(error: &CallError) -> bool {
@@ -419,12 +448,8 @@ fn is_in_force(members: &mut Members, number: u64) -> bool {
 
 /// Of a decision without an answer: whether the coordinator has made it.
 fn is_decided_anyway(members: &mut Members, error: &CallError, number: u64, digest: &str) -> bool {
-    let is_refused = match error {
-        CallError::Refused(status) => refusal::ALL.into_iter().any(|by| refusal::is(status, by)),
-        _ => false,
-    };
     // One that was overtaken may have been overtaken by its own first try.
-    if is_refused && !is_overtaken(error) {
+    if !is_open(error) && !is_overtaken(error) {
         return false;
     }
     let status = members.line().status().ok();
@@ -661,6 +686,24 @@ mod tests {
             panic!("members have read two texts");
         };
         assert!(problem.contains("another four at right"), "{problem}");
+    }
+
+    #[test]
+    fn without_an_answer_it_is_said_to_be_undecided() {
+        let refused = |by: Refusal| CallError::from(by.status("why"));
+        for by in [Refusal::LogUnwritable, Refusal::Overtaken, Refusal::OnTrial] {
+            assert!(!is_open(&refused(by)), "{by:?}");
+        }
+        let unnamed = CallError::Answer;
+        for error in [refused(Refusal::Late), unnamed] {
+            assert!(is_open(&error), "{error}");
+            let said = undecided(4, &error);
+            let words = [
+                "not known whether configuration 4 is decided",
+                "if that is 3 still",
+            ];
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        }
     }
 
     #[test]
