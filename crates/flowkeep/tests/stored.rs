@@ -3,12 +3,12 @@
 //!
 //! | | what has to hold |
 //! |---|---|
-//! | NAT and firewall, `redb:` and a redis-server of the test's own, `kill -9` under load, three times | each flow that was there longer than the interval goes on: same endpoint, not opened again; the window of loss is printed |
+//! | NAT and firewall, `redb:` and a redis-server of the test's own, `kill -9` under load, three times; the file is migrated into Redis under load, and the next begins there | each flow that was there longer than the interval goes on: same endpoint, not opened again; the window of loss is printed |
 //! | one program with counter, firewall and NAT against memory, a file, Redis, Valkey and Cassandra: `kill -9` under load (`storing/drivers.rs`) | counts and flows go on out of each store that outlives the process |
 //! | the functions keep something else | nothing goes on, and an event says so |
 //! | the server is stopped under load | no packet is lost; it has all flows when it is back |
 //! | `store_commit`: the server stands still under load; `kill -9` under load | no packet of a new flow leaves meanwhile; each flow of which a packet left goes on |
-//! | `store`, `kill -9` while flows begin, three times | what is lost began within interval, age and 100 ms |
+//! | `store`, `kill -9` while flows begin, three times | what is lost began within the interval, or the age that 99 of 100 changes had, and 100 ms: with 10 ms and with 500 ms |
 //! | a switch and two nodes, `kill -9` of all, of one, of all but one that stays away (`storing/members.rs`) | the same endpoints, no flow opened again, each flow at one node |
 //! | timers, locks and merged views of functions (`variables/`) | see there |
 //! | a store is not named, a file for two members, a function of the reserved name | the configuration is refused at its line |
@@ -167,7 +167,8 @@ fn recovered(folder: &Folder) -> u64 {
     told.filter_map(|line| number(&line, "/flows")).sum()
 }
 
-fn killed_and_gone_on(uri: &str) {
+/// What runs in the end, and its mappings.
+fn killed_and_gone_on(uri: &str) -> (Folder, Running, BTreeMap<String, String>) {
     let folder = Folder::new();
     let config = folder.gateway(1, CHAIN, &table(uri, "10ms"));
     let mut running = Running::start(&config);
@@ -193,12 +194,31 @@ fn killed_and_gone_on(uri: &str) {
             (recovered(&folder) == round * FLOWS as u64).then_some(())
         });
     }
+    (folder, running, before)
 }
 
+/// At last out of a server, to which the file was migrated while it was written.
 #[test]
 fn flows_go_on_after_kill_9_out_of_a_file() {
-    let folder = Folder::new();
-    killed_and_gone_on(&format!("redb:{}", folder.path("flows.redb")));
+    let place = Folder::new();
+    let file = format!("redb:{}", place.path("flows.redb"));
+    let (folder, running, before) = killed_and_gone_on(&file);
+    let Some(server) = server(&[]) else { return };
+    let (to, socket) = (server.uri(), folder.path("flowkeep.sock"));
+    let words = ["store", "migrate", "--follow", &file, &to, "--socket", &socket];
+    let follow = flowkeep(&words).stdout(Stdio::null()).spawn();
+    let follow = Running(follow.expect("it starts"));
+    // Each second what has changed is copied.
+    std::thread::sleep(Duration::from_secs(3));
+    drop(running);
+    std::thread::sleep(Duration::from_secs(4));
+    drop(follow);
+    let _running = Running::start(&folder.gateway(1, CHAIN, &table(&to, "10ms")));
+    let enough =
+        |status: &Value| number(status, "/packets/in").is_some_and(|count| count > 10 * FLOWS as u64);
+    let status = wait("packets", || folder.status().filter(enough));
+    assert_eq!(number(&status, "/flows/opened"), Some(0), "{status}");
+    assert_eq!(folder.mappings(), before);
 }
 
 #[test]
@@ -359,9 +379,9 @@ fn a_packet_waits_until_the_store_has_its_flow() {
 /// What is lost by `kill -9` under policy `store`, as a time: the flows of which a packet had left
 /// and that are not there again, by those that begin in a second; and what it may be.
 ///
-/// A change is with the store within the interval, and then as late as the store's oldest was. What
-/// is behind that is the machine's: a worker, the agent or the server may not have had a processor
-/// for as long, at the end, when it is in no age.
+/// A change is with the store within the interval, and the age of most has that in it. What is behind
+/// that is the machine's: a worker, the agent or the server may not have had a processor for as long,
+/// at the end, when it is in no age.
 fn window_of_loss(interval_ms: f64, as_configured: &str) -> Option<(Duration, Duration)> {
     const SLACK_MS: f64 = 100.0;
     let server = server(&[])?;
@@ -387,11 +407,11 @@ fn window_of_loss(interval_ms: f64, as_configured: &str) -> Option<(Duration, Du
     let there: BTreeSet<String> = folder.mappings().into_values().collect();
     let lost = left.difference(&there).count();
     let window_ms = lost as f64 / rate * 1e3;
-    let (age, usual) = (oldest(&status), age(&status, "age_p50_seconds"));
-    let allowed_ms = interval_ms + age + SLACK_MS;
+    let (age, usual) = (age(&status, "age_p99_seconds"), age(&status, "age_p50_seconds"));
+    let allowed_ms = interval_ms.max(age) + SLACK_MS;
     println!(
         "{lost} of {} flows lost at {rate:.0} new ones a second: {window_ms:.1} ms (and {:.1} ms that the \
-         capture may lack) of {allowed_ms:.1} ms, which are {interval_ms} ms, an age of {age:.1} ms and \
+         capture may lack) of {allowed_ms:.1} ms, which are {interval_ms} ms, or an age of {age:.1} ms, and \
          {SLACK_MS} ms",
         left.len(),
         unseen.as_secs_f64() * 1e3,
@@ -408,8 +428,8 @@ fn window_of_loss(interval_ms: f64, as_configured: &str) -> Option<(Duration, Du
 
 #[test]
 fn what_a_kill_loses_began_within_the_interval() {
-    for _ in 0..3 {
-        let Some((window, allowed)) = window_of_loss(10.0, "10ms") else {
+    for (ms, interval) in [(10.0, "10ms"), (10.0, "10ms"), (500.0, "500ms")] {
+        let Some((window, allowed)) = window_of_loss(ms, interval) else {
             return;
         };
         assert!(window <= allowed, "{window:?} of flows are lost, of {allowed:?}");

@@ -31,7 +31,7 @@
 //! batches of a partition.
 
 use crate::batch::Batch;
-use crate::driver::{Driver, Failure, Outcome, Version};
+use crate::driver::{Driver, Ending, Failure, Outcome, Version};
 use crate::late::{self, Oldest, Watcher};
 use crate::name::{NameError, PartitionName, VariableName};
 use std::collections::VecDeque;
@@ -49,6 +49,8 @@ pub const RETRY_FIRST: Duration = Duration::from_millis(10);
 pub const RETRY_LAST: Duration = Duration::from_millis(500);
 /// How often the agent looks whether a store at rest still has what it had.
 pub const LOOK: Duration = Duration::from_secs(1);
+/// How long calls may last once the agent is to end: one under way, and those that it still makes.
+pub const LAST: Duration = Duration::from_secs(10);
 
 /// A batch on its way to the agent.
 pub(crate) struct Sent {
@@ -179,6 +181,7 @@ impl Store {
         let shared = Arc::new(Shared::default());
         let report: Reporter = Arc::new(Mutex::new(Box::new(report)));
         let (watched, teller) = (Arc::clone(&shared), Arc::clone(&report));
+        let driver_ending = driver.ending();
         let agent = Agent {
             driver,
             incoming,
@@ -212,6 +215,7 @@ impl Store {
         };
         let agency = Agency {
             shared: Arc::clone(&store.shared),
+            driver_ending,
             thread: Some(thread),
             watcher: Some(watcher),
         };
@@ -335,18 +339,21 @@ pub(crate) fn elements(driver: &mut dyn Driver, variable: &VariableName) -> Resu
 /// Has the agent's thread: the caller that opened the store keeps it, and ends it.
 pub struct Agency {
     shared: Arc<Shared>,
+    driver_ending: Ending,
     thread: Option<JoinHandle<u64>>,
     watcher: Option<JoinHandle<()>>,
 }
 
 impl Agency {
-    /// Ends the agent. It tries once more what it holds; answers how many batches it had to leave.
+    /// Ends the agent. It tries once more what it holds, within [`LAST`] where the driver hears of it;
+    /// answers how many batches it had to leave.
     pub fn end(mut self) -> u64 {
         self.stop()
     }
 
     fn stop(&mut self) -> u64 {
         self.shared.ending.store(true, Ordering::Release);
+        self.driver_ending.say(Instant::now() + LAST);
         if let Some(watcher) = self.watcher.take() {
             watcher.thread().unpark();
             let _ = watcher.join();

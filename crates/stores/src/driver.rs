@@ -10,6 +10,8 @@
 use crate::batch::Batch;
 use crate::name::{PartitionName, VariableName};
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// Which writer, and how much of what it wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,9 +89,41 @@ pub enum Swapped {
     Other(Option<Vec<u8>>),
 }
 
+/// When calls of a driver are over at the latest, one under way too: what its agent says when it is
+/// to end. Of a driver of two stores both hear it.
+#[derive(Clone, Debug, Default)]
+pub struct Ending(Vec<Arc<OnceLock<Instant>>>);
+
+impl Ending {
+    /// Of a driver that looks there, while a call is under way too.
+    pub fn of(looked_at: &Arc<OnceLock<Instant>>) -> Self {
+        Ending(vec![Arc::clone(looked_at)])
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(mut self, other: Ending) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Has calls be over at this moment. What was said first counts.
+    pub fn say(&self, last: Instant) {
+        for looked_at in &self.0 {
+            let _ = looked_at.set(last);
+        }
+    }
+}
+
 /// A data store, as the agent uses it. Each call waits for the store, for a time that the driver
 /// bounds.
 pub trait Driver: Send {
+    /// What an agent that is to end says the last moment of calls to. A driver whose bound of a call
+    /// is short has none.
+    fn ending(&self) -> Ending {
+        Ending::default()
+    }
+
     /// Makes the caller the partition's writer: a new epoch, larger than the one before and at
     /// least `at_least`.
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure>;

@@ -1,7 +1,7 @@
 //! Which store a URI names, and whether its driver runs in a process of its own ([`crate::apart`]):
-//! that of Cassandra does, where the program has said so.
+//! those of servers do, where the program has said so.
 
-#[cfg(feature = "cassandra")]
+#[cfg(any(feature = "redis", feature = "cassandra"))]
 use crate::apart::{self, Apart};
 use crate::driver::{Driver, Failure};
 #[cfg(feature = "cassandra")]
@@ -42,17 +42,11 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
         "redb" if !rest.is_empty() => Ok(Box::new(Redb::open(rest.as_ref())?)),
         #[cfg(feature = "redb")]
         "redb" => Err(Failure::new(&shown(), "it names no file", "write redb:PATH")),
+        // What is wrong with URI and files is said here, at once.
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => Ok(Box::new(Redis::new(uri, PATIENCE)?)),
+        "redis" | "rediss" => Ok(of_a_server(uri, Redis::new(uri, PATIENCE)?)),
         #[cfg(feature = "cassandra")]
-        "cassandra" | "cassandras" => {
-            // What is wrong with URI and files is said here, at once.
-            let driver = Cassandra::new(uri, cassandra::PATIENCE)?;
-            Ok(match apart::program() {
-                Some(program) => Box::new(Apart::new(program.clone(), uri)),
-                None => Box::new(driver),
-            })
-        }
+        "cassandra" | "cassandras" => Ok(of_a_server(uri, Cassandra::new(uri, cassandra::PATIENCE)?)),
         #[cfg(not(feature = "redb"))]
         "redb" => Err(absent(&shown(), "redb")),
         #[cfg(not(feature = "redis"))]
@@ -65,6 +59,16 @@ pub fn driver(uri: &str) -> Result<Box<dyn Driver>, Failure> {
             "there is no such kind of store",
             REMEDY,
         )),
+    }
+}
+
+/// The driver of a server, whose answers could end its process: in one of its own, where the program
+/// has said so.
+#[cfg(any(feature = "redis", feature = "cassandra"))]
+fn of_a_server(uri: &str, driver: impl Driver + 'static) -> Box<dyn Driver> {
+    match apart::program() {
+        Some(program) => Box::new(Apart::new(program.clone(), uri)),
+        None => Box::new(driver),
     }
 }
 

@@ -1,15 +1,16 @@
 //! A driver in a process of its own: what a node answers can end that one, and not Flowkeep.
 //!
 //! The library that speaks to Cassandra trusts its nodes. It reserves memory for as many columns as
-//! an answer claims to have, and reads types within types by recursion: one answer of a hostile node
-//! ends the process, by an allocation that fails or a stack that is full. Neither can be caught. So
-//! the library runs apart (decision 39).
+//! an answer claims to have, and reads types within types by recursion. The one that speaks to Redis
+//! keeps an answer of any length until it is whole. So one answer of a hostile server ends the
+//! process, by an allocation that fails or a stack that is full. Neither can be caught. So both
+//! libraries run apart (decision 39).
 //!
 //! # Theory of operation
 //!
 //! ```text
 //!   flowkeep                                           flowkeep store-driver (/proc/self/exe)
-//!   agent ──► Apart ══ Claim, Write, Load … ═ socket ══► driver ──► nodes
+//!   agent ──► Apart ══ Claim, Write, Load … ═ socket ══► driver ──► server
 //!             │     ◄═ Working … Epoch, Written … ═════  at most MEMORY, no rights, no other files
 //!             └ keeper ◄── standard error, end ────────┘
 //!
@@ -17,7 +18,7 @@
 //!        ┌────────┐ ───── start, Open ──► ┌─────────┐ ── answers, and failures of the store ──┐
 //!        │ absent │                       │ running │ ◄────────────────────────────────────────┘
 //!        └────────┘ ◄──── kill, reap ──── └─────────┘
-//!              its end; SILENCE or CALL is over; bytes that are no answer
+//!              its end; a patience or what Ending says is over; bytes that are no answer
 //! ```
 //!
 //! *A call* is one [`Request`] and its [`Answer`]; there is one at a time. A beat says each
@@ -25,6 +26,10 @@
 //! is not an answer ends the process, so no answer is taken for that of another call. A call without
 //! a whole answer is a [`Failure`], and may have been done: what the trait says of failures holds,
 //! and the agent repeats the call.
+//!
+//! *An answer that never ends* is whole at no time, and each of its bytes is in time for the library.
+//! So a call is over with [`Patience::call`], and [`crate::agent::LAST`] behind the agent's order to
+//! end ([`Ending`]): from then on each call fails at once.
 //!
 //! *A start* costs some ten milliseconds. The pause before it doubles from [`PAUSE`] to
 //! [`PAUSE_MAX`] while processes live for less than [`GOOD`]; calls fail at once meanwhile, with
@@ -52,6 +57,7 @@
 //! | what comes from the process takes no more memory than it has bytes, and is at most [`ANSWER_MAX`] for a call | `whatever_comes_is_read_or_refused`, `what_is_no_answer_ends_the_process_and_nothing_else` |
 //! | no call counts as done that the process did not say was done | `counts_are_exact_while_the_process_is_killed` |
 //! | the process does not outlive Flowkeep | `the_process_ends_with_flowkeep` |
+//! | an agent that is to end does so, whatever the server answers | `a_trickle_without_an_end_does_not_hold_the_agents_end` |
 //! | a driver that runs apart does what it does otherwise | the conformance suite |
 //!
 //! Not here: which stores run apart ([`crate::uri`]); what a program is told to be one (the tool).
@@ -61,7 +67,7 @@ mod message;
 mod process;
 
 use crate::batch::Batch;
-use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
+use crate::driver::{Driver, Ending, Failure, Outcome, Swapped, Version};
 use crate::name::{PartitionName, VariableName};
 use crate::uri::without_secret;
 pub use child::serve;
@@ -71,7 +77,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The last word of a program that is to be a driver.
@@ -89,8 +95,9 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Behind one that has lived for so long, there is no pause.
 pub const GOOD: Duration = Duration::from_secs(10);
 
-const HOSTILE: &str = "see that its nodes are whole and your own (cassandras://, with `ca`): an answer that cannot be read \
+const HOSTILE: &str = "see that its server is whole and your own (over TLS, with `ca`): an answer that cannot be read \
                        ends that process, and so does one that takes 2 GiB; it is started again, and changes wait meanwhile";
+const ENDS: &str = "nothing: Flowkeep ends, and says which changes are not in the store";
 const STARTS: &str = "see that /proc is mounted, and that this program may start itself (sandbox, number of processes); \
                       it is tried again, and changes wait meanwhile";
 
@@ -115,7 +122,7 @@ pub fn run_apart() {
 }
 
 /// What drivers that should run apart run in, if they do.
-#[cfg(feature = "cassandra")]
+#[cfg(any(feature = "redis", feature = "cassandra"))]
 pub(crate) fn program() -> Option<&'static Program> {
     PROGRAM.get()
 }
@@ -145,6 +152,8 @@ pub struct Apart {
     /// Without a password.
     name: String,
     patience: Patience,
+    /// When all calls are to be over, once that is said.
+    last: Arc<OnceLock<Instant>>,
     process: Option<Process>,
     pause: Duration,
     /// When it may be started again, and what was said last.
@@ -218,6 +227,7 @@ impl Apart {
             uri: uri.to_owned(),
             name: without_secret(uri),
             patience: Patience::default(),
+            last: Arc::default(),
             process: None,
             pause: Duration::ZERO,
             absent: None,
@@ -254,6 +264,9 @@ impl Apart {
 
     /// Starts the process where there is none.
     fn start(&mut self) -> Result<(), Failure> {
+        if self.last.get().is_some_and(|last| Instant::now() >= *last) {
+            return Err(Failure::new(&self.name, "its agent ends", ENDS));
+        }
         if self.process.is_some() {
             return Ok(());
         }
@@ -301,6 +314,9 @@ impl Apart {
         let (mut message, mut bytes) = (Vec::new(), 0_usize);
         while bytes <= ANSWER_MAX {
             timed.until = end.min(Instant::now() + self.patience.silence);
+            if let Some(last) = self.last.get() {
+                timed.until = timed.until.min(*last);
+            }
             message::read(&mut timed, &mut message)?;
             bytes = bytes.saturating_add(message.len());
             match parsed(&message).ok_or(Trouble::Wrong)? {
@@ -375,6 +391,10 @@ fn done(answer: Answer<'_>) -> Step<()> {
 }
 
 impl Driver for Apart {
+    fn ending(&self) -> Ending {
+        Ending::of(&self.last)
+    }
+
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
         let partition = partition.to_string();
         let request = frame(&Request::Claim { partition, at_least });

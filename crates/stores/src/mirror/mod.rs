@@ -51,7 +51,7 @@ mod tests;
 
 use crate::agent::elements;
 use crate::batch::{Batch, KeptBatch};
-use crate::driver::{Driver, Failure, Outcome, Swapped, Version};
+use crate::driver::{Driver, Ending, Failure, Outcome, Swapped, Version};
 use crate::name::{PartitionName, VariableName};
 use bringing::Step;
 use debt::Debt;
@@ -192,6 +192,7 @@ type Said = (Vec<Outcome>, Option<Failure>);
 /// Two stores as one driver.
 pub struct Mirror {
     sides: [Side; 2],
+    ending: Ending,
     parts: BTreeMap<PartitionName, Part>,
     steps: [Option<(PartitionName, Step)>; 2],
     was_behind: [bool; 2],
@@ -210,6 +211,7 @@ impl Mirror {
     ) -> std::io::Result<(Self, Watch)> {
         let watch = Watch::default();
         let mirror = Mirror {
+            ending: first.1.ending().and(second.1.ending()),
             sides: [Side::start(first.0, first.1)?, Side::start(second.0, second.1)?],
             parts: BTreeMap::new(),
             steps: [None, None],
@@ -449,6 +451,10 @@ impl Mirror {
 }
 
 impl Driver for Mirror {
+    fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+
     fn claim(&mut self, partition: &PartitionName, at_least: u64) -> Result<u64, Failure> {
         let versions = self.versions(partition)?;
         // The first, where they are alike.

@@ -22,7 +22,7 @@ fn store_driver() {
 }
 
 /// This program, as that process. By `mark` a test finds its own ones.
-fn program(mark: &str) -> Program {
+pub fn program(mark: &str) -> Program {
     let words = [
         "--exact",
         "apart::store_driver",
@@ -41,7 +41,7 @@ pub fn apart(uri: &str) -> Box<dyn Driver> {
 }
 
 /// The processes that are marked so.
-fn processes(mark: &str) -> Vec<Pid> {
+pub fn processes(mark: &str) -> Vec<Pid> {
     let ids = std::fs::read_dir("/proc").unwrap().flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let is_marked = |id: &i32| {

@@ -28,6 +28,7 @@ enum Call {
     Leave(u8),
     KeepBelow(u8),
     Put(String),
+    Update(String),
     Delete,
     Count(i64),
     CountTo(i64),
@@ -64,6 +65,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     ];
     let of_singles = prop_oneof![
         3 => text().prop_map(Call::Put),
+        2 => text().prop_map(Call::Update),
         1 => Just(Call::Delete),
         3 => any::<i32>().prop_map(|count| Call::Count(count.into())),
         1 => any::<i64>().prop_map(|count| Call::CountTo(count / 2)),
@@ -152,6 +154,11 @@ impl Variables {
             Call::Put(value) => {
                 let before = model.single.replace(value.clone());
                 assert_eq!(self.single.set(value), Ok(before));
+            }
+            Call::Update(more) => {
+                let joined = |has: Option<String>| has.unwrap_or_default() + &more;
+                assert_eq!(self.single.update(joined), Ok(()));
+                model.single = Some(joined(model.single.take()));
             }
             Call::Delete => assert_eq!(self.single.delete(), Ok(model.single.take())),
             Call::Count(count) => {

@@ -1,13 +1,16 @@
 //! A server that is none, or an earlier one, or that lies: what it says is not believed, and ends
 //! nothing.
 
+use crate::apart::{processes, program};
 use crate::faults::{ANSWER, driver, name};
+use flowkeep_stores::agent::LAST;
+use flowkeep_stores::apart::{Apart, Program};
 use flowkeep_stores::batch::KeptBatch;
 use flowkeep_stores::drivers::redis::Redis;
-use flowkeep_stores::{Driver, Kind, Outcome, Version};
+use flowkeep_stores::{Driver, Kind, OpenError, Outcome, Partition, Store, Version};
 use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 /// A server that answers each read with the next of these; with a version, it answers honestly what
 /// a connection begins with.
@@ -20,13 +23,8 @@ fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
             let mut buffer = [0; 65536];
             let _ = stream.set_read_timeout(Some(ANSWER));
             while let Ok(length @ 1..) = stream.read(&mut buffer) {
-                let says = |word: &[u8]| buffer[..length].windows(word.len()).any(|part| part == word);
-                let answer = match version {
-                    Some(version) if says(b"HELLO") => hello(version),
-                    // What the library says of itself comes first, in two commands.
-                    Some(_) if says(b"SETINFO") => b"+OK\r\n+OK\r\n".to_vec(),
-                    _ => answers.next().unwrap_or_default(),
-                };
+                let honest = version.and_then(|version| beginning(&buffer[..length], version));
+                let answer = honest.unwrap_or_else(|| answers.next().unwrap_or_default());
                 if stream.write_all(&answer).is_err() {
                     break;
                 }
@@ -34,6 +32,46 @@ fn liar(answers: Vec<Vec<u8>>, version: Option<&'static str>) -> u16 {
         }
     });
     port
+}
+
+/// What a server answers to that with which a connection begins.
+fn beginning(said: &[u8], version: &str) -> Option<Vec<u8>> {
+    let says = |word: &[u8]| said.windows(word.len()).any(|part| part == word);
+    if says(b"HELLO") {
+        return Some(hello(version));
+    }
+    // What the library says of itself comes first, in two commands.
+    says(b"SETINFO").then(|| b"+OK\r\n+OK\r\n".to_vec())
+}
+
+/// A server that begins as one does, and whose answer to what it is asked then does not end: parts of
+/// so many bytes, with so much time between them.
+fn endless(part: usize, pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer_for_ever(stream, part, pause));
+        }
+    });
+    format!("redis://127.0.0.1:{port}")
+}
+
+fn answer_for_ever(mut stream: TcpStream, part: usize, pause: Duration) -> std::io::Result<()> {
+    let mut buffer = [0; 65536];
+    loop {
+        let length = stream.read(&mut buffer)?;
+        match beginning(&buffer[..length], "7.4.0") {
+            Some(answer) => stream.write_all(&answer)?,
+            None => break,
+        }
+    }
+    stream.write_all(b"$9000000000000000000\r\n")?;
+    let part = vec![b'x'; part];
+    loop {
+        stream.write_all(&part)?;
+        std::thread::sleep(pause);
+    }
 }
 
 /// What a server says of itself, with an error instead where there is no version.
@@ -159,4 +197,48 @@ fn a_server_that_names_keys_without_an_end_is_not_asked_for_ever() {
         });
         assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok((true, true)));
     }
+}
+
+/// The library keeps the bytes of an answer until it is whole.
+#[test]
+fn an_answer_of_endless_length_ends_its_drivers_process_alone() {
+    // Of 256 MiB, which are full sooner than 2 GiB.
+    let this = program("endless");
+    let exe = std::env::current_exe().unwrap().display().to_string();
+    let limited = ["-c", "ulimit -d 262144; exec \"$0\" \"$@\"", &exe].map(str::to_owned);
+    let limited = Program {
+        path: "/bin/sh".into(),
+        words: limited.into_iter().chain(this.words).collect(),
+    };
+    let mut driver = Apart::new(limited, &endless(1 << 16, Duration::ZERO));
+    let failure = driver.record("r").unwrap_err();
+    println!("{failure}");
+    assert!(
+        failure
+            .problem
+            .contains("it ended with signal 6: memory allocation of "),
+        "{failure}"
+    );
+    assert!(failure.remedy.contains("your own"), "{failure}");
+    assert_eq!(processes("endless"), []);
+}
+
+/// A byte comes sooner than any read gives up.
+#[test]
+fn a_trickle_without_an_end_does_not_hold_the_agents_end() {
+    let driver = Apart::new(program("trickle"), &endless(1, Duration::from_millis(100)));
+    let started = Store::start(Box::new(driver), Duration::from_secs(4), |_| ());
+    let (store, agency) = started.unwrap();
+    let opened = Partition::open(&store, name(0)).err().unwrap();
+    assert!(matches!(opened, OpenError::Silent(4)), "the call lasts: {opened}");
+    assert_eq!(store.health().failures, 0);
+    assert_eq!(processes("trickle").len(), 1);
+    let began = Instant::now();
+    assert_eq!(agency.end(), 0);
+    assert!(
+        began.elapsed() < LAST + Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(processes("trickle"), []);
 }

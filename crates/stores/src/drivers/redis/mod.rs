@@ -42,7 +42,8 @@ use redis::{Cmd, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-/// How long a call waits for the server.
+/// How long a call waits for each part of an answer. Neither that nor anything else here bounds how
+/// long an answer is: where a server may be hostile, the driver runs apart ([`crate::apart`]).
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// KEYS: the version, then variables. ARGV: epoch, sequence, then changes: `P` key field value, `R`
@@ -321,7 +322,7 @@ impl Driver for Redis {
         let mut command = redis::cmd("HGETALL");
         command.arg(variable_key(variable));
         let fields = match self.say(command)? {
-            Value::Array(fields) => pairs(&fields),
+            Value::Array(fields) => pairs(fields),
             _ => None,
         };
         for (field, value) in self.heard(fields)? {
@@ -407,16 +408,21 @@ fn number(value: &Value) -> Option<u64> {
     text(value)?.parse().ok()
 }
 
-/// Fields and their values; `None` if it is something else.
-fn pairs(fields: &[Value]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-    let (pairs, []) = fields.as_chunks::<2>() else {
+/// Fields and their values, without a copy of them; `None` if it is something else.
+fn pairs(fields: Vec<Value>) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    if !fields.len().is_multiple_of(2) {
         return None;
+    }
+    let owned = |value| match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
     };
-    let owned = |value: &Value| bytes(value).flatten().map(<[u8]>::to_vec);
-    pairs
-        .iter()
-        .map(|[field, value]| Some((owned(field)?, owned(value)?)))
-        .collect()
+    let mut pairs = Vec::with_capacity(fields.len() / 2);
+    let mut fields = fields.into_iter();
+    while let (Some(field), Some(value)) = (fields.next(), fields.next()) {
+        pairs.push((owned(field)?, owned(value)?));
+    }
+    Some(pairs)
 }
 
 #[cfg(test)]
