@@ -10,9 +10,10 @@
 //! the kernel to find and clear 2 MiB: 0.1 ms where memory is at hand, and 5 to 15 ms in a virtual
 //! machine whose host has yet to find it.
 //!
-//! A capture of some thousand packets uses a small part of many pieces. Where [`sparing`] was called,
-//! the first 2 MiB of a piece are small pages, so that those parts alone are taken; what is behind
-//! them has large ones, as all of a piece within [`at_once`] has.
+//! A capture of some thousand packets uses a small part of many pieces, and so does what a worker
+//! asks for while it runs. Where [`sparing`] was called, the first 2 MiB of a piece are small pages, so
+//! that those parts alone are taken, and packets wait for no large one; what is behind them has large
+//! ones, as all of a piece within [`at_once`] has.
 //!
 //! It counts what a thread asks for within [`counted`]: what a worker needs is known by making one,
 //! without a second list of its tables' sizes.

@@ -129,10 +129,9 @@ pub(super) fn build(
     let plan = config.plan(factories)?;
     let others = member.map(|_| neighbours::frame_max(&config));
     let sizes = (others, started(&config, member));
-    if packet_clock {
-        // A short capture uses a part of each table.
-        adapters::large::sparing();
-    }
+    // A short capture uses a part of each table. A worker on live ports is made with all of its own;
+    // what it takes later, as for another's copies, it begins to use among packets.
+    adapters::large::sparing();
     memory::check(&config, layout, &plan, packet_clock, sizes)?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.
