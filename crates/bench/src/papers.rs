@@ -269,7 +269,7 @@ const PARTS: [Part; 9] = [
     ),
     (
         "migrate",
-        &[500, 1000, 200_000],
+        &[500, 1000, 6000, 200_000],
         &[
             row(
                 [
@@ -298,6 +298,23 @@ const PARTS: [Part; 9] = [
                 ("10/s: move, µs", 200_000),
                 TO_MS,
                 "ms",
+            ),
+            row(
+                [
+                    "NFActor",
+                    "8",
+                    "6,000 flows move, 64 under way at once: of each",
+                    "1,000 under way are best",
+                ],
+                ("64 under way: ns per flow", 6000),
+                AS_IT_IS,
+                "ns",
+            ),
+            row(
+                ["NFActor", "8", "the same, 1,024 under way", "1,000 are best"],
+                ("1024 under way: ns per flow", 6000),
+                AS_IT_IS,
+                "ns",
             ),
         ],
     ),

@@ -41,9 +41,9 @@ fn figures(at: &str) -> Option<String> {
     text.contains("# EOF").then_some(text)
 }
 
-/// What a cluster with the demonstration's functions, and these settings, answers; `None` if another
-/// process has taken its port.
-fn answered(root: &Path, name: &str, settings: &str) -> Option<String> {
+/// What a cluster with the demonstration's functions, and these settings, answers once it is so;
+/// `None` if another process has taken its port.
+fn answered(root: &Path, name: &str, settings: &str, is_so: impl Fn(&str) -> bool) -> Option<String> {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();
     drop(free);
@@ -72,7 +72,7 @@ fn answered(root: &Path, name: &str, settings: &str) -> Option<String> {
     );
     let began = Instant::now();
     let text = loop {
-        if let Some(text) = figures(&at) {
+        if let Some(text) = figures(&at).filter(|text| is_so(text)) {
             break Some(text);
         }
         if cluster.0.try_wait().unwrap().is_some() {
@@ -90,7 +90,7 @@ fn answered(root: &Path, name: &str, settings: &str) -> Option<String> {
 fn every_figure_that_is_asked_for_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = (0..5)
-        .find_map(|_| answered(&root, "all", ""))
+        .find_map(|_| answered(&root, "all", "", |_| true))
         .expect("a cluster answers");
     let mut there = names(&text);
     let counters = text
@@ -174,7 +174,7 @@ fn rows_that_are_in_no_metric_are_counted() {
         |number: u32| format!("[[function.firewall.rules]]\nname = \"rule {number}\"\naction = \"drop\"\n");
     let rules: String = (0..300).map(rule).collect();
     let text = (0..5)
-        .find_map(|_| answered(&root, "rows", &rules))
+        .find_map(|_| answered(&root, "rows", &rules, |_| true))
         .expect("a cluster answers");
     let of = |runtime: u32, function: &str, table: &str| {
         let labels = format!("runtime=\"{runtime}\",function=\"{function}\",table=\"{table}\"");
@@ -192,6 +192,30 @@ fn rows_that_are_in_no_metric_are_counted() {
     for runtime in 0..2 {
         assert_eq!((hits(runtime), of(runtime, "firewall", "rules")), (256, 46));
         assert_eq!(of(runtime, "load_balancer", "backends"), 0);
+    }
+}
+
+/// Each of the two runtimes has copies of the other's flows.
+#[test]
+fn flows_with_copies_and_the_time_until_all_had_one_are_figures() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let of = |text: &str, name: &str, runtime: u32| -> Option<f64> {
+        let name = format!("{name}{{runtime=\"{runtime}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name))?;
+        line.parse().ok()
+    };
+    let both = |text: &str, name: &str| [0, 1].map(|runtime| of(text, name, runtime));
+    let is_protected = |text: &str| {
+        let flows = both(text, "flowkeep_protected_flows");
+        let took = both(text, "flowkeep_protection_seconds");
+        flows.iter().all(|flows| *flows > Some(0.0)) && took.iter().all(Option::is_some)
+    };
+    let text = (0..5)
+        .find_map(|_| answered(&root, "copies", "", is_protected))
+        .expect("a cluster answers");
+    // The time may have begun as the runtimes were built, before the cluster was up.
+    for took in both(&text, "flowkeep_protection_seconds").into_iter().flatten() {
+        assert!(took > 0.0 && took < 10.0, "{took}");
     }
 }
 

@@ -75,7 +75,8 @@ fn a_port_opens_for_a_host_that_has_knocked_in_order() {
     ];
     out.assert_fates(fates);
     testkit::survives_migration::<PortKnocking>(NoConfig {}, script.clone());
-    testkit::survives_failure::<PortKnocking>(NoConfig {}, script);
+    testkit::survives_failure::<PortKnocking>(NoConfig {}, script.clone());
+    testkit::survives_change::<PortKnocking>(NoConfig {}, script);
 }
 
 #[test]

@@ -192,3 +192,41 @@ fn places(config: &Config) -> Vec<PortPlace> {
     };
     config.port.iter().map(place).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(text: &str) -> Member {
+        toml::from_str(text).expect("a member")
+    }
+
+    /// Another rack is better than another host of the same, and that than another process there.
+    #[test]
+    fn copies_are_best_in_another_rack_and_never_in_the_same_process() {
+        let config = Config {
+            member: [
+                "name = \"front\"\nswitches = 1\nhost = \"one\"\nrack = \"a\"\n",
+                "name = \"here\"\nruntimes = 2\nhost = \"one\"\nrack = \"a\"\n",
+                "name = \"beside\"\nruntimes = 1\nhost = \"one\"\nrack = \"a\"\n",
+                "name = \"near\"\nruntimes = 1\nhost = \"two\"\nrack = \"a\"\n",
+                "name = \"far\"\nruntimes = 1\nhost = \"three\"\nrack = \"b\"\n",
+                "name = \"alone\"\nruntimes = 1\nhost = \"four\"\n",
+            ]
+            .map(member)
+            .into(),
+            ..Config::default()
+        };
+        let ranks = |runtime| Layout::replica_ranks(&config, runtime, 7);
+        let of_here = [None, None, Some(2), Some(1), Some(0), Some(0), None];
+        assert_eq!(ranks(0), of_here, "the last is no member's");
+        assert_eq!(ranks(1), of_here);
+        let of_beside = [Some(2), Some(2), None, Some(1), Some(0), Some(0), None];
+        assert_eq!(ranks(2), of_beside);
+        // A host whose rack is not said is one by itself.
+        let of_alone = [Some(0), Some(0), Some(0), Some(0), Some(0), None, None];
+        assert_eq!(ranks(5), of_alone);
+        // In one process all are alike.
+        assert_eq!(Layout::replica_ranks(&Config::default(), 0, 3), [Some(0); 3]);
+    }
+}

@@ -9,6 +9,8 @@
 //!   busy loop of that process holds no watcher up, so it does not excuse itself.
 //! - [`unless_paused`] excuses a failure only where a pause was seen, and a few times only: a test
 //!   that fails on a quiet machine fails at once, and one that always fails fails on any machine.
+//! - [`unless_excused`] tries a test again, too, that held only since the machine had a long pause.
+//!   Such an attempt counts where no other one shows more.
 //!
 //! A test is tried again as a whole, with all that it asks for: a run that was paused shows nothing,
 //! of loss and order neither. Which attempt passed is printed.
@@ -81,22 +83,45 @@ pub fn unless_paused(limit: Duration, test: impl Fn()) {
     tried(ATTEMPTS, limit, test);
 }
 
-/// The same, so many times at most.
+/// The same of a test that answers whether it held without a long pause of the machine.
+pub fn unless_excused(limit: Duration, test: impl Fn() -> bool) {
+    judged(ATTEMPTS, limit, test);
+}
+
+/// As [`unless_paused`], so many times at most.
 pub fn tried(attempts: u32, limit: Duration, test: impl Fn()) {
-    for attempt in 1.. {
+    judged(attempts, limit, || {
+        test();
+        true
+    });
+}
+
+fn judged(attempts: u32, limit: Duration, test: impl Fn() -> bool) {
+    let mut excused = 0;
+    for attempt in 1..=attempts {
         let pauses = Pauses::watch();
-        let Err(failure) = catch_unwind(AssertUnwindSafe(&test)) else {
-            if attempt > 1 {
-                println!("passed in attempt {attempt}");
-            }
-            return;
-        };
+        let held = catch_unwind(AssertUnwindSafe(&test));
         let longest = pauses.longest();
-        println!("attempt {attempt} failed; the machine's longest pause was {longest:?}");
-        if longest < limit || attempt >= attempts {
-            resume_unwind(failure);
+        match held {
+            Ok(true) => {
+                if attempt > 1 {
+                    println!("passed in attempt {attempt}");
+                }
+                return;
+            }
+            Ok(false) => {
+                println!("attempt {attempt} held by a long pause; the machine's longest was {longest:?}");
+                excused += 1;
+            }
+            Err(failure) => {
+                println!("attempt {attempt} failed; the machine's longest pause was {longest:?}");
+                if longest < limit || attempt == attempts && excused == 0 {
+                    resume_unwind(failure);
+                }
+            }
         }
     }
+    println!("of {attempts} attempts {excused} held, each by a long pause of the machine");
 }
 
 /// Processor time that this thread has had.
@@ -147,6 +172,35 @@ mod tests {
             assert!(tried.get() > 2);
         });
         assert_eq!(tried.get(), 3);
+    }
+
+    #[test]
+    fn a_long_pause_is_an_excuse_where_no_attempt_does_without() {
+        let tried = Cell::new(0);
+        // What each attempt comes to, from the first on.
+        let passes = |attempts: &[Option<bool>]| {
+            tried.set(0);
+            let test = || {
+                tried.set(tried.get() + 1);
+                attempts[tried.get() as usize - 1].expect("a failure on purpose")
+            };
+            let passes = catch_unwind(AssertUnwindSafe(|| unless_excused(Duration::ZERO, test)));
+            (passes.is_ok(), tried.get())
+        };
+        assert_eq!(passes(&[Some(false); ATTEMPTS as usize]), (true, ATTEMPTS));
+        assert_eq!(passes(&[Some(false), Some(true)]), (true, 2));
+        assert_eq!(passes(&[None, Some(false), None, None]), (true, ATTEMPTS));
+        assert_eq!(passes(&[None; ATTEMPTS as usize]), (false, ATTEMPTS));
+        // What fails on a quiet machine fails, whatever was excused before.
+        let hour = Duration::from_secs(3600);
+        tried.set(0);
+        let excused_then_fails = || {
+            tried.set(tried.get() + 1);
+            assert!(tried.get() == 1, "on purpose");
+            false
+        };
+        let passes = catch_unwind(AssertUnwindSafe(|| unless_excused(hour, excused_then_fails)));
+        assert_eq!((passes.is_ok(), tried.get()), (false, 2));
     }
 
     #[test]

@@ -317,6 +317,13 @@ pub struct Member {
     words: String,
 }
 
+impl Member {
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.lock().unwrap().id()
+    }
+}
+
 /// The hosts with their addresses, nothing running yet; or a line that says what is missing.
 pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<Site> {
     let (network, (far, other)) = network_with(programs, |lab, network| {

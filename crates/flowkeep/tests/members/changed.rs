@@ -127,6 +127,10 @@ fn a_change_is_in_force_at_all_members_or_at_none() {
             .get("firewall/denied_by_rule")
             .is_some_and(|count| *count > 0)
     });
+    site.coordinator.wait_until("its heartbeats say so", |view| {
+        let mut workers = view["workers"].as_array().expect("a list").iter();
+        workers.any(|worker| worker["name"] == "left" && worker["dropped_packets"].as_u64() > Some(0))
+    });
     passes(&front, 2000);
 
     // It is killed, begins with its file's old text, and takes on what is in force; it meets the

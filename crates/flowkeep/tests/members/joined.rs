@@ -315,6 +315,36 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
     left.stop(&site.folder);
 }
 
+/// A switch that is killed is removed by a view. The flows stay, and its next life finds them where
+/// they are.
+#[test]
+fn a_switch_that_is_killed_comes_again_and_finds_the_flows() {
+    let site = Site::new("switch-again", false);
+    let [mut front, left, right] = site.all();
+    left.wait_until("all flows are there", |status| {
+        flows(status) + flows(&right.status()) == 400
+    });
+    let nodes = || {
+        [&left, &right].map(|node| {
+            let status = node.status();
+            (flows(&status), status.runtimes[0].opened)
+        })
+    };
+    let before = nodes();
+    let life = runs(&site.coordinator.view().expect("it answers"), "front").expect("it runs");
+    front.kill();
+    site.coordinator
+        .wait_until("it is removed", |view| !is_listed(view, "front"));
+    let front = site.start("switch", "front");
+    site.coordinator
+        .wait_until("another life of it runs", |view| runs(view, "front") > Some(life));
+    passes(&front, 4000);
+    assert_eq!(nodes(), before, "flows and those that began, at each node");
+    for member in [front, left, right] {
+        member.stop(&site.folder);
+    }
+}
+
 /// A member that is drained by the coordinator: it lives, new flows go elsewhere, and so do those
 /// that it has when they are told to.
 #[test]
@@ -400,7 +430,8 @@ fn stands_still(name: &str, has_hosts: bool) {
     left.wait_until("all flows are here", |status| flows(status) == 400);
     passes(&front, 2000);
     // What it had in its ring, and in hand, leaves by nothing from now on: what leaves is the
-    // other's, but for what is between the two.
+    // other's, but for what is between the two. The other is asked first here and last below, so
+    // that is at most what waits at the switch for longer than an answer takes: 50 ms of traffic.
     let passed = |status: &Status| status.runtimes.iter().map(|runtime| runtime.passed).sum::<u64>();
     let before = (passed(&left.status()), front.status().packets.out);
     right.signal("-CONT");
@@ -412,7 +443,7 @@ fn stands_still(name: &str, has_hosts: bool) {
     let of_left = passed(&left.status()) - before.0;
     assert!(runs(&view, "right") > Some(life));
     assert!(
-        out <= of_left + 400,
+        out <= of_left + 100,
         "{out} packets have left, and the one that lives made {of_left}"
     );
     // The new life takes flows.

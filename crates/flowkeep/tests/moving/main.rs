@@ -2,6 +2,7 @@
 //! they say when they cannot.
 
 mod added;
+mod billed;
 #[path = "../running/mod.rs"]
 mod running;
 
@@ -515,9 +516,7 @@ fn shown_with_its_copy(running: &Running, runtime: usize) {
     assert_eq!((code, &flow["runtime"]), (0, &runtime.into()), "{said}");
     assert_eq!(flow["copy"]["replica"], 1 - runtime, "{said}");
     assert_eq!(flow["copy"]["there"], true, "{said}");
-    // What waits in memory for the replica is bounded.
-    let behind = flow["copy"]["behind_records"].as_u64();
-    assert!(behind.is_some_and(|records| records < 20_000), "{said}");
+    assert!(flow["copy"]["behind_records"].is_u64(), "{said}");
 }
 
 /// What a recovery is said to have taken, of the time that it can have taken.
@@ -597,14 +596,14 @@ fn a_runtime_is_killed_by_command_and_its_flows_go_on() {
         until("packets", &|| received() > so_far + 1000);
         // No flow has begun again.
         assert_eq!(opened(), 300);
+        let began = Instant::now();
         let added = running.ask(&["runtime", "add", &number.to_string()]);
         assert!(added.status.success(), "{}", text(&added.stderr));
-        let began = Instant::now();
         until("copies", &protected);
         // The runtime that has the flows has had a replica for no longer than that.
         let took = list(&running)[other]["protection_seconds"].as_f64().unwrap();
-        let most = began.elapsed() + running::PATIENCE;
-        assert!(took > 0.0 && took < most.as_secs_f64(), "{took}");
+        let most = began.elapsed().as_secs_f64();
+        assert!(took > 0.0 && took < most, "{took}, {most}");
     }
     // Without a copy they end, and begin again where a runtime is.
     let set = running.ask(&["replication", "set", "out", "none"]);

@@ -3,6 +3,8 @@
 
 use crate::running::{PATIENCE, Running, text};
 use crate::schema;
+use bench::Report;
+use bench::report::{Case, Parameters};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -234,25 +236,78 @@ fn a_name_has_one_shape_in_all_outputs() {
     assert!(several.is_empty(), "{several:#?}");
 }
 
-/// What `bench papers` prints of short scenarios, of which one has a case that it shows.
-fn bench_papers() -> String {
+/// A short run of a scenario.
+fn bench_of(scenario: &str, flows: u32) -> Report {
     let options = bench::Options {
-        flows: vec![10],
+        flows: vec![flows],
         runs: 1,
+        packets: 1 << 14,
         ..bench::Options::default()
     };
+    bench::run(scenario, &options).unwrap()
+}
+
+/// The cases of a report that a process has printed.
+fn cases_of(report: &[u8]) -> Vec<Case> {
+    let report: Value = serde_json::from_slice(report).unwrap();
+    let case = |case: &Value| {
+        let samples = case["samples"].as_array().unwrap().iter();
+        let samples = samples.map(|sample| sample.as_f64().unwrap()).collect();
+        let name = case["name"].as_str().unwrap();
+        Case::new(name, Parameters::default(), "figures", "units as named", samples)
+    };
+    report["cases"].as_array().unwrap().iter().map(case).collect()
+}
+
+/// What `bench papers` prints. Of three scenarios, which have run for that, each figure is there;
+/// the others have no case that it shows.
+fn bench_papers(shapes: &mut Shapes) -> String {
+    // Before those that pin this thread to a processor.
+    let replicate = bench_of("replicate", 50);
+    // Its nodes are this program again.
+    let bench = "bench recover --flows 2000 --runs 1 --json";
+    let said = flowkeep(&bench.split(' ').collect::<Vec<_>>());
+    shapes.holds("bench", &said);
+    let other = bench_of("stage", 10);
+    let recover = Report {
+        cases: cases_of(&said),
+        ..other.clone()
+    };
+    let migrate = bench_of("migrate", 1024);
     let figures = bench::papers::of_reports(|scenario, flows| {
-        let mut report = bench::run("stage", &options)?;
-        if scenario == "replicate" {
-            "gateway, copied: % of plain".clone_into(&mut report.cases[0].name);
-            report.cases[0].parameters.flows = flows[0];
+        let ran = match scenario {
+            "replicate" => &replicate,
+            "recover" => &recover,
+            "migrate" => &migrate,
+            _ => &other,
+        };
+        let mut report = Report {
+            scenario: scenario.to_owned(),
+            cases: Vec::new(),
+            ..ran.clone()
+        };
+        for number in flows {
+            for case in &ran.cases {
+                let mut case = case.clone();
+                case.parameters.flows = *number;
+                report.cases.push(case);
+            }
         }
         Ok(report)
     });
     let object = flowkeep::shape::object(&figures.unwrap());
     let rows = object["figures"].as_array().unwrap();
-    let measured = rows.iter().filter(|row| row["ours"].is_number()).count();
-    assert!(measured == 1 && rows.len() > 10, "{object:#}");
+    let mut measured = BTreeMap::new();
+    for row in rows {
+        let command = row["command"].as_str().unwrap();
+        let scenario = command.split(' ').nth(2).unwrap();
+        let has_run = ["replicate", "recover", "migrate"].contains(&scenario);
+        let ours = row["ours"].as_f64();
+        assert_eq!(ours.is_some_and(|ours| ours > 0.0), has_run, "{row:#}");
+        *measured.entry(scenario).or_insert(0) += u32::from(has_run);
+    }
+    let of = |scenario: &str| measured[scenario];
+    assert_eq!((of("replicate"), of("recover"), of("migrate")), (5, 2, 5));
     object.to_string()
 }
 
@@ -372,7 +427,8 @@ fn what_is_printed_holds_to_its_schema() {
     let bench = "bench stage --flows 10 --runs 1 --json";
     shapes.holds("bench", &flowkeep(&bench.split(' ').collect::<Vec<_>>()));
     shapes.holds("bench", &bench_store());
-    shapes.holds("bench-papers", bench_papers().as_bytes());
+    let papers = bench_papers(&mut shapes);
+    shapes.holds("bench-papers", papers.as_bytes());
     let bridge = "port bridge memory:a memory:b --for 20ms --json";
     shapes.holds("port-bridge", &flowkeep(&bridge.split(' ').collect::<Vec<_>>()));
     shapes.holds("sim", &flowkeep(&["sim", "--seeds", "2", "--json"]));

@@ -7,7 +7,7 @@ use crate::firewall::RULES;
 use crate::flow_monitor::monitor;
 use crate::forward::forward;
 use crate::host_limits::limits;
-use crate::ids::{dripping, http, ids};
+use crate::ids::{dripping, ids};
 use crate::load_balancer::{balancer, clients, config};
 use crate::nat::{POOL, nat};
 use crate::traffic::{conversations, conversations_in_window};
@@ -15,6 +15,7 @@ use flowkeep_functions::counter::By;
 use flowkeep_functions::firewall::Firewall;
 use flowkeep_functions::forward::Forward;
 use flowkeep_functions::host_limits::HostLimits;
+use flowkeep_functions::http_parser::{self, HttpParser};
 use flowkeep_functions::ids::config::Mode;
 use flowkeep_functions::load_balancer::LoadBalancer;
 use flowkeep_functions::nat::Nat;
@@ -145,7 +146,9 @@ fn the_ids_goes_on() {
 
 #[test]
 fn the_http_parser_goes_on() {
-    survives(http(), conversations());
+    let config = http_parser::Config::default();
+    let survived = testkit::survives_change::<HttpParser>(config, conversations());
+    assert!(survived.moved() > 10, "{}", survived.moved());
 }
 
 #[test]

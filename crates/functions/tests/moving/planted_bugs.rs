@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use testkit::{Migration, Step, Way, migration};
+use testkit::{Migration, Step, Way, migration, tcp};
 
 /// The bug.
 #[derive(Clone, Debug, PartialEq)]
@@ -376,11 +376,13 @@ fn of_the_ids() {
         rules: rules.into(),
         ..Settings::default()
     });
-    let script = crate::ids::dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 3);
+    let mut script = crate::ids::dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 3);
+    // What the other end has taken, and that the connection is established, is learned again from
+    // each acknowledgement. The last segment, a late copy of the first, has none.
+    script.push(tcp("10.0.0.1:1000", "192.0.2.1:80").syn());
     let subject = Subject::<Ids>::new(config, |migration| migration.flows_max(16), script);
     subject.parts_are_missed(&[]);
-    // Of two words of a stream a failure shows nothing. Not looked into.
-    subject.copied_parts_are_missed(&[Bug::Flow(460..464), Bug::Flow(496..500)]);
+    subject.copied_parts_are_missed(&[]);
 }
 
 #[test]
@@ -389,7 +391,9 @@ fn of_the_http_parser() {
     let script = crate::ids::dripping("GET /a/b HTTP/1.1\r\nHost: www.example.org\r\n\r\n", 3);
     let subject = Subject::<HttpParser>::new(config, |migration| migration.flows_max(16), script);
     subject.parts_are_missed(&[]);
-    // Of two words of a stream a failure shows nothing. Not looked into.
+    // Of the stream: what the server has taken of the client's bytes, and that the connection is
+    // established. The last segment brings both again; where it does not (`of_the_ids`), they are
+    // missed.
     subject.copied_parts_are_missed(&[Bug::Flow(1684..1688), Bug::Flow(1720..1724)]);
     assert!(subject.is_noticed(&Bug::EndsWithTheMove), "records are doubled");
 }

@@ -11,10 +11,11 @@
 //! Each network is a bridge. A *cut* takes a host's cable off a bridge: frames vanish in silence,
 //! and no interface goes down.
 //!
-//! *Come and go*: a node that no file lists joins, and the flows are spread over both nodes. All
-//! members take another configuration on. The coordinator is killed while all flows move back and
-//! forth. Then the first node drains and leaves. No client notices: of datagrams as many may be
-//! missing as were counted as lost for want of room.
+//! *Come and go*: a node that no file lists joins, and the flows are spread over both nodes. The
+//! coordinator is killed while all flows move back and forth. Other clients begin. All members take
+//! another configuration on, and the first node drains and leaves. Downloads and streams are under
+//! way at the join, and from the change to behind the leave. No client notices: of datagrams as many
+//! may be missing as were counted as lost for want of room.
 //!
 //! *Cut off*: with copies of all flows, `right` is cut off from everything for four seconds, then
 //! from the coordinator alone, then it stands still. Each time a view removes it while that lasts,
@@ -24,13 +25,13 @@
 //! | client | expected |
 //! |---|---|
 //! | connections | none fails, each byte comes |
-//! | probe at `left`, whose copies are at `middle` | nothing is missing but what was counted |
+//! | probe at `left`, whose copies are at `middle` | no more is missing than interfaces have counted |
 //! | probe at `right` | one gap, for no longer than the removal may take |
 //! | both probes | nothing comes twice or in another order |
 //!
 //! *One owner*: from the removal to the new incarnation, the switch sends no more packets than the
-//! nodes in view have passed, and what was between them. At the end each flow is in one node's
-//! list.
+//! nodes in view have passed, and what was between them ([`BETWEEN`]). At the end each flow is in
+//! one node's list.
 //!
 //! At the usual times of the coordinator a member is killed in [`killed`].
 
@@ -38,7 +39,7 @@ mod killed;
 
 use super::failing::{CONFIG as COPIES, GAP, PAUSE, key, of_runtime};
 use super::probe::{self, Seen};
-use super::{CONFIG, Contents, Missing, On, downloads, serve, stream, words};
+use super::{CONFIG, Contents, Missing, On, RATE, SECONDS, downloads, serve, stream, words};
 use crate::machine;
 use crate::network::PATIENCE;
 use crate::site::{Member, Site, site};
@@ -58,8 +59,13 @@ const COORDINATOR: &str = "10.8.0.1:4400";
 const TIMES: &str = "--lease 600ms --suspicion 1200ms --settling 1s";
 /// Milliseconds: a removal, which takes a suspicion and a lease, and what the heir needs behind it.
 const GONE: u64 = 3000;
-/// Packets between nodes and switch.
-const BETWEEN: u64 = 400;
+/// Packets between nodes and switch. The nodes are asked before the switch at the begin and behind
+/// it at the end, so only those may be more that are on their way for longer than an answer takes.
+/// It is what the node that is cut off has in some 50 ms.
+const BETWEEN: u64 = 100;
+/// Seconds of the clients that are to see the end of a member, and the rate of their downloads,
+/// which last as long.
+const LONG: (u64, &str) = (20, "3k");
 /// How long a node is cut off, or stands still.
 const CUT: Duration = Duration::from_secs(4);
 /// Seconds.
@@ -71,6 +77,9 @@ const MIDDLE: (usize, u64) = (2, 1);
 const RIGHT: (usize, u64) = (3, 2);
 /// Inside hosts whose flows are placed at each of two nodes, the probe's last.
 const HALVES: [[u8; 3]; 2] = [[1, 3, 6], [2, 4, 7]];
+
+/// A hundred downloads of a host each, and a stream each way.
+type Talkers<'scope> = Vec<ScopedJoinHandle<'scope, ()>>;
 
 struct Hosts {
     site: Site,
@@ -172,7 +181,35 @@ fn at_host(host: usize) -> String {
 impl Hosts {
     fn start(&mut self, kind: &str, name: &str, host: usize, more: &str) {
         let member = self.launch(kind, name, host, more);
+        let process = member.id();
         self.site.adopt(member);
+        self.clock_is_ahead(process, host);
+    }
+
+    /// A process is in a time namespace of its own, and not its children alone; its clock is as many
+    /// years ahead as its host's.
+    fn clock_is_ahead(&self, process: u32, host: usize) {
+        let space = |process: &str, name: &str| {
+            let link = fs::read_link(format!("/proc/{process}/ns/{name}")).unwrap();
+            link.display().to_string()
+        };
+        let its = process.to_string();
+        let spaces = [
+            space("self", "time"),
+            space(&its, "time"),
+            space(&its, "time_for_children"),
+        ];
+        let offsets = fs::read_to_string(format!("/proc/{process}/timens_offsets")).unwrap();
+        let mut lines = offsets.lines().map(str::split_whitespace);
+        let seconds = lines.find_map(|mut words| {
+            let is_it = words.next() == Some("monotonic");
+            words.next().filter(|_| is_it)?.parse::<u64>().ok()
+        });
+        let is_apart = spaces[0] != spaces[1] && spaces[1] == spaces[2];
+        let good = is_apart && seconds == Some(YEAR * (host as u64 - 1));
+        self.site.log.note("clocks are years apart", good, || {
+            format!("{spaces:?}: {offsets}")
+        });
     }
 
     /// Starts a member on a host, whose clock is years ahead.
@@ -269,28 +306,47 @@ fn is_in(view: &Value, member: &str) -> bool {
     workers.iter().any(|worker| worker["name"] == member)
 }
 
-/// Two hundred downloads, a stream each way and two probes, from inside hosts of both halves.
+/// Two hundred downloads from two inside hosts, and a stream each way from two others, to the first
+/// of these ports and the next: for so many seconds, at so many bytes a second.
+fn talkers<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    hosts: &'env Hosts,
+    (loading, streaming): ([u8; 2], [u8; 2]),
+    port: u16,
+    (seconds, rate): (u64, &'static str),
+) -> Talkers<'scope> {
+    let Hosts { site, contents, .. } = hosts;
+    let loading = loading.map(|host| scope.spawn(move || downloads(site, host, &contents.file, rate)));
+    // Connections that open at once are more than some machines have room for.
+    std::thread::sleep(Duration::from_secs(1));
+    let [up, down] = streaming;
+    let streams = [
+        (up, port, "--bitrate 5M"),
+        (down, port + 1, "--bitrate 5M --reverse"),
+    ];
+    let streams = streams.map(|(host, port, how)| {
+        scope.spawn(move || stream(site, host, port, how, seconds, &Missing::default()))
+    });
+    loading.into_iter().chain(streams).collect()
+}
+
+/// Downloads, streams and two probes, from inside hosts of both halves.
 fn clients<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     hosts: &'env Hosts,
     ports: [u16; 2],
     on: &'env AtomicBool,
-) -> [ScopedJoinHandle<'scope, Seen>; 2] {
-    let Hosts { site, contents, .. } = hosts;
-    for [host, _, _] in HALVES {
-        scope.spawn(move || downloads(site, host, &contents.file));
-    }
-    // Connections that open at once are more than some machines have room for.
-    std::thread::sleep(Duration::from_secs(1));
-    for (port, half, how) in [(5201, 0, "--bitrate 5M"), (5202, 1, "--bitrate 5M --reverse")] {
-        let [_, host, _] = HALVES[half];
-        scope.spawn(move || stream(site, host, port, how, &Missing::default()));
-    }
-    [0, 1].map(|half| {
+) -> ([ScopedJoinHandle<'scope, Seen>; 2], Talkers<'scope>) {
+    let site = &hosts.site;
+    let [[load_left, stream_left, _], [load_right, stream_right, _]] = HALVES;
+    let of = ([load_left, load_right], [stream_left, stream_right]);
+    let talkers = talkers(scope, hosts, of, 5201, (SECONDS, RATE));
+    let probes = [0, 1].map(|half| {
         let ([_, _, host], port) = (HALVES[half], ports[half]);
         let (client, server) = (&site.network.client, &site.network.server);
         scope.spawn(move || probe::probe(client, server, &format!("10.0.1.{host}"), port, on))
-    })
+    });
+    (probes, talkers)
 }
 
 fn come_and_go() {
@@ -307,13 +363,19 @@ fn come_and_go() {
     let mut missing = 0;
     let newcomer = std::thread::scope(|scope| {
         let ending = On(&on);
-        let probes = clients(scope, &hosts, [7006, 7007], &on);
+        let (probes, first) = clients(scope, &hosts, [7006, 7007], &on);
         scope.spawn(|| words(&hosts.site));
         let d = hosts.launch("node", "d", 3, "--runtimes 1 --host host3 --address 10.9.0.3");
         hosts.until("the newcomer runs", |view| life(view, "d").is_some());
+        hosts.are_talking(&first, "when a node has joined");
+        hosts.clock_is_ahead(d.id(), 3);
         hosts.takes_its_share();
-        hosts.another_configuration();
         hosts.without_coordinator();
+        // The first may have ended by now; others than they talk from here on.
+        let [[load_left, stream_left, _], [load_right, stream_right, _]] = HALVES;
+        let of = ([stream_left, stream_right], [load_left, load_right]);
+        let later = talkers(scope, &hosts, of, 5203, LONG);
+        hosts.another_configuration();
         let receipt = hosts.asked("operate", "runtime drain 0");
         println!("drained: {receipt}");
         // Traffic goes on at the runtime that is drained, and all of it goes elsewhere.
@@ -327,6 +389,7 @@ fn come_and_go() {
         let view = hosts.until("it has left", |view| !is_in(view, "left"));
         let good = life(&view, "front").is_some() && life(&view, "d").is_some();
         hosts.site.log.expect("the others are in view", good, view);
+        hosts.are_talking(&later, "from a change to behind a leave");
         // Traffic goes on without it.
         std::thread::sleep(Duration::from_secs(1));
         drop(ending);
@@ -355,6 +418,14 @@ fn come_and_go() {
 }
 
 impl Hosts {
+    /// None of these clients has ended.
+    fn are_talking(&self, talkers: &[ScopedJoinHandle<'_, ()>], when: &str) {
+        let ended = talkers.iter().filter(|talker| talker.is_finished()).count();
+        let told = format!("{ended} of {} had ended", talkers.len());
+        let client = format!("downloads and streams {when}");
+        self.site.log.expect(&client, ended == 0, told);
+    }
+
     /// The newcomer, runtime 1, gets a quarter of the load or more: from one look at packets to the
     /// next.
     fn takes_its_share(&self) {
@@ -569,39 +640,58 @@ impl Hosts {
 
     /// Clients of both halves meet this fate of `right`.
     fn while_clients_talk(&self, fate: Fate, ports: [u16; 2]) {
-        let (on, before) = (AtomicBool::new(true), self.site.overload());
+        let (on, before) = (AtomicBool::new(true), self.site.lost_at_interfaces());
         let on = &on;
         let [left, right] = std::thread::scope(|scope| {
             let ending = On(on);
-            let probes = clients(scope, self, ports, on);
+            let (probes, talkers) = clients(scope, self, ports, on);
             self.place(&HALVES[0], LEFT.1);
             self.place(&HALVES[1], RIGHT.1);
             self.protected();
+            self.are_talking(&talkers, "when a node fails");
             self.fenced(fate);
             drop(ending);
             probes.map(|probe| probe.join().unwrap())
         });
-        self.judge([left, right], self.site.overload() - before, (1, GONE));
+        self.judge([left, right], self.site.lost_at_interfaces() - before, (1, GONE));
         self.protected();
         self.each_flow_has_one_owner();
     }
 
-    /// What the probes at left and right have seen, while so many packets were lost for want of
-    /// room, and right failed so often: each failure is one gap there of so many milliseconds at
-    /// most, and none elsewhere.
-    fn judge(&self, [left, right]: [Seen; 2], lost: u64, (failures, gap_max): (usize, u64)) {
+    /// What the probes at left and right have seen, while ports and hosts' sockets have lost so many
+    /// packets, and right failed so often: each failure is one gap there of so many milliseconds at
+    /// most, and none elsewhere. What the switch drops for right (`runtime_busy`) excuses nothing.
+    /// Answers whether that needed no long pause of the machine.
+    fn judge(&self, [left, right]: [Seen; 2], lost: u64, (failures, gap_max): (usize, u64)) -> bool {
+        let mut all_unexcused = true;
+        let reasons = [
+            "no_lease",
+            "runtime_busy",
+            "recovery_full",
+            "peer_gone",
+            "home_absent",
+            "no_runtime",
+        ];
+        println!(
+            "dropped: {:?}",
+            reasons.map(|reason| (reason, self.site.dropped(reason)))
+        );
         for (mut seen, gap_max, gaps) in [(left, probe::GAP_MAX, 0), (right, gap_max, failures)] {
             let missing = seen.missing();
             let told = format!("{}; {missing} missing, {lost} counted", seen.told());
             println!("{told}");
-            let good = seen.sent > 1000
-                && seen.crooked() == 0
-                && !seen.stood_still(gap_max)
-                && seen.times_missing(GAP) <= gaps
-                && (gaps > 0 || missing <= lost);
+            let [good, is_unexcused] = seen.judged(|seen| {
+                seen.sent > 1000
+                    && seen.crooked() == 0
+                    && !seen.stood_still(gap_max)
+                    && seen.times_missing(GAP) <= gaps
+                    && (gaps > 0 || missing <= lost)
+            });
             let client = if gaps == 0 { "probe elsewhere" } else { "probe" };
             self.site.log.expect(client, good, told);
+            all_unexcused &= is_unexcused;
         }
+        all_unexcused
     }
 }
 

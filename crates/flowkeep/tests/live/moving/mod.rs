@@ -141,7 +141,7 @@ fn moving(scheme: &'static str, processes: Processes) {
         let _on = On(on_of);
         for host in DOWNLOADERS {
             let content = &contents.file;
-            scope.spawn(move || downloads(site_of, host, content));
+            scope.spawn(move || downloads(site_of, host, content, RATE));
             std::thread::sleep(PAUSE);
         }
         // Five hundred connections that open are more than some machines can do at once; what is
@@ -156,7 +156,7 @@ fn moving(scheme: &'static str, processes: Processes) {
             (3, 5203, "--bitrate 1M --length 500 --udp"),
             (4, 5204, "--bitrate 1M --length 500 --udp --reverse"),
         ] {
-            scope.spawn(move || stream(site_of, host, port, how, missing_of));
+            scope.spawn(move || stream(site_of, host, port, how, SECONDS, missing_of));
         }
         scope.spawn(move || words(site_of));
         scope.spawn(move || files(site_of, &contents.large));
@@ -333,10 +333,10 @@ fn probes(site: &Site, host: &str, port: u16, on: &AtomicBool, missing: &Missing
 }
 
 /// Downloads at once, each compared with what it should be.
-fn downloads(site: &Site, host: u8, content: &[u8]) {
+fn downloads(site: &Site, host: u8, content: &[u8], rate: &str) {
     let folder = &site.network.folder;
     let words = format!(
-        "curl --silent --show-error --fail --parallel --parallel-immediate --parallel-max {DOWNLOADS} --max-time 50 --limit-rate {RATE} \
+        "curl --silent --show-error --fail --parallel --parallel-immediate --parallel-max {DOWNLOADS} --max-time 50 --limit-rate {rate} \
          --interface 10.0.1.{host} --output {} http://{VIRTUAL}/file?[1-{DOWNLOADS}]",
         folder.path(&format!("got-{host}-#1"))
     );
@@ -352,10 +352,10 @@ fn downloads(site: &Site, host: u8, content: &[u8]) {
     site.log.note("curl", good, || format!("{ended:?}"));
 }
 
-fn stream(site: &Site, host: u8, port: u16, how: &str, missing: &Missing) {
+fn stream(site: &Site, host: u8, port: u16, how: &str, seconds: u64, missing: &Missing) {
     let client = format!("iperf3 {how}");
     let (code, out) = site.client(&format!(
-        "iperf3 --json --client {SERVER} --bind 10.0.1.{host} --port {port} --time {SECONDS} {how}"
+        "iperf3 --json --client {SERVER} --bind 10.0.1.{host} --port {port} --time {seconds} {how}"
     ));
     let report: Value = serde_json::from_str(&out).unwrap_or_default();
     let end = &report["end"];
@@ -367,7 +367,7 @@ fn stream(site: &Site, host: u8, port: u16, how: &str, missing: &Missing) {
     }
     let number = |name: &str| end["sum"][name].as_u64();
     let disordered = end["streams"][0]["udp"]["out_of_order"].as_u64();
-    let good = code == Some(0) && number("packets") > Some(100 * SECONDS) && disordered == Some(0);
+    let good = code == Some(0) && number("packets") > Some(100 * seconds) && disordered == Some(0);
     site.log.expect(&client, good, &out);
     missing.note(&client, number("lost_packets").unwrap_or(0));
 }

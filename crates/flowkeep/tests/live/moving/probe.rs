@@ -24,6 +24,8 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// A longer run of missing datagrams is no processor that had other things to do, but flows that
 /// stood still.
 pub const GAP_MAX: u64 = 100;
+/// A longer pause of the machine is no excuse for a gap by itself: the run is tried again.
+pub const EXCUSE_MAX: Duration = Duration::from_millis(50);
 /// In milliseconds: when a failure's gap begins at the latest.
 const SOON: u64 = 1500;
 /// How long the last ones may be on their way.
@@ -148,6 +150,16 @@ impl Seen {
         let most = gap_max + self.paused.as_millis() as u64;
         let mut silences = self.back.silences.iter();
         silences.any(|(_, length)| *length > most) || self.times_missing(gap_max) > 0
+    }
+
+    /// Whether something is so of what was seen, and whether it would be if the machine had paused
+    /// for [`EXCUSE_MAX`] at most.
+    pub fn judged(&mut self, is_so: impl Fn(&Self) -> bool) -> [bool; 2] {
+        let (good, paused) = (is_so(self), self.paused);
+        self.paused = paused.min(EXCUSE_MAX);
+        let is_unexcused = is_so(self);
+        self.paused = paused;
+        [good, is_unexcused]
     }
 
     /// How often datagrams were missing for longer than this.
@@ -309,6 +321,13 @@ fn flows_that_stand_still_are_told_from_a_machine_that_does() {
     }
     assert!(seen.stood_still(80) && !seen.stood_still(90));
     assert_eq!(seen.times_missing(80), 1);
+    // A longer pause excuses more, and is not taken for less.
+    let moves_on = |seen: &Seen| !seen.stood_still(60);
+    assert_eq!(seen.judged(moves_on), [false; 2]);
+    seen.paused = Duration::from_millis(70);
+    assert_eq!(seen.judged(moves_on), [true, false]);
+    assert_eq!(seen.judged(|seen| !seen.stood_still(70)), [true; 2]);
+    assert_eq!(seen.paused, Duration::from_millis(70));
 }
 
 #[test]
