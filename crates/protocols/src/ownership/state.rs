@@ -109,6 +109,18 @@ impl Ownership {
         epoch == self.announced && matches!(self.phase, Phase::Buffering { is_staged: false, .. })
     }
 
+    /// Whether this is a slot of that source, which is yet to hear from this switch that the group is
+    /// called back.
+    pub fn awaits_moved(&self, switch: u8, to: RuntimeId, epoch: Epoch) -> bool {
+        match self.phase {
+            Phase::Buffering { .. } => self.phase.is_slot_of(to) && epoch > self.announced,
+            Phase::Yielding { to: source, unmoved } => {
+                (source, epoch) == (to, self.announced) && unmoved.has(switch)
+            }
+            _ => false,
+        }
+    }
+
     /// What to do with a packet that a switch sent.
     pub fn take(&self, home: u8) -> Take {
         match self.phase {

@@ -164,6 +164,7 @@ impl Moves {
         }
         if let SwitchSays::Moved(to, epoch) = says
             && self.ended.contains(&(group, to, epoch, switch as u8))
+            && !self.slot_awaits(core, &group, switch as u8, to, epoch)
         {
             // Said again, and heard late: the group may be here by another way since.
             return self.tell_runtime(core, to.0, group, Says::End(epoch, switch as u8));
@@ -192,6 +193,23 @@ impl Moves {
             }
             (None, _) => {}
         }
+    }
+
+    /// Whether a slot here is yet to hear this word. One that was answered before in the same words
+    /// was of the life before of that runtime, heard when its end had been seen: each counts its
+    /// changes of hands from the start.
+    fn slot_awaits(
+        &mut self,
+        core: &Core,
+        group: &GroupKey,
+        switch: u8,
+        to: RuntimeId,
+        epoch: Epoch,
+    ) -> bool {
+        let id = self.at(group.hash(&core.settings.seed));
+        let slot = id.and_then(|id| self.moving(id));
+        slot.is_some_and(|slot| slot.group == *group && slot.machine.awaits_moved(switch, to, epoch))
+            && !crate::replica::is_broken("words that slots await are heard")
     }
 
     /// Whether nothing comes from a switch any more, or never did.

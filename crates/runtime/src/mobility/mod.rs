@@ -49,7 +49,8 @@
 //! seen that a target began again says *moved* to the target before it, and no switch would tell
 //! the new one. A switch that has not answered has the word still to read, and a slow one is told
 //! twice as late each time. A target remembers which of these words it has answered: the second one
-//! may be late, and the group there by another way.
+//! may be late, and the group there by another way. What a slot still waits for is none of these: the
+//! source's life before may have had the same said.
 //!
 //! Not here: replicas ([`crate::replica`]).
 
