@@ -50,7 +50,8 @@ pub const RETRY_LAST: Duration = Duration::from_millis(500);
 /// How often the agent looks whether a store at rest still has what it had.
 pub const LOOK: Duration = Duration::from_secs(1);
 /// How long calls may last once the agent is to end: one under way, and those that it still makes.
-pub const LAST: Duration = Duration::from_secs(10);
+/// A batch of many flows takes a slow store tens of seconds.
+pub const LAST: Duration = Duration::from_secs(60);
 
 /// A batch on its way to the agent.
 pub(crate) struct Sent {
@@ -347,13 +348,18 @@ pub struct Agency {
 impl Agency {
     /// Ends the agent. It tries once more what it holds, within [`LAST`] where the driver hears of it;
     /// answers how many batches it had to leave.
-    pub fn end(mut self) -> u64 {
-        self.stop()
+    pub fn end(self) -> u64 {
+        self.end_within(LAST)
     }
 
-    fn stop(&mut self) -> u64 {
+    /// The same, within another time.
+    pub fn end_within(mut self, last: Duration) -> u64 {
+        self.stop(last)
+    }
+
+    fn stop(&mut self, last: Duration) -> u64 {
         self.shared.ending.store(true, Ordering::Release);
-        self.driver_ending.say(Instant::now() + LAST);
+        self.driver_ending.say(Instant::now() + last);
         if let Some(watcher) = self.watcher.take() {
             watcher.thread().unpark();
             let _ = watcher.join();
@@ -368,7 +374,7 @@ impl Agency {
 
 impl Drop for Agency {
     fn drop(&mut self) {
-        self.stop();
+        self.stop(LAST);
     }
 }
 

@@ -129,9 +129,10 @@ pub(super) fn build(
     let plan = config.plan(factories)?;
     let others = member.map(|_| neighbours::frame_max(&config));
     let sizes = (others, started(&config, member));
-    // A short capture uses a part of each table. A worker on live ports is made with all of its own;
-    // what it takes later, as for another's copies, it begins to use among packets.
-    adapters::large::sparing();
+    if packet_clock {
+        // A short capture uses a part of each table.
+        adapters::large::sparing();
+    }
     memory::check(&config, layout, &plan, packet_clock, sizes)?;
     claim(&plan, &mut opened)?;
     // Threads, links and all that comes in by them are made with less.
@@ -242,6 +243,8 @@ pub(super) fn build(
         runtimes.insert(number, handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
     }
+    // What workers take from here on, as for another's copies, they begin to use among packets.
+    adapters::large::sparing();
     let (threads, doors) = spread(
         seats,
         (config.threads, parked.len()),

@@ -263,16 +263,7 @@ fn failing(links: Links, failures: &[How]) -> bool {
             });
         }
         for (host, port, how) in [(3, 5201, "--bitrate 5M"), (4, 5202, "--bitrate 5M --reverse")] {
-            scope.spawn(move || {
-                super::stream(
-                    site_of,
-                    host,
-                    port,
-                    how,
-                    super::SECONDS,
-                    &super::Missing::default(),
-                );
-            });
+            scope.spawn(move || super::stream(site_of, host, port, how, &super::Missing::default()));
         }
         scope.spawn(move || super::words(site_of));
         if links != Links::Impaired {

@@ -39,7 +39,7 @@ mod killed;
 
 use super::failing::{CONFIG as COPIES, GAP, PAUSE, key, of_runtime};
 use super::probe::{self, Seen};
-use super::{CONFIG, Contents, Missing, On, RATE, SECONDS, downloads, serve, stream, words};
+use super::{CONFIG, Contents, Missing, On, RATE, SECONDS, downloads, serve, stream_for, words};
 use crate::machine;
 use crate::network::PATIENCE;
 use crate::site::{Member, Site, site};
@@ -325,7 +325,7 @@ fn talkers<'scope, 'env>(
         (down, port + 1, "--bitrate 5M --reverse"),
     ];
     let streams = streams.map(|(host, port, how)| {
-        scope.spawn(move || stream(site, host, port, how, seconds, &Missing::default()))
+        scope.spawn(move || stream_for(seconds, site, host, port, how, &Missing::default()))
     });
     loading.into_iter().chain(streams).collect()
 }

@@ -156,7 +156,7 @@ fn moving(scheme: &'static str, processes: Processes) {
             (3, 5203, "--bitrate 1M --length 500 --udp"),
             (4, 5204, "--bitrate 1M --length 500 --udp --reverse"),
         ] {
-            scope.spawn(move || stream(site_of, host, port, how, SECONDS, missing_of));
+            scope.spawn(move || stream(site_of, host, port, how, missing_of));
         }
         scope.spawn(move || words(site_of));
         scope.spawn(move || files(site_of, &contents.large));
@@ -352,7 +352,11 @@ fn downloads(site: &Site, host: u8, content: &[u8], rate: &str) {
     site.log.note("curl", good, || format!("{ended:?}"));
 }
 
-fn stream(site: &Site, host: u8, port: u16, how: &str, seconds: u64, missing: &Missing) {
+fn stream(site: &Site, host: u8, port: u16, how: &str, missing: &Missing) {
+    stream_for(SECONDS, site, host, port, how, missing);
+}
+
+fn stream_for(seconds: u64, site: &Site, host: u8, port: u16, how: &str, missing: &Missing) {
     let client = format!("iperf3 {how}");
     let (code, out) = site.client(&format!(
         "iperf3 --json --client {SERVER} --bind 10.0.1.{host} --port {port} --time {seconds} {how}"

@@ -90,16 +90,7 @@ fn killed(members: &[usize], nodes: &[usize], start: impl FnOnce(&mut Site) -> O
             scope.spawn(move || super::downloads(site_of, host, content, super::RATE));
         }
         for (host, port, how) in [(3, 5201, "--bitrate 5M"), (4, 5202, "--bitrate 5M --reverse")] {
-            scope.spawn(move || {
-                super::stream(
-                    site_of,
-                    host,
-                    port,
-                    how,
-                    super::SECONDS,
-                    &super::Missing::default(),
-                );
-            });
+            scope.spawn(move || super::stream(site_of, host, port, how, &super::Missing::default()));
         }
         scope.spawn(move || super::words(site_of));
         scope.spawn(move || super::failing::named(site_of, (GAP * KILLS).as_millis() as u64));
