@@ -58,20 +58,23 @@ fn explain(scenario: &str, seed: &str, bug: &[&str]) -> Result<u64, String> {
     Ok(1)
 }
 
-/// Prints each seed of a range that finds something; answers how many those are.
+/// Prints each seed of a range that finds something, and what all came to: two versions that print
+/// the same digest have done the same. Answers how many find something.
 fn range(from: &str, count: &str, scenario: &[&str]) -> Result<u64, String> {
     let registry = flowkeep::functions();
     let mut planner = flowkeep::sim::planner(&registry);
     let only: Option<Scenario> = scenario.first().map(|name| name.parse()).transpose()?;
     plant(scenario.get(1));
-    let (from, mut failed) = (number(from)?, 0);
+    let (from, mut failed, mut digest) = (number(from)?, 0, 0_u64);
     for seed in from..from + number(count)? {
         let scenario = only.unwrap_or(Scenario::of_seed(seed));
-        if let Some(found) = sim::run(scenario, seed, &mut planner)?.violation {
+        let outcome = sim::run(scenario, seed, &mut planner)?;
+        digest = digest.rotate_left(1) ^ outcome.digest;
+        if let Some(found) = outcome.violation {
             println!("{scenario} {seed} {}: {}", found.checker, found.what);
             failed += 1;
         }
     }
-    println!("{failed} seeds of {count} from {from} find something");
+    println!("{failed} seeds of {count} from {from} find something; digest {digest:016x}");
     Ok(failed)
 }

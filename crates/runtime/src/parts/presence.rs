@@ -205,6 +205,12 @@ impl Sessions {
         self.beginning.is_some()
     }
 
+    /// Whether this runtime begins, and a switch has not told it which blocks are in use.
+    pub fn is_beginning_without(&self, switch: u8) -> bool {
+        let beginning = self.beginning.as_ref();
+        beginning.is_some_and(|beginning| !beginning.told.has(switch))
+    }
+
     /// Whether a switch's word is wanted before a block is home.
     pub fn may_know(&self, block: &Block, switch: u8) -> bool {
         self.lent.get(block).is_none_or(|known| known.has(switch))

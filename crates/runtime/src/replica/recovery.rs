@@ -428,12 +428,15 @@ pub(super) fn still_until(recoveries: &[Recovery]) -> u64 {
     ends.max().unwrap_or(0)
 }
 
-/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or a
-/// member that may have routes.
+/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or it may
+/// have routes: a member is, or, where no view says which are members, one that this runtime waits
+/// for as it begins.
 fn is_awaited(core: &Core, switch: u8) -> bool {
-    let is_member =
-        core.sessions.listed.has(switch) && !super::is_broken("members that were not met are waited for");
-    core.out.is_present(usize::from(switch)) || is_member
+    let sessions = &core.sessions;
+    let may_have_routes =
+        sessions.listed.has(switch) || !sessions.by_views && sessions.is_beginning_without(switch);
+    let is_unmet = may_have_routes && !super::is_broken("members that were not met are waited for");
+    core.out.is_present(usize::from(switch)) || is_unmet
 }
 
 /// Claims all blocks, before any flow is installed.

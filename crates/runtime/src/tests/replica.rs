@@ -448,6 +448,41 @@ fn flows_go_on_when_a_switch_fails_with_their_runtime() {
     assert!(outcome.is_err(), "the broken rule is noticed");
 }
 
+/// A runtime has begun apart from a switch when the other one fails, whose copies it has. Answers how
+/// many flows there were, how many went on before it met the switch, and how many then.
+fn fail_beside_an_heir_that_begins() -> [u64; 3] {
+    let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Stamp>()]));
+    (members.is_replicated, members.apart) = (true, Some((1, 3)));
+    (0..4).for_each(|worker| members.start(worker));
+    members.settle();
+    for switch in [0, 1] {
+        members.feed(switch, (0..20).map(|n| out(2000 + n)));
+    }
+    let before = members.flows();
+    assert_eq!(before[1], 0);
+    members.stop(2);
+    members.settle();
+    let early = members.runtime(1).stats().recovered[0];
+    members.meet();
+    members.settle();
+    for switch in [0, 1] {
+        members.feed(switch, (0..20).map(|n| out(2000 + n)));
+    }
+    members.assert_one_home();
+    members.assert_nothing_stays();
+    [before[0], early, members.runtime(1).stats().recovered[0]]
+}
+
+#[test]
+fn an_heir_that_begins_waits_for_switches_that_it_has_not_met() {
+    assert_eq!(fail_beside_an_heir_that_begins(), [20, 0, 20]);
+    crate::replica::BROKEN.set("members that were not met are waited for");
+    let outcome = std::panic::catch_unwind(fail_beside_an_heir_that_begins);
+    crate::replica::BROKEN.set("");
+    let is_noticed = outcome.map_or(true, |[_, early, _]| early > 0);
+    assert!(is_noticed, "the broken rule is noticed");
+}
+
 /// A runtime fails, and its next life so many steps later, while flows of the first go on elsewhere.
 fn fail_again(steps: usize) {
     let what = std::format!("{steps} steps");

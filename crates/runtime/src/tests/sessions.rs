@@ -162,8 +162,9 @@ pub(super) struct Members {
     pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
     /// How long packets of a failed runtime wait.
     pub(super) recovery_max: u64,
-    /// Two workers that never meet.
+    /// Two workers that do not meet, and whose lives each end has not seen.
     pub(super) apart: Option<(usize, usize)>,
+    unseen: Vec<(usize, Life)>,
 }
 
 impl Members {
@@ -195,6 +196,7 @@ impl Members {
             replica_ranks: Vec::new(),
             recovery_max: 100 * SECOND,
             apart: None,
+            unseen: Vec::new(),
         }
     }
 
@@ -207,16 +209,29 @@ impl Members {
     }
 
     fn end(&mut self, here: usize, there: usize) -> Wire {
+        let seen = match self.apart == Some((here.min(there), here.max(there))) {
+            true => {
+                let unseen = Life::default();
+                self.unseen.push((there, unseen.clone()));
+                unseen
+            }
+            false => self.lives[there].clone(),
+        };
         Wire {
             ether: self.ether.clone(),
             incoming: self.queues.entry((there, here)).or_default().clone(),
             outgoing: self.queues.entry((here, there)).or_default().clone(),
             here: self.lives[here].get(),
-            there: match self.apart == Some((here.min(there), here.max(there))) {
-                true => Life::default(),
-                false => self.lives[there].clone(),
-            },
+            there: seen,
             session: 0,
+        }
+    }
+
+    /// Those that did not meet meet now.
+    pub(super) fn meet(&mut self) {
+        self.apart = None;
+        for (there, life) in self.unseen.drain(..) {
+            life.set(self.lives[there].get());
         }
     }
 

@@ -42,6 +42,9 @@ pub(crate) struct Figures {
     pub left: u64,
     /// Of those sent, what the cluster made.
     pub own: u64,
+    /// Of those sent, damaged frames that are ICMP errors by their own words. Such an error may be
+    /// about a flow that has no packet, and is then in no record.
+    pub damaged_errors: u64,
     /// Of each switch: buffers in its pool, and how many it has.
     pub pools: Vec<(usize, usize)>,
 }

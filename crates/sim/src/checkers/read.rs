@@ -71,7 +71,7 @@ impl Read {
         }
         let is_exact = script.loses_nothing();
         if script.scenario.records_all() {
-            let left = figures.left - figures.own;
+            let left = figures.left - figures.own - figures.damaged_errors;
             if self.packets < left || is_exact && self.packets != left {
                 let what = format!("{left} packets left, and flows' records have {}", self.packets);
                 return Err(Violation::new(NAME, what));

@@ -26,6 +26,7 @@ pub(crate) use quote::{Quote, error};
 
 use std::fmt;
 use wire::LinkType;
+use wire::parse::{IcmpClass, icmp_class};
 
 /// What stands before an IPv4 address to make the IPv6 address of the same host.
 pub(crate) const PREFIX: [u8; 12] = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -355,6 +356,20 @@ pub(crate) fn is_between_hosts(link: LinkType, frame: &[u8]) -> bool {
         || is_ours(ip + 8) && is_ours(ip + 24) && (!is_error || is_ours(quoted + 8) && is_ours(quoted + 24))
 }
 
+/// Whether a frame is an ICMP error by its own words.
+pub(crate) fn is_error(link: LinkType, frame: &[u8]) -> bool {
+    let Some(ip) = frame.get(link_length(link)..) else {
+        return false;
+    };
+    let first = ip.first().copied().unwrap_or(0);
+    let (protocol, transport) = match first >> 4 {
+        6 => (ip.get(6), IP6),
+        _ => (ip.get(9), 4 * usize::from(first & 15)),
+    };
+    let class = protocol.zip(ip.get(transport)).map(|(protocol, kind)| icmp_class(*protocol, *kind));
+    class == Some(IcmpClass::Error)
+}
+
 fn id_at(link: LinkType, frame: &[u8]) -> usize {
     let ip = link_length(link);
     let is_v6 = frame.get(ip).is_some_and(|byte| byte >> 4 == 6);
@@ -528,6 +543,29 @@ mod tests {
             assert_eq!(destination_of(link, &bytes), Some([198, 51, 100, 5]));
             parsed(link, &bytes, |_| ());
         }
+    }
+
+    /// The first bytes of a payload are such as an IPv4 header begins with.
+    #[test]
+    fn a_query_that_is_damaged_is_an_error_where_the_product_takes_it_for_one() {
+        let mut errors = 0;
+        for head in heads() {
+            let bytes = write(LinkType::Raw, &head, &payload(&LABEL, 60));
+            for bit in 0..bytes.len() as u64 * 8 {
+                let mut damaged = bytes.clone();
+                damage(LinkType::Raw, &mut damaged, bit, 7777);
+                let region = wire::memory::Region::heap(wire::Pool::region_length(1, 1024));
+                let mut pool = wire::Pool::new(region, 1, 1024, 0);
+                let mut packet = pool.take().unwrap();
+                assert!(packet.set_frame(&damaged, LinkType::Raw));
+                if wire::parse(&mut packet).is_ok() && packet.has(wire::packet::flag::ICMP_ERROR) {
+                    assert!(is_error(LinkType::Raw, &damaged), "bit {bit} of {head:?}");
+                    errors += 1;
+                }
+                pool.give(packet);
+            }
+        }
+        assert!(errors > 0);
     }
 
     #[test]

@@ -47,8 +47,9 @@ pub(crate) struct Cluster {
     /// Frames taken in and sent, as seen from outside.
     pub entered: u64,
     pub left: u64,
-    /// Of those sent, what was of no host.
+    /// Of those sent, what was of no host, and what was damaged and is an ICMP error by its own words.
     pub own: u64,
+    pub damaged_errors: u64,
 }
 
 /// The link layer of a shape's ports.
@@ -85,6 +86,7 @@ impl Cluster {
             entered: 0,
             left: 0,
             own: 0,
+            damaged_errors: 0,
         };
         let mut links: Vec<Vec<Option<Link>>> = (0..workers)
             .map(|_| (0..workers).map(|_| None).collect())

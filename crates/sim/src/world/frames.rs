@@ -55,6 +55,9 @@ impl World<'_> {
                 self.cluster.left += 1;
                 let is_own = frame::id_of(self.link, &bytes).is_none_or(|id| id == 0);
                 self.cluster.own += u64::from(is_own);
+                let packet = frame::id_of(self.link, &bytes).and_then(|id| self.packets.get(usize::from(id)));
+                let is_damaged = !is_own && packet.is_some_and(|packet| packet.is_wild);
+                self.cluster.damaged_errors += u64::from(is_damaged && frame::is_error(self.link, &bytes));
                 self.leave(port, bytes);
             }
         }

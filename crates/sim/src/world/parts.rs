@@ -228,6 +228,7 @@ impl World<'_> {
             entered: cluster.entered,
             left: cluster.left,
             own: cluster.own,
+            damaged_errors: cluster.damaged_errors,
             pools: cluster
                 .switches
                 .iter()
