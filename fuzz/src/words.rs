@@ -485,7 +485,7 @@ fn end(mut worker: Worker, mut strangers: Vec<Stranger>, mut now: u64) {
     match &mut worker {
         Worker::Switch(switch) => {
             let stats = switch.stats();
-            let left = (stats.routes, stats.second_keys, stats.blocks, stats.held);
+            let left = (stats.routes, stats.reply_keys, stats.blocks, stats.held);
             assert_eq!(left, (0, 0, 0, 0), "{stats:?}");
             assert_eq!(switch.pool().free(), switch.pool().total());
         }

@@ -62,7 +62,7 @@ pub enum Route {
     /// The flow is there.
     Flow,
     /// A flow's reply key leads there.
-    SecondKey,
+    ReplyKey,
     /// Its group is there, and the flow would be new.
     Group,
     /// Its group would be new: the policy would choose that runtime.
@@ -203,7 +203,7 @@ impl fmt::Display for Explanation {
             (Some(runtime), by) => {
                 let why = match by {
                     Route::Flow => "the flow is there",
-                    Route::SecondKey => "a flow's reply key leads there",
+                    Route::ReplyKey => "a flow's reply key leads there",
                     Route::Group if !self.is_flow_known => "its group is there",
                     Route::Group => "its group is there, the flow would be new",
                     Route::Policy => "the policy would choose it, the group would be new",

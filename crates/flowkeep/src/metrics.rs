@@ -220,8 +220,8 @@ type Figure<T> = (&'static str, &'static str, fn(&T) -> u64);
 fn switches(text: &mut Text, snapshot: &Snapshot) {
     let each: [Figure<SwitchStats>; 3] = [
         ("routes", "Groups of flows with a route.", |switch| switch.routes),
-        ("second_keys", "Second keys of translated flows.", |switch| {
-            switch.second_keys
+        ("reply_keys", "Reply keys of translated flows.", |switch| {
+            switch.reply_keys
         }),
         (
             "port_blocks",

@@ -25,7 +25,7 @@
 //! | type | record | length |
 //! |---|---|---|
 //! | 5 | doubted: group 40 | 41 |
-//! | 6 | taken: second key 40 | 41 |
+//! | 6 | taken: reply key 40 | 41 |
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
@@ -54,7 +54,7 @@
 //! (`worker::unheard`). Rounds grow from 1 while a runtime lives; *heard* says it of all rounds up
 //! to this one, in the link's session.
 //!
-//! A *second key* of a translated flow, where the switch could not route it otherwise, is announced
+//! A *reply key* of a translated flow, where the switch could not route it otherwise, is announced
 //! as a group of its own (type 3) and ends as one (type 4).
 //!
 //! *Idle*: the count says how much of what the switch sent had been seen when the group was found
@@ -66,7 +66,7 @@
 //! there (`switch::directory`). A runtime without it answers *idle*. By a runtime: it has moved the
 //! group, and the switch began again meanwhile: the switch shall ask the group's runtime.
 //!
-//! *Taken*: a second key that the runtime announced is another runtime's, or there is no room for a
+//! *Taken*: a reply key that the runtime announced is another runtime's, or there is no room for a
 //! route. The switch drops what the flow sends until it hears that the key is idle there. A group
 //! can be another runtime's, too, where the switch had begun again and did not know: then all its
 //! flows end.
@@ -96,18 +96,18 @@ pub enum Message {
     BlockDoubted(Block, GroupKey),
     /// No group has the block.
     BlockReleased(Block),
-    /// Packets of this group, or with this second key, come here.
+    /// Packets of this group, or with this reply key, come here.
     Routed(GroupKey),
-    /// The group, or second key, has no flow; so many packets had been consumed from this link.
+    /// The group, or reply key, has no flow; so many packets had been consumed from this link.
     Idle(GroupKey, u64),
-    /// By a switch: if the group, or second key, has no flow, say so. By the source of a move: it
+    /// By a switch: if the group, or reply key, has no flow, say so. By the source of a move: it
     /// is over, ask the runtime that has the group.
     Doubted(GroupKey),
-    /// By a switch: the second key gets no route to there; end its flow.
+    /// By a switch: the reply key gets no route to there; end its flow.
     Taken(GroupKey),
     /// Of a group that moves, the packets with this key go elsewhere.
     Reroute(Reroute),
-    /// The group with this key, or second key, is installed: what is said of it from now on is
+    /// The group with this key, or reply key, is installed: what is said of it from now on is
     /// about that.
     Installed(GroupKey, Epoch),
     /// Tell that runtime that everything before this has been read.

@@ -7,11 +7,11 @@
 //! | type | record |
 //! |---|---|
 //! | 1 | says: group 40, what 1, epoch 8, argument 8, flows 4, packets kept 4, dropped 4, whether some switch was not clear 1 |
-//! | 2 | announced second key, before *open*: group 40, key 40 |
+//! | 2 | announced reply key, before *open*: group 40, key 40 |
 //! | 3 | begin: group 40, the source's time 8 |
 //! | 4 | block: address 16, first port 2, ports 2 |
 //! | 5 | group state, a piece: length 2, bytes |
-//! | 6 | flow: key 40, second key 40, time left from *begin* on 8 (all ones: its functions have asked for none), chain 1, flags 1, answered 1, length of the first piece 2, bytes |
+//! | 6 | flow: key 40, reply key 40, time left from *begin* on 8 (all ones: its functions have asked for none), chain 1, flags 1, answered 1, length of the first piece 2, bytes |
 //! | 7 | flow, a further piece: length 2, bytes |
 //! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
@@ -242,7 +242,7 @@ const SAYS: (u8, usize) = (1, 71);
 pub(crate) struct Stream {
     /// The group whose state comes.
     pub group: Option<u32>,
-    /// The group that will be opened next, and its second keys.
+    /// The group that will be opened next, and its reply keys.
     pub opening: Option<GroupKey>,
     pub aliases: Vec<GroupKey>,
     /// The flow whose state comes, and how much of it has.
@@ -252,7 +252,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The second keys of a group that is opened.
+    /// The reply keys of a group that is opened.
     pub fn take_aliases(&mut self, group: GroupKey) -> Vec<GroupKey> {
         let aliases = core::mem::take(&mut self.aliases);
         match self.opening.take() == Some(group) {
@@ -261,7 +261,7 @@ impl Stream {
         }
     }
 
-    /// Notes a second key of a group. A source says all of a group's in front of its *open*: those
+    /// Notes a reply key of a group. A source says all of a group's in front of its *open*: those
     /// of another group, which was not opened, are forgotten. How many were.
     pub fn note_alias(&mut self, group: GroupKey, key: GroupKey) -> usize {
         let mut forgotten = 0;

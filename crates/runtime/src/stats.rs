@@ -542,8 +542,8 @@ pub struct SwitchStats {
     pub dropped: Vec<Named>,
     /// Groups routed now.
     pub routes: u64,
-    /// Second keys known now.
-    pub second_keys: u64,
+    /// Reply keys known now.
+    pub reply_keys: u64,
     /// External port blocks known now.
     pub blocks: u64,
     /// Groups by runtime.

@@ -125,7 +125,7 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
             }
             (said.lateral, said.switch) = (found.is_lateral, Some(found.home.into()));
             (said.runtime, said.by) = match found.route {
-                explaining::Route::SecondKey(runtime) => (Some(runtime), Route::SecondKey),
+                explaining::Route::ReplyKey(runtime) => (Some(runtime), Route::ReplyKey),
                 explaining::Route::Group(runtime) => (Some(runtime), Route::Group),
                 explaining::Route::Policy(runtime) => (Some(runtime), Route::Policy),
                 explaining::Route::None => (None, Route::Policy),

@@ -447,7 +447,7 @@ impl Watcher {
                 runtime,
                 by: match how {
                     How::Route => "route",
-                    How::SecondKey => "second_key",
+                    How::ReplyKey => "reply_key",
                     How::Chosen(runtime::switch::Policy::LeastLoaded) => "least_loaded",
                     How::Chosen(runtime::switch::Policy::RoundRobin) => "round_robin",
                     How::Chosen(runtime::switch::Policy::Maglev) => "maglev",
@@ -510,7 +510,7 @@ impl Watcher {
             trace::Event::Released { function } => Event::Released {
                 function: self.function(function),
             },
-            trace::Event::SecondKey { source, destination } => Event::SecondKey {
+            trace::Event::ReplyKey { source, destination } => Event::ReplyKey {
                 ends: Ends {
                     source: source.to_string(),
                     destination: destination.to_string(),

@@ -10,7 +10,7 @@
 //!                chain web, opening
 //!                  firewall  forward
 //!                  nat       forward  10.0.0.1:40000 > … becomes 198.51.100.1:1024 > …
-//!                second key: 198.51.100.1:1024 > 192.0.2.1:80
+//!                reply key: 198.51.100.1:1024 > 192.0.2.1:80
 //!                leaves to outside
 //!     switch 0   out by world
 //! ```
@@ -97,7 +97,7 @@ pub enum Event {
     Routed {
         /// Which.
         runtime: u16,
-        /// `route`, `second_key`, or the policy that chose.
+        /// `route`, `reply_key`, or the policy that chose.
         by: String,
     },
     /// It comes in once more, as if from outside (hairpin).
@@ -145,7 +145,7 @@ pub enum Event {
         function: String,
     },
     /// The flow's replies have another key.
-    SecondKey {
+    ReplyKey {
         /// How its first packet left.
         #[serde(flatten)]
         ends: Ends,

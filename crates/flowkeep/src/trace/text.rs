@@ -166,7 +166,7 @@ fn line(event: &Event, width: usize) -> Option<String> {
         }
         Event::Made { .. } => return None,
         Event::Released { function } => format!("released by {function}"),
-        Event::SecondKey { ends } => format!("second key: {} > {}", ends.source, ends.destination),
+        Event::ReplyKey { ends } => format!("reply key: {} > {}", ends.source, ends.destination),
         Event::Leaves { side } => format!("leaves to {side}"),
         Event::Out { port, ends } => format!("out by {port}: {} > {}", ends.source, ends.destination),
         Event::Dropped { function, reason } => match function {
@@ -179,7 +179,7 @@ fn line(event: &Event, width: usize) -> Option<String> {
 fn route(by: &str) -> &str {
     match by {
         "route" => "its group's route",
-        "second_key" => "the route of its second key",
+        "reply_key" => "the route of its reply key",
         "least_loaded" => "a new group, the least loaded runtime",
         "round_robin" => "a new group, the next runtime in turn",
         "maglev" => "a new group, by its hash (Maglev)",

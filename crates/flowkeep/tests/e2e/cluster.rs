@@ -160,9 +160,9 @@ pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
     for switch in &outcome.snapshot.switches {
         assert_eq!(switch.words_refused, 0, "{what}");
         assert_eq!(
-            (switch.routes, switch.second_keys, switch.blocks),
+            (switch.routes, switch.reply_keys, switch.blocks),
             (0, 0, 0),
-            "{what}: routes, second keys, blocks"
+            "{what}: routes, reply keys, blocks"
         );
     }
     // What ports sent and received is what the switches did.

@@ -230,7 +230,7 @@ fn a_connection_is_traced(shape: Shape) {
     check(&seen[&1], (HOST, SERVICE), out, THERE, ["lan", "world"]);
     assert_eq!(flow_is(&seen[&1]), ["launched"]);
     let second = seen[&1].iter().find_map(|step| match &step.event {
-        Event::SecondKey { ends } => Some(ends.clone()),
+        Event::ReplyKey { ends } => Some(ends.clone()),
         _ => None,
     });
     let second = second.expect("it is translated");

@@ -4,12 +4,12 @@
 //!
 //! ```text
 //!  byte 0                        64                                              stride
-//!  │ header: first key, deadline │ flow state of each function, one after another │ second key │
+//!  │ header: first key, deadline │ flow state of each function, one after another │ reply key │
 //!  └ line 0 ─────────────────────┴ line 1 … ──────────────────────────────────────┘
 //! ```
 //!
 //! The header has what every packet needs. The functions' states follow in chain order, so that
-//! fetching is a matter of neighbouring lines and moving a flow is one copy. The second key, which
+//! fetching is a matter of neighbouring lines and moving a flow is one copy. The reply key, which
 //! translated flows have for their replies, comes last: packets that match the first key never
 //! touch it.
 //!
@@ -96,13 +96,13 @@ impl Phase {
 pub mod flag {
     /// The opening direction runs along the first key (else against it).
     pub const OPENING_ALONG: u8 = 1;
-    /// The opening direction runs along the second key.
+    /// The opening direction runs along the reply key.
     pub const SECOND_ALONG: u8 = 2;
-    /// There is a second key.
-    pub const SECOND_KEY: u8 = 4;
+    /// There is a reply key.
+    pub const REPLY_KEY: u8 = 4;
     /// A packet has left the chain, so it is known whether replies have another key.
     pub const SETTLED: u8 = 8;
-    /// The switch was told about the second key.
+    /// The switch was told about the reply key.
     pub const ANNOUNCED: u8 = 16;
     /// Packets are held for a function.
     pub const HOLDS: u8 = 32;
@@ -239,7 +239,7 @@ pub struct Slab {
     free: Vec<u32>,
     capacity: usize,
     stride: usize,
-    second_key: usize,
+    reply_key: usize,
     /// Actors from here on have never been used.
     used: u32,
     region: Region,
@@ -266,7 +266,7 @@ impl Slab {
             region.length() >= capacity * stride,
             "the region is too small for {capacity} actors"
         );
-        let second_key = size_of::<Header>() + state.next_multiple_of(8);
+        let reply_key = size_of::<Header>() + state.next_multiple_of(8);
         // Lowest first, so that a lightly loaded worker stays in few pages. Zeroed memory reads as
         // phase `Free`.
         let free = (0..capacity as u32).rev().collect();
@@ -274,7 +274,7 @@ impl Slab {
             free,
             capacity,
             stride,
-            second_key,
+            reply_key,
             used: 0,
             region,
         }
@@ -314,7 +314,7 @@ impl Slab {
     /// Bytes of all states of an actor.
     #[inline(always)]
     pub fn state_length(&self) -> usize {
-        self.second_key - size_of::<Header>()
+        self.reply_key - size_of::<Header>()
     }
 
     /// All states of an actor, and of its group if it is by itself, as bytes: they are plain data.
@@ -329,7 +329,7 @@ impl Slab {
 
     /// The same, to be written.
     pub fn state_bytes_mut(&mut self, index: u32) -> &mut [u8] {
-        let length = self.second_key - size_of::<Header>();
+        let length = self.reply_key - size_of::<Header>();
         // SAFETY: as above, and `&mut self` makes it the only reference.
         unsafe { core::slice::from_raw_parts_mut(self.state(index).as_ptr(), length) }
     }
@@ -418,7 +418,7 @@ impl Slab {
     /// slab was made for.
     #[inline(always)]
     pub fn behind(&self, state: NonNull<u8>, offset: usize) -> NonNull<u8> {
-        debug_assert!(size_of::<Header>() + offset <= self.second_key);
+        debug_assert!(size_of::<Header>() + offset <= self.reply_key);
         // SAFETY: `state` is an actor's, and the stride has room for all states behind it.
         unsafe { state.add(offset) }
     }
@@ -430,30 +430,30 @@ impl Slab {
         // SAFETY: both are inside the stride, aligned to 8; any bytes are a key.
         unsafe {
             self.address(index)
-                .add(self.second_key * which as usize)
+                .add(self.reply_key * which as usize)
                 .cast::<FlowKey>()
                 .as_ref()
         }
     }
 
-    /// An actor's second key; meaningful with [`flag::SECOND_KEY`].
+    /// An actor's reply key; meaningful with [`flag::REPLY_KEY`].
     #[inline]
-    pub fn second_key(&self, index: u32) -> &FlowKey {
+    pub fn reply_key(&self, index: u32) -> &FlowKey {
         // SAFETY: inside the stride, aligned to 8; any bytes are a key.
         unsafe {
             self.address(index)
-                .add(self.second_key)
+                .add(self.reply_key)
                 .cast::<FlowKey>()
                 .as_ref()
         }
     }
 
-    /// Writes an actor's second key.
-    pub fn set_second_key(&mut self, index: u32, key: FlowKey) {
+    /// Writes an actor's reply key.
+    pub fn set_reply_key(&mut self, index: u32, key: FlowKey) {
         // SAFETY: as above.
         unsafe {
             self.address(index)
-                .add(self.second_key)
+                .add(self.reply_key)
                 .cast::<FlowKey>()
                 .write(key)
         }
@@ -504,8 +504,8 @@ mod tests {
         let a = slab.launch().unwrap();
         let b = slab.launch().unwrap();
         assert!(slab.launch().is_none());
-        slab.set_second_key(a, FlowKey::from_words([1, 2, 3, 4, 5]));
-        assert_eq!(slab.second_key(a).words(), &[1, 2, 3, 4, 5]);
+        slab.set_reply_key(a, FlowKey::from_words([1, 2, 3, 4, 5]));
+        assert_eq!(slab.reply_key(a).words(), &[1, 2, 3, 4, 5]);
         slab.end(a);
         assert_eq!(slab.header(a).phase, Phase::Free);
         assert_eq!(slab.launch(), Some(a));

@@ -84,9 +84,9 @@ impl GroupKey {
         [ADDRESS, ENDPOINT].contains(&(kind & 0xff)) && prefix.contains(addr)
     }
 
-    /// Whether this is a flow's second key announced as a group of its own, where groups are
+    /// Whether this is a flow's reply key announced as a group of its own, where groups are
     /// coarser than flows.
-    pub fn is_second_key(&self, affinity: Affinity) -> bool {
+    pub fn is_reply_key(&self, affinity: Affinity) -> bool {
         affinity != Affinity::Flow
             && self.0.words()[0] as u8 != ADDRESS as u8
             && self.0.words()[0] as u8 != ENDPOINT as u8
@@ -102,7 +102,7 @@ impl GroupKey {
         }
     }
 
-    /// The flow's own key, of a group that is a flow or a second key.
+    /// The flow's own key, of a group that is a flow or a reply key.
     pub fn flow(&self) -> FlowKey {
         self.0
     }

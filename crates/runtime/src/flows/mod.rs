@@ -283,9 +283,9 @@ impl FlowStore {
     pub fn insert_hashed(&mut self, actor: u32, [first, second]: [u64; 2]) -> bool {
         let header = self.slab.header(actor);
         let mut is_free = self.find_hashed(first, &header.key).is_none();
-        let second = (header.flags & flag::SECOND_KEY != 0).then_some(second);
+        let second = (header.flags & flag::REPLY_KEY != 0).then_some(second);
         if let Some(hash) = second {
-            is_free &= self.find_hashed(hash, self.slab.second_key(actor)).is_none();
+            is_free &= self.find_hashed(hash, self.slab.reply_key(actor)).is_none();
         }
         let mut fits = self.table.insert(first, actor << 1).is_ok();
         if let Some(second) = second {
@@ -300,10 +300,10 @@ impl FlowStore {
         let header = *self.slab.header(actor);
         let removed = self.table.remove(self.hash(&header.key), actor << 1);
         debug_assert!(removed, "a flow's key is in the table");
-        if header.flags & flag::SECOND_KEY == 0 {
+        if header.flags & flag::REPLY_KEY == 0 {
             return None;
         }
-        let key = *self.slab.second_key(actor);
+        let key = *self.slab.reply_key(actor);
         self.table.remove(self.hash(&key), actor << 1 | 1);
         (header.flags & flag::ANNOUNCED != 0).then(|| GroupKey::of_flow(key))
     }
@@ -312,8 +312,8 @@ impl FlowStore {
     pub fn prefetch_keys(&self, actor: u32) {
         let header = self.slab.header(actor);
         self.table.prefetch(self.hash(&header.key));
-        if header.flags & flag::SECOND_KEY != 0 {
-            self.table.prefetch(self.hash(self.slab.second_key(actor)));
+        if header.flags & flag::REPLY_KEY != 0 {
+            self.table.prefetch(self.hash(self.slab.reply_key(actor)));
         }
     }
 
@@ -349,15 +349,15 @@ impl FlowStore {
         self.slab.nth_key(actor, which)
     }
 
-    /// An actor's reply key; meaningful with [`flag::SECOND_KEY`].
+    /// An actor's reply key; meaningful with [`flag::REPLY_KEY`].
     #[inline]
-    pub fn second_key(&self, actor: u32) -> &FlowKey {
-        self.slab.second_key(actor)
+    pub fn reply_key(&self, actor: u32) -> &FlowKey {
+        self.slab.reply_key(actor)
     }
 
     /// Writes an actor's reply key.
-    pub fn set_second_key(&mut self, actor: u32, key: FlowKey) {
-        self.slab.set_second_key(actor, key);
+    pub fn set_reply_key(&mut self, actor: u32, key: FlowKey) {
+        self.slab.set_reply_key(actor, key);
     }
 
     /// Where an actor's flow states begin.
@@ -666,7 +666,7 @@ impl FlowStore {
 
     /// Whether a flow's end will say that this group, or reply key, has no flow.
     pub fn has_group(&self, group: &GroupKey) -> bool {
-        if self.affinity != Affinity::Flow && !group.is_second_key(self.affinity) {
+        if self.affinity != Affinity::Flow && !group.is_reply_key(self.affinity) {
             return self.groups.has(*group);
         }
         match self.find(&group.flow()) {
@@ -682,7 +682,7 @@ impl FlowStore {
             .iter()
             .filter(|actor| self.has_flag(**actor, flag::ANNOUNCED));
         announced
-            .map(|actor| GroupKey::of_flow(*self.slab.second_key(*actor)))
+            .map(|actor| GroupKey::of_flow(*self.slab.reply_key(*actor)))
             .collect()
     }
 }

@@ -80,7 +80,7 @@ struct Held {
 /// Whether a flow's packets wait: its reply key is in the table, and it is not settled.
 #[inline]
 pub(crate) fn is_held(flags: u8) -> bool {
-    flags & (flag::SETTLING | flag::SECOND_KEY) == flag::SETTLING | flag::SECOND_KEY
+    flags & (flag::SETTLING | flag::REPLY_KEY) == flag::SETTLING | flag::REPLY_KEY
 }
 
 /// What a packet of a flow has its mark at the gate under: its group, or itself.

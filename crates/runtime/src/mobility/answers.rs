@@ -40,7 +40,7 @@ pub(crate) enum Answer {
 pub(crate) type Answers = VecDeque<(u8, Answer)>;
 
 impl Moves {
-    /// Of answers that wait: for each switch, what may have routes to here, and second keys and
+    /// Of answers that wait: for each switch, what may have routes to here, and reply keys and
     /// blocks, at most one for each flow.
     fn answers_max(&self, flows: usize, switches: u8) -> usize {
         3 * flows * usize::from(switches)
@@ -192,7 +192,7 @@ impl Moves {
         self.barred.admit(&key);
         let id = self.at(key.hash(&core.settings.seed));
         if let Some(moving) = id.and_then(|id| self.moving(id)) {
-            // It is known by its own key and its second keys. Each of them once for each switch.
+            // It is known by its own key and its reply keys. Each of them once for each switch.
             moving.keys_asked.insert((link, *key.words()));
         }
         if core.has_group(&key) {

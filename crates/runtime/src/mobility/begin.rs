@@ -74,7 +74,7 @@ impl Moves {
                 self.begin_move(core, group, (to, before), order, actors);
                 continue;
             }
-            // Words about so many second keys have to wait for buffers.
+            // Words about so many reply keys have to wait for buffers.
             let orders = &mut self.orders;
             orders.under_way -= 1;
             orders.all[at].receipt.under_way -= 1;
@@ -200,7 +200,7 @@ impl Moves {
                     let mark = mark_of(core.flows.header(*actor), *actor);
                     core.gate.may_hold(mark) || core.store_gate.may_hold(mark)
                 });
-            // A flow that was not settled when the move began may have got a second key that no
+            // A flow that was not settled when the move began may have got a reply key that no
             // home was told about.
             let announced: HashSet<_> = known.iter().collect();
             let is_known = core

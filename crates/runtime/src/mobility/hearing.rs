@@ -95,7 +95,7 @@ impl Moves {
                 if coming.any(|key| self.is_moving(key, &core.settings.seed)) {
                     room = Err(Refusal::Busy);
                 }
-                // A flow has one second key at most.
+                // A flow has one reply key at most.
                 if !self.may_open(core, &group, homes) || keys.len() > flows as usize {
                     core.out.reject();
                     room = Err(Refusal::Busy);
@@ -110,7 +110,7 @@ impl Moves {
                 room = Err(Refusal::Busy);
             }
         }
-        // A second key of another group that moves is none of this one's.
+        // A reply key of another group that moves is none of this one's.
         let is_its = |moving: &&mut Moving| moving.group == group;
         let found = self.at(hash);
         let Some(id) = found.filter(|id| self.moving(*id).filter(is_its).is_some()) else {
@@ -148,7 +148,7 @@ impl Moves {
     fn may_open(&self, core: &Core, group: &GroupKey, homes: Switches) -> bool {
         let is_group = match core.flows.affinity() {
             Affinity::Flow => true,
-            affinity => !group.is_second_key(affinity),
+            affinity => !group.is_reply_key(affinity),
         };
         is_group && homes.or(self.all_switches(core)) == self.all_switches(core)
     }

@@ -10,7 +10,7 @@
 //! ```text
 //!   order ─► queue of groups ─► at most `moves_max` on their way
 //!                                │ source: frozen: no new flow of the group begins; its first packets are kept
-//!                                │ Open with the number of flows and the announced second keys; slots are reserved at the target
+//!                                │ Open with the number of flows and the announced reply keys; slots are reserved at the target
 //!                                │ Accept ─► Reroute per key and home, Rerouted; flows go on
 //!                                │ no call of it waits, or all may begin again ─► Behind to every switch, then the bytes, in frames full of flows:
 //!                                │   blocks, group state, per flow its facts and all states, packets held for it
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! What is constant while a group moves makes this simple: its flows may end, but none begins and
-//! so no second key and no block is added. A call that waits is given up, where its function says
+//! so no reply key and no block is added. A call that waits is given up, where its function says
 //! that it may begin again: its packet goes along with the flow. Any other delays the move, and
 //! after [`Settings::move_timeout`](super::Settings::move_timeout) it is called back: the source
 //! then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`]
@@ -137,7 +137,7 @@ struct Moving {
     group: GroupKey,
     /// Its flows, while they last.
     actors: Vec<u32>,
-    /// Second keys that were announced.
+    /// Reply keys that were announced.
     aliases: Vec<GroupKey>,
     kept: Vec<Kept>,
     dropped: u32,
@@ -201,7 +201,7 @@ pub(crate) struct Moves {
     effects: VecDeque<Effect>,
     /// Where the stream of each stands.
     incoming: Vec<record::Stream>,
-    /// Groups and their second keys, by hash: where they are in `all`.
+    /// Groups and their reply keys, by hash: where they are in `all`.
     index: HashMap<u64, u32>,
     all: Vec<Option<Moving>>,
     free: Vec<u32>,
@@ -296,7 +296,7 @@ impl Moves {
         self.kept
     }
 
-    /// Whether a group, or second key, is on its way.
+    /// Whether a group, or reply key, is on its way.
     pub(crate) fn is_moving(&self, group: &GroupKey, seed: &HashSeed) -> bool {
         self.index.contains_key(&group.hash(seed))
     }
@@ -309,7 +309,7 @@ impl Moves {
         self.all.get_mut(id as usize)?.as_mut()
     }
 
-    /// Notes a group by its hash, and those of its second keys that no other is known by: a flow of
+    /// Notes a group by its hash, and those of its reply keys that no other is known by: a flow of
     /// either end may begin with a reply.
     fn insert(&mut self, hash: u64, seed: &HashSeed, moving: Moving) -> u32 {
         let aliases: Vec<_> = moving.aliases.iter().map(|key| key.hash(seed)).collect();

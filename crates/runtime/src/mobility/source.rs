@@ -39,7 +39,7 @@ pub(crate) struct Sending {
 const SPARE: usize = 64;
 
 impl Moves {
-    /// Asks the target for room: first which second keys lead to the group, then for how many
+    /// Asks the target for room: first which reply keys lead to the group, then for how many
     /// flows.
     pub(crate) fn open(&mut self, core: &mut Core, id: u32, to: u16, says: Says) {
         let Some(moving) = self.moving(id) else {
@@ -264,7 +264,7 @@ impl Moves {
                 let header = core.flows.header(actor);
                 let facts = Facts {
                     key: header.key,
-                    second: *core.flows.second_key(actor),
+                    second: *core.flows.reply_key(actor),
                     time_left: match header.deadline {
                         0 => NO_DEADLINE,
                         deadline => deadline.saturating_sub(began).min(NO_DEADLINE - 1),

@@ -101,7 +101,7 @@ impl Moves {
         flows: u32,
         mut aliases: Vec<GroupKey>,
     ) {
-        // Which of them another move has, or which is no second key, this one has not.
+        // Which of them another move has, or which is no reply key, this one has not.
         aliases.retain(|key| {
             let hash = key.hash(&core.settings.seed);
             self.at(hash).is_none() && of_group != hash
@@ -245,7 +245,7 @@ impl Moves {
         header.group = NO_GROUP;
         // Until all of it is here.
         header.frame = UNSOUND;
-        core.flows.set_second_key(actor, facts.second);
+        core.flows.set_reply_key(actor, facts.second);
         Some(actor)
     }
 

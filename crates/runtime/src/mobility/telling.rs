@@ -89,7 +89,7 @@ impl Moves {
 
     /// Whether a switch has, or may have, the route of a key.
     pub(crate) fn is_home(&self, core: &Core, key: &GroupKey, switch: u8) -> bool {
-        key.is_second_key(core.flows.affinity())
+        key.is_reply_key(core.flows.affinity())
             || home_of(key.hash(&core.settings.seed), core.settings.switches) == switch
     }
 

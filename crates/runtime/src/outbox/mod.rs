@@ -338,8 +338,8 @@ impl Outbox {
         let affinity = self.shape.affinity;
         let home = |group: &GroupKey| home_of(group.hash(&self.shape.seed), self.shape.switches);
         let only = match &message {
-            Message::Idle(group, _) if !group.is_second_key(affinity) => Some(home(group)),
-            Message::Routed(group) if !group.is_second_key(affinity) => Some(home(group)),
+            Message::Idle(group, _) if !group.is_reply_key(affinity) => Some(home(group)),
+            Message::Routed(group) if !group.is_reply_key(affinity) => Some(home(group)),
             _ => None,
         };
         let is_needed = matches!(message, Message::BlockClaimed(..) | Message::Routed(_));

@@ -88,7 +88,7 @@ impl Core {
         self.sessions.settles_at = self.out.barrier().number();
     }
 
-    /// A switch says that a group, or second key, is another runtime's.
+    /// A switch says that a group, or reply key, is another runtime's.
     #[cold]
     pub fn hear_taken(&mut self, key: GroupKey) {
         let is_second = match self.flows.affinity() {
@@ -97,10 +97,10 @@ impl Core {
                 let found = self.find(flow.hash(&self.settings.seed), &flow);
                 found.is_none_or(|value| value & 1 == 1)
             }
-            _ => key.is_second_key(self.flows.affinity()),
+            _ => key.is_reply_key(self.flows.affinity()),
         };
         if is_second {
-            self.second_key_refused(key.flow());
+            self.reply_key_refused(key.flow());
         } else if self.has_group(&key) {
             // Of what is here, each once.
             self.sessions.taken.insert(*key.words());
@@ -112,7 +112,7 @@ impl Core {
         self.sessions.taken.remove(group.words());
     }
 
-    /// Ends flows whose second keys were refused, once they are back or go on; those that have
+    /// Ends flows whose reply keys were refused, once they are back or go on; those that have
     /// moved away are refused where they are now.
     pub fn end_refused(&mut self) -> usize {
         let mut count = 0;

@@ -59,9 +59,9 @@ impl Core {
             self.hold.refuse(actor, reason, &mut self.out);
         }
         let mark = mark_of(header, actor);
-        let keys = match header.flags & flag::SECOND_KEY {
+        let keys = match header.flags & flag::REPLY_KEY {
             0 => [header.key; 2],
-            _ => [header.key, *self.flows.second_key(actor)],
+            _ => [header.key, *self.flows.reply_key(actor)],
         };
         for gate in [&mut self.gate, &mut self.store_gate] {
             if gate.may_hold(mark) {

@@ -126,7 +126,7 @@ impl Core {
         self.flows.resting_at(group).is_some()
     }
 
-    /// Says that a group, or second key, has no flow here; unless that is yet to be seen, or waits
+    /// Says that a group, or reply key, has no flow here; unless that is yet to be seen, or waits
     /// for the replica to know of it.
     pub fn tell_idle(&mut self, group: GroupKey) {
         let waits = self.silent.defers(group, &self.settings.seed) || self.flows.parting.has_idle(&group);
@@ -135,7 +135,7 @@ impl Core {
         }
     }
 
-    /// A group, or second key, has lost its last flow: it is said that it is idle, when the replica
+    /// A group, or reply key, has lost its last flow: it is said that it is idle, when the replica
     /// knows of that if it has a copy; unless it is yet to be seen.
     pub(super) fn end_route(&mut self, group: GroupKey, has_copy: bool) {
         if !has_copy || crate::replica::is_broken("routes wait for copies") {

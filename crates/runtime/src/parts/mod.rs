@@ -15,9 +15,9 @@
 //! # Reply keys
 //!
 //! A chain that translates gives a flow's replies another key than its opening packets have. The
-//! flow is *settled* when the table knows both. The second key's bucket is a cache miss for each
+//! flow is *settled* when the table knows both. The reply key's bucket is a cache miss for each
 //! new flow, so the runtime does not wait for it: the bucket is fetched, the packet put aside, and
-//! at the end of the burst, when the lines have come, all second keys go into the table and the
+//! at the end of the burst, when the lines have come, all reply keys go into the table and the
 //! packets go out.
 //!
 //! ```text
@@ -26,7 +26,7 @@
 //!                                                    └────another flow has the key──► over, nothing has left
 //! ```
 //!
-//! Two flows cannot have one second key: replies would all be the first one's. The second flow is
+//! Two flows cannot have one reply key: replies would all be the first one's. The second flow is
 //! refused, as a kernel's connection tracking refuses it, with its first packet dropped; the client
 //! tries again, and gets another server or finds the first flow over. Where the first is at another
 //! runtime, the switch knows ([`Message::Taken`]).
@@ -91,7 +91,7 @@ impl Queue {
     }
 }
 
-/// A flow's first packet, waiting for its second key to get into the table. The key itself is in
+/// A flow's first packet, waiting for its reply key to get into the table. The key itself is in
 /// the actor already.
 struct Settling {
     actor: u32,
@@ -490,7 +490,7 @@ impl Core {
         if self.flows.has_flag(actor, flag::ANNOUNCED) {
             self.silent
                 .lingering
-                .push(GroupKey::of_flow(*self.flows.second_key(actor)));
+                .push(GroupKey::of_flow(*self.flows.reply_key(actor)));
         }
     }
 
@@ -509,7 +509,7 @@ impl Core {
         self.flows.flows_of(group)
     }
 
-    /// Whether a flow's end will say that this group, or second key, is idle.
+    /// Whether a flow's end will say that this group, or reply key, is idle.
     pub fn has_group(&mut self, group: &GroupKey) -> bool {
         if self.settling.has(group.hash(&self.settings.seed)) {
             self.settle_all();
@@ -568,7 +568,7 @@ impl Core {
         if direction == Direction::Reply {
             return self.pass(actor, packet);
         }
-        if self.flows.header(actor).flags & flag::SECOND_KEY != 0 {
+        if self.flows.header(actor).flags & flag::REPLY_KEY != 0 {
             return self.settle_again(actor, packet);
         }
         let Some((mut key, way)) = FlowKey::of(&packet) else {
@@ -586,8 +586,8 @@ impl Core {
         }
         let hash = key.hash(&self.settings.seed);
         self.flows.prefetch_key(hash);
-        self.flows.set_second_key(actor, key);
-        self.see_second_key(actor, key, &packet);
+        self.flows.set_reply_key(actor, key);
+        self.see_reply_key(actor, key, &packet);
         self.flows.header_mut(actor).flags |= flag::SETTLING;
         if self.settling.packets.is_full() {
             self.settle_all();
@@ -620,7 +620,7 @@ impl Core {
             let actor = settling.actor;
             let header = self.flows.header_mut(actor);
             header.flags = header.flags & !flag::SETTLING | flag::SETTLED;
-            let key = *self.flows.second_key(actor);
+            let key = *self.flows.reply_key(actor);
             if self.is_taken(settling.hash, &key) {
                 self.refuse_flow(actor, settling.packet, DropReason::ReplyKeyTaken);
                 continue;
@@ -630,12 +630,12 @@ impl Core {
                 continue;
             }
             let header = self.flows.header_mut(actor);
-            header.flags |= flag::SECOND_KEY;
+            header.flags |= flag::REPLY_KEY;
             if settling.way == Orientation::Along {
                 header.flags |= flag::SECOND_ALONG;
             }
             self.witness(actor, Change::Opened);
-            self.announce_second_key(actor, key, &settling.packet);
+            self.announce_reply_key(actor, key, &settling.packet);
             if !self.out.barrier().holds(self.now) {
                 self.pass(actor, settling.packet);
                 continue;
@@ -665,7 +665,7 @@ impl Core {
     }
 
     /// Drops the first packet of a flow whose replies would not find it, and ends the flow: nothing
-    /// of it leaves. Functions that hand out endpoints never let two flows have one second key; two
+    /// of it leaves. Functions that hand out endpoints never let two flows have one reply key; two
     /// flows that a rule sends to the same server may.
     #[cold]
     pub fn refuse_flow(&mut self, actor: u32, packet: PacketBox, reason: DropReason) {
@@ -680,7 +680,7 @@ impl Core {
     }
 
     /// Passes the next packet of a flow whose first found no room to wait in, while the next waited
-    /// for its call: its second key is its own, and told.
+    /// for its call: its reply key is its own, and told.
     #[cold]
     pub fn settle_again(&mut self, actor: u32, packet: PacketBox) {
         if let Err(reason) = self.commit_held(actor) {
@@ -694,10 +694,10 @@ impl Core {
         }
     }
 
-    /// Ends a flow whose second key got no route, or has one to another runtime already: the switch
+    /// Ends a flow whose reply key got no route, or has one to another runtime already: the switch
     /// drops what it sent.
     #[cold]
-    pub fn second_key_refused(&mut self, key: FlowKey) {
+    pub fn reply_key_refused(&mut self, key: FlowKey) {
         let hash = key.hash(&self.settings.seed);
         if let Some(value) = self.find(hash, &key)
             && value & 1 == 1
@@ -710,8 +710,8 @@ impl Core {
         }
     }
 
-    /// Tells the switch whose packets have the second key, where it could not know by itself.
-    pub fn announce_second_key(&mut self, actor: u32, key: FlowKey, packet: &PacketBox) {
+    /// Tells the switch whose packets have the reply key, where it could not know by itself.
+    pub fn announce_reply_key(&mut self, actor: u32, key: FlowKey, packet: &PacketBox) {
         if self.settings.switches == 0 {
             return;
         }
@@ -746,20 +746,20 @@ impl Core {
         }
     }
 
-    /// A flow has got its second key.
-    pub fn see_second_key(&mut self, actor: u32, key: FlowKey, packet: &Packet) {
+    /// A flow has got its reply key.
+    pub fn see_reply_key(&mut self, actor: u32, key: FlowKey, packet: &Packet) {
         if self.out.tap.is_none() {
             return;
         }
         let first = self.flows.header(actor).key;
         let Ends { source, destination } = Ends::of(packet);
-        self.out.see(packet, Event::SecondKey { source, destination });
+        self.out.see(packet, Event::ReplyKey { source, destination });
         if let Some(eye) = &mut self.out.tap {
             eye.learn_both(first, key);
         }
     }
 
-    /// A second key was refused whose flow cannot end now.
+    /// A reply key was refused whose flow cannot end now.
     pub fn note_refused(&mut self, key: FlowKey) {
         // Of what is here, each once.
         self.sessions.refused.insert(*key.words());

@@ -46,7 +46,7 @@ pub(crate) struct Sessions {
     pub settling: Switches,
     /// The barrier by which all others were asked since the last of them has.
     pub settles_at: u64,
-    /// Second keys that are another's, of flows that could not end when that was said: they are on
+    /// Reply keys that are another's, of flows that could not end when that was said: they are on
     /// their way, or wait for a call.
     pub refused: BTreeSet<[u64; 5]>,
     /// Whether switches and runtimes have been told that this runtime is leaving.

@@ -20,11 +20,11 @@ impl Core {
     fn tell_followers(&mut self, actor: u32, change: Change) {
         let header = self.flows.header(actor);
         // It never opened: its first packet was dropped, or waits.
-        if change == Change::Ended && header.flags & (flag::SETTLED | flag::SECOND_KEY) == 0 {
+        if change == Change::Ended && header.flags & (flag::SETTLED | flag::REPLY_KEY) == 0 {
             return;
         }
-        let is_translated = header.flags & flag::SECOND_KEY != 0;
-        let translated = is_translated.then(|| self.flows.second_key(actor).ends(header.opening(1)));
+        let is_translated = header.flags & flag::REPLY_KEY != 0;
+        let translated = is_translated.then(|| self.flows.reply_key(actor).ends(header.opening(1)));
         let mut chain = ArrayString::new();
         for letter in self.runner.chain_name(actor, &self.flows).chars() {
             if chain.try_push(letter).is_err() {

@@ -269,7 +269,7 @@ pub(super) fn each_of_flow(
                 group: header.group,
                 length: state.length() as u16,
                 generation: header.generation,
-                facts: facts(header, *flows.second_key(actor), now),
+                facts: facts(header, *flows.reply_key(actor), now),
                 piece,
             },
             false => Copy::More(piece),

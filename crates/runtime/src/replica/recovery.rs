@@ -123,7 +123,7 @@ impl Recovery {
         let facts = copies.facts(slot as u32, copy);
         let [first, second] = [&facts.key, &facts.second].map(|key| core.flows.hash(key));
         core.flows.prefetch_key(first);
-        if facts.flags & flag::SECOND_KEY != 0 {
+        if facts.flags & flag::REPLY_KEY != 0 {
             core.flows.prefetch_key(second);
         }
         core.flows.prefetch_free_ahead(AHEAD);
@@ -567,7 +567,7 @@ fn write_header(core: &mut Core, actor: u32, facts: &Facts) {
     header.answered = facts.answered;
     header.group = NO_GROUP;
     header.frame = 0;
-    core.flows.set_second_key(actor, facts.second);
+    core.flows.set_reply_key(actor, facts.second);
 }
 
 /// A staged flow goes into the tables, and its functions are told, or asked. Whether it is there;
@@ -597,7 +597,7 @@ fn arrive(core: &mut Core, staged: &Staging, cut: &mut Vec<u32>) -> bool {
         core.out.announce(Message::Routed(GroupKey::of_flow(first)));
     }
     if flags & flag::ANNOUNCED != 0 {
-        let second = *core.flows.second_key(actor);
+        let second = *core.flows.reply_key(actor);
         core.out.announce(Message::Routed(GroupKey::of_flow(second)));
     }
     core.note_arrived(actor);

@@ -632,8 +632,8 @@ impl Runner {
         survey.tally.cut(cut);
         if survey.listed.len() < survey.listed_max {
             let (source, destination) = header.key.ends(header.opening(0));
-            let translated = (header.flags & flag::SECOND_KEY != 0)
-                .then(|| flows.second_key(actor).ends(header.opening(1)));
+            let translated = (header.flags & flag::REPLY_KEY != 0)
+                .then(|| flows.reply_key(actor).ends(header.opening(1)));
             survey.listed.push(CutFlow {
                 runtime: self.bounds.runtime,
                 key: header.key,
@@ -752,8 +752,8 @@ fn subject(actor: u32, flows: &FlowStore) -> Subject {
     let header = flows.header(actor);
     let flow = flows.state(actor);
     let first = (flows.key(actor), header.opening(0));
-    let last = if header.flags & flag::SECOND_KEY != 0 {
-        (NonNull::from(flows.second_key(actor)), header.opening(1))
+    let last = if header.flags & flag::REPLY_KEY != 0 {
+        (NonNull::from(flows.reply_key(actor)), header.opening(1))
     } else {
         first
     };

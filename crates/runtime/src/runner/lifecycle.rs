@@ -314,7 +314,7 @@ impl Runner {
             return false;
         }
         let has = |bit: u8| header.flags & bit != 0;
-        if has(flag::ANNOUNCED) && !has(flag::SECOND_KEY) {
+        if has(flag::ANNOUNCED) && !has(flag::REPLY_KEY) {
             return false;
         }
         let state = flows.state(actor);

@@ -152,7 +152,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 })
                 .collect(),
             routes: self.directory.len() as u64,
-            second_keys: self.directory.reply_keys() as u64,
+            reply_keys: self.directory.reply_keys() as u64,
             blocks: self.directory.blocks.len() as u64,
             groups: self.groups(),
             sent_to: self.directory.sent_totals(),

@@ -46,7 +46,7 @@ pub struct Whither {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     /// A flow's reply key leads there.
-    SecondKey(u16),
+    ReplyKey(u16),
     /// Its group is there.
     Group(u16),
     /// Its group is at none; the policy would choose this one.
@@ -105,7 +105,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let second = lane.reply.and_then(|key| self.directory.find(&key));
         let mut moved = second.and_then(|route| self.directory.moved(route));
         let route = match second {
-            Some(route) => Route::SecondKey(at(route)),
+            Some(route) => Route::ReplyKey(at(route)),
             None if home != self.settings.switch => Route::AtHome,
             None => match self.directory.find_hashed(lane.hash, &lane.group) {
                 Some(route) => {

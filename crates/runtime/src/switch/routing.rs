@@ -377,7 +377,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         };
         let runtime = self.directory.runtime(route) as u16;
         let how = match (by_reply, before) {
-            (Some(_), _) => How::SecondKey,
+            (Some(_), _) => How::ReplyKey,
             (None, Some(_)) => How::Route,
             (None, None) => How::Chosen(self.settings.policy),
         };

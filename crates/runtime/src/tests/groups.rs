@@ -49,7 +49,7 @@ pub(super) fn assert_nothing_stays(cluster: &mut Cluster) {
     let routes: Vec<_> = cluster.switches.iter().map(|s| s.route_keys()).collect();
     assert_eq!((flows, cluster.routes()), (0, 0), "{routes:?}");
     for switch in &cluster.switches {
-        assert_eq!((switch.stats().second_keys, switch.stats().blocks), (0, 0));
+        assert_eq!((switch.stats().reply_keys, switch.stats().blocks), (0, 0));
     }
 }
 

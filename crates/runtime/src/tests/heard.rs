@@ -149,7 +149,7 @@ impl Rig {
     }
 }
 
-/// A port of the first host's whose second key has this switch for its home.
+/// A port of the first host's whose reply key has this switch for its home.
 fn port_at(home: u8, from: u16) -> u16 {
     let mut spare = pool(1, 9);
     let is_at = |port: &u16| {

@@ -101,7 +101,7 @@ fn move_past_each_other(order_second: impl FnOnce(&mut Members)) {
     // A flow that began with a reply, at the second runtime.
     members.feed(0, [frame((outside(1), 53), ([203, 0, 113, 1], 2000))]);
     assert_eq!(members.flows(), [0, 1]);
-    // Another at the first one, whose second key is that one's key: the switch is about to refuse
+    // Another at the first one, whose reply key is that one's key: the switch is about to refuse
     // it.
     members.switch(0).port_mut(0).input.push_back(packet_of(1));
     members.step(0);

@@ -234,7 +234,7 @@ fn one_word_is_enough_for_all_that_was_kept() {
     assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
-/// A group with so many second keys that neither the words to the other runtime nor those to
+/// A group with so many reply keys that neither the words to the other runtime nor those to
 /// switches fit into the buffers there are.
 #[test]
 #[cfg_attr(miri, ignore = "so many flows take it an hour")]

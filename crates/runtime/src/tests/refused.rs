@@ -27,7 +27,7 @@ fn nothing_leaves_of_a_refused_flow_that_waits_for_its_copy() {
     members.feed(SWITCH, [out(3000)]);
     let flows = members.flows();
     let other = flows.iter().position(|flows| *flows == 0).unwrap();
-    // Another host's at the other runtime, with the same second key.
+    // Another host's at the other runtime, with the same reply key.
     let packet = udp(2, 3000, 1, 80, false, &[0; 8]);
     members.switch(SWITCH).port_mut(0).input.push_back(packet);
     step_without_replica(&mut members, 1 + other);

@@ -476,7 +476,7 @@ fn replies_to_translated_flows_find_them_through_any_switch() {
     }
     assert_eq!(cluster.runtimes.iter().map(|r| r.stats().flows).sum::<u64>(), 60);
     cluster.check();
-    // All gone: the second keys' routes, too.
+    // All gone: the reply keys' routes, too.
     cluster.now += 400_000_000_000;
     cluster.settle();
     assert_eq!(cluster.switches.iter().map(|s| s.stats().routes).sum::<u64>(), 0);
@@ -591,7 +591,7 @@ fn a_runtime_short_of_buffers_finds_them_behind_packets() {
         packet.set_side(side);
         near.outgoing.borrow_mut().push_back(packet);
     };
-    // Each turn begins a flow whose second key is announced, and the switch takes nothing off.
+    // Each turn begins a flow whose reply key is announced, and the switch takes nothing off.
     for n in 0..12 {
         send(n);
         runtime.step(u64::from(n));

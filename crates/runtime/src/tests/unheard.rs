@@ -206,7 +206,7 @@ fn what_waits_of_a_flow_that_ends_leaves_all_the_same() {
 fn nothing_of_a_flow_leaves_whose_replies_are_anothers() {
     let mut members = three(2);
     members.feed(0, packets(0));
-    // Another host's, with the same second keys.
+    // Another host's, with the same reply keys.
     let others = (0..FLOWS).map(|flow| udp(2, 1000 + u16::from(flow), 1, 80, false, &[FLOWS + flow]));
     members.feed(0, others);
     let mut out = left(&mut members);

@@ -428,7 +428,7 @@ proptest! {
         }
         strangers.iter_mut().for_each(Stranger::look);
         let stats = switch.stats();
-        prop_assert_eq!((stats.routes, stats.second_keys, stats.blocks, stats.held), (0, 0, 0, 0));
+        prop_assert_eq!((stats.routes, stats.reply_keys, stats.blocks, stats.held), (0, 0, 0, 0));
         prop_assert_eq!(&stats.groups, &vec![0; 3]);
         prop_assert!(switch.finished() || !switch.port_mut(0).input.is_empty(), "something waits to be said");
         prop_assert_eq!(switch.pool().free(), switch.pool().total(), "buffers are missing");

@@ -1,7 +1,7 @@
 //! One flow's packets, step by step.
 //!
 //! A trace begins with the key that the operator asked for and learns the flow's others: from the
-//! actor that has it, from the second key when the flow is settled, and at a switch from the flow's
+//! actor that has it, from the reply key when the flow is settled, and at a switch from the flow's
 //! packets as they leave, so that replies are known before they come.
 //!
 //! Bounds: so many packets ([`Budget`]), so many steps between two visits, [`KEYS_MAX`] keys.
@@ -43,8 +43,8 @@ impl Budget {
 pub enum How {
     /// By the route of its group.
     Route,
-    /// By a second key that a runtime announced.
-    SecondKey,
+    /// By a reply key that a runtime announced.
+    ReplyKey,
     /// There was no route: the policy chose.
     Chosen(Policy),
 }
@@ -150,7 +150,7 @@ pub enum Event {
         function: u8,
     },
     /// The flow's replies have another key.
-    SecondKey {
+    ReplyKey {
         /// As its first packet left: from.
         source: Endpoint,
         /// To.

@@ -242,7 +242,7 @@ impl<P: Port> Runtime<P> {
             let is_second = lane.candidate & 1 != 0;
             if header.is_active_under(self.core.runner.young())
                 && header.deadline > self.core.now
-                && (!is_second || header.flags & flag::SECOND_KEY != 0)
+                && (!is_second || header.flags & flag::REPLY_KEY != 0)
             {
                 let direction = header.direction(lane.candidate & 1, lane.way);
                 return begin(&mut self.core, lane.candidate >> 1, packet, direction);

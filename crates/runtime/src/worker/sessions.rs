@@ -5,13 +5,13 @@
 //!
 //! ```text
 //!   a switch's session ends ─► counted from 0 again; what the old one owed is answered in its stead
-//!   another begins          ─► some flows each step: routes, second keys; blocks; groups on their way; Leaving; "all told"
+//!   another begins          ─► some flows each step: routes, reply keys; blocks; groups on their way; Leaving; "all told"
 //!   a runtime's session ends ─► moves from and to it are settled (`migrate`)
 //! ```
 //!
 //! A switch that begins again knows no routes, and waits for *all told* before it reads its ports.
 //! What is told is what is true when it is told: a flow that ends later says so as ever, one that
-//! begins later was routed by the switch itself, and a second key or block that is new is told as
+//! begins later was routed by the switch itself, and a reply key or block that is new is told as
 //! ever. Groups do not begin to move meanwhile; those on their way are told of as their source
 //! knows them, route first and then where to.
 //!
@@ -325,7 +325,7 @@ impl<P: Port> Runtime<P> {
 
     /// Tells a switch of a group, if that is its home or may be.
     fn tell_route(&mut self, link: usize, key: GroupKey) {
-        let is_home = key.is_second_key(self.core.flows.affinity())
+        let is_home = key.is_reply_key(self.core.flows.affinity())
             || usize::from(home_of(
                 key.hash(&self.core.settings.seed),
                 self.core.settings.switches,
@@ -345,7 +345,7 @@ impl<P: Port> Runtime<P> {
             self.tell_route(link, GroupKey::of_flow(header.key));
         }
         if is_announced {
-            self.tell_route(link, GroupKey::of_flow(*self.core.flows.second_key(actor)));
+            self.tell_route(link, GroupKey::of_flow(*self.core.flows.reply_key(actor)));
         }
     }
 

@@ -54,7 +54,7 @@ pub struct FlowEnds {
     /// The key its first packet had.
     pub key: FlowKey,
     /// The key of its replies, if the chain translated it.
-    pub second_key: Option<FlowKey>,
+    pub reply_key: Option<FlowKey>,
     /// Whether the first packet came from outside.
     pub is_from_outside: bool,
     /// Whether the first packet's call waits, so that it is not known yet if this is a flow at all.
@@ -73,20 +73,20 @@ impl<P: Port> Runtime<P> {
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
-            let second_key =
-                (header.flags & flag::SECOND_KEY != 0).then(|| *self.core.flows.second_key(actor));
+            let reply_key =
+                (header.flags & flag::REPLY_KEY != 0).then(|| *self.core.flows.reply_key(actor));
             look(&FlowEnds {
                 key: header.key,
-                second_key,
+                reply_key,
                 is_from_outside: header.flags & flag::FROM_OUTSIDE != 0,
                 is_undecided: header.phase == Phase::Waiting && header.has_nothing_to_its_name(),
                 ends: header.key.ends(header.opening(0)),
-                translated: second_key.map(|key| key.ends(header.opening(1))),
+                translated: reply_key.map(|key| key.ends(header.opening(1))),
             });
         }
     }
 
-    /// Whether a group, or a flow with this second key, is here.
+    /// Whether a group, or a flow with this reply key, is here.
     pub fn has_key(&self, key: &GroupKey) -> bool {
         self.core.flows.has_group(key)
     }
@@ -138,8 +138,8 @@ impl<P: Port> Runtime<P> {
     fn view(&self, actor: u32) -> FlowView {
         let header = self.core.flows.header(actor);
         let (source, destination) = header.key.ends(header.opening(0));
-        let translated = (header.flags & flag::SECOND_KEY != 0)
-            .then(|| self.core.flows.second_key(actor).ends(header.opening(1)));
+        let translated = (header.flags & flag::REPLY_KEY != 0)
+            .then(|| self.core.flows.reply_key(actor).ends(header.opening(1)));
         let waiting = header.phase == Phase::Waiting;
         let mut state = Vec::new();
         for step in self.core.runner.steps_of(actor, &self.core.flows) {

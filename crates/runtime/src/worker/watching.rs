@@ -22,7 +22,7 @@ impl<P: Port> Runtime<P> {
                 let hash = key.hash(&self.core.settings.seed);
                 if let Some(value) = self.core.find(hash, &key) {
                     trace.learn(*self.core.flows.nth_key(value >> 1, 0));
-                    if self.core.flows.header(value >> 1).flags & crate::flows::actor::flag::SECOND_KEY != 0 {
+                    if self.core.flows.header(value >> 1).flags & crate::flows::actor::flag::REPLY_KEY != 0 {
                         trace.learn(*self.core.flows.nth_key(value >> 1, 1));
                     }
                 }

@@ -4,7 +4,7 @@
 //! Where a load balancer chooses a server for a client that has a flow with that server already,
 //! both flows' replies have one key. At one runtime the second flow never comes to be. At two, the
 //! switch refuses it as soon as it hears of it, and for so long there are two; nothing of the
-//! second leaves by that switch. So there a second key may be another's while something is on its
+//! second leaves by that switch. So there a reply key may be another's while something is on its
 //! way, and must not be at rest.
 //!
 //! A packet from outside for a mapping that is over has no flow: NAT refuses it. Where a call waits
@@ -24,7 +24,7 @@ pub(crate) fn check(flows: &[Sighting], is_refusal_under_way: bool) -> Result<()
     let mut keys: Vec<([u64; 5], bool, u16, usize)> = Vec::with_capacity(2 * flows.len());
     for (index, (runtime, flow)) in flows.iter().enumerate() {
         keys.push((*flow.key.words(), false, *runtime, index));
-        keys.extend(flow.second_key.map(|key| (*key.words(), true, *runtime, index)));
+        keys.extend(flow.reply_key.map(|key| (*key.words(), true, *runtime, index)));
     }
     keys.sort_unstable();
     for pair in keys.windows(2) {

@@ -551,7 +551,7 @@ impl Rig {
             let stats = switch.stats();
             for (count, what) in [
                 (stats.routes, "routes"),
-                (stats.second_keys, "second keys"),
+                (stats.reply_keys, "reply keys"),
                 (stats.blocks, "blocks of ports"),
                 (stats.held, "fragments"),
             ] {

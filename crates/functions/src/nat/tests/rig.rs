@@ -4,7 +4,7 @@
 //! A flow is found by key *and orientation*: its first key as it opened, and the key of what left
 //! the chain reversed. The other two (a reply to the untranslated key, an opening packet with the
 //! translated one) find it, too, unless another flow owns them. That matters for a hairpinned pair:
-//! the packet that left the first flow comes in again with that flow's second key in the opening
+//! the packet that left the first flow comes in again with that flow's reply key in the opening
 //! orientation, and is the second flow's.
 
 extern crate std;

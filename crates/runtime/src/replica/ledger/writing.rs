@@ -89,7 +89,7 @@ impl Core {
         let own = bytes.get(..travelling.own).unwrap_or_default();
         let (at, length) = travelling.group;
         let shared = bytes.get(at..at + length).unwrap_or_default();
-        let mut facts = crate::replica::sender::facts(&header, *self.flows.second_key(actor), self.now);
+        let mut facts = crate::replica::sender::facts(&header, *self.flows.reply_key(actor), self.now);
         if facts.time_left != NO_DEADLINE {
             let left = facts.time_left.saturating_add(self.ledger.lazy.margin());
             facts.time_left = left.min(NO_DEADLINE - 1);

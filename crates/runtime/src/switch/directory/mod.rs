@@ -305,7 +305,7 @@ impl Directory {
             }
             None => self.routes.push(route),
         }
-        self.reply_keys += usize::from(key.is_second_key(self.affinity));
+        self.reply_keys += usize::from(key.is_reply_key(self.affinity));
         Some(index)
     }
 
@@ -316,7 +316,7 @@ impl Directory {
         self.routes[index as usize].runtime = NO_RUNTIME;
         self.free.push(index);
         self.runtimes[usize::from(runtime)].groups -= 1;
-        self.reply_keys -= usize::from(key.is_second_key(self.affinity));
+        self.reply_keys -= usize::from(key.is_reply_key(self.affinity));
     }
 
     /// A runtime says that it has a group, or a flow with a reply key.
@@ -335,7 +335,7 @@ impl Directory {
         {
             let (failed, source) = (self.runtime(index), self.source(index));
             let epoch = standing.fences_source(self.routes[index as usize].epoch);
-            if let Some(epoch) = epoch.filter(|_| source != runtime && !key.is_second_key(self.affinity))
+            if let Some(epoch) = epoch.filter(|_| source != runtime && !key.is_reply_key(self.affinity))
                 && !crate::replica::is_broken("sources hear of heirs")
             {
                 outbox.push_message(source, Message::Switch(key, SwitchSays::Fenced(epoch)));
@@ -359,7 +359,7 @@ impl Directory {
             && is_heir_of(usize::from(target))
         {
             // The target had it installed before this switch began.
-            if !key.is_second_key(self.affinity) {
+            if !key.is_reply_key(self.affinity) {
                 let fenced = Message::Switch(key, SwitchSays::Fenced(epoch.next()));
                 outbox.push_message(usize::from(source), fenced);
             }
@@ -373,7 +373,7 @@ impl Directory {
         }
         if let Some(Unrouted { source, epoch }) = self.unrouted.remove(&key)
             && usize::from(source) != runtime
-            && !key.is_second_key(self.affinity)
+            && !key.is_reply_key(self.affinity)
         {
             outbox.push_message(
                 usize::from(source),

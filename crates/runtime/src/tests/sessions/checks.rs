@@ -82,7 +82,7 @@ impl Members {
     pub(in super::super) fn assert_nothing_stays(&mut self) {
         self.assert_no_route_stays();
         for switch in self.switches.iter().flatten() {
-            assert_eq!((switch.stats().second_keys, switch.stats().blocks), (0, 0));
+            assert_eq!((switch.stats().reply_keys, switch.stats().blocks), (0, 0));
         }
     }
 }
