@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
             }
         }
         assert_eq!((packet.frame(), packet.timestamp()), (&frame[..], 7));
-        assert!(packet.port() < 8 && packet.egress().is_none_or(|port| port < 8) && packet.turns() < 2);
+        assert!(packet.port() < 8 && packet.egress().is_none_or(|port| port < 8) && packet.hairpins() < 2);
         let _ = (packet.network(), packet.transport(), packet.payload(), FlowKey::of(packet));
         let said = [&write(packet)[..], packet.frame()].concat();
         for at in [0, 1, 2, 4, 5, 6] {

@@ -179,7 +179,7 @@ impl Stranger {
             } else if how & 2 != 0 {
                 packet.set_egress(how);
             } else if how & 4 != 0 {
-                packet.set_flags(wire::packet::flag::TURN_AROUND);
+                packet.set_flags(wire::packet::flag::HAIRPIN);
             }
             self.link.outgoing.borrow_mut().push_back(packet);
         }
@@ -402,7 +402,7 @@ pub fn run(input: &[u8]) {
                 match (stranger, &mut worker) {
                     (Some(stranger), _) => stranger.say(|packet| {
                         packet.reset(0, LinkType::Raw);
-                        packet.clear_turns();
+                        packet.clear_hairpins();
                         if frame.len() > 1000 || !packet.set_frame(&frame, LinkType::Raw) {
                             packet.set_kind(Kind::Empty);
                             return;

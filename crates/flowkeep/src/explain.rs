@@ -108,7 +108,7 @@ pub struct Explanation {
     #[serde(default)]
     pub side_by: SideBy,
     /// Whether both of its ends are inside.
-    pub lateral: bool,
+    pub inside_to_inside: bool,
     /// Its group's home switch, which has its route; none where the process that was asked has no
     /// switch, or the packet has no group.
     pub switch: Option<u16>,
@@ -188,14 +188,18 @@ impl fmt::Display for Explanation {
             From::Inside => ("inside", "outside"),
             From::Outside => ("outside", "inside"),
         };
-        let lateral = if self.lateral { ", lateral: to inside" } else { "" };
+        let inside_to_inside = if self.inside_to_inside {
+            ", inside to inside"
+        } else {
+            ""
+        };
         let by = match self.side_by {
             SideBy::Asked => String::new(),
             SideBy::Flow => ": its flow's".to_owned(),
             SideBy::Address => ": by its address".to_owned(),
             SideBy::Assumed => format!(": assumed; --side {other} asks about the other"),
         };
-        writeln!(f, "  side        {side}{lateral}{by}")?;
+        writeln!(f, "  side        {side}{inside_to_inside}{by}")?;
         if let Some(switch) = self.switch {
             writeln!(f, "  switch      {switch}, its group's home")?;
         }

@@ -111,7 +111,7 @@ pub enum Message {
     /// about that.
     Installed(GroupKey, Epoch),
     /// Tell that runtime that everything before this has been read.
-    Behind(GroupKey, RuntimeId, Epoch),
+    DrainMarker(GroupKey, RuntimeId, Epoch),
     /// By a switch: what has become of a group that moves.
     Switch(GroupKey, SwitchSays),
     /// From now on no new groups, or new ones again.
@@ -261,7 +261,7 @@ impl Message {
                 writer.words(key.words());
                 writer.epoch(*epoch);
             }
-            Message::Behind(group, to, epoch) => {
+            Message::DrainMarker(group, to, epoch) => {
                 writer.put(&[8]);
                 writer.words(group.words());
                 writer.put(&to.0.to_be_bytes());
@@ -274,7 +274,7 @@ impl Message {
                     SwitchSays::Rerouted(epoch) => (0, epoch, 0),
                     SwitchSays::Refused(epoch) => (1, epoch, 0),
                     SwitchSays::Moved(to, epoch) => (2, epoch, to.0),
-                    SwitchSays::Clear(epoch) => (3, epoch, 0),
+                    SwitchSays::Drained(epoch) => (3, epoch, 0),
                     SwitchSays::Fenced(epoch) => (4, epoch, 0),
                 };
                 writer.put(&[what]);
@@ -397,7 +397,7 @@ impl Message {
                     },
                 })
             }
-            8 => Message::Behind(
+            8 => Message::DrainMarker(
                 GroupKey::from_words(reader.words()?),
                 reader.runtime()?,
                 reader.epoch()?,
@@ -412,7 +412,7 @@ impl Message {
                         0 => SwitchSays::Rerouted(epoch),
                         1 => SwitchSays::Refused(epoch),
                         2 => SwitchSays::Moved(to, epoch),
-                        3 => SwitchSays::Clear(epoch),
+                        3 => SwitchSays::Drained(epoch),
                         4 => SwitchSays::Fenced(epoch),
                         _ => return None,
                     },
@@ -534,7 +534,7 @@ mod tests {
             epoch().prop_map(SwitchSays::Rerouted),
             epoch().prop_map(SwitchSays::Refused),
             (runtime(), epoch()).prop_map(|(to, epoch)| SwitchSays::Moved(to, epoch)),
-            epoch().prop_map(SwitchSays::Clear),
+            epoch().prop_map(SwitchSays::Drained),
             epoch().prop_map(SwitchSays::Fenced),
         ];
         let reroute = (
@@ -560,7 +560,7 @@ mod tests {
         prop_oneof![
             reroute.prop_map(Message::Reroute),
             (group.clone(), epoch()).prop_map(|(g, e)| Message::Installed(g, e)),
-            (group.clone(), runtime(), epoch()).prop_map(|(g, r, e)| Message::Behind(g, r, e)),
+            (group.clone(), runtime(), epoch()).prop_map(|(g, r, e)| Message::DrainMarker(g, r, e)),
             (group.clone(), says).prop_map(|(g, s)| Message::Switch(g, s)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockReturned(b, r)),
             (block.clone(), runtime()).prop_map(|(b, r)| Message::BlockKept(b, r)),

@@ -63,7 +63,7 @@ use wire::{FlowKey, Packet};
 pub(crate) struct Figures {
     pub kept: u32,
     pub dropped: u32,
-    /// Some switch had not said `Clear`: it was not there, or had begun again.
+    /// Some switch had not said `Drained`: it was not there, or had begun again.
     pub is_unclear: bool,
 }
 

@@ -534,7 +534,7 @@ pub struct SwitchStats {
     /// How long packets took from being read to being sent, of one in 1024 that its ports sent.
     /// Empty where packets carry the time.
     pub delays: Durations,
-    /// Packets turned around (hairpinned).
+    /// Packets that were hairpinned.
     pub turned: u64,
     /// Fragments held until their first one comes.
     pub held: u64,

@@ -67,12 +67,12 @@ fn fill(packet: &mut Packet, number: u8) {
     packet.set_port(5);
     match number {
         1 => packet.set_egress(6),
-        2 => packet.add_turn(),
+        2 => packet.add_hairpin(),
         3 => {
             packet.set_flags(flag::FOLLOWED);
             packet.set_ports(4003, 53);
         }
-        _ => packet.set_flags(flag::TURN_AROUND | flag::LATERAL | 0x4000),
+        _ => packet.set_flags(flag::HAIRPIN | flag::INSIDE_TO_INSIDE | 0x4000),
     }
     packet.set_wire_length(1234);
 }
@@ -84,13 +84,13 @@ const FIELDS: [&str; 17] = [
     "packet.exit",
     "packet.flags",
     "packet.flags.parsed",
-    "packet.flags.lateral",
-    "packet.flags.turn_around",
+    "packet.flags.inside_to_inside",
+    "packet.flags.hairpin",
     "packet.flags.followed",
     "packet.flags.watched",
     "packet.port",
     "packet.egress",
-    "packet.turns",
+    "packet.hairpins",
     "packet.protocol",
     "packet.wire_length",
     "packet.hash",

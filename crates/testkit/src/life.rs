@@ -55,7 +55,7 @@ struct Noted {
 
 /// The group of the flow at hand, if it can be told.
 pub fn group_of<F: NetworkFunction>(packet: Option<&Packet>, cx: &Cx<F>) -> Option<(Addr, u16)> {
-    let is_other = packet.is_some_and(|packet| packet.has(flag::LATERAL | flag::ICMP_ERROR));
+    let is_other = packet.is_some_and(|packet| packet.has(flag::INSIDE_TO_INSIDE | flag::ICMP_ERROR));
     let has_groups = F::OUTLIVES || size_of::<F::Group>() > 0;
     let is_plain = has_groups && !F::TRANSLATES && !is_other;
     let (source, destination) = cx.opened_by();

@@ -439,7 +439,7 @@ impl<F: NetworkFunction> Player<F> {
                 ([], _) => self.unseen(step),
                 ([one], Some(Verdict::Answer)) if one.exit() == came_from => Fate::Answered,
                 ([one], Some(Verdict::Forward | Verdict::Consume))
-                    if one.turns() > 0 || one.exit() == came_from.opposite() =>
+                    if one.hairpins() > 0 || one.exit() == came_from.opposite() =>
                 {
                     Fate::Forwarded
                 }

@@ -270,7 +270,7 @@ impl Back {
                 ip[24..40].copy_from_slice(self.destination.octets());
             }
         }
-        packet.clear_flags(flag::TURN_AROUND);
+        packet.clear_flags(flag::HAIRPIN);
         debug_assert_eq!(self.version, self.source.version());
         parse(packet).is_ok() && packet.fill_checksums()
     }

@@ -227,7 +227,7 @@ impl FlowKey {
         (self.words[0] >> 16) as u16 & 0x0fff
     }
 
-    /// The key of packets that were turned around (hairpinned) and run this way. Both hosts of a
+    /// The key of packets that were hairpinned and run this way. Both hosts of a
     /// hairpinned connection then send packets between the same two outside endpoints, so unlike
     /// any other key these tell the directions apart.
     #[must_use]

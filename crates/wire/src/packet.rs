@@ -79,7 +79,7 @@ pub mod flag {
     pub const PARSED: u16 = 32;
     /// The last function sends the packet back to its own side by way of the outside (hairpin, RFC
     /// 4787 5).
-    pub const TURN_AROUND: u16 = 64;
+    pub const HAIRPIN: u16 = 64;
     /// The IP header has options (IPv4) or extension headers (IPv6).
     pub const HAS_OPTIONS: u16 = 128;
     /// A source route (option, routing header) leads on: the checksum covers the final destination
@@ -87,7 +87,7 @@ pub mod flag {
     pub const SOURCE_ROUTED: u16 = 256;
     /// Both ends are inside (of an ICMP error: of the packet it quotes): it does not cross the
     /// border, and leaves to inside.
-    pub const LATERAL: u16 = 512;
+    pub const INSIDE_TO_INSIDE: u16 = 512;
     /// A fragment that is followed: it has the ports of its first one.
     pub const FOLLOWED: u16 = 1024;
     /// A function made it, here: an answer, or a packet beside another. It came in by no port.
@@ -134,7 +134,7 @@ struct Notes {
     link: LinkType,
     origin: u8,
     port: u8,
-    turns: u8,
+    hairpins: u8,
     egress: u8,
 }
 
@@ -168,7 +168,7 @@ impl Packet {
 
     /// Forgets what was known of the frame and makes it `length` bytes long (their content is
     /// whatever the buffer held), for a caller that fills it by itself. The length is cut to what
-    /// fits. What is known of the packet's way (sides, port, time, turns) stays: a function that
+    /// fits. What is known of the packet's way (sides, port, time, hairpins) stays: a function that
     /// writes an answer over a packet does not send it elsewhere.
     pub fn reset(&mut self, length: usize, link: LinkType) {
         let length = length.min(FRAME_MAX).min(self.storage.len() - HEADROOM);
@@ -179,7 +179,7 @@ impl Packet {
             exit,
             port,
             timestamp,
-            turns,
+            hairpins,
             ..
         } = self.notes;
         self.notes = Notes {
@@ -189,7 +189,7 @@ impl Packet {
             exit,
             port,
             timestamp,
-            turns,
+            hairpins,
             start: HEADROOM as u16,
             length: length as u32,
             wire_length: length as u32,
@@ -488,7 +488,7 @@ impl Packet {
         self.notes.version = layers.version;
         self.notes.ports = layers.ports;
         self.notes.flags = (self.notes.flags
-            & (flag::TURN_AROUND | flag::LATERAL | flag::MADE | flag::WATCHED))
+            & (flag::HAIRPIN | flag::INSIDE_TO_INSIDE | flag::MADE | flag::WATCHED))
             | layers.flags
             | flag::PARSED;
     }
@@ -542,7 +542,7 @@ impl Notes {
         link: LinkType::Ethernet,
         origin: 0,
         port: 0,
-        turns: 0,
+        hairpins: 0,
         egress: 0,
     };
 }

@@ -174,7 +174,7 @@ fn the_buffer_itself_comes_back() {
     let frame = segment(SYN, 1, 0, &[], b"");
     let mut sent = packet(&mut pool, &frame, LinkType::Ethernet);
     sent.set_timestamp(77);
-    sent.set_flags(flag::TURN_AROUND);
+    sent.set_flags(flag::HAIRPIN);
     let buffer = sent.frame().as_ptr();
     burst.push(sent);
     port.transmit(0, &mut pool, &mut burst);

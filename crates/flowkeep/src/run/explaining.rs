@@ -95,7 +95,7 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
             (None, Some(_)) => SideBy::Flow,
             (None, None) => SideBy::Assumed,
         },
-        lateral: false,
+        inside_to_inside: false,
         switch: number,
         is_flow_known: true,
         runtime: None,
@@ -123,7 +123,7 @@ pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
             if said.side_by == SideBy::Assumed && !found.is_side_assumed {
                 said.side_by = SideBy::Address;
             }
-            (said.lateral, said.switch) = (found.is_lateral, Some(found.home.into()));
+            (said.inside_to_inside, said.switch) = (found.is_inside_to_inside, Some(found.home.into()));
             (said.runtime, said.by) = match found.route {
                 explaining::Route::ReplyKey(runtime) => (Some(runtime), Route::ReplyKey),
                 explaining::Route::Group(runtime) => (Some(runtime), Route::Group),

@@ -159,7 +159,7 @@ fn must_return(frame: &[u8], inside: Inside) -> bool {
 }
 
 /// Whether both ends are inside.
-fn is_lateral(frame: &[u8], inside: Inside) -> bool {
+fn is_inside_to_inside(frame: &[u8], inside: Inside) -> bool {
     V4::of(frame).is_some_and(|p| inside.has(p.source(frame)) && inside.has(p.destination(frame)))
 }
 
@@ -188,8 +188,10 @@ fn by_flow(frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<Flow, Vec<Vec<u8>>
 
 fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
     let (input, inside) = (frames::read(capture), through.inside);
-    let (lateral, crossing): (Vec<_>, Vec<_>) = input.iter().partition(|f| is_lateral(f, inside));
-    let (stays, lateral): (Vec<_>, Vec<_>) = lateral.into_iter().partition(|f| must_pass(f));
+    let (inside_to_inside, crossing): (Vec<_>, Vec<_>) =
+        input.iter().partition(|f| is_inside_to_inside(f, inside));
+    let (stays, inside_to_inside): (Vec<_>, Vec<_>) =
+        inside_to_inside.into_iter().partition(|f| must_pass(f));
     let (must, may): (Vec<_>, Vec<_>) = crossing.into_iter().partition(|f| must_return(f, inside));
     let turned = must.into_iter().filter_map(|f| frames::mirrored(f));
     let expected = by_flow(turned.chain(stays.into_iter().cloned()));
@@ -198,7 +200,11 @@ fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
     let passing = |f: &&Vec<u8>| V4::of(f).is_some_and(|p| !inside.has(p.source(f)));
     let untouched = may.iter().copied().filter(passing).cloned();
     let turned = may.iter().filter_map(|f| frames::mirrored(f));
-    let other = by_flow(turned.chain(untouched).chain(lateral.into_iter().cloned()));
+    let other = by_flow(
+        turned
+            .chain(untouched)
+            .chain(inside_to_inside.into_iter().cloned()),
+    );
     let back = by_flow(frames::read(&through.back).into_iter());
     let mut returned = 0;
     for (flow, frames) in &expected {

@@ -316,7 +316,7 @@ impl Counter {
 fn inside_end(packet: &Packet, cx: &Cx<Counter>) -> wire::Addr {
     let (opener, other) = cx.opened_by();
     let is_opener_inside = (cx.side() == Side::Inside) == (cx.direction() == Direction::Opening);
-    if is_opener_inside || packet.has(flag::LATERAL) {
+    if is_opener_inside || packet.has(flag::INSIDE_TO_INSIDE) {
         opener.addr
     } else {
         other.addr

@@ -229,7 +229,7 @@ impl NetworkFunction for Forward {
         if self.feed.generation() != known && !(known > 0 && planted::is("tables_kept")) {
             self.renew();
         }
-        if packet.has(flag::TURN_AROUND) {
+        if packet.has(flag::HAIRPIN) {
             return Some(self.turn(packet, flow, cx));
         }
         self.step(packet, flow, cx)

@@ -59,7 +59,7 @@ impl Forward {
         rest: u32,
     ) -> Verdict {
         // A turned packet came from an inside host: an error would go outside.
-        if packet.turns() > 0 {
+        if packet.hairpins() > 0 {
             return cx.drop(reason);
         }
         let tables = self.tables.borrow();

@@ -42,7 +42,7 @@ impl Forward {
             Side::Outside => self.reverse_path.outside,
         };
         // A packet that was turned has been checked, before it was.
-        if cx.direction() == Direction::Reply || packet.turns() > 0 || check == Check::Off {
+        if cx.direction() == Direction::Reply || packet.hairpins() > 0 || check == Check::Off {
             return Origin::Right(0);
         }
         if packet.has(flag::MADE | flag::ICMP_ERROR) {

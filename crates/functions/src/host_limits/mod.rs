@@ -311,7 +311,7 @@ impl HostLimits {
             Side::Inside => {
                 let source = cx.opened_by().0.addr;
                 // What inside hosts say to each other may be in the other one's group.
-                if !packet.has(flag::LATERAL) {
+                if !packet.has(flag::INSIDE_TO_INSIDE) {
                     cx.group().inside = source;
                 }
                 source

@@ -51,7 +51,7 @@ pub(super) fn translate(packet: &mut Packet, flow: &Translation, cx: &mut Cx<Nat
         return cx.drop("icmp_malformed");
     }
     if outward && flow.is_hairpin() {
-        packet.set_flags(flag::TURN_AROUND);
+        packet.set_flags(flag::HAIRPIN);
     }
     cx.count("icmp_errors_translated");
     Verdict::Forward

@@ -522,7 +522,7 @@ impl Nat {
         flow.note(tcp_flags, cx.direction());
         self.look_closer(packet, tcp_flags, flow, cx);
         if outward && flow.is_hairpin() {
-            packet.set_flags(flag::TURN_AROUND);
+            packet.set_flags(flag::HAIRPIN);
         }
         Verdict::Forward
     }
@@ -574,7 +574,7 @@ fn swap(packet: &mut Packet, flow: &mut Translation, cx: &Cx<Nat>) -> Option<u8>
     let tcp_flags = swapped?;
     flow.note(tcp_flags, cx.direction());
     if outward && flow.is_hairpin() {
-        packet.set_flags(flag::TURN_AROUND);
+        packet.set_flags(flag::HAIRPIN);
     }
     Some(tcp_flags)
 }

@@ -57,7 +57,7 @@ impl Nat {
         let Some((source, destination)) = packet.v4_addrs() else {
             return untouched(flow, cx);
         };
-        if packet.has(flag::LATERAL) {
+        if packet.has(flag::INSIDE_TO_INSIDE) {
             // It does not leave; and its flow is in one group with what the other end sends, which
             // may be another host's.
             return if self.is_ours(source) || self.is_ours(destination) {
@@ -187,7 +187,7 @@ impl Nat {
             return untouched(flow, cx);
         };
         let hairpin = self.is_ours(source);
-        if hairpin && packet.turns() == 0 {
+        if hairpin && packet.hairpins() == 0 {
             return cx.drop("spoofed");
         }
         if !self.is_ours(destination) {

@@ -149,7 +149,7 @@ pub enum TellSwitch {
         is_taken_back: bool,
     },
     /// To an exit: tell this one that all that was sent before has been read.
-    Behind {
+    DrainMarker {
         /// Whom to tell.
         to: RuntimeId,
         /// The move's epoch.
@@ -168,7 +168,7 @@ pub enum SwitchSays {
     /// to that one.
     Moved(RuntimeId, Epoch),
     /// All that the source sent here has been read.
-    Clear(Epoch),
+    Drained(Epoch),
     /// There is a higher epoch.
     Fenced(Epoch),
 }

@@ -15,14 +15,14 @@
 //!    Rerouting ───── Reroute{S→T, e+1} ──► each home: packets go to T from now on ─── packets ──────►│ kept
 //!      goes on ◄──── Rerouted, behind the last packet to S ──┘                                       │
 //!    Settling        no call waits, everything received is processed; copies are withdrawn           │
-//!    Forwarding ──── Behind{T} ──► each exit, behind the last packet from S ───────── Clear ────────►│
+//!    Forwarding ──── DrainMarker{T} ──► each exit, behind the last packet from S ──── Drained ──────►│
 //!      keeps copy ── State ─────────────────────────────────────────────────────────────────────────►│ installs when it has
-//!                                                                                                    │ State and every Clear
+//!                                                                                                    │ State and every Drained
 //!    Tombstone ◄──── Done ───────────────────────────────────────────────────────────────────────── Announcing: processes
 //!      drops copy ── Gone ──────────────────────────────────────────────────────────────────────────► Active, may move on
 //! ```
 //!
-//! *Behind* and *Clear*: a switch reads its links in turn, so what T sends could leave before what
+//! *DrainMarker* and *Drained*: a switch reads its links in turn, so what T sends could leave before what
 //! S sent earlier. T therefore says nothing until each switch by which packets leave has read all
 //! that S had sent. (With one link that both packets and messages share, that is one record each
 //! way.)
@@ -41,7 +41,7 @@
 //!     │◄─ Canceling ◄┘ deadline                            │ all answered and ended
 //!     ◄────────────────────────────────────────────────────┘
 //!
-//!   Absent ─Open─► Buffering ─State and all Clear─► Announcing ─Gone, Removed─► Active
+//!   Absent ─Open─► Buffering ─State and all Drained─► Announcing ─Gone, Removed─► Active
 //!     ▲               │ Cancel │ Moved
 //!     ├───────────────┤        └─► Yielding ─all moved─┐
 //!     ◄────────────────────────────────────────────────┘

@@ -395,7 +395,7 @@ impl Ownership {
                 self.call_back(to, out);
             }
             (
-                SwitchSays::Clear(epoch),
+                SwitchSays::Drained(epoch),
                 Phase::Buffering {
                     from,
                     is_staged,
@@ -423,7 +423,7 @@ impl Ownership {
                 Some(SwitchSays::Rerouted(self.announced))
             }
             Phase::Buffering { unclear, .. } if unclear.has(switch) && !has(Bug::WaitsForGone) => {
-                Some(SwitchSays::Clear(self.announced))
+                Some(SwitchSays::Drained(self.announced))
             }
             Phase::Yielding { to, unmoved } if unmoved.has(switch) => {
                 Some(SwitchSays::Moved(to, self.announced))
@@ -509,7 +509,10 @@ impl Ownership {
 
     fn send_state(&self, to: RuntimeId, out: &mut impl FnMut(Output)) {
         let epoch = self.announced;
-        out(Output::TellSwitches(self.exits, TellSwitch::Behind { to, epoch }));
+        out(Output::TellSwitches(
+            self.exits,
+            TellSwitch::DrainMarker { to, epoch },
+        ));
         out(Output::SendState(to, epoch));
     }
 

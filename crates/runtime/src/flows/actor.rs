@@ -440,12 +440,7 @@ impl Slab {
     #[inline]
     pub fn reply_key(&self, index: u32) -> &FlowKey {
         // SAFETY: inside the stride, aligned to 8; any bytes are a key.
-        unsafe {
-            self.address(index)
-                .add(self.reply_key)
-                .cast::<FlowKey>()
-                .as_ref()
-        }
+        unsafe { self.address(index).add(self.reply_key).cast::<FlowKey>().as_ref() }
     }
 
     /// Writes an actor's reply key.

@@ -128,11 +128,11 @@ impl GroupKey {
         // Most packets that open a flow come from inside, and their source says it all.
         if affinity == Affinity::InsideAddress
             && packet.side() == Side::Inside
-            && !packet.has(flag::ICMP_ERROR | flag::LATERAL)
+            && !packet.has(flag::ICMP_ERROR | flag::INSIDE_TO_INSIDE)
         {
             return GroupKey::of_address(packet.source_addr());
         }
-        if packet.has(flag::LATERAL) {
+        if packet.has(flag::INSIDE_TO_INSIDE) {
             return GroupKey::between(affinity, key);
         }
         // An ICMP error belongs where the packet it quotes belongs: seen from the error, that one's

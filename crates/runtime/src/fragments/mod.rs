@@ -92,7 +92,7 @@ const PLACES: usize = 8;
 const NO_PLACE: u32 = u32::MAX;
 /// What a first fragment tells of the others, besides ports: that they are an identifier, and that
 /// both ends are inside.
-const INHERITED: u16 = flag::ICMP_QUERY | flag::LATERAL;
+const INHERITED: u16 = flag::ICMP_QUERY | flag::INSIDE_TO_INSIDE;
 
 /// What fragments of one packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]

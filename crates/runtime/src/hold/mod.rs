@@ -96,7 +96,7 @@ pub(crate) fn mark_of(header: &Header, actor: u32) -> u32 {
 /// came back to.
 fn key_of(packet: &PacketBox) -> Option<FlowKey> {
     let (key, way) = FlowKey::of(packet)?;
-    Some(match packet.has(packet_flag::TURN_AROUND) {
+    Some(match packet.has(packet_flag::HAIRPIN) {
         true => key.turned(way.reversed()),
         false => key,
     })

@@ -64,10 +64,10 @@ impl Moves {
                 }
                 self.reroute(core, id, switches, from, to, epoch);
             }
-            Output::TellSwitches(switches, TellSwitch::Behind { to, epoch }) => {
+            Output::TellSwitches(switches, TellSwitch::DrainMarker { to, epoch }) => {
                 for switch in switches.iter() {
                     core.out
-                        .send(usize::from(switch), &Message::Behind(group, to, epoch));
+                        .send(usize::from(switch), &Message::DrainMarker(group, to, epoch));
                 }
             }
             Output::Settle => {

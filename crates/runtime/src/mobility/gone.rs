@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a switch goes:   what it had yet to answer it has answered, since nothing comes from it any more
-//!                    (Rerouted at the source; Clear, or Moved, at the target)
+//!                    (Rerouted at the source; Drained, or Moved, at the target)
 //!   it begins again: the source says again where the group's packets go, and that nothing of it is behind
 //! ```
 //!
@@ -120,7 +120,7 @@ impl Moves {
         }
         if let Part::Forwarding { to, .. } = part {
             core.out
-                .send(usize::from(switch), &Message::Behind(group, to, epoch));
+                .send(usize::from(switch), &Message::DrainMarker(group, to, epoch));
         }
     }
 

@@ -28,7 +28,7 @@
 //!
 //! The routes and blocks of a group that came back are said again: a switch may have forgotten
 //! those that led to the runtime that is gone. So are the blocks of a group that was installed
-//! because its source is gone: a switch that had not read *Behind* has forgotten them with the
+//! because its source is gone: a switch that had not read *DrainMarker* has forgotten them with the
 //! source.
 //!
 //! A source may have called the group back before it went, or have lived all the while. A switch's

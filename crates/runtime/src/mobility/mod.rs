@@ -12,10 +12,10 @@
 //!                                │ source: frozen: no new flow of the group begins; its first packets are kept
 //!                                │ Open with the number of flows and the announced reply keys; slots are reserved at the target
 //!                                │ Accept ─► Reroute per key and home, Rerouted; flows go on
-//!                                │ no call of it waits, or all may begin again ─► Behind to every switch, then the bytes, in frames full of flows:
+//!                                │ no call of it waits, or all may begin again ─► DrainMarker to every switch, then the bytes, in frames full of flows:
 //!                                │   blocks, group state, per flow its facts and all states, packets held for it
 //!                                │   then the first packets that were kept, then State
-//!                                ▼ target: all Clear ─► into the tables, `arrived(Migrated)`; what was handed over, what was kept
+//!                                ▼ target: all Drained ─► into the tables, `arrived(Migrated)`; what was handed over, what was kept
 //!                                  Done with its figures ─► source: `departed(Migrated)`, the copy goes
 //! ```
 //!

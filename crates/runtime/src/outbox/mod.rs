@@ -212,7 +212,7 @@ impl Outbox {
     #[inline(always)]
     pub fn pass(&mut self, mut packet: PacketBox) {
         if self.shape.switches == 0 {
-            if packet.has(packet_flag::TURN_AROUND) {
+            if packet.has(packet_flag::HAIRPIN) {
                 return self.hairpin(packet);
             }
             self.passed += 1;
@@ -237,7 +237,7 @@ impl Outbox {
     /// Keeps a packet that goes back in from outside, once.
     #[cold]
     fn hairpin(&mut self, mut packet: PacketBox) {
-        if packet.turns() > 0 {
+        if packet.hairpins() > 0 {
             return self.drop_packet(packet, DropReason::HairpinLoop);
         }
         turn_around(&mut packet);
@@ -587,7 +587,7 @@ fn hold_back<P: Port>(link: &mut P, lane: &mut Lane, now: u64, pool: &mut Pool) 
 
 /// Makes a packet that left for outside one that came in from there.
 pub(crate) fn turn_around(packet: &mut PacketBox) {
-    packet.add_turn();
-    packet.clear_flags(packet_flag::TURN_AROUND | packet_flag::LATERAL);
+    packet.add_hairpin();
+    packet.clear_flags(packet_flag::HAIRPIN | packet_flag::INSIDE_TO_INSIDE);
     packet.set_side(nf::Side::Outside);
 }

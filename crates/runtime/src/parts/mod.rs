@@ -268,7 +268,7 @@ impl Core {
         mut packet: PacketBox,
         direction: Direction,
     ) {
-        let exit = if packet.has(packet_flag::LATERAL) {
+        let exit = if packet.has(packet_flag::INSIDE_TO_INSIDE) {
             Side::Inside
         } else {
             packet.side().opposite()
@@ -576,7 +576,7 @@ impl Core {
             self.witness(actor, Change::Opened);
             return self.pass(actor, packet);
         };
-        if packet.has(packet_flag::TURN_AROUND) {
+        if packet.has(packet_flag::HAIRPIN) {
             // Its replies come back as turned packets, and only they.
             key = key.turned(way.reversed());
         } else if key == self.flows.header(actor).key {

@@ -11,7 +11,7 @@
 //! | 3 | 1 | flags | see below |
 //! | 4 | 1 | port | it came in at |
 //! | 5 | 1 | egress | one more than the port it is to leave by; 0 if its side decides |
-//! | 6 | 1 | turns | how often it was turned around: 0 or 1 |
+//! | 6 | 1 | hairpins | how often it was hairpinned: 0 or 1 |
 //! | 7 | 1 | protocol | of a followed fragment; 0 of others |
 //! | 8 | 4 | wire length | as it was on the wire |
 //! | 12 | 4 | ports | source and destination of a followed fragment; 0 of others |
@@ -19,7 +19,7 @@
 //! | 24 | 8 | time | of reception, nanoseconds of the sender's clock |
 //! | 32 | … | frame | link header first |
 //!
-//! Flags: bit 0 parsed, 1 both ends inside, 2 turns around, 3 followed, 4 ICMP error, 5 ICMP query,
+//! Flags: bit 0 parsed, 1 both ends inside, 2 hairpin, 3 followed, 4 ICMP error, 5 ICMP query,
 //! 6 and 7 watched.
 //!
 //! # What is carried, and what is found again
@@ -29,7 +29,7 @@
 //! | offsets, version, VLAN, protocol, ports, what parsing finds | found again: nothing of the sender's is believed that bytes can say. A packet that the sender had parsed and that does not parse here is refused |
 //! | protocol, ports, *ICMP query*, *followed* of a later fragment | carried: the first fragment said them, which went by elsewhere. On what is no fragment they are refused |
 //! | *ICMP error* | carried, and holds only where parsing finds one, too: the configuration may have it be none (`Plan::judge_icmp_error`) |
-//! | *lateral*, *turns around*, turns, side, exit, port, egress | carried: they follow from ports and functions, not from bytes |
+//! | *inside to inside*, *hairpin*, hairpins, side, exit, port, egress | carried: they follow from ports and functions, not from bytes |
 //! | *watched* | carried: the mark goes with the packet |
 //! | hash | carried: by which group it was routed, which a runtime compares with its own (`is_routed_here`) and nothing else |
 //! | wire length | carried: a capture may hold less |
@@ -52,8 +52,8 @@ pub(super) const WORDS: u8 = 2;
 /// Bits of flags on the wire, and what they are in a packet.
 const FLAGS: [(u8, u16); 7] = [
     (1, flag::PARSED),
-    (2, flag::LATERAL),
-    (4, flag::TURN_AROUND),
+    (2, flag::INSIDE_TO_INSIDE),
+    (4, flag::HAIRPIN),
     (8, flag::FOLLOWED),
     (16, flag::ICMP_ERROR),
     (32, flag::ICMP_QUERY),
@@ -127,7 +127,7 @@ pub fn write(packet: &Packet) -> [u8; HEAD] {
         flags,
         packet.port(),
         egress,
-        packet.turns(),
+        packet.hairpins(),
     ]);
     if is_followed(packet) {
         head[7] = packet.protocol();
@@ -201,9 +201,9 @@ pub fn read_packet(
     ports: u8,
     now: Option<u64>,
 ) -> Result<(), Refused> {
-    let &[_, link, way, bits, port, egress, turns, protocol, ..] = head;
+    let &[_, link, way, bits, port, egress, hairpins, protocol, ..] = head;
     let link = link_type(link).ok_or(Refused::Field)?;
-    if way > 3 || turns > 1 {
+    if way > 3 || hairpins > 1 {
         return Err(Refused::Field);
     }
     // A packet that a function made came in nowhere: it has port 0, if there is none, too.
@@ -222,9 +222,9 @@ pub fn read_packet(
     if let Some(port) = egress.checked_sub(1) {
         buffer.set_egress(port);
     }
-    buffer.clear_turns();
-    if turns > 0 {
-        buffer.add_turn();
+    buffer.clear_hairpins();
+    if hairpins > 0 {
+        buffer.add_hairpin();
     }
     buffer.set_hash(u64::from_be_bytes(field(head, 16)));
     buffer.set_timestamp(now.unwrap_or_else(|| u64::from_be_bytes(field(head, 24))));

@@ -164,7 +164,7 @@ pub(super) fn seen(packet: &Packet) -> Seen {
             packet.exit(),
             packet.port(),
             packet.egress(),
-            packet.turns(),
+            packet.hairpins(),
         ),
         lengths: (packet.wire_length(), packet.timestamp()),
         parsed: (
@@ -307,9 +307,9 @@ fn fill_packet(packet: &mut Packet, random: &mut Random, number: u64, now: u64) 
         packet.set_egress(a & 7);
     }
     if random.once_in(9) {
-        packet.add_turn();
+        packet.add_hairpin();
     }
-    for of in [flag::LATERAL, flag::TURN_AROUND, 0x4000, 0x8000] {
+    for of in [flag::INSIDE_TO_INSIDE, flag::HAIRPIN, 0x4000, 0x8000] {
         if random.once_in(4) {
             packet.set_flags(of);
         }

@@ -632,8 +632,8 @@ impl Runner {
         survey.tally.cut(cut);
         if survey.listed.len() < survey.listed_max {
             let (source, destination) = header.key.ends(header.opening(0));
-            let translated = (header.flags & flag::REPLY_KEY != 0)
-                .then(|| flows.reply_key(actor).ends(header.opening(1)));
+            let translated =
+                (header.flags & flag::REPLY_KEY != 0).then(|| flows.reply_key(actor).ends(header.opening(1)));
             survey.listed.push(CutFlow {
                 runtime: self.bounds.runtime,
                 key: header.key,

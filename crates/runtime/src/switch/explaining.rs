@@ -30,7 +30,7 @@ pub struct Whither {
     /// Whether that was neither asked nor told by a port that tells sides by addresses.
     pub is_side_assumed: bool,
     /// Whether both ends are inside.
-    pub is_lateral: bool,
+    pub is_inside_to_inside: bool,
     /// The chain whose rule matches, by its place in the plan.
     pub chain: Option<u8>,
     /// The home switch of its group.
@@ -86,7 +86,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         if !packet.set_frame(frame, LinkType::Ethernet) {
             return Err(DropReason::FrameTruncated);
         }
-        packet.clear_turns();
+        packet.clear_hairpins();
         wire::parse(packet)?;
         let by_address = (0..self.ports.len()).find(|index| self.ports.inside(*index).is_some());
         let told = || by_address.map_or(Side::Inside, |index| self.ports.side(index, packet));
@@ -97,7 +97,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         if let Some(index) = by_address
             && side == Side::Inside
         {
-            self.judge_lateral(index, packet);
+            self.judge_inside_to_inside(index, packet);
         }
         let lane = self.identify(packet).ok_or(DropReason::FrameMalformed)?;
         let home = home_of(lane.hash, self.settings.switches);
@@ -122,7 +122,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         Ok(Whither {
             side,
             is_side_assumed,
-            is_lateral: packet.has(flag::LATERAL),
+            is_inside_to_inside: packet.has(flag::INSIDE_TO_INSIDE),
             chain: self.plan.classify(packet),
             home,
             route,

@@ -70,7 +70,7 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
             let (from, to) = (reroute.from, reroute.to);
             is_there(from) && is_there(to) && from != to && (is_its(from) || is_its(to))
         }
-        Message::Behind(_, to, _) => is_there(*to) && !is_its(*to),
+        Message::DrainMarker(_, to, _) => is_there(*to) && !is_its(*to),
         Message::BlockReturned(_, home) => is_there(*home),
         Message::BlockKept(block, home) => is_there(*home) && !is_its(*home) && blocks.may_note(block),
         Message::BlockLent(block, home, to) => {

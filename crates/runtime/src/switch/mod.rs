@@ -19,7 +19,7 @@
 //! runtime announced before anything left by it ([`crate::message`]).
 //!
 //! Of two inside hosts that talk with each other neither is known to have begun: the smaller
-//! endpoint's group has the flow (`flag::LATERAL`), so that both directions are one.
+//! endpoint's group has the flow (`flag::INSIDE_TO_INSIDE`), so that both directions are one.
 //!
 //! A switch is made of parts. A part is handed what it needs of the others, never the switch; what
 //! it wants said to a runtime it puts into the outbox.
@@ -451,7 +451,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 continue;
             }
             match packet.kind() {
-                Kind::Data if packet.has(packet_flag::TURN_AROUND) => self.turn(packet),
+                Kind::Data if packet.has(packet_flag::HAIRPIN) => self.turn(packet),
                 Kind::Data => self.ports.send(packet, &mut self.outbox, &mut self.local),
                 Kind::Message => {
                     self.handle(runtime, &packet);
@@ -543,14 +543,14 @@ impl<P: Port, L: Port> Switch<P, L> {
                     let is_back = || self.recovery.is_back(runtime);
                     directory.installed(runtime, (key, epoch), is_back, outbox);
                 }
-                Message::Behind(group, to, epoch) => {
+                Message::DrainMarker(group, to, epoch) => {
                     // A runtime that is not there yet tells what it has when it is; if it never is,
                     // the source has the group again.
                     if outbox.is_there(usize::from(to.0)) {
                         directory.blocks.note_move(&group, runtime, to.0);
                     }
-                    let clear = Message::Switch(group, SwitchSays::Clear(epoch));
-                    outbox.push_message(usize::from(to.0), clear);
+                    let drained = Message::Switch(group, SwitchSays::Drained(epoch));
+                    outbox.push_message(usize::from(to.0), drained);
                 }
                 Message::Leaving(is_leaving) => {
                     self.presence.set_leaving(runtime as u16, is_leaving);

@@ -48,7 +48,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let mut packets = Burst::new();
         for mut packet in burst {
             packet.set_port(number);
-            packet.clear_turns();
+            packet.clear_hairpins();
             if self.settings.packet_clock {
                 self.local.now = self.local.now.max(packet.timestamp());
             }
@@ -60,7 +60,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             packet.set_side(side);
             self.plan.judge_icmp_error(&mut packet);
             if by_address && (side == Side::Inside || packet.has(packet_flag::ICMP_ERROR)) {
-                self.judge_lateral(index, &mut packet);
+                self.judge_inside_to_inside(index, &mut packet);
             }
             if fragments::is_astray(&packet) {
                 self.follow(packet, &mut packets);
@@ -76,7 +76,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Marks a packet between two inside hosts, or an error about one.
     #[inline]
-    pub(super) fn judge_lateral(&self, index: usize, packet: &mut PacketBox) {
+    pub(super) fn judge_inside_to_inside(&self, index: usize, packet: &mut PacketBox) {
         let Some(prefixes) = self.ports.inside(index) else {
             return;
         };
@@ -89,7 +89,7 @@ impl<P: Port, L: Port> Switch<P, L> {
             prefixes.iter().any(|prefix| prefix.contains(end.addr)) && self.owner(end, protocol).is_none()
         };
         if is_inside(destination) && is_inside(source) {
-            packet.set_flags(packet_flag::LATERAL);
+            packet.set_flags(packet_flag::INSIDE_TO_INSIDE);
         }
     }
 
@@ -153,7 +153,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// A packet goes back in from outside, once.
     pub(super) fn turn(&mut self, mut packet: PacketBox) {
-        if packet.turns() > 0 {
+        if packet.hairpins() > 0 {
             return self.drop_packet(packet, DropReason::HairpinLoop);
         }
         crate::worker::turn_around(&mut packet);
@@ -213,7 +213,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[inline(always)]
     pub(super) fn identify(&self, packet: &PacketBox) -> Option<Lane> {
         let (mut key, way) = FlowKey::of(packet)?;
-        if packet.turns() > 0 {
+        if packet.hairpins() > 0 {
             key = key.turned(way);
         }
         let group = GroupKey::of(self.affinity, packet, key, |end, protocol| {
@@ -335,7 +335,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn forward_watched(&mut self, packets: &mut Burst, lanes: &[Lane], at_home: bool) {
         for (mut packet, lane) in packets.drain(..).zip(lanes) {
             let Local { tap, now, .. } = &mut self.local;
-            if packet.turns() == 0
+            if packet.hairpins() == 0
                 && let Some((key, _)) = FlowKey::of(&packet)
                 && let Some(tap) = tap
             {

@@ -196,7 +196,7 @@ impl NetworkFunction for Leaser {
     fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
         let leased = cx.group().first;
         match cx.side() {
-            Side::Inside if leased == 0 && !packet.has(flag::LATERAL) => {
+            Side::Inside if leased == 0 && !packet.has(flag::INSIDE_TO_INSIDE) => {
                 let first = lease_of(packet.source_addr().octets()[15], self.0);
                 cx.group().first = first;
                 assert!(cx.claim_block(lease(first)));

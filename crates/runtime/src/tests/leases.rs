@@ -699,7 +699,7 @@ fn what_a_removed_runtime_says_behind_its_life_is_dropped() {
     let says = [
         Message::Routed(group),
         Message::BlockTold(block, group),
-        Message::Behind(group, RuntimeId(1), Epoch::default()),
+        Message::DrainMarker(group, RuntimeId(1), Epoch::default()),
         Message::AllTold,
     ];
     say_as_removed(&mut members, (1, 0), &says);

@@ -93,14 +93,14 @@ fn word() -> impl Strategy<Value = Message> {
                 })
             }),
         (group(), epoch()).prop_map(|(key, epoch)| Message::Installed(key, epoch)),
-        (group(), runtime(), epoch()).prop_map(|(group, to, epoch)| Message::Behind(group, to, epoch)),
+        (group(), runtime(), epoch()).prop_map(|(group, to, epoch)| Message::DrainMarker(group, to, epoch)),
         any::<bool>().prop_map(Message::Leaving),
     ];
     let says = (0u8..5, epoch(), runtime()).prop_map(|(what, epoch, to)| match what {
         0 => SwitchSays::Rerouted(epoch),
         1 => SwitchSays::Refused(epoch),
         2 => SwitchSays::Moved(to, epoch),
-        3 => SwitchSays::Clear(epoch),
+        3 => SwitchSays::Drained(epoch),
         _ => SwitchSays::Fenced(epoch),
     });
     let to_runtime = prop_oneof![
@@ -248,7 +248,7 @@ impl Stranger {
         self.say(|packet| {
             packet.reset(0, LinkType::Raw);
             assert!(packet.set_frame(if bytes.len() > 40 { bytes } else { &frame }, LinkType::Raw));
-            packet.clear_turns();
+            packet.clear_hairpins();
             packet.set_side(side);
             packet.set_kind(Kind::Data);
             if wire::parse(packet).is_ok()
@@ -275,7 +275,7 @@ impl Stranger {
             } else if notes & 1 != 0 {
                 packet.set_egress(notes);
             } else if notes & 2 != 0 {
-                packet.set_flags(flag::TURN_AROUND);
+                packet.set_flags(flag::HAIRPIN);
             }
             packet.set_exit(if notes & 4 == 0 {
                 Side::Inside

@@ -210,7 +210,7 @@ impl Eye {
         let Some((mut key, way)) = FlowKey::of(packet) else {
             return;
         };
-        if packet.turns() > 0 {
+        if packet.hairpins() > 0 {
             key = key.turned(way);
         }
         for trace in self.traces().filter(|trace| packet.has(trace.mark())) {

@@ -76,7 +76,7 @@ impl<P: Port> Runtime<P> {
                     .drop_packet(packet, crate::stats::DropReason::FrameMalformed);
                 continue;
             };
-            if packet.turns() > 0 {
+            if packet.hairpins() > 0 {
                 key = key.turned(way);
             }
             // The flow may be over, or another in its place: look it up as any packet.

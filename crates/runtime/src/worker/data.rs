@@ -215,7 +215,7 @@ impl<P: Port> Runtime<P> {
             }
         }
         let (mut key, way) = FlowKey::of(packet).ok_or(DropReason::FrameMalformed)?;
-        if packet.turns() > 0 {
+        if packet.hairpins() > 0 {
             key = key.turned(way);
         }
         let hash = key.hash(&self.core.settings.seed);

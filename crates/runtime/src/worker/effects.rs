@@ -43,7 +43,7 @@ impl<P: Port> Runtime<P> {
                 self.core.out.drop_packet(packet, DropReason::FrameMalformed);
                 continue;
             };
-            if packet.turns() > 0 && !planted::is("kept_packet_not_turned") {
+            if packet.hairpins() > 0 && !planted::is("kept_packet_not_turned") {
                 key = key.turned(way);
             }
             let hash = key.hash(&self.core.settings.seed);

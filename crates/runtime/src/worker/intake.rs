@@ -21,7 +21,7 @@ impl<P: Port> Runtime<P> {
             self.sort_out(link, burst);
         } else {
             // Straight from a port: what a buffer was before is over.
-            burst.iter_mut().for_each(|packet| packet.clear_turns());
+            burst.iter_mut().for_each(|packet| packet.clear_hairpins());
         }
         self.received += burst.len() as u64;
         self.take_up_leased(link, burst);

@@ -156,7 +156,7 @@ impl<P: Port> Runtime<P> {
         self.apply_moves();
         let ready = self.moves.settle_moves(&mut self.core);
         if !ready.is_empty() {
-            // *Behind* goes behind all that these groups have sent.
+            // *DrainMarker* goes behind all that these groups have sent.
             self.transmit();
         }
         work += ready.len();

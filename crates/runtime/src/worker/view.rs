@@ -73,8 +73,7 @@ impl<P: Port> Runtime<P> {
             if !matches!(header.phase, Phase::Active | Phase::Waiting) {
                 continue;
             }
-            let reply_key =
-                (header.flags & flag::REPLY_KEY != 0).then(|| *self.core.flows.reply_key(actor));
+            let reply_key = (header.flags & flag::REPLY_KEY != 0).then(|| *self.core.flows.reply_key(actor));
             look(&FlowEnds {
                 key: header.key,
                 reply_key,

@@ -366,7 +366,9 @@ pub(crate) fn is_error(link: LinkType, frame: &[u8]) -> bool {
         6 => (ip.get(6), IP6),
         _ => (ip.get(9), 4 * usize::from(first & 15)),
     };
-    let class = protocol.zip(ip.get(transport)).map(|(protocol, kind)| icmp_class(*protocol, *kind));
+    let class = protocol
+        .zip(ip.get(transport))
+        .map(|(protocol, kind)| icmp_class(*protocol, *kind));
     class == Some(IcmpClass::Error)
 }
 

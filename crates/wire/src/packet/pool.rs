@@ -222,7 +222,7 @@ impl Pool {
             None => self.lay_out()?,
         };
         // What the packet before went through is over.
-        packet.clear_turns();
+        packet.clear_hairpins();
         Some(packet)
     }
 
@@ -305,13 +305,13 @@ mod tests {
     fn a_packet_written_again_keeps_its_way_and_a_fresh_buffer_has_none() {
         let mut pool = pool(1);
         let mut a = pool.take().unwrap();
-        a.add_turn();
+        a.add_hairpin();
         a.set_exit(Side::Outside);
         assert!(a.set_frame(&[7; 60], LinkType::Ethernet));
-        assert_eq!((a.turns(), a.exit()), (1, Side::Outside));
+        assert_eq!((a.hairpins(), a.exit()), (1, Side::Outside));
         pool.give(a);
         let a = pool.take().unwrap();
-        assert_eq!(a.turns(), 0);
+        assert_eq!(a.hairpins(), 0);
         pool.give(a);
     }
 

@@ -42,22 +42,22 @@ impl Packet {
         self.notes.port = port;
     }
 
-    /// How often the packet has been turned around (hairpinned).
+    /// How often the packet was hairpinned: 0 or 1.
     #[inline]
-    pub fn turns(&self) -> u8 {
-        self.notes.turns
+    pub fn hairpins(&self) -> u8 {
+        self.notes.hairpins
     }
 
-    /// Forgets turns: the packet has just come in.
+    /// Forgets hairpins: the packet has just come in.
     #[inline]
-    pub fn clear_turns(&mut self) {
-        self.notes.turns = 0;
+    pub fn clear_hairpins(&mut self) {
+        self.notes.hairpins = 0;
     }
 
-    /// Counts a turn.
+    /// Counts a hairpin.
     #[inline]
-    pub fn add_turn(&mut self) {
-        self.notes.turns = self.notes.turns.saturating_add(1);
+    pub fn add_hairpin(&mut self) {
+        self.notes.hairpins = self.notes.hairpins.saturating_add(1);
     }
 
     /// Number of the port it leaves by, if a function said so; otherwise its side decides.

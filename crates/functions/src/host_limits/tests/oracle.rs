@@ -20,7 +20,7 @@ enum Step {
     /// The world, to a host; behind NAT or in front of it.
     In(u8, bool),
     /// A host, to another one.
-    Lateral(u8, u8),
+    InsideToInside(u8, u8),
     Expire(usize),
     /// A host's flows go to the other runtime, or were lost and are made again there.
     Move(u8, bool),
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..HOSTS).prop_map(Step::Out),
         4 => (0..HOSTS, any::<bool>()).prop_map(|(host, translated)| Step::In(host, translated)),
-        2 => (0..HOSTS, 0..HOSTS).prop_map(|(from, to)| Step::Lateral(from, to)),
+        2 => (0..HOSTS, 0..HOSTS).prop_map(|(from, to)| Step::InsideToInside(from, to)),
         6 => (0usize..64).prop_map(Step::Expire),
         2 => (0..HOSTS, any::<bool>()).prop_map(|(host, failed)| Step::Move(host, failed)),
         1 => (0u8..2).prop_map(Step::Configure),
@@ -98,7 +98,15 @@ impl World {
     }
 
     /// A flow's first packet; `seen` is its destination where the function stands.
-    fn open(&mut self, group: u8, host: u8, side: Side, from: [u8; 4], seen: [u8; 4], lateral: bool) {
+    fn open(
+        &mut self,
+        group: u8,
+        host: u8,
+        side: Side,
+        from: [u8; 4],
+        seen: [u8; 4],
+        inside_to_inside: bool,
+    ) {
         let id = self.next;
         self.next += 1;
         let mut frame = Vec::new();
@@ -116,8 +124,8 @@ impl World {
         let mut packet = self.pool.take().unwrap();
         assert!(packet.set_frame(&frame, LinkType::Raw));
         wire::parse(&mut packet).unwrap();
-        if lateral {
-            packet.set_flags(flag::LATERAL);
+        if inside_to_inside {
+            packet.set_flags(flag::INSIDE_TO_INSIDE);
         }
         let runtime = &mut self.runtimes[at];
         *runtime.group() = state;
@@ -179,7 +187,7 @@ impl World {
                 };
                 self.open(host, host, Side::Outside, [192, 0, 2, 1], seen, false);
             }
-            Step::Lateral(from, to) => {
+            Step::InsideToInside(from, to) => {
                 self.open(from.min(to), from, Side::Inside, address(from), address(to), true);
             }
             Step::Expire(nth) => {

@@ -250,7 +250,7 @@ impl Rig {
         };
         let along = way == Orientation::Along;
         let found = self.keys.get(&(key, along)).copied();
-        let found = found.filter(|(_, _, own)| *own || packet.turns() == 0);
+        let found = found.filter(|(_, _, own)| *own || packet.hairpins() == 0);
         let found = found.filter(|(id, ..)| self.ask(*id));
         let (id, direction, launched) = match found {
             Some((id, direction, _)) => (id, direction, false),
@@ -287,13 +287,13 @@ impl Rig {
     }
 
     fn leave(&mut self, packet: &mut PacketBox, side: Side) -> Out {
-        if !packet.has(flag::TURN_AROUND) {
+        if !packet.has(flag::HAIRPIN) {
             return Out::Sent(side, packet.frame().to_vec());
         }
-        assert!(packet.turns() < 2, "a packet turns around once");
+        assert!(packet.hairpins() < 2, "a packet is hairpinned once");
         self.turned += 1;
-        packet.clear_flags(flag::TURN_AROUND);
-        packet.add_turn();
+        packet.clear_flags(flag::HAIRPIN);
+        packet.add_hairpin();
         packet.set_side(Side::Outside);
         wire::parse(packet).unwrap();
         self.handle(packet)

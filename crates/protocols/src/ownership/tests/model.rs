@@ -407,11 +407,11 @@ impl World {
     fn at_switch(&mut self, r: usize, h: usize, item: Item) -> Check {
         match item {
             Item::Packet(home, n) => return self.leave(home, n),
-            Item::Tell(TellSwitch::Behind {
+            Item::Tell(TellSwitch::DrainMarker {
                 to: RuntimeId(to),
                 epoch,
             }) => {
-                self.send_down(h, usize::from(to), Item::SwitchSays(SwitchSays::Clear(epoch)));
+                self.send_down(h, usize::from(to), Item::SwitchSays(SwitchSays::Drained(epoch)));
             }
             Item::Tell(TellSwitch::Reroute { from, to, epoch, .. }) => {
                 let is_removed = self.told[RUNTIMES + h] && self.runtimes[usize::from(to.0)].is_none();

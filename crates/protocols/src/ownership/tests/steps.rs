@@ -194,9 +194,9 @@ fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
     outputs(&mut t, Input::Hear(S, Says::Open(epoch(1), homes), OK));
     outputs(&mut t, Input::Hear(S, Says::State(epoch(1)), OK));
     assert_eq!(outputs(&mut t, Input::Hear(S, fenced, OK)), []);
-    outputs(&mut t, from_home(0, SwitchSays::Clear(epoch(1))));
+    outputs(&mut t, from_home(0, SwitchSays::Drained(epoch(1))));
     assert_eq!(
-        outputs(&mut t, from_home(1, SwitchSays::Clear(epoch(1)))),
+        outputs(&mut t, from_home(1, SwitchSays::Drained(epoch(1)))),
         [Output::Install, Output::Tell(S, Says::Done(epoch(1)))]
     );
     assert_eq!(outputs(&mut t, Input::Hear(S, fenced, OK)), []);

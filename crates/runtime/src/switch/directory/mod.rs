@@ -434,7 +434,7 @@ impl Directory {
     #[cold]
     pub fn rejection(&self, runtime: usize, packet: &PacketBox) -> Option<DropReason> {
         let (key, way) = FlowKey::of(packet)?;
-        let key = if packet.has(flag::TURN_AROUND) {
+        let key = if packet.has(flag::HAIRPIN) {
             key.turned(way.reversed())
         } else {
             key

@@ -6,12 +6,12 @@
 //!
 //! ```text
 //!   Reroute{S→T} from S ─► route: T ─► Rerouted, behind the last packet to S
-//!   Behind{T} from S, behind S's last packet here ─► Clear to T
+//!   DrainMarker{T} from S, behind S's last packet here ─► Drained to T
 //!   Reroute{T→S} from S, T is gone ─► T there, or suspended: no answer, S asks again │ else as above
 //!                                 └─► the route is the heir's: Fenced
 //! ```
 //!
-//! *Behind* is read when all packets before it have been put into their ports' bursts: what T sends
+//! *DrainMarker* is read when all packets before it have been put into their ports' bursts: what T sends
 //! comes later, whatever link is read first.
 //!
 //! *Taken back.* T may have installed the group before it went, and its heir go on with it

@@ -129,8 +129,8 @@ impl World {
     pub(super) fn at_switch(&mut self, r: usize, item: Item) -> Check {
         match item {
             Item::Packet(n) => self.leave(r, n)?,
-            Item::Tell(TellSwitch::Behind { to, epoch }) => {
-                self.send_down(usize::from(to.0), Item::SwitchSays(SwitchSays::Clear(epoch)));
+            Item::Tell(TellSwitch::DrainMarker { to, epoch }) => {
+                self.send_down(usize::from(to.0), Item::SwitchSays(SwitchSays::Drained(epoch)));
             }
             Item::Tell(TellSwitch::Reroute {
                 from,

@@ -76,8 +76,8 @@ impl World {
         let is_its = self.switch.home.route == Some(id(r));
         match item {
             Item::Packet(n) => return self.leave(r, n),
-            Item::Tell(TellSwitch::Behind { to, epoch }) => {
-                self.send_down(usize::from(to.0), Item::SwitchSays(SwitchSays::Clear(epoch)));
+            Item::Tell(TellSwitch::DrainMarker { to, epoch }) => {
+                self.send_down(usize::from(to.0), Item::SwitchSays(SwitchSays::Drained(epoch)));
             }
             Item::Tell(TellSwitch::Reroute {
                 from,
