@@ -198,7 +198,7 @@ fn dictionary() -> String {
             "classes",
             "share",
             "size",
-            "life",
+            "incarnation",
             "rate",
             "per_flow",
             "total",

@@ -86,14 +86,14 @@ enum Pending {
 }
 
 struct Joining {
-    lives: Vec<(WorkerId, Incarnation)>,
+    incarnations: Vec<(WorkerId, Incarnation)>,
     answer: oneshot::Sender<Answer>,
 }
 
 /// An answer that waits for a view.
 struct Waiting {
     until: Instant,
-    lives: Vec<(WorkerId, Incarnation)>,
+    incarnations: Vec<(WorkerId, Incarnation)>,
     /// As what the view must have them; `None`: it must not have them.
     standing: Option<Standing>,
     answer: oneshot::Sender<Answer>,
@@ -125,7 +125,7 @@ pub(crate) struct Decider {
     heard: BTreeMap<WorkerId, (Instant, proto::Load)>,
     /// Workers whose last heartbeat named others that they do not hear.
     missing: BTreeSet<WorkerId>,
-    /// Lives that are to be removed, and are heard no more.
+    /// Incarnations that are to be removed, and are heard no more.
     unheard: BTreeSet<(WorkerId, Incarnation)>,
     /// When members are told loads again.
     loads_at: Instant,
@@ -317,7 +317,7 @@ impl Decider {
         let mut kept = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
             if self.is_done(&waiting) {
-                let _ = waiting.answer.send(Answer::Done(waiting.lives));
+                let _ = waiting.answer.send(Answer::Done(waiting.incarnations));
             } else if now >= waiting.until {
                 let answer = Answer::Refused(Refusal::Late, self.why_late());
                 let _ = waiting.answer.send(answer);
@@ -334,7 +334,7 @@ impl Decider {
     fn why_late(&self) -> String {
         match (&self.is_over, &self.trouble) {
             (Some(why), _) | (_, Some(why)) => why.clone(),
-            _ => "an earlier life of a worker is not fenced yet, or some member has not heard of the \
+            _ => "an earlier incarnation of a worker is not fenced yet, or some member has not heard of the \
                   newest view"
                 .to_owned(),
         }
@@ -342,8 +342,10 @@ impl Decider {
 
     fn is_done(&self, waiting: &Waiting) -> bool {
         let view = self.machine.view();
-        waiting.lives.iter().all(|(id, life)| {
-            let member = view.member(*id).filter(|member| member.incarnation == *life);
+        waiting.incarnations.iter().all(|(id, incarnation)| {
+            let member = view
+                .member(*id)
+                .filter(|member| member.incarnation == *incarnation);
             match waiting.standing {
                 None => member.is_none(),
                 // To be there is what a worker that joins waits for.
@@ -391,9 +393,11 @@ impl Decider {
             suspects: published.suspects.workers.len(),
         });
         let view = self.machine.view();
-        self.joining.retain(|(id, life)| !view.has(*id, *life));
+        self.joining
+            .retain(|(id, incarnation)| !view.has(*id, *incarnation));
         self.heard.retain(|id, _| view.member(*id).is_some());
-        self.unheard.retain(|(id, life)| view.has(*id, *life));
+        self.unheard
+            .retain(|(id, incarnation)| view.has(*id, *incarnation));
         let published = Published {
             loads: self.loads(Instant::now()),
             sharing: self.shared.newest(),
@@ -443,7 +447,7 @@ impl Decider {
             Pending::Enlisted(enlisted, answer) => {
                 let _ = answer.send(Answer::Enlisted(enlisted));
             }
-            Pending::Join(joining) => self.bring_in(joining.lives, joining.answer),
+            Pending::Join(joining) => self.bring_in(joining.incarnations, joining.answer),
             Pending::Configured(configuration, answer) => {
                 self.on_configured(record, *configuration, answer);
             }
@@ -460,7 +464,7 @@ impl Decider {
 
     fn on_workload(&mut self, at: Instant, member: &str, workload: &proto::Workload) {
         for beat in &workload.heartbeats {
-            let Some((id, life)) = beat.worker.as_ref().and_then(translate::to_worker) else {
+            let Some((id, incarnation)) = beat.worker.as_ref().and_then(translate::to_worker) else {
                 return self.refused.count(Refusal::Malformed);
             };
             if !self.book.is_of(id, member) {
@@ -477,14 +481,14 @@ impl Decider {
                     self.machine.suspects().0
                 ));
             }
-            if self.unheard.contains(&(id, life)) {
+            if self.unheard.contains(&(id, incarnation)) {
                 continue;
             }
-            if self.machine.view().has(id, life) {
+            if self.machine.view().has(id, incarnation) {
                 self.heard.insert(id, (at, beat.load.unwrap_or_default()));
             }
             if let Some(shares) = &beat.shares
-                && let Err(refusal) = self.on_shares(id, life, shares)
+                && let Err(refusal) = self.on_shares(id, incarnation, shares)
             {
                 self.refused.count(refusal);
                 if refusal == Refusal::LogBehind {
@@ -495,11 +499,11 @@ impl Decider {
             if self.is_settling() {
                 continue;
             }
-            self.tell(at, Input::Heartbeat(id, life, beat.view, beat.list));
+            self.tell(at, Input::Heartbeat(id, incarnation, beat.view, beat.list));
             let stands = self.machine.view().member(id).copied();
-            let stands = stands.filter(|stands| stands.incarnation == life);
+            let stands = stands.filter(|stands| stands.incarnation == incarnation);
             if beat.ready && stands.is_some_and(|stands| stands.standing == Standing::Joining) {
-                self.tell(at, Input::Stand(id, life, Some(Standing::Running)));
+                self.tell(at, Input::Stand(id, incarnation, Some(Standing::Running)));
             }
             let Some(unheard) = translate::to_workers(&beat.unheard) else {
                 return self.refused.count(Refusal::Malformed);
@@ -509,13 +513,13 @@ impl Decider {
                 self.missing.insert(id);
             }
             if was_missing || !unheard.is_empty() {
-                self.tell(at, Input::Unheard(id, life, unheard));
+                self.tell(at, Input::Unheard(id, incarnation, unheard));
             }
             for withdrawn in &beat.withdrawn {
                 let Some(of) = withdrawn.worker.as_ref().and_then(translate::to_worker) else {
                     return self.refused.count(Refusal::Malformed);
                 };
-                let (by, incarnation, list) = (id, life, withdrawn.list);
+                let (by, incarnation, list) = (id, incarnation, withdrawn.list);
                 self.tell(
                     at,
                     Input::Withdrawn {
@@ -528,9 +532,9 @@ impl Decider {
             }
         }
         self.on_in_force(member, workload.configuration);
-        for (id, life) in workload.stopped.iter().filter_map(translate::to_worker) {
+        for (id, incarnation) in workload.stopped.iter().filter_map(translate::to_worker) {
             if self.book.is_of(id, member) && !self.is_settling() {
-                self.tell(at, Input::Stopped(id, life));
+                self.tell(at, Input::Stopped(id, incarnation));
             }
         }
     }
@@ -561,11 +565,11 @@ impl Decider {
             } => self.on_join(&member, (incarnation, first), (&roles, &numbers), plan, answer),
             Question::Enlist(enlisting) => self.on_enlist(*enlisting, answer),
             Question::Leave { member, incarnation } => {
-                let lives = self.lives_of(&member);
-                let lives = lives.into_iter().filter(|(_, life)| *life == incarnation);
-                let lives: Vec<_> = lives.collect();
-                self.configured.leaves(&lives);
-                self.stand(lives, None, answer);
+                let incarnations = self.incarnations_of(&member);
+                let incarnations = incarnations.into_iter().filter(|(_, of)| *of == incarnation);
+                let incarnations: Vec<_> = incarnations.collect();
+                self.configured.leaves(&incarnations);
+                self.stand(incarnations, None, answer);
             }
             Question::Configuration => {
                 let configuration = self.configured.newest().clone();
@@ -574,12 +578,12 @@ impl Decider {
             Question::Configure { view, configuration } => self.on_configure(view, *configuration, answer),
             Question::Confirm => self.on_confirm(answer),
             Question::Recover { runtime } => self.on_recover(WorkerId::runtime(runtime), answer),
-            Question::Drain { member } => match self.lives_of(&member) {
-                lives if lives.is_empty() => {
+            Question::Drain { member } => match self.incarnations_of(&member) {
+                incarnations if incarnations.is_empty() => {
                     let why = format!("no member in view is called `{member}`");
                     let _ = answer.send(Answer::Refused(Refusal::NoMember, why));
                 }
-                lives => self.stand(lives, Some(Standing::Leaving), answer),
+                incarnations => self.stand(incarnations, Some(Standing::Leaving), answer),
             },
         }
     }
@@ -660,9 +664,9 @@ impl Decider {
         let is_under_way = |id: &WorkerId| {
             self.machine.view().has(*id, incarnation) || self.joining.contains(&(*id, incarnation))
         };
-        let newest = slots.iter().filter_map(|slot| self.book.life(slot)).max();
+        let newest = slots.iter().filter_map(|slot| self.book.incarnation(slot)).max();
         let is_new = newest.is_none_or(|newest| newest < incarnation);
-        let lives: Vec<_> = ids.iter().map(|id| (*id, incarnation)).collect();
+        let incarnations: Vec<_> = ids.iter().map(|id| (*id, incarnation)).collect();
         if !is_new && !ids.iter().all(is_under_way) {
             let newest = newest.map_or(0, |newest| newest.0);
             let why = format!(
@@ -672,37 +676,37 @@ impl Decider {
             let _ = answer.send(Answer::Refused(Refusal::Incarnation, why));
             return;
         }
-        self.end_those_before(&slots, &lives, first);
+        self.end_those_before(&slots, &incarnations, first);
         if !is_new {
-            return self.bring_in(lives, answer);
+            return self.bring_in(incarnations, answer);
         }
-        for (slot, (id, life)) in slots.iter().zip(&lives) {
+        for (slot, (id, incarnation)) in slots.iter().zip(&incarnations) {
             let plan = plan.clone();
             let numbered = proto::Numbered {
                 plan,
                 first,
-                since: self.book.since(slot, *life, first).0,
-                ..slot.record(*id, *life)
+                since: self.book.since(slot, *incarnation, first).0,
+                ..slot.record(*id, *incarnation)
             };
             let before = self.book.number(self.next_record, &numbered);
             self.spare.extend(before.unwrap_or_default());
-            self.joining.insert((*id, *life));
+            self.joining.insert((*id, *incarnation));
             self.record(proto::record::What::Numbered(numbered), Pending::Number);
         }
         // The last record stands for all: they are written in order.
         if let Some((_, pending)) = self.pending.back_mut() {
-            *pending = Pending::Join(Box::new(Joining { lives, answer }));
+            *pending = Pending::Join(Box::new(Joining { incarnations, answer }));
         }
     }
 
-    /// Which lives in the view are over, since a process asks that has the lock which theirs had.
-    /// Without it the coordinator waits until their leases are over, and for ever where too few
-    /// members are left to say so. A process need not know those lives: it may be the last of many
-    /// that began while no coordinator decided.
-    fn end_those_before(&mut self, slots: &[Slot], lives: &[(WorkerId, Incarnation)], first: u64) {
-        for (slot, (id, life)) in slots.iter().zip(lives) {
+    /// Which incarnations in the view are over, since a process asks that has the lock which theirs
+    /// had. Without it the coordinator waits until their leases are over, and for ever where too
+    /// few members are left to say so. A process need not know those incarnations: it may be the
+    /// last of many that began while no coordinator decided.
+    fn end_those_before(&mut self, slots: &[Slot], incarnations: &[(WorkerId, Incarnation)], first: u64) {
+        for (slot, (id, incarnation)) in slots.iter().zip(incarnations) {
             let there = self.machine.view().member(*id).map(|member| member.incarnation);
-            if let Some(there) = there.filter(|there| there < life)
+            if let Some(there) = there.filter(|there| there < incarnation)
                 && self.book.is_of_file(slot, there, first)
             {
                 self.tell(Instant::now(), Input::Stopped(*id, there));
@@ -710,44 +714,44 @@ impl Decider {
         }
     }
 
-    fn bring_in(&mut self, lives: Vec<(WorkerId, Incarnation)>, answer: oneshot::Sender<Answer>) {
-        self.tell(Instant::now(), Input::Join(lives.clone()));
-        self.wait(lives, Some(Standing::Joining), answer);
+    fn bring_in(&mut self, incarnations: Vec<(WorkerId, Incarnation)>, answer: oneshot::Sender<Answer>) {
+        self.tell(Instant::now(), Input::Join(incarnations.clone()));
+        self.wait(incarnations, Some(Standing::Joining), answer);
     }
 
-    /// A runtime is to be removed: nothing of this life of it is heard from now on.
+    /// A runtime is to be removed: nothing of this incarnation of it is heard from now on.
     fn on_recover(&mut self, id: WorkerId, answer: oneshot::Sender<Answer>) {
         let Some(member) = self.machine.view().member(id).copied() else {
             let why = format!("no member in view has runtime {}", id.number);
             let _ = answer.send(Answer::Refused(Refusal::NoMember, why));
             return;
         };
-        let life = (id, member.incarnation);
-        self.unheard.insert(life);
-        self.wait(vec![life], None, answer);
+        let incarnation = (id, member.incarnation);
+        self.unheard.insert(incarnation);
+        self.wait(vec![incarnation], None, answer);
     }
 
     fn stand(
         &mut self,
-        lives: Vec<(WorkerId, Incarnation)>,
+        incarnations: Vec<(WorkerId, Incarnation)>,
         standing: Option<Standing>,
         answer: oneshot::Sender<Answer>,
     ) {
-        for (id, life) in &lives {
-            self.tell(Instant::now(), Input::Stand(*id, *life, standing));
+        for (id, incarnation) in &incarnations {
+            self.tell(Instant::now(), Input::Stand(*id, *incarnation, standing));
         }
-        self.wait(lives, standing, answer);
+        self.wait(incarnations, standing, answer);
     }
 
     fn wait(
         &mut self,
-        lives: Vec<(WorkerId, Incarnation)>,
+        incarnations: Vec<(WorkerId, Incarnation)>,
         standing: Option<Standing>,
         answer: oneshot::Sender<Answer>,
     ) {
         self.waiting.push(Waiting {
             until: Instant::now() + PATIENCE,
-            lives,
+            incarnations,
             standing,
             answer,
         });

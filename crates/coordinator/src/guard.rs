@@ -7,8 +7,8 @@
 //!     └───────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The pause begins with [`PAUSE`], doubles to [`PAUSE_MAX`], and begins again after a life of
-//! [`GOOD`]. A guard that is told to end tells the coordinator and waits for it. A guard that is
+//! The pause begins with [`PAUSE`], doubles to [`PAUSE_MAX`], and begins again after an incarnation
+//! of [`GOOD`]. A guard that is told to end tells the coordinator and waits for it. A guard that is
 //! killed takes the coordinator with it: the kernel sends that one SIGTERM.
 //!
 //! # Beats
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 pub const PAUSE: Duration = Duration::from_millis(100);
 /// Before any restart, at most.
 pub const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// After such a life the coordinator counts as well.
+/// After such an incarnation the coordinator counts as well.
 pub const GOOD: Duration = Duration::from_secs(10);
 /// How often a coordinator beats that is well.
 pub const BEAT: Duration = Duration::from_millis(500);

@@ -6,9 +6,10 @@
 //!   kept = Keeper::add(kept, said)              an operator asks for it by `Counted`
 //! ```
 //!
-//! What is said is bytes here, which the [`Keeper`] reads and adds up: of one life of a member the
-//! newest counts, earlier lives in sum. It is in the memory of this process, so a coordinator that
-//! begins again knows what members that live say again, and not what earlier ones had counted.
+//! What is said is bytes here, which the [`Keeper`] reads and adds up: of one incarnation of a
+//! member the newest counts, earlier incarnations in sum. It is in the memory of this process, so a
+//! coordinator that begins again knows what members that live say again, and not what earlier ones
+//! had counted.
 //!
 //! Invariants: each member has [`ANSWER_MAX`] bytes at most, and [`MEMBERS_MAX`] members have any.
 //! What a member says that the keeper cannot read changes nothing.

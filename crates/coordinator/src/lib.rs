@@ -81,7 +81,7 @@
 //!   operator hears of them: `log_before_act`.
 //! - A restart decides nothing twice, and no view changes by it:
 //!   `killed_and_started_again_it_decides_nothing_twice`.
-//! - A worker has the same number in each of its lives.
+//! - A worker has the same number in each of its incarnations.
 //! - A token is good once, until it is over.
 //! - Each queue is bounded: asks ([`decider::ASKS_MAX`]), joins under way, connections, requests
 //!   that are relayed ([`relay`]), a worker's rings.

@@ -31,7 +31,7 @@ pub enum Refusal {
     TokenForged,
     /// The worker is another member's.
     Foreign,
-    /// The incarnation is not above that of an earlier life.
+    /// The incarnation is not above that of an earlier incarnation.
     Incarnation,
     /// A number, a name or a list is not as it must be.
     Malformed,

@@ -2,13 +2,13 @@
 
 use crate::proto;
 use protocols::membership::{Entry, Incarnation, Member, Role, Standing, View, WorkerId};
-use protocols::objects::{Course, Decision, Life, Members, Phase, Report, Stage};
+use protocols::objects::{Course, Decision, Instance, Members, Phase, Report, Stage};
 use protocols::ownership::RuntimeId;
 
 /// Workers of a cluster at most.
 pub const WORKERS_MAX: usize = 1024;
 
-/// A worker's life as a message has it.
+/// A worker's incarnation as a message has it.
 pub fn worker(id: WorkerId, incarnation: Incarnation) -> proto::Worker {
     let role = match id.role {
         Role::Switch => proto::WorkerRole::Switch,
@@ -35,7 +35,7 @@ pub fn role(role: Role) -> i32 {
     worker(WorkerId { role, number: 0 }, Incarnation(0)).role
 }
 
-/// The life of a worker that a message names.
+/// The incarnation of a worker that a message names.
 pub fn to_worker(worker: &proto::Worker) -> Option<(WorkerId, Incarnation)> {
     let role = to_role(worker.role)?;
     let number = u16::try_from(worker.number).ok()?;
@@ -89,12 +89,15 @@ pub fn to_view(view: &proto::View) -> Option<View> {
     is_once.then(|| View::new(view.number, members))
 }
 
-/// Lives of workers as messages have them.
-pub fn workers(lives: &[(WorkerId, Incarnation)]) -> Vec<proto::Worker> {
-    lives.iter().map(|(id, life)| worker(*id, *life)).collect()
+/// Incarnations of workers as messages have them.
+pub fn workers(incarnations: &[(WorkerId, Incarnation)]) -> Vec<proto::Worker> {
+    incarnations
+        .iter()
+        .map(|(id, incarnation)| worker(*id, *incarnation))
+        .collect()
 }
 
-/// The lives that a message names.
+/// The incarnations that a message names.
 pub fn to_workers(workers: &[proto::Worker]) -> Option<Vec<(WorkerId, Incarnation)>> {
     (workers.len() <= WORKERS_MAX).then_some(())?;
     workers.iter().map(to_worker).collect()
@@ -105,8 +108,8 @@ pub fn decision(number: u64, entry: &Entry) -> proto::Decision {
     use proto::decision::Entry as Written;
     let entry = match entry {
         Entry::View(all) => Written::View(view(all)),
-        Entry::Withdraw(id, life) => Written::Withdraw(worker(*id, *life)),
-        Entry::Restore(id, life) => Written::Restore(worker(*id, *life)),
+        Entry::Withdraw(id, incarnation) => Written::Withdraw(worker(*id, *incarnation)),
+        Entry::Restore(id, incarnation) => Written::Restore(worker(*id, *incarnation)),
     };
     proto::Decision {
         number,
@@ -120,12 +123,12 @@ pub fn to_decision(decision: &proto::Decision) -> Option<(u64, Entry)> {
     let entry = match decision.entry.as_ref()? {
         Written::View(all) => Entry::View(to_view(all)?),
         Written::Withdraw(worker) => {
-            let (id, life) = to_worker(worker)?;
-            Entry::Withdraw(id, life)
+            let (id, incarnation) = to_worker(worker)?;
+            Entry::Withdraw(id, incarnation)
         }
         Written::Restore(worker) => {
-            let (id, life) = to_worker(worker)?;
-            Entry::Restore(id, life)
+            let (id, incarnation) = to_worker(worker)?;
+            Entry::Restore(id, incarnation)
         }
     };
     Some((decision.number, entry))
@@ -154,15 +157,15 @@ fn to_stage(stage: &proto::Stage) -> Option<Stage> {
     Some(Stage { view, phase })
 }
 
-fn runtime((runtime, life): Life) -> proto::Worker {
-    worker(WorkerId::runtime(runtime.0), life)
+fn runtime((runtime, incarnation): Instance) -> proto::Worker {
+    worker(WorkerId::runtime(runtime.0), incarnation)
 }
 
-fn to_runtimes(workers: &[proto::Worker]) -> Option<Vec<Life>> {
+fn to_runtimes(workers: &[proto::Worker]) -> Option<Vec<Instance>> {
     (workers.len() <= usize::from(Members::MAX)).then_some(())?;
-    let of = |(id, life): (WorkerId, Incarnation)| {
+    let of = |(id, incarnation): (WorkerId, Incarnation)| {
         let is_one = id.role == Role::Runtime && id.number < Members::MAX;
-        is_one.then_some((RuntimeId(id.number), life))
+        is_one.then_some((RuntimeId(id.number), incarnation))
     };
     workers
         .iter()
@@ -196,10 +199,10 @@ pub fn to_shares(shares: &proto::Shares) -> Option<Report> {
 pub fn sharing(decision: &Decision) -> proto::Sharing {
     let course = &decision.course;
     let of = |members: Members| {
-        let lives = members
+        let incarnations = members
             .iter()
-            .filter_map(|number| Some((number, *decision.lives.get(&number)?)));
-        lives.map(runtime).collect()
+            .filter_map(|number| Some((number, *decision.incarnations.get(&number)?)));
+        incarnations.map(runtime).collect()
     };
     let removed = course.failed.unwrap_or_default();
     proto::Sharing {
@@ -212,10 +215,10 @@ pub fn sharing(decision: &Decision) -> proto::Sharing {
     }
 }
 
-/// The decision that a message has, if each number has one life in it.
+/// The decision that a message has, if each number has one incarnation in it.
 pub fn to_sharing(sharing: &proto::Sharing) -> Option<Decision> {
     let (members, next) = (to_runtimes(&sharing.members)?, to_runtimes(&sharing.next)?);
-    let set = |all: &[Life]| {
+    let set = |all: &[Instance]| {
         all.iter()
             .fold(Members::NONE, |set, (number, _)| set.with(*number))
     };
@@ -234,12 +237,12 @@ pub fn to_sharing(sharing: &proto::Sharing) -> Option<Decision> {
         failed: sharing.failure.then_some(removed),
         is_open: sharing.open,
     };
-    let mut lives = std::collections::BTreeMap::new();
-    for (number, life) in members.into_iter().chain(next) {
-        let known = *lives.entry(number).or_insert(life);
-        (known == life).then_some(())?;
+    let mut incarnations = std::collections::BTreeMap::new();
+    for (number, incarnation) in members.into_iter().chain(next) {
+        let known = *incarnations.entry(number).or_insert(incarnation);
+        (known == incarnation).then_some(())?;
     }
-    Some(Decision { course, lives })
+    Some(Decision { course, incarnations })
 }
 
 #[cfg(test)]
@@ -288,7 +291,7 @@ mod tests {
                 failed: None,
                 is_open: false,
             },
-            lives: members.into_iter().collect(),
+            incarnations: members.into_iter().collect(),
         }
     }
 
@@ -320,7 +323,7 @@ mod tests {
         refused(&|sharing| sharing.stage = None);
         refused(&|sharing| sharing.stage = Some(proto::Stage { view: 1, phase: 7 }));
         refused(&|sharing| sharing.removed = vec![64]);
-        // Two lives of one number; a number that no set has; a switch; too many.
+        // Two incarnations of one number; a number that no set has; a switch; too many.
         refused(&|sharing| sharing.members[0].incarnation += 1);
         refused(&|sharing| sharing.next[0].number = 64);
         refused(&|sharing| sharing.next[0].role = proto::WorkerRole::Switch.into());

@@ -136,7 +136,7 @@ const KILLED: &[Field] = &[
 const WORKER: &[Field] = &[
     Field::text("worker", "`switch` or `runtime`, and its number."),
     Field::text("member", "The member that has it."),
-    Field::number("incarnation", "", "Which life of it."),
+    Field::number("incarnation", "", "Which incarnation of it."),
     Field::number("view", "", "Number of the view."),
 ];
 const STORE: Field = Field::text("store", "The store's URI, without its secret.");

@@ -241,7 +241,7 @@ pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
     match others.any(|(_, place)| place.closed().is_none()) {
         true => Ok(()),
         false => Err(format!(
-            "{}; nothing has changed. {}. With `flowkeep runtime drain {runtime} --last` it is drained all the same: its flows stay there and go on; {NEW_FLOWS}",
+            "{}; nothing has changed. {}. With `flowkeep runtime drain {runtime} --force` it is drained all the same: its flows stay there and go on; {NEW_FLOWS}",
             nowhere(runtime, places),
             remedy(places)
         )),
@@ -255,7 +255,7 @@ pub enum Leaving {
     /// It takes no new flows, as long as another does.
     Drained,
     /// It takes no new flows, even if no other does.
-    Insisted,
+    Forced,
     /// It takes new flows again.
     Resumed,
 }
@@ -609,7 +609,7 @@ mod tests {
         for words in [
             "(1 is drained, or just beginning); nothing has changed",
             "to its own member's --socket",
-            "flowkeep runtime drain 0 --last",
+            "flowkeep runtime drain 0 --force",
         ] {
             assert!(said.contains(words), "{words}: {said}");
         }

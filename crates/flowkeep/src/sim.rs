@@ -15,8 +15,8 @@ use nf::{Addr, Prefix};
 use runtime::chain::Plan;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
-use sim::dawdler::Dawdler;
 use sim::kernel::{Kernel, Planned, Station};
+use sim::slow_function::SlowFunction;
 use sim::witness::Witness;
 use sim::{Failure, Outcome, Scenario};
 use std::collections::HashMap;
@@ -44,8 +44,11 @@ pub struct SimJob {
 /// there are the simulator's own.
 pub fn planner(registry: &Registry) -> impl FnMut(&str) -> Result<Planned, String> + use<> {
     let mut entries = registry.entries().to_vec();
-    if registry.entry(<Dawdler as nf::NetworkFunction>::NAME).is_none() {
-        entries.push(Entry::of::<Dawdler>(|_| Schema::default()));
+    if registry
+        .entry(<SlowFunction as nf::NetworkFunction>::NAME)
+        .is_none()
+    {
+        entries.push(Entry::of::<SlowFunction>(|_| Schema::default()));
         entries.push(Entry::of::<Witness>(|_| Schema::default()));
     }
     let registry = Registry::new(entries);

@@ -1,5 +1,5 @@
-//! A worker's place in the cluster's membership: which lives of others are over, and the leases
-//! that it acts by.
+//! A worker's place in the cluster's membership: which incarnations of others are over, and the
+//! leases that it acts by.
 //!
 //! # Theory of operation
 //!
@@ -8,17 +8,17 @@
 //! worker there.
 //!
 //! ```text
-//!   step n      asker ── LeaseAsked(life, its now) ──► grantor: keeps the question
+//!   step n      asker ── LeaseAsked(incarnation, its now) ──► grantor: keeps the question
 //!   step n + 1                                         grantor: promises, with the time of this step
-//!               asker ◄── LeaseGranted(life, asked) ── grantor
+//!               asker ◄── LeaseGranted(incarnation, asked) ── grantor
 //! ```
 //!
 //! A grantor answers in the step after that in which it read the question. The time of a step is
 //! read before the step: a worker that is stopped in the middle of one would promise from a time
 //! that is long over, and its promise would end before the lease.
 //!
-//! Views come by one door, `members` of a worker: each [`WorkerGone`] is a life that a view has
-//! removed. An [`End`] is what is known of the worker at a link's other end.
+//! Views come by one door, `members` of a worker: each [`WorkerGone`] is an incarnation that a view
+//! has removed. An [`End`] is what is known of the worker at a link's other end.
 //!
 //! ```text
 //!              session ends                  removed
@@ -30,19 +30,19 @@
 //! |---|---|
 //! | packets for it | counted drops, and what the link still holds waits |
 //! | messages for it | wait |
-//! | the next session of the link | is not read before the view has removed the life of this one |
+//! | the next session of the link | is not read before the view has removed the incarnation of this one |
 //!
-//! Each end says its life first in a session: in
+//! Each end says its incarnation first in a session: in
 //! [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
 //! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes, with the number of
-//! a view that has it. A life that the view here has not, if that is no older, is over: it was
-//! removed before this worker began, or by a view that was never here. Words and packets behind it
-//! are dropped, in the same frame and burst too. A runtime whose life a switch has not heard, or
-//! that its view does not list, gets no new groups.
+//! a view that has it. An incarnation that the view here has not, if that is no older, is over: it
+//! was removed before this worker began, or by a view that was never here. Words and packets behind
+//! it are dropped, in the same frame and burst too. A runtime whose incarnation a switch has not
+//! heard, or that its view does not list, gets no new groups.
 //!
-//! Invariants: a life that a view has removed has no effect on this worker afterwards; a worker
-//! looks at its lease by the time of its step, so what it does without one is at most what it does
-//! in the step in which the lease ends.
+//! Invariants: an incarnation that a view has removed has no effect on this worker afterwards; a
+//! worker looks at its lease by the time of its step, so what it does without one is at most what
+//! it does in the step in which the lease ends.
 //!
 //! Not here: views and leases themselves (`protocols::membership`), the coordinator; what ends with
 //! a worker ([`crate::worker`], [`crate::switch`]).
@@ -53,38 +53,39 @@ use alloc::vec::Vec;
 use protocols::membership::{Incarnation, Member, Membership, Role, Standing, View, WorkerId};
 use wire::planted;
 
-/// A worker's life that a view has removed, or one before it.
+/// A worker's incarnation that a view has removed, or one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkerGone {
     /// The worker.
     pub worker: WorkerId,
-    /// The newest of its lives that is over.
+    /// The newest of its incarnations that is over.
     pub incarnation: Incarnation,
 }
 
-/// The lives that are over by a view, and were not by one before it: of each worker the newest.
+/// The incarnations that are over by a view, and were not by one before it: of each worker the
+/// newest.
 ///
-/// A life that begins is later than all others of its worker, so these are over. One of them may be
-/// a member of neither view and at a link still: it was removed before this worker began, or in a
-/// view that this worker has not heard of.
+/// An incarnation that begins is later than all others of its worker, so these are over. One of
+/// them may be a member of neither view and at a link still: it was removed before this worker
+/// began, or in a view that this worker has not heard of.
 pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
     let is_gone = |member: &&Member| !after.has(member.id, member.incarnation);
     let gone = before.members().iter().filter(is_gone);
     let gone = gone.map(|member| (member.id, member.incarnation.0));
     let is_new = |member: &&Member| {
-        !before.has(member.id, member.incarnation) && !planted::is("earlier_life_forgotten")
+        !before.has(member.id, member.incarnation) && !planted::is("earlier_incarnation_forgotten")
     };
     let begun = after.members().iter().filter(is_new);
     let earlier = begun.map(|member| (member.id, member.incarnation.0.saturating_sub(1)));
     let mut newest = BTreeMap::new();
-    for (worker, life) in gone.chain(earlier) {
+    for (worker, incarnation) in gone.chain(earlier) {
         let known = newest.entry(worker).or_insert(0);
-        *known = life.max(*known);
+        *known = incarnation.max(*known);
     }
-    let gone = newest.into_iter().filter(|(_, life)| *life > 0);
-    gone.map(|(worker, life)| WorkerGone {
+    let gone = newest.into_iter().filter(|(_, incarnation)| *incarnation > 0);
+    gone.map(|(worker, incarnation)| WorkerGone {
         worker,
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(incarnation),
     })
     .collect()
 }
@@ -92,11 +93,11 @@ pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
 /// What is known of the worker at a link's other end.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct End {
-    /// Its life in this session; 0 before it has said so.
-    life: u64,
-    /// A view that has that life, by its own word.
+    /// Its incarnation in this session; 0 before it has said so.
+    incarnation: u64,
+    /// A view that has that incarnation, by its own word.
     since: u32,
-    /// No life up to this one is a member any more.
+    /// No incarnation up to this one is a member any more.
     removed: u64,
     /// The session that is heard no more; 0 for none.
     fenced: u64,
@@ -118,10 +119,10 @@ impl End {
     }
 
     /// Whether the session that is known is over, and what was its worker's ends. `by_views`: a
-    /// worker goes by views only. One that has not said which life it is has no lease, and its
-    /// session ends with the link.
+    /// worker goes by views only. One that has not said which incarnation it is has no lease, and
+    /// its session ends with the link.
     pub fn is_over(&self, known: u64, link: u64, by_views: bool) -> bool {
-        let may_end = known == 0 || !by_views || self.life == 0 || self.is_removed();
+        let may_end = known == 0 || !by_views || self.incarnation == 0 || self.is_removed();
         self.session(link) != known && may_end
     }
 
@@ -132,41 +133,51 @@ impl End {
 
     /// Another session begins.
     pub fn begin(&mut self) {
-        (self.life, self.since) = (0, 0);
+        (self.incarnation, self.since) = (0, 0);
     }
 
-    /// The life that the other end has said that it is; 0 for none.
-    pub fn life(&self) -> u64 {
-        self.life
+    /// The incarnation that the other end has said that it is; 0 for none.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     fn is_removed(&self) -> bool {
-        self.life != 0 && self.life <= self.removed
+        self.incarnation != 0 && self.incarnation <= self.removed
     }
 
-    /// The other end says which life it is, and which view has it, in the session that is known.
-    /// Says whether that session is over by it.
-    pub fn note_life(&mut self, worker: WorkerId, life: u64, since: u32, known: u64, view: &View) -> bool {
-        (self.life, self.since) = (life, since);
+    /// The other end says which incarnation it is, and which view has it, in the session that is
+    /// known. Says whether that session is over by it.
+    pub fn note_incarnation(
+        &mut self,
+        worker: WorkerId,
+        incarnation: u64,
+        since: u32,
+        known: u64,
+        view: &View,
+    ) -> bool {
+        (self.incarnation, self.since) = (incarnation, since);
         self.look_at_view(worker, known, view)
     }
 
-    /// Another view is in force. Says whether the session that is known is over by it: of a life
-    /// that an earlier view has and this one has not.
+    /// Another view is in force. Says whether the session that is known is over by it: of an
+    /// incarnation that an earlier view has and this one has not.
     pub fn look_at_view(&mut self, worker: WorkerId, known: u64, view: &View) -> bool {
-        let is_told = self.life != 0 && view.number >= self.since;
-        if is_told && !view.has(worker, Incarnation(self.life)) && !planted::is("earlier_life_forgotten") {
-            self.removed = self.removed.max(self.life);
+        let is_told = self.incarnation != 0 && view.number >= self.since;
+        if is_told
+            && !view.has(worker, Incarnation(self.incarnation))
+            && !planted::is("earlier_incarnation_forgotten")
+        {
+            self.removed = self.removed.max(self.incarnation);
         }
         self.fence(known)
     }
 
-    /// Lives up to this one are over. Says whether the session that is known is over by it. Without
-    /// views there is no life to tell: it is.
-    pub fn remove(&mut self, life: u64, known: u64, by_views: bool) -> bool {
-        self.removed = self.removed.max(life);
-        if !by_views && self.life == 0 {
-            self.life = self.removed;
+    /// Incarnations up to this one are over. Says whether the session that is known is over by it.
+    /// Without views there is no incarnation to tell: it is.
+    pub fn remove(&mut self, incarnation: u64, known: u64, by_views: bool) -> bool {
+        self.removed = self.removed.max(incarnation);
+        if !by_views && self.incarnation == 0 {
+            self.incarnation = self.removed;
         }
         self.fence(known)
     }
@@ -220,28 +231,28 @@ impl Leases {
         self.due
     }
 
-    /// Which life this worker is.
-    pub fn life(&self) -> u64 {
+    /// Which incarnation this worker is.
+    pub fn incarnation(&self) -> u64 {
         self.machine.incarnation().0
     }
 
-    /// The number of a view that has this life.
+    /// The number of a view that has this incarnation.
     pub fn since(&self) -> u32 {
         self.since
     }
 
     /// A question has come; it is answered in the next step.
-    pub fn note_question(&mut self, from: WorkerId, life: u64, asked: u64) {
+    pub fn note_question(&mut self, from: WorkerId, incarnation: u64, asked: u64) {
         self.due = 0;
         self.asked.retain(|(known, ..)| *known != from);
         if self.asked.len() < self.asked.capacity() {
-            self.asked.push((from, life, asked));
+            self.asked.push((from, incarnation, asked));
         }
     }
 
     /// A grant has come.
-    pub fn note_grant(&mut self, now: u64, from: WorkerId, life: u64, asked: u64) {
-        self.machine.renew(now, from, Incarnation(life), asked);
+    pub fn note_grant(&mut self, now: u64, from: WorkerId, incarnation: u64, asked: u64) {
+        self.machine.renew(now, from, Incarnation(incarnation), asked);
         if !self.asked.is_empty() {
             self.due = 0;
         }
@@ -269,8 +280,8 @@ impl Leases {
         let machine = &mut self.machine;
         // A question that is not granted yet may be later: the lease counts from when it was asked
         // for.
-        self.asked.retain(|(from, life, asked)| {
-            let granted = machine.grant(now, *from, Incarnation(*life), *asked);
+        self.asked.retain(|(from, incarnation, asked)| {
+            let granted = machine.grant(now, *from, Incarnation(*incarnation), *asked);
             granted.inspect(|asked| grant(*from, *asked)).is_none()
         });
     }
@@ -324,10 +335,10 @@ impl Leases {
         member.is_some_and(|member| member.standing != Standing::Joining)
     }
 
-    /// How a life of another stands by the view, if it is a member.
-    pub fn standing(&self, worker: WorkerId, life: u64) -> Option<Standing> {
+    /// How an incarnation of another stands by the view, if it is a member.
+    pub fn standing(&self, worker: WorkerId, incarnation: u64) -> Option<Standing> {
         let member = self.machine.view().member(worker)?;
-        (member.incarnation.0 == life).then_some(member.standing)
+        (member.incarnation.0 == incarnation).then_some(member.standing)
     }
 }
 
@@ -343,11 +354,11 @@ mod tests {
         let mut end = End::default();
         assert!(end.is_over(0, 7, true), "one that begins is met");
         end.begin();
-        assert!(!end.note_life(ME, 3, 9, 7, &none));
+        assert!(!end.note_incarnation(ME, 3, 9, 7, &none));
         assert!(!end.is_over(7, 7, true) && !end.is_over(7, 0, true));
         assert!(end.is_suspended(7, 0, true) && end.is_suspended(7, 8, true));
         assert!(end.is_over(7, 0, false), "without views it is the session");
-        // An earlier life has been removed, and this one has not.
+        // An earlier incarnation has been removed, and this one has not.
         assert!(!end.remove(2, 7, true));
         assert!(!end.is_over(7, 8, true));
         assert!(end.remove(3, 7, true));
@@ -356,14 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn lives_before_one_that_begins_are_over() {
-        let view = |number, lives: &[(WorkerId, u64)]| {
-            let member = |(id, life): &(WorkerId, u64)| Member {
+    fn incarnations_before_one_that_begins_are_over() {
+        let view = |number, incarnations: &[(WorkerId, u64)]| {
+            let member = |(id, incarnation): &(WorkerId, u64)| Member {
                 id: *id,
-                incarnation: Incarnation(*life),
+                incarnation: Incarnation(*incarnation),
                 standing: Standing::Running,
             };
-            View::new(number, lives.iter().map(member).collect())
+            View::new(number, incarnations.iter().map(member).collect())
         };
         let (switch, runtime) = (WorkerId::switch(0), WorkerId::runtime(0));
         let gone = |before: &View, after: &View| -> Vec<(WorkerId, u64)> {
@@ -387,39 +398,42 @@ mod tests {
     }
 
     #[test]
-    fn a_life_that_no_view_has_since_is_over() {
-        let life = |number, lives: &[u64]| {
-            let member = |life: &u64| Member {
+    fn an_incarnation_that_no_view_has_since_is_over() {
+        let incarnation = |number, incarnations: &[u64]| {
+            let member = |incarnation: &u64| Member {
                 id: ME,
-                incarnation: Incarnation(*life),
+                incarnation: Incarnation(*incarnation),
                 standing: Standing::Running,
             };
-            View::new(number, lives.iter().map(member).collect())
+            View::new(number, incarnations.iter().map(member).collect())
         };
-        // Removed before this worker began: no view that it had has the life.
+        // Removed before this worker began: no view that it had has the incarnation.
         let mut end = End::default();
         end.begin();
-        assert!(end.note_life(ME, 5, 3, 7, &life(3, &[])));
+        assert!(end.note_incarnation(ME, 5, 3, 7, &incarnation(3, &[])));
         // Brought in by a view that is not here yet, and removed by one that was never here.
         let mut end = End::default();
         end.begin();
-        assert!(!end.note_life(ME, 5, 4, 7, &life(3, &[])));
-        assert!(!end.clone().look_at_view(ME, 7, &life(4, &[5])));
-        assert!(end.look_at_view(ME, 7, &life(6, &[])));
+        assert!(!end.note_incarnation(ME, 5, 4, 7, &incarnation(3, &[])));
+        assert!(!end.clone().look_at_view(ME, 7, &incarnation(4, &[5])));
+        assert!(end.look_at_view(ME, 7, &incarnation(6, &[])));
     }
 
     #[test]
-    fn a_life_that_is_heard_of_late_is_fenced() {
+    fn an_incarnation_that_is_heard_of_late_is_fenced() {
         let none = View::new(1, Vec::new());
         let mut end = End::default();
         end.begin();
-        assert!(!end.remove(5, 7, true), "which life it is has not been said");
+        assert!(
+            !end.remove(5, 7, true),
+            "which incarnation it is has not been said"
+        );
         assert!(!end.is_over(7, 7, true));
-        assert!(end.note_life(ME, 5, 9, 7, &none));
+        assert!(end.note_incarnation(ME, 5, 9, 7, &none));
         assert!(end.is_over(7, 7, true) && end.is_fenced(7));
         // The next one.
         end.begin();
-        assert!(!end.note_life(ME, 6, 9, 8, &none));
+        assert!(!end.note_incarnation(ME, 6, 9, 8, &none));
         assert!(!end.is_over(8, 8, true));
     }
 }

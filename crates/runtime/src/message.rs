@@ -15,7 +15,7 @@
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //! | 16 | hear: round 8 | 9 |
-//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none, its life 8 | 15 |
+//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none, its incarnation 8 | 15 |
 //! | 22 | recovered: runtime 2 | 3 |
 //! | 18 | lease asked for: incarnation 8, the asker's clock 8 | 17 |
 //! | 19 | lease granted: incarnation of the grantor 8, the asker's clock as it said it 8 | 17 |
@@ -29,8 +29,8 @@
 //! | 1 | block claimed, by a group of another runtime: as above | 61 |
 //! | 13 | all told | 1 |
 //! | 17 | heard: round 8 | 9 |
-//! | 21 | heir: runtime 2, its life 8 | 11 |
-//! | 20 | keeps, to an heir that is late: runtime 2, 0 4, its life 8 | 15 |
+//! | 21 | heir: runtime 2, its incarnation 8 | 11 |
+//! | 20 | keeps, to an heir that is late: runtime 2, 0 4, its incarnation 8 | 15 |
 //! | 18 | lease asked for: as above; between switches, too | 17 |
 //! | 19 | lease granted: as above; between switches, too | 17 |
 //!
@@ -38,7 +38,7 @@
 //!
 //! | type | record | length |
 //! |---|---|---|
-//! | 7 | re-route: group 40, key 40, from 2, to 2, its life 8, epoch 8, marks 1: 1 the last key here, 2 taken back, 4 taken back late | 102 |
+//! | 7 | re-route: group 40, key 40, from 2, to 2, its incarnation 8, epoch 8, marks 1: 1 the last key here, 2 taken back, 4 taken back late | 102 |
 //! | 8 | behind: group 40, to 2, epoch 8 | 51 |
 //! | 9 | by a switch: group 40, what 1, epoch 8, to 2 | 52 |
 //! | 11 | installed: key 40, epoch 8 | 49 |
@@ -122,18 +122,20 @@ pub enum Message {
     Hear(u64),
     /// By a switch: all before *hear* with this number is in its tables.
     Heard(u64),
-    /// The sender's life, which no other of this runtime had: first in a session, where copies are
-    /// kept.
-    Lives(u64),
+    /// The sender's incarnation, which no other of this runtime had: first in a session, where
+    /// copies are kept.
+    Incarnation(u64),
     /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
-    /// and which life of it, 0 if that was never heard. To a switch that is met: of a runtime that
-    /// is not there no copies are kept ([`protocols::ownership::recovery::Report::OF_NONE`]). By a
-    /// switch, with 0: it waits no longer for its heir, which begins now or not at all, and says so.
+    /// and which incarnation of it, 0 if that was never heard. To a switch that is met: of a
+    /// runtime that is not there no copies are kept
+    /// ([`protocols::ownership::recovery::Report::OF_NONE`]). By a switch, with 0: it waits no
+    /// longer for its heir, which begins now or not at all, and says so.
     Keeps(RuntimeId, u32, u64),
-    /// Of a runtime of the same process: this life of it is the first that was met here since, and
-    /// no copies of one before are kept.
+    /// Of a runtime of the same process: this incarnation of it is the first that was met here
+    /// since, and no copies of one before are kept.
     Meets(RuntimeId, u64),
-    /// By a switch: that life of the runtime is let go, its flows go on there ([`crate::replica`]).
+    /// By a switch: that incarnation of the runtime is let go, its flows go on there
+    /// ([`crate::replica`]).
     Heir(RuntimeId, u64),
     /// All flows of that runtime of which there are copies are here, and were announced.
     Recovered(RuntimeId),
@@ -167,8 +169,8 @@ pub struct Reroute {
     pub from: RuntimeId,
     /// The runtime that gets it.
     pub to: RuntimeId,
-    /// Which life of that runtime has agreed; 0 where none has said so.
-    pub life: u64,
+    /// Which incarnation of that runtime has agreed; 0 where none has said so.
+    pub incarnation: u64,
     /// The change's epoch.
     pub epoch: Epoch,
     /// The last of the group's keys at this switch: to be answered.
@@ -252,7 +254,7 @@ impl Message {
                 writer.words(reroute.key.words());
                 writer.put(&reroute.from.0.to_be_bytes());
                 writer.put(&reroute.to.0.to_be_bytes());
-                writer.put(&reroute.life.to_be_bytes());
+                writer.put(&reroute.incarnation.to_be_bytes());
                 writer.epoch(reroute.epoch);
                 writer.put(&[u8::from(reroute.is_last) | (reroute.taken as u8) << 1]);
             }
@@ -288,21 +290,21 @@ impl Message {
                 writer.put(&[if is_asked { 16 } else { 17 }]);
                 writer.put(&round.to_be_bytes());
             }
-            Message::Lives(life) => {
+            Message::Incarnation(incarnation) => {
                 writer.put(&[23]);
-                writer.put(&life.to_be_bytes());
+                writer.put(&incarnation.to_be_bytes());
             }
-            Message::Keeps(runtime, number, life) => {
+            Message::Keeps(runtime, number, incarnation) => {
                 writer.put(&[20]);
                 writer.put(&runtime.0.to_be_bytes());
                 writer.put(&number.to_be_bytes());
-                writer.put(&life.to_be_bytes());
+                writer.put(&incarnation.to_be_bytes());
             }
-            Message::Heir(runtime, life) | Message::Meets(runtime, life) => {
+            Message::Heir(runtime, incarnation) | Message::Meets(runtime, incarnation) => {
                 let is_heir = matches!(self, Message::Heir(..));
                 writer.put(&[if is_heir { 21 } else { 26 }]);
                 writer.put(&runtime.0.to_be_bytes());
-                writer.put(&life.to_be_bytes());
+                writer.put(&incarnation.to_be_bytes());
             }
             Message::Recovered(runtime) => {
                 writer.put(&[22]);
@@ -379,14 +381,14 @@ impl Message {
             REROUTE => {
                 let (group, key) = (reader.words()?, reader.words()?);
                 let (from, to) = (reader.runtime()?, reader.runtime()?);
-                let life = u64::from_be_bytes(*reader.take::<8>()?);
+                let incarnation = u64::from_be_bytes(*reader.take::<8>()?);
                 let (epoch, [marks]) = (reader.epoch()?, *reader.take::<1>()?);
                 Message::Reroute(Reroute {
                     group: GroupKey::from_words(group),
                     key: GroupKey::from_words(key),
                     from,
                     to,
-                    life,
+                    incarnation,
                     epoch,
                     is_last: marks & 1 != 0,
                     taken: match marks >> 1 {
@@ -432,7 +434,7 @@ impl Message {
             ),
             21 => Message::Heir(reader.runtime()?, u64::from_be_bytes(*reader.take::<8>()?)),
             22 => Message::Recovered(reader.runtime()?),
-            23 => Message::Lives(u64::from_be_bytes(*reader.take::<8>()?)),
+            23 => Message::Incarnation(u64::from_be_bytes(*reader.take::<8>()?)),
             18 => Message::LeaseAsked(
                 u64::from_be_bytes(*reader.take::<8>()?),
                 u32::from_be_bytes(*reader.take::<4>()?),
@@ -547,16 +549,18 @@ mod tests {
             any::<bool>(),
             prop_oneof![Just(Taken::Not), Just(Taken::Back), Just(Taken::Late)],
         )
-            .prop_map(|(group, key, from, to, life, epoch, is_last, taken)| Reroute {
-                group,
-                key,
-                from,
-                to,
-                life,
-                epoch,
-                is_last,
-                taken,
-            });
+            .prop_map(
+                |(group, key, from, to, incarnation, epoch, is_last, taken)| Reroute {
+                    group,
+                    key,
+                    from,
+                    to,
+                    incarnation,
+                    epoch,
+                    is_last,
+                    taken,
+                },
+            );
         prop_oneof![
             reroute.prop_map(Message::Reroute),
             (group.clone(), epoch()).prop_map(|(g, e)| Message::Installed(g, e)),
@@ -576,14 +580,14 @@ mod tests {
             group.prop_map(Message::Taken),
             any::<bool>().prop_map(Message::Leaving),
             Just(Message::AllTold),
-            any::<u64>().prop_map(Message::Lives),
-            (any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(runtime, number, life)| Message::Keeps(
-                RuntimeId(runtime),
-                number,
-                life
-            )),
-            (any::<u16>(), any::<u64>()).prop_map(|(runtime, life)| Message::Heir(RuntimeId(runtime), life)),
-            (any::<u16>(), any::<u64>()).prop_map(|(runtime, life)| Message::Meets(RuntimeId(runtime), life)),
+            any::<u64>().prop_map(Message::Incarnation),
+            (any::<u16>(), any::<u32>(), any::<u64>()).prop_map(|(runtime, number, incarnation)| {
+                Message::Keeps(RuntimeId(runtime), number, incarnation)
+            }),
+            (any::<u16>(), any::<u64>())
+                .prop_map(|(runtime, incarnation)| Message::Heir(RuntimeId(runtime), incarnation)),
+            (any::<u16>(), any::<u64>())
+                .prop_map(|(runtime, incarnation)| Message::Meets(RuntimeId(runtime), incarnation)),
             any::<u16>().prop_map(|runtime| Message::Recovered(RuntimeId(runtime))),
             any::<u64>().prop_map(Message::Hear),
             any::<u64>().prop_map(Message::Heard),
@@ -622,7 +626,7 @@ mod tests {
                 key,
                 from: RuntimeId(1),
                 to: RuntimeId(2),
-                life: 5,
+                incarnation: 5,
                 epoch: Epoch { view: 3, count: 4 },
                 is_last: true,
                 taken: Taken::Back,

@@ -16,8 +16,8 @@
 //! | 8 | held for this flow: place in the chain 1, whether opening (bit 0) and copies (bit 1) 1, packets 2; they follow on the link |
 //! | 9 | handed over: group 40, home 1, packets 2; they follow on the link |
 //! | 10 | whether this runtime takes no groups 1 |
-//! | 11 | which life this runtime is 8, since which view 4 |
-//! | 12 | copies begin: number of the base 4, the sender's time 8, its life 8, whether beside another base 1 |
+//! | 11 | which incarnation this runtime is 8, since which view 4 |
+//! | 12 | copies begin: number of the base 4, the sender's time 8, its incarnation 8, whether beside another base 1 |
 //! | 13 | copy of a group: slot 4, group 40, bytes of its state in all 2, length of the first piece 2, bytes |
 //! | 14 | copy of a flow: slot 4, slot of its group 4 (all ones: none), bytes of its state in all 2, generation 1, then as 6 |
 //! | 15 | copy, a further piece: length 2, bytes |
@@ -742,7 +742,7 @@ mod tests {
             Copy::Base {
                 number: 3,
                 now: 11,
-                life: 12,
+                incarnation: 12,
                 is_second: true,
             },
             Copy::Group {

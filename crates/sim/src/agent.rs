@@ -15,7 +15,7 @@
 //! Not here: the network, and what becomes of a fenced worker ([`crate::world`]).
 
 use crate::Time;
-use crate::coordinator::{Beat, Joined, Life, Said, Told};
+use crate::coordinator::{Beat, Instance, Joined, Said, Told};
 use protocols::membership::{Incarnation, Membership, Notice, View, WorkerId};
 use runtime::members::{WorkerGone, gone_between};
 
@@ -28,17 +28,17 @@ const WITHDRAWN_MAX: usize = 64;
 
 /// One worker's seat, and its member's agent.
 pub(crate) struct Agent {
-    pub life: Life,
+    pub incarnation: Instance,
     /// The view that the worker has, once it has begun with one.
     known: Option<View>,
     /// What was said last, and has not been taken over.
-    said: Option<(View, u64, Vec<Life>)>,
+    said: Option<(View, u64, Vec<Instance>)>,
     list: u64,
     steps: u64,
     told: u64,
     say_at: u64,
     withdrawn: Vec<(WorkerId, Incarnation, u64)>,
-    unheard: Vec<Life>,
+    unheard: Vec<Instance>,
     pub is_ready: bool,
     pub is_fenced: bool,
     /// The worker takes no more steps, and its seat is given up.
@@ -50,9 +50,9 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// A process that begins, and has to join.
-    pub fn new(life: Life) -> Self {
+    pub fn new(incarnation: Instance) -> Self {
         Agent {
-            life,
+            incarnation,
             known: None,
             said: None,
             list: 0,
@@ -69,10 +69,10 @@ impl Agent {
         }
     }
 
-    /// This life may not be a member: the next one asks. A view may have this one still, by a
-    /// record that was on its way, and no worker will ever be it.
+    /// This incarnation may not be a member: the next one asks. A view may have this one still, by
+    /// a record that was on its way, and no worker will ever be it.
     pub fn give_up(&mut self) {
-        self.life.1.0 += 1;
+        self.incarnation.1.0 += 1;
     }
 
     /// Speaks with the next of so many coordinators from now on, if this one is silent, or
@@ -96,12 +96,12 @@ impl Agent {
 
     /// With what the worker begins, if this view has it.
     pub fn sit_down(&mut self, joined: &Joined, view: View) -> Option<Membership> {
-        let (id, life) = self.life;
-        if self.is_seated() || !view.has(id, life) {
+        let (id, incarnation) = self.incarnation;
+        if self.is_seated() || !view.has(id, incarnation) {
             return None;
         }
         self.known = Some(view.clone());
-        Some(Membership::new(id, life, joined.term(), view))
+        Some(Membership::new(id, incarnation, joined.term(), view))
     }
 
     /// The coordinator has said something of all members.
@@ -112,7 +112,7 @@ impl Agent {
     }
 
     /// Before a step of the worker at `now` of its clock: takes over what was said. Answers which
-    /// lives are over, if its view is another than before.
+    /// incarnations are over, if its view is another than before.
     pub fn attend(&mut self, now: u64, membership: &mut Membership) -> Option<Vec<WorkerGone>> {
         self.steps += 1;
         let known = self.known.as_ref()?;
@@ -148,13 +148,13 @@ impl Agent {
 
     /// What the agent of a process says now, of these workers.
     pub fn tell(process: &mut [&mut Agent]) -> Option<Told> {
-        let lives = process.iter().map(|agent| agent.life).collect();
+        let incarnations = process.iter().map(|agent| agent.incarnation).collect();
         let first = process.first()?;
         if !first.is_seated() {
-            return Some(Told::Join(lives));
+            return Some(Told::Join(incarnations));
         }
         if first.has_left {
-            return Some(Told::Leave(lives));
+            return Some(Told::Leave(incarnations));
         }
         let beats: Vec<Beat> = process.iter_mut().filter_map(|agent| agent.beat()).collect();
         (!beats.is_empty()).then_some(Told::Beat(beats))
@@ -167,7 +167,7 @@ impl Agent {
         }
         let (view, list) = self.knows();
         Some(Beat {
-            life: self.life,
+            incarnation: self.incarnation,
             view,
             list,
             is_ready: self.is_ready,

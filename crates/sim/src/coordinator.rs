@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The process has what `coordinator::decider` has around the machine: a settling time in which it
-//! hears and decides nothing, the newest life of each worker in the log before the machine hears
-//! that it joins, and the comparison of heartbeats with the log. Records are written one after the
-//! other. What was not written when the process crashes is lost, or was written unheard.
+//! hears and decides nothing, the newest incarnation of each worker in the log before the machine
+//! hears that it joins, and the comparison of heartbeats with the log. Records are written one
+//! after the other. What was not written when the process crashes is lost, or was written unheard.
 //!
 //! Invariants: a coordinator that begins again knows what its log has and nothing else; the log has
 //! no record that is not needed for long.
@@ -23,8 +23,8 @@ use protocols::membership::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A life of a worker.
-pub(crate) type Life = (WorkerId, Incarnation);
+/// An incarnation of a worker.
+pub(crate) type Instance = (WorkerId, Incarnation);
 
 /// Records that the log has besides those that are needed, before they go.
 const SPARE: usize = 4;
@@ -61,34 +61,34 @@ impl Joined {
 /// What an agent tells.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// These lives ask to be members, all workers of a process. Each process has one file of
-    /// incarnations for ever, so its lives before have ended.
-    Join(Vec<Life>),
+    /// These incarnations ask to be members, all workers of a process. Each process has one file of
+    /// incarnations for ever, so its incarnations before have ended.
+    Join(Vec<Instance>),
     /// Of those workers of a process that have taken a step.
     Beat(Vec<Beat>),
-    /// These lives have no flow left, and take no more steps: all workers of a process.
-    Leave(Vec<Life>),
+    /// These incarnations have no flow left, and take no more steps: all workers of a process.
+    Leave(Vec<Instance>),
 }
 
 /// A heartbeat of a worker that has taken a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Beat {
-    pub life: Life,
+    pub incarnation: Instance,
     pub view: u32,
     pub list: u64,
     pub is_ready: bool,
     pub withdrawn: Vec<(WorkerId, Incarnation, u64)>,
-    pub unheard: Vec<Life>,
+    pub unheard: Vec<Instance>,
 }
 
 /// What the coordinator says to an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Said {
     /// The newest view, and the suspects with their list's number.
-    Newest(View, u64, Vec<Life>),
-    /// The lives that asked are members of this view.
+    Newest(View, u64, Vec<Instance>),
+    /// The incarnations that asked are members of this view.
     Member(View),
-    /// It may not be one: a later life has asked, or this one is over.
+    /// It may not be one: a later incarnation has asked, or this one is over.
     Over,
     /// There is nothing new. Said where there are several coordinators.
     Nothing,
@@ -100,8 +100,8 @@ pub(crate) enum Said {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
     Decision(u64, Entry),
-    /// The newest life of a worker that asked to be a member.
-    Newest(Life),
+    /// The newest incarnation of a worker that asked to be a member.
+    Newest(Instance),
 }
 
 /// What the process has in memory: nothing of it survives a crash.
@@ -111,11 +111,11 @@ struct Process {
     decides_at: u64,
     looked: u64,
     newest: BTreeMap<WorkerId, Incarnation>,
-    joining: BTreeSet<Life>,
-    /// Lives that join together, until the last of them is in the log.
-    together: Vec<Vec<Life>>,
-    /// Lives that were said to leave, and how they are to stand. It is said once.
-    leaving: BTreeSet<(Life, Option<Standing>)>,
+    joining: BTreeSet<Instance>,
+    /// Incarnations that join together, until the last of them is in the log.
+    together: Vec<Vec<Instance>>,
+    /// Incarnations that were said to leave, and how they are to stand. It is said once.
+    leaving: BTreeSet<(Instance, Option<Standing>)>,
     /// Records on their way to the log, in order.
     pending: VecDeque<Record>,
 }
@@ -138,23 +138,23 @@ pub(crate) struct Office {
 }
 
 /// The first view of a run, with all workers in it.
-pub(crate) fn first_view(lives: impl Iterator<Item = Life>) -> View {
+pub(crate) fn first_view(incarnations: impl Iterator<Item = Instance>) -> View {
     let member = |(id, incarnation)| Member {
         id,
         incarnation,
         standing: Standing::Joining,
     };
-    View::new(1, lives.map(member).collect())
+    View::new(1, incarnations.map(member).collect())
 }
 
 impl Office {
     /// A coordinator whose log has this view, and which settled long ago.
     pub fn new(joined: Joined, now: u64, view: View) -> Self {
-        let lives = view
+        let incarnations = view
             .members()
             .iter()
             .map(|member| (member.id, member.incarnation));
-        let mut log: Vec<Record> = lives.map(Record::Newest).collect();
+        let mut log: Vec<Record> = incarnations.map(Record::Newest).collect();
         log.push(Record::Decision(0, Entry::View(view)));
         let mut office = Office::waiting(joined);
         office.lead(now, 0, (0..).zip(log).collect());
@@ -194,8 +194,8 @@ impl Office {
         for (_, record) in &self.log {
             match record {
                 Record::Decision(number, entry) => entries.push((*number, entry.clone())),
-                Record::Newest((id, life)) => {
-                    newest.insert(*id, *life);
+                Record::Newest((id, incarnation)) => {
+                    newest.insert(*id, *incarnation);
                 }
             }
         }
@@ -303,16 +303,18 @@ impl Office {
         let is_settling = now < process.decides_at;
         let answer = match told {
             Told::Join(..) if is_settling => None,
-            Told::Join(lives) => {
-                process.end_those_before(now, &lives);
-                process.on_join(now, lives)
+            Told::Join(incarnations) => {
+                process.end_those_before(now, &incarnations);
+                process.on_join(now, incarnations)
             }
-            Told::Leave(lives) if !is_settling => {
-                for life in &lives {
-                    process.stand(now, *life, None);
+            Told::Leave(incarnations) if !is_settling => {
+                for incarnation in &incarnations {
+                    process.stand(now, *incarnation, None);
                 }
                 let view = process.machine.view();
-                let is_over = !lives.iter().any(|(id, life)| view.has(*id, *life));
+                let is_over = !incarnations
+                    .iter()
+                    .any(|(id, incarnation)| view.has(*id, *incarnation));
                 is_over.then(|| process.newest())
             }
             Told::Leave(_) => None,
@@ -323,7 +325,7 @@ impl Office {
                     if beat.view > view || beat.list > list {
                         let what = format!(
                             "{:?} knows view {} and list {}, the log ends with {view} and {list}",
-                            beat.life, beat.view, beat.list
+                            beat.incarnation, beat.view, beat.list
                         );
                         self.is_log_behind.get_or_insert(what);
                         return None;
@@ -340,12 +342,12 @@ impl Office {
         answer
     }
 
-    /// An operator has a life get no new groups.
-    pub fn drain(&mut self, now: u64, life: Life) {
+    /// An operator has an incarnation get no new groups.
+    pub fn drain(&mut self, now: u64, incarnation: Instance) {
         if let Some(process) = self.process.as_mut()
             && now >= process.decides_at
         {
-            process.stand(now, life, Some(Standing::Leaving));
+            process.stand(now, incarnation, Some(Standing::Leaving));
         }
     }
 
@@ -374,7 +376,7 @@ impl Office {
         self.next_record += 1;
         match record {
             Record::Decision(number, _) => process.tell(now, Input::Logged(number)),
-            Record::Newest(life) => process.on_newest(now, life),
+            Record::Newest(incarnation) => process.on_newest(now, incarnation),
         }
         self.tidy();
     }
@@ -387,7 +389,7 @@ impl Office {
         let needed = process.machine.needed();
         let is_needed = |(_, record): &(u64, Record)| match record {
             Record::Decision(number, _) => needed.contains(number),
-            Record::Newest((id, life)) => process.newest.get(id) == Some(life),
+            Record::Newest((id, incarnation)) => process.newest.get(id) == Some(incarnation),
         };
         let spare = self.log.iter().filter(|record| !is_needed(record)).count();
         if spare > SPARE {
@@ -412,13 +414,14 @@ impl Process {
             }
         });
         let view = self.machine.view();
-        self.joining.retain(|(id, life)| !view.has(*id, *life));
+        self.joining
+            .retain(|(id, incarnation)| !view.has(*id, *incarnation));
     }
 
-    /// Has a life of a member stand otherwise, as soon as a view can say so.
-    fn stand(&mut self, now: u64, life: Life, standing: Option<Standing>) {
-        if self.leaving.insert((life, standing)) {
-            self.tell(now, Input::Stand(life.0, life.1, standing));
+    /// Has an incarnation of a member stand otherwise, as soon as a view can say so.
+    fn stand(&mut self, now: u64, incarnation: Instance, standing: Option<Standing>) {
+        if self.leaving.insert((incarnation, standing)) {
+            self.tell(now, Input::Stand(incarnation.0, incarnation.1, standing));
         }
     }
 
@@ -431,52 +434,61 @@ impl Process {
         self.looked = now;
     }
 
-    fn end_those_before(&mut self, now: u64, lives: &[Life]) {
-        for (id, life) in lives {
+    fn end_those_before(&mut self, now: u64, incarnations: &[Instance]) {
+        for (id, incarnation) in incarnations {
             let there = self.machine.view().member(*id).map(|member| member.incarnation);
-            if let Some(there) = there.filter(|there| there < life) {
+            if let Some(there) = there.filter(|there| there < incarnation) {
                 self.tell(now, Input::Stopped(*id, there));
             }
         }
     }
 
-    fn on_join(&mut self, now: u64, lives: Vec<Life>) -> Option<Said> {
+    fn on_join(&mut self, now: u64, incarnations: Vec<Instance>) -> Option<Said> {
         let view = self.machine.view();
-        if lives.iter().all(|(id, life)| view.has(*id, *life)) {
+        if incarnations
+            .iter()
+            .all(|(id, incarnation)| view.has(*id, *incarnation))
+        {
             return Some(Said::Member(view.clone()));
         }
-        let is_new = |(id, life): &Life| self.newest.get(id).is_none_or(|newest| newest < life);
-        if lives.iter().all(is_new) {
-            for life in &lives {
-                self.newest.insert(life.0, life.1);
-                self.joining.insert(*life);
-                self.pending.push_back(Record::Newest(*life));
+        let is_new =
+            |(id, incarnation): &Instance| self.newest.get(id).is_none_or(|newest| newest < incarnation);
+        if incarnations.iter().all(is_new) {
+            for incarnation in &incarnations {
+                self.newest.insert(incarnation.0, incarnation.1);
+                self.joining.insert(*incarnation);
+                self.pending.push_back(Record::Newest(*incarnation));
             }
-            self.together.push(lives);
+            self.together.push(incarnations);
             return None;
         }
-        let is_under_way = |life: &Life| view.has(life.0, life.1) || self.joining.contains(life);
-        if !lives.iter().all(is_under_way) {
+        let is_under_way = |incarnation: &Instance| {
+            view.has(incarnation.0, incarnation.1) || self.joining.contains(incarnation)
+        };
+        if !incarnations.iter().all(is_under_way) {
             return Some(Said::Over);
         }
-        if !self.together.contains(&lives) {
-            self.tell(now, Input::Join(lives));
+        if !self.together.contains(&incarnations) {
+            self.tell(now, Input::Join(incarnations));
         }
         None
     }
 
-    /// The newest life of a worker is in the log. The last record stands for all that join
+    /// The newest incarnation of a worker is in the log. The last record stands for all that join
     /// together: they are written in order.
-    fn on_newest(&mut self, now: u64, life: Life) {
-        let whole = self.together.iter().position(|lives| lives.last() == Some(&life));
+    fn on_newest(&mut self, now: u64, incarnation: Instance) {
+        let whole = self
+            .together
+            .iter()
+            .position(|incarnations| incarnations.last() == Some(&incarnation));
         if let Some(whole) = whole {
-            let lives = self.together.swap_remove(whole);
-            self.tell(now, Input::Join(lives));
+            let incarnations = self.together.swap_remove(whole);
+            self.tell(now, Input::Join(incarnations));
         }
     }
 
     fn on_beat(&mut self, now: u64, beat: Beat) {
-        let (by, incarnation) = beat.life;
+        let (by, incarnation) = beat.incarnation;
         self.tell(now, Input::Heartbeat(by, incarnation, beat.view, beat.list));
         let stands = self.machine.view().member(by);
         let is_joining =
@@ -485,11 +497,11 @@ impl Process {
             self.tell(now, Input::Stand(by, incarnation, Some(Standing::Running)));
         }
         self.tell(now, Input::Unheard(by, incarnation, beat.unheard));
-        for (id, life, list) in beat.withdrawn {
+        for (id, of, list) in beat.withdrawn {
             let input = Input::Withdrawn {
                 by,
                 incarnation,
-                of: (id, life),
+                of: (id, of),
                 list,
             };
             self.tell(now, input);

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Clocks do not jump there, the coordinator's neither, since leases take a clock's rate as given:
-//! a removal waits for a lease of a life that has ended. A coordinator that begins again may have
-//! another host's clock. In every second script rates differ by nearly a sixteenth, which is what a
-//! promise allows for.
+//! a removal waits for a lease of an incarnation that has ended. A coordinator that begins again
+//! may have another host's clock. In every second script rates differ by nearly a sixteenth, which
+//! is what a promise allows for.
 //!
 //! Not here: faults of all scripts ([`crate::script`]).
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   the last runtime is not listed: it begins late, joins, and borrows what it has of pools
 //!   a runtime leaves ─► no new groups ─► all groups to the others ─► nothing comes any more ─► leaves the view ─► its process ends
-//!                                                                                              └─ begins again later, as the next life
+//!                                                                                              └─ begins again later, as the next incarnation
 //! ```
 //!
 //! All runtimes of a process leave together.

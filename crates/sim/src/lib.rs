@@ -20,7 +20,7 @@
 //! | `coordinator`, `agent` | a coordinator's process with its log, and the agents of members that have joined it |
 //! | `candidate`, `store` | several coordinators of which one is elected, and the store by which it is |
 //! | [`checkers`] | what must hold |
-//! | `streams`, [`dawdler`], [`witness`] | what is said where streams are read; a function that waits, and one that counts |
+//! | `streams`, [`slow_function`], [`witness`] | what is said where streams are read; a function that waits, and one that counts |
 //! | [`kernel`] | how the function that routes is told which neighbours there are |
 //! | `timeline` | what happened: a digest, and words |
 //! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
@@ -36,7 +36,6 @@ mod changes;
 pub mod checkers;
 mod coordinator;
 mod cuts;
-pub mod dawdler;
 mod failures;
 mod fault;
 mod frame;
@@ -52,6 +51,7 @@ pub mod run;
 pub mod scenario;
 mod script;
 mod shrink;
+pub mod slow_function;
 mod store;
 mod streams;
 mod timeline;

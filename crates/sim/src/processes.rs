@@ -11,7 +11,7 @@
 //! |---|---|
 //! | links between its workers | rings: order, no loss, buffers of one worker's pool at another |
 //! | its clock | one for all of its workers |
-//! | a crash, a life that is over | takes all of them; they begin again together |
+//! | a crash, an incarnation that is over | takes all of them; they begin again together |
 //! | a stop | suspends all of them ([`Fault::Stop`]); a thread may stand still alone ([`Fault::Stall`]) |
 //! | a cut of its host | cuts all of them off |
 //! | its agent | one: its workers join by one question, beat in one message, leave together |

@@ -483,7 +483,7 @@ impl Estate {
 
     /// The lock of this member as it begins.
     fn own_lock(&self) -> Lock {
-        // An earlier life of this member does not run.
+        // An earlier incarnation of this member does not run.
         let own = format!("begins@{}@", Part(&self.member));
         let holder = format!("{own}{}", unlike_any());
         let lock = self.lock(&self.member, holder, BEGINNING);
@@ -514,7 +514,7 @@ impl Estate {
         Ok(PartitionName::new(function, self.member.clone(), runtime)?)
     }
 
-    /// Ends what an earlier life of this member was about to take over for a function.
+    /// Ends what an earlier incarnation of this member was about to take over for a function.
     pub(crate) fn settle_own(&self, function: &str) -> Result<(), OpenError> {
         let own = self.partitions(function)?.into_iter();
         own.filter(|partition| partition.member() == self.member)

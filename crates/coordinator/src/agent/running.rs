@@ -52,7 +52,7 @@ pub struct Settings {
     pub coordinators: Vec<String>,
     /// The member's certificate.
     pub identity: Identity,
-    /// Above that of every earlier life of this member.
+    /// Above that of every earlier incarnation of this member.
     pub incarnation: u64,
     /// The first incarnation of the file that this one is of; 0: not known. No process has an
     /// earlier one of that file any more: what acted by it acts no more.
@@ -300,7 +300,8 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
         };
         let is_final = match &why {
             CallError::Refused(status) => {
-                // No worker of this life has acted, and none will, so it may as well be a later one.
+                // No worker of this incarnation has acted, and none will, so it may as well be a
+                // later one.
                 if refusal::is(status, Refusal::Incarnation) {
                     settings.incarnation = settings.incarnation.saturating_add(1);
                 }
@@ -327,13 +328,16 @@ async fn join(settings: &mut Settings, ways: &mut Ways) -> Result<proto::JoinAns
 /// A seat and a desk for each worker, if the answer has as many as were asked for, all in its view.
 fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Desk>)> {
     let view = translate::to_view(answer.view.as_ref()?)?;
-    let lives = translate::to_workers(&answer.workers)?;
+    let incarnations = translate::to_workers(&answer.workers)?;
     let term = Term { lease: answer.lease };
-    let is_good = lives.len() == count && lives.iter().all(|(id, life)| view.has(*id, *life));
+    let is_good = incarnations.len() == count
+        && incarnations
+            .iter()
+            .all(|(id, incarnation)| view.has(*id, *incarnation));
     is_good.then_some(())?;
-    let both = lives
+    let both = incarnations
         .iter()
-        .map(|(id, life)| Seat::new(*id, *life, term, view.clone()));
+        .map(|(id, incarnation)| Seat::new(*id, *incarnation, term, view.clone()));
     Some(both.unzip())
 }
 
@@ -474,8 +478,8 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
             continue;
         }
         let mut withdrawn = Vec::new();
-        while let Ok((id, life, list)) = desk.withdrawn.pop() {
-            let worker = Some(translate::worker(id, life));
+        while let Ok((id, incarnation, list)) = desk.withdrawn.pop() {
+            let worker = Some(translate::worker(id, incarnation));
             withdrawn.push(proto::Withdrawn { worker, list });
         }
         while let Ok(unheard) = desk.unheards.pop() {

@@ -13,10 +13,10 @@ const WITHDRAWN_MAX: usize = 64;
 /// How often a worker says again what it has withdrawn, in nanoseconds of its clock.
 const AGAIN: u64 = 10_000_000;
 
-/// A life that has no lease any more, by the list of this number.
+/// An incarnation that has no lease any more, by the list of this number.
 pub(super) type Withdrawn = (WorkerId, Incarnation, u64);
 
-/// Lives that a worker does not hear, all of them.
+/// Incarnations that a worker does not hear, all of them.
 pub(super) type Unheard = Vec<(WorkerId, Incarnation)>;
 
 /// What the coordinator says, on its way to the worker.
@@ -159,7 +159,7 @@ impl Seat {
         self.id
     }
 
-    /// Which life of it.
+    /// Which incarnation of it.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }

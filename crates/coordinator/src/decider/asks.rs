@@ -26,7 +26,7 @@ pub enum Question {
     Join {
         /// Its name.
         member: String,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
         /// The first one that its file has handed out; 0: not known.
         first: u64,
@@ -43,7 +43,7 @@ pub enum Question {
     Leave {
         /// Its name.
         member: String,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
     },
     /// The configuration that was decided last.
@@ -92,7 +92,7 @@ pub struct Ask {
 /// What the decider answers.
 #[derive(Debug)]
 pub enum Answer {
-    /// It is so, by the log; for these lives.
+    /// It is so, by the log; for these incarnations.
     Done(Vec<(WorkerId, Incarnation)>),
     /// The members, as the coordinator knows them.
     Status(Box<proto::StatusAnswer>),

@@ -30,11 +30,11 @@ impl Slot {
     }
 
     /// As the log has it.
-    pub fn record(&self, id: WorkerId, life: Incarnation) -> proto::Numbered {
+    pub fn record(&self, id: WorkerId, incarnation: Incarnation) -> proto::Numbered {
         proto::Numbered {
             member: self.member.clone(),
             slot: self.place,
-            worker: Some(translate::worker(id, life)),
+            worker: Some(translate::worker(id, incarnation)),
             ..proto::Numbered::default()
         }
     }
@@ -42,11 +42,11 @@ impl Slot {
 
 struct Known {
     id: WorkerId,
-    /// The newest life that asked to be a member.
-    life: Incarnation,
+    /// The newest incarnation that asked to be a member.
+    incarnation: Incarnation,
     /// Its member's file of incarnations, by the first one that this has handed out; 0: not known.
     first: u64,
-    /// All lives that asked from this one on were of that file.
+    /// All incarnations that asked from this one on were of that file.
     since: Incarnation,
     /// The record that says so.
     record: u64,
@@ -78,11 +78,11 @@ impl Book {
     /// Notes a number; the records that are needed no more. `None`: the number is another one's. A
     /// number of a member that no configuration lists passes to the next such one.
     pub fn number(&mut self, record: u64, numbered: &proto::Numbered) -> Option<Vec<u64>> {
-        let (id, life) = numbered.worker.as_ref().and_then(translate::to_worker)?;
+        let (id, incarnation) = numbered.worker.as_ref().and_then(translate::to_worker)?;
         let slot = Slot::new(&numbered.member, id.role, numbered.slot);
         let known = Known {
             id,
-            life,
+            incarnation,
             first: numbered.first,
             since: Incarnation(numbered.since),
             record,
@@ -160,9 +160,10 @@ impl Book {
         self.plans.get(member)
     }
 
-    /// Numbers for so many runtimes of a member that no configuration lists, and the newest life of
-    /// each: those it has; or else the first that follow each other and that no member has; or else
-    /// those of other such members that are not held. Such members' numbers are `listed..most`.
+    /// Numbers for so many runtimes of a member that no configuration lists, and the newest
+    /// incarnation of each: those it has; or else the first that follow each other and that no
+    /// member has; or else those of other such members that are not held. Such members' numbers are
+    /// `listed..most`.
     pub fn room_for(
         &self,
         member: &str,
@@ -170,7 +171,7 @@ impl Book {
         (listed, most): (u16, u16),
         is_held: impl Fn(&str) -> bool,
     ) -> Result<Vec<(WorkerId, Incarnation)>, String> {
-        let of = |slot: &Slot| self.slots.get(slot).map(|known| (known.id, known.life));
+        let of = |slot: &Slot| self.slots.get(slot).map(|known| (known.id, known.incarnation));
         let slots = (0..u32::from(runtimes)).map(|place| Slot::new(member, Role::Runtime, place));
         if self.is_known(member) {
             let own: Option<Vec<_>> = slots.map(|slot| of(&slot)).collect();
@@ -207,12 +208,14 @@ impl Book {
                 }
             ));
         };
-        let life = |id: WorkerId| {
+        let incarnation = |id: WorkerId| {
             let owner = self.name(id).and_then(|owner| self.slot_of(owner, id));
-            owner.and_then(|slot| self.life(&slot)).unwrap_or(Incarnation(0))
+            owner
+                .and_then(|slot| self.incarnation(&slot))
+                .unwrap_or(Incarnation(0))
         };
         let ids = (start..start + runtimes).map(WorkerId::runtime);
-        Ok(ids.map(|id| (id, life(id))).collect())
+        Ok(ids.map(|id| (id, incarnation(id))).collect())
     }
 
     /// All numbers of a member of whose records some alone are in the log, if no process has had any
@@ -224,7 +227,7 @@ impl Book {
         let end = first.checked_add(runtimes).filter(|end| *end <= most)?;
         let ids = (first..end).map(WorkerId::runtime);
         let is_good = |id: WorkerId| self.name(id).is_none_or(|owner| owner == member);
-        let is_half = own.len() < usize::from(runtimes) && own.iter().all(|known| known.life.0 == 0);
+        let is_half = own.len() < usize::from(runtimes) && own.iter().all(|known| known.incarnation.0 == 0);
         let is_good = is_half && ids.clone().all(is_good);
         is_good.then(|| ids.map(|id| (id, Incarnation(0))).collect())
     }
@@ -267,27 +270,28 @@ impl Book {
         }
     }
 
-    /// The newest life of a place.
-    pub fn life(&self, slot: &Slot) -> Option<Incarnation> {
-        self.slots.get(slot).map(|known| known.life)
+    /// The newest incarnation of a place.
+    pub fn incarnation(&self, slot: &Slot) -> Option<Incarnation> {
+        self.slots.get(slot).map(|known| known.incarnation)
     }
 
-    /// From which life on all that asked for a place were of this file, if one more life does.
-    pub fn since(&self, slot: &Slot, life: Incarnation, first: u64) -> Incarnation {
+    /// From which incarnation on all that asked for a place were of this file, if one more
+    /// incarnation does.
+    pub fn since(&self, slot: &Slot, incarnation: Incarnation, first: u64) -> Incarnation {
         match self.slots.get(slot) {
             Some(known) if known.first == first => known.since,
-            Some(known) if known.first == 0 && known.life.0 >= first => Incarnation(first),
-            _ => life,
+            Some(known) if known.first == 0 && known.incarnation.0 >= first => Incarnation(first),
+            _ => incarnation,
         }
     }
 
-    /// Whether a life that had this place was of this file. Of a place whose file is not known, as
-    /// an earlier version wrote it, those count from the file's first number on.
-    pub fn is_of_file(&self, slot: &Slot, life: Incarnation, first: u64) -> bool {
+    /// Whether an incarnation that had this place was of this file. Of a place whose file is not
+    /// known, as an earlier version wrote it, those count from the file's first number on.
+    pub fn is_of_file(&self, slot: &Slot, incarnation: Incarnation, first: u64) -> bool {
         let known = self.slots.get(slot).filter(|_| first > 0);
         known.is_some_and(|known| match known.first {
-            0 => life.0 >= first,
-            _ => known.first == first && life >= known.since,
+            0 => incarnation.0 >= first,
+            _ => known.first == first && incarnation >= known.since,
         })
     }
 
@@ -347,7 +351,7 @@ mod tests {
                 Some(vec![])
             );
         }
-        // Another member gets others; the first keeps its own, at a later life too.
+        // Another member gets others; the first keeps its own, at a later incarnation too.
         assert_eq!(
             book.numbers_for(&[slot("b", 0)], &[]).unwrap(),
             [WorkerId::runtime(2)]
@@ -365,30 +369,30 @@ mod tests {
         assert_eq!(book.numbers_for(&all, &[0, 5]), taken(5, ""));
         let later = all[0].record(ids[0], Incarnation(2));
         assert_eq!(book.number(9, &later), Some(vec![5]));
-        assert_eq!(book.life(&all[0]), Some(Incarnation(2)));
+        assert_eq!(book.incarnation(&all[0]), Some(Incarnation(2)));
         // A record that gives a number twice is none.
         let stolen = slot("b", 0).record(ids[0], Incarnation(1));
         assert_eq!(book.number(10, &stolen), None);
     }
 
-    /// Lives of one file follow each other; those of another, as of a second process with the same
-    /// certificate elsewhere, are not known to have ended.
+    /// Incarnations of one file follow each other; those of another, as of a second process with
+    /// the same certificate elsewhere, are not known to have ended.
     #[test]
-    fn lives_before_are_known_by_their_file() {
+    fn incarnations_before_are_known_by_their_file() {
         let mut book = Book::default();
         let slot = Slot::new("a", Role::Switch, 0);
         let id = book.numbers_for(std::slice::from_ref(&slot), &[]).unwrap()[0];
-        let asks = |book: &mut Book, life, first| {
-            let since = book.since(&slot, Incarnation(life), first).0;
+        let asks = |book: &mut Book, incarnation, first| {
+            let since = book.since(&slot, Incarnation(incarnation), first).0;
             let numbered = proto::Numbered {
                 first,
                 since,
-                ..slot.record(id, Incarnation(life))
+                ..slot.record(id, Incarnation(incarnation))
             };
-            book.number(life, &numbered).unwrap();
+            book.number(incarnation, &numbered).unwrap();
             since
         };
-        let is_of = |book: &Book, life, first| book.is_of_file(&slot, Incarnation(life), first);
+        let is_of = |book: &Book, incarnation, first| book.is_of_file(&slot, Incarnation(incarnation), first);
         assert!(!is_of(&book, 1, 1));
         assert_eq!([asks(&mut book, 1, 1), asks(&mut book, 9, 1)], [1, 1]);
         assert!(is_of(&book, 1, 1) && !is_of(&book, 1, 8) && !is_of(&book, 1, 0));
@@ -404,7 +408,13 @@ mod tests {
         assert!(is_of(&book, 20, 18) && !is_of(&book, 17, 18));
     }
 
-    fn enlisted(book: &mut Book, record: u64, member: &str, places: &[(WorkerId, Incarnation)], life: u64) {
+    fn enlisted(
+        book: &mut Book,
+        record: u64,
+        member: &str,
+        places: &[(WorkerId, Incarnation)],
+        incarnation: u64,
+    ) {
         let contact = proto::Contact {
             member: member.to_owned(),
             ..proto::Contact::default()
@@ -412,13 +422,13 @@ mod tests {
         book.enlist(record, contact);
         for (place, (id, _)) in (0..).zip(places) {
             let slot = Slot::new(member, Role::Runtime, place);
-            let numbered = slot.record(*id, Incarnation(life));
+            let numbered = slot.record(*id, Incarnation(incarnation));
             assert!(book.number(record + 1 + u64::from(place), &numbered).is_some());
         }
     }
 
     /// Numbers follow each other, stay their member's while it is held, and pass on when it is not,
-    /// with their lives.
+    /// with their incarnations.
     #[test]
     fn members_that_are_not_listed_share_what_is_left() {
         let mut book = Book::default();
@@ -427,7 +437,10 @@ mod tests {
         let bounds = (1, 4);
         let numbers = |found: Result<Vec<(WorkerId, Incarnation)>, String>| -> Vec<(u16, u64)> {
             let found = found.unwrap();
-            found.iter().map(|(id, life)| (id.number, life.0)).collect()
+            found
+                .iter()
+                .map(|(id, incarnation)| (id.number, incarnation.0))
+                .collect()
         };
         let two = book.room_for("d", 2, bounds, |_| true);
         assert_eq!(numbers(two.clone()), [(1, 0), (2, 0)]);
@@ -448,7 +461,7 @@ mod tests {
             book.room_for("e", 4, bounds, |_| false).is_err(),
             "a listed one's number is its own"
         );
-        // `d` is gone: its numbers are another's, above its lives.
+        // `d` is gone: its numbers are another's, above its incarnations.
         let passed = book.room_for("e", 2, bounds, |_| false);
         assert_eq!(numbers(passed.clone()), [(1, 7), (2, 7)]);
         enlisted(&mut book, 20, "e", &passed.unwrap(), 9);

@@ -46,7 +46,7 @@ pub(super) struct Configured {
     pub(super) is_deciding: bool,
     /// By member, the number that it has in force.
     in_force: BTreeMap<String, u64>,
-    /// Lives of the view that leave of their own will.
+    /// Incarnations of the view that leave of their own will.
     leaving: BTreeSet<(WorkerId, Incarnation)>,
 }
 
@@ -110,9 +110,9 @@ impl Configured {
         self.in_force.get(member).copied().unwrap_or(0)
     }
 
-    /// These lives leave of their own will.
-    pub fn leaves(&mut self, lives: &[(WorkerId, Incarnation)]) {
-        self.leaving.extend(lives);
+    /// These incarnations leave of their own will.
+    pub fn leaves(&mut self, incarnations: &[(WorkerId, Incarnation)]) {
+        self.leaving.extend(incarnations);
     }
 }
 
@@ -240,7 +240,7 @@ impl Decider {
         let is_empty = view.members().is_empty();
         let has_left = !self.configured.leaving.is_empty();
         let Configured { leaving, .. } = &mut self.configured;
-        leaving.retain(|(id, life)| view.has(*id, *life));
+        leaving.retain(|(id, incarnation)| view.has(*id, *incarnation));
         self.look_at_reached();
         if is_empty && has_left && !self.configured.newest.text.is_empty() && !self.configured.is_deciding {
             self.configured.in_force.clear();

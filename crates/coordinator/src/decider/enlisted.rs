@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   newcomer ── Enlist(contact, runtimes, plan) ─► is the name free, the address, are there numbers?
-//!                                                  ─► log: Contact, Numbered … ─► numbers, newest life, a listed member's plan
+//!                                                  ─► log: Contact, Numbered … ─► numbers, newest incarnation, a listed member's plan
 //!   newcomer: makes its workers ── Join(numbers) ─► as every member
 //!   view with it ── Notification(view, contacts) ─► members lay links to it; without it, they take them down
 //! ```
@@ -12,13 +12,13 @@
 //! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; which these are, a
 //! listed member of the view says when it joins ([`proto::Plan`]). The numbers of a member stay its
 //! own while there are others. When there are none, those of such members go first that are in no
-//! view; what has them next has a later life.
+//! view; what has them next has a later incarnation.
 //!
 //! *The plan* is compared by the newcomer, which can say in words what differs; what the
 //! coordinator compares are the two numbers that it uses.
 //!
 //! Invariants: a contact is in the log before any member hears of it; two members of a view have no
-//! number in common; a number's lives grow, whichever member has it.
+//! number in common; a number's incarnations grow, whichever member has it.
 //!
 //! Not here: what members do with contacts (`flowkeep::run`), which callers may ask (`service`).
 
@@ -57,10 +57,14 @@ impl Decider {
         };
         let contact = enlisting.contact;
         let member = contact.member.clone();
-        let life = places.iter().map(|(_, life)| life.0).max().unwrap_or(0);
+        let incarnation = places
+            .iter()
+            .map(|(_, incarnation)| incarnation.0)
+            .max()
+            .unwrap_or(0);
         let enlisted = Box::new(proto::EnlistAnswer {
             numbers: places.iter().map(|(id, _)| id.number.into()).collect(),
-            life,
+            incarnation,
             plan: Some(plan),
         });
         let mut last = None;
@@ -72,10 +76,10 @@ impl Decider {
         }
         for (place, (id, _)) in (0..).zip(places) {
             let slot = Slot::new(&member, Role::Runtime, place);
-            if self.book.life(&slot).is_some() {
+            if self.book.incarnation(&slot).is_some() {
                 continue;
             }
-            let numbered = slot.record(id, Incarnation(life));
+            let numbered = slot.record(id, Incarnation(incarnation));
             let before = self.book.number(self.next_record, &numbered);
             self.spare.extend(before.unwrap_or_default());
             last = Some(self.record(proto::record::What::Numbered(numbered), Pending::Number));
@@ -86,8 +90,8 @@ impl Decider {
         }
     }
 
-    /// The numbers that a member may have, with their newest lives, and what a listed member of the
-    /// view says of the cluster.
+    /// The numbers that a member may have, with their newest incarnations, and what a listed member
+    /// of the view says of the cluster.
     fn places_for(&self, enlisting: &Enlisting) -> Result<Places, (Refusal, String)> {
         let Enlisting {
             contact,
@@ -161,7 +165,7 @@ impl Decider {
     /// Whether a member is in view, or on its way there.
     fn is_held(&self, member: &str) -> bool {
         let joining = self.joining.iter().any(|(id, _)| self.book.is_of(*id, member));
-        joining || !self.lives_of(member).is_empty()
+        joining || !self.incarnations_of(member).is_empty()
     }
 }
 

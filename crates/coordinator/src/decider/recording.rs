@@ -1,4 +1,4 @@
-//! What all decisions do: they hand a record to the log, and look whose lives the view has.
+//! What all decisions do: they hand a record to the log, and look whose incarnations the view has.
 //!
 //! Not here: what follows when the log has it (`Decider::on_written`).
 
@@ -35,8 +35,8 @@ impl Decider {
         number
     }
 
-    /// Lives of a member's workers in the view.
-    pub(super) fn lives_of(&self, member: &str) -> Vec<(WorkerId, Incarnation)> {
+    /// Incarnations of a member's workers in the view.
+    pub(super) fn incarnations_of(&self, member: &str) -> Vec<(WorkerId, Incarnation)> {
         let members = self.machine.view().members().iter();
         let its = members.filter(|known| self.book.is_of(known.id, member));
         its.map(|known| (known.id, known.incarnation)).collect()

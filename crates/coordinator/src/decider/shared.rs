@@ -64,13 +64,18 @@ impl Decider {
     pub(super) fn on_shares(
         &mut self,
         id: WorkerId,
-        life: Incarnation,
+        incarnation: Incarnation,
         shares: &proto::Shares,
     ) -> Result<(), Refusal> {
         let report = translate::to_shares(shares).filter(|_| id.role == Role::Runtime);
         let report = report.ok_or(Refusal::Malformed)?;
-        let is_there = self.machine.view().has(id, life);
-        match !is_there || self.shared.machine.hear((RuntimeId(id.number), life), report) {
+        let is_there = self.machine.view().has(id, incarnation);
+        match !is_there
+            || self
+                .shared
+                .machine
+                .hear((RuntimeId(id.number), incarnation), report)
+        {
             true => Ok(()),
             false => Err(Refusal::LogBehind),
         }

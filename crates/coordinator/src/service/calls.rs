@@ -259,8 +259,8 @@ impl Coordinator for Service {
             .map(|role| translate::to_role(*role))
             .collect();
         let roles = roles.filter(|roles| (1..=MEMBERS_WORKERS_MAX).contains(&roles.len()));
-        let is_life = request.incarnation > 0 && request.first <= request.incarnation;
-        let Some(roles) = roles.filter(|_| is_life) else {
+        let is_incarnation = request.incarnation > 0 && request.first <= request.incarnation;
+        let Some(roles) = roles.filter(|_| is_incarnation) else {
             let why = format!(
                 "a member has 1 to {MEMBERS_WORKERS_MAX} switches and runtimes, and an incarnation above 0, not \
                  below the first of its file"
@@ -285,12 +285,12 @@ impl Coordinator for Service {
             numbers,
             plan: request.plan.filter(is_plan),
         };
-        let Answer::Done(lives) = self.ask(&peer, question).await? else {
+        let Answer::Done(incarnations) = self.ask(&peer, question).await? else {
             return Err(Status::internal("another answer"));
         };
         let newest = self.newest.borrow().view.clone();
         Ok(Response::new(proto::JoinAnswer {
-            workers: translate::workers(&lives),
+            workers: translate::workers(&incarnations),
             view: Some(newest),
             lease: self.lease,
         }))

@@ -138,7 +138,7 @@ fn numbers() {
     refused(asked, Refusal::Role, &["a member"]);
 
     let answer = enlist(&cluster, at, "d", &good).unwrap();
-    assert_eq!((answer.numbers.as_slice(), answer.life), (&[2, 3][..], 0));
+    assert_eq!((answer.numbers.as_slice(), answer.incarnation), (&[2, 3][..], 0));
     assert_eq!(answer.plan, Some(plan(PLAN)));
     assert_eq!(
         enlist(&cluster, at, "d", &good).unwrap().numbers,
@@ -153,7 +153,7 @@ fn numbers() {
     settings.numbers = vec![2, 3];
     let mut d = Process::join(settings.clone(), &links).unwrap();
     assert_eq!(d.ids(), [WorkerId::runtime(2), WorkerId::runtime(3)]);
-    let told = |life| {
+    let told = |incarnation| {
         let heard = heard.wait(&[], Duration::ZERO).unwrap();
         let of = |contact: &Contact| {
             let workers = contact
@@ -167,7 +167,11 @@ fn numbers() {
             )
         };
         let all: Vec<_> = heard.iter().map(of).collect();
-        all == [("d".to_owned(), "10.0.0.9".to_owned(), vec![(2, life), (3, life)])]
+        all == [(
+            "d".to_owned(),
+            "10.0.0.9".to_owned(),
+            vec![(2, incarnation), (3, incarnation)],
+        )]
     };
     until("others are told", || told(5));
 
@@ -199,7 +203,7 @@ fn numbers() {
         &["`d`"],
     );
 
-    // It dies; when a view is without it, its numbers may pass to another, above its life.
+    // It dies; when a view is without it, its numbers may pass to another, above its incarnation.
     d.workers.clear();
     d.agent.take();
     let reader = cluster.operator(Right::Read);
@@ -233,7 +237,7 @@ fn numbers() {
     });
     let passed = enlist(&cluster, at, "e", &request("i", "10.0.0.9", 2)).unwrap();
     // No member has had 4, but one has had 3: `e` gets the two that `d` had.
-    assert_eq!((passed.numbers.as_slice(), passed.life), (&[2, 3][..], 6));
+    assert_eq!((passed.numbers.as_slice(), passed.incarnation), (&[2, 3][..], 6));
     let early = proto::JoinRequest {
         incarnation: 6,
         roles: vec![proto::WorkerRole::Runtime.into(); 2],

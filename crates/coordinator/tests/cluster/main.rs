@@ -154,7 +154,7 @@ fn a_silent_worker_is_suspected_fenced_and_removed() {
     });
     links.check();
 
-    // A later life of it joins, under the same number.
+    // A later incarnation of it joins, under the same number.
     drop(a);
     let a = Process::join(cluster.member("a", 2, &[Role::Runtime], at), &links).unwrap();
     assert_eq!(a.ids(), [WorkerId::runtime(0)]);
@@ -338,7 +338,7 @@ fn an_incarnation_that_is_over_is_refused() {
             roles: roles.clone(),
             ..proto::JoinRequest::default()
         };
-        // The same life again is answered as before: the answer may have been lost.
+        // The same incarnation again is answered as before: the answer may have been lost.
         let same = client.join(ask(9)).await.unwrap().into_inner();
         assert_eq!(same.workers.len(), 1);
         client.join(ask(8)).await.unwrap_err()
@@ -360,19 +360,19 @@ fn began_often() {
     let server = cluster.start();
     let (at, links) = (server.address(), Arc::new(Links::default()));
     let reader = cluster.operator(Right::Read);
-    let life = |incarnation| {
+    let incarnation = |incarnation| {
         let mut settings = cluster.member("edge", incarnation, &[Role::Switch], at);
         settings.first = 100;
         settings
     };
-    let mut edge = Process::join(life(100), &links).unwrap();
+    let mut edge = Process::join(incarnation(100), &links).unwrap();
     let a = Process::join(cluster.member("a", 1, &[Role::Runtime], at), &links).unwrap();
     until("both run", || {
         status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
     });
     edge.workers.clear();
     edge.agent.take();
-    let edge = Process::join(life(107), &links).unwrap();
+    let edge = Process::join(incarnation(107), &links).unwrap();
     assert_eq!(edge.ids(), [SWITCH]);
     until("it runs again", || {
         status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])

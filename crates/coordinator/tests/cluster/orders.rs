@@ -123,7 +123,7 @@ fn orders() {
 }
 
 #[test]
-fn a_runtime_is_removed_though_it_lives() {
+fn a_runtime_is_removed_though_it_incarnations() {
     unsuspected(removed);
 }
 
@@ -146,7 +146,7 @@ fn removed() {
         b.workers[0].is_fenced.load(Ordering::Relaxed) && !links.acts(WorkerId::runtime(1))
     });
     refused(operate.recover(1), Refusal::NoMember);
-    // It is no member by a word of its own: another life of it is.
+    // It is no member by a word of its own: another incarnation of it is.
     drop(b);
     let again = cluster.member("b", 2, &[Role::Runtime], server.address());
     let _again = Process::join(again, &links).unwrap();

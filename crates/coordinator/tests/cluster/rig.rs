@@ -142,9 +142,9 @@ pub struct Links {
     /// By holder and grantor: the reading that is asked with.
     asked: Mutex<BTreeMap<(WorkerId, WorkerId), (Incarnation, u64)>>,
     granted: Mutex<BTreeMap<(WorkerId, WorkerId), (Incarnation, u64)>>,
-    /// Lives that have acted, and when last.
+    /// Incarnations that have acted, and when last.
     pub acted: Mutex<BTreeMap<(WorkerId, Incarnation), Instant>>,
-    /// When a worker had a view that lacks this life.
+    /// When a worker had a view that lacks this incarnation.
     removed: Mutex<BTreeMap<(WorkerId, Incarnation), Instant>>,
     pub wrong: Mutex<Vec<String>>,
 }
@@ -220,7 +220,7 @@ impl Drop for Worker {
 impl Links {
     /// Asks for leases, grants, takes grants, acts if it may; and notes what must not be.
     fn step(&self, seat: &mut Seat, now: &dyn Fn() -> u64) {
-        let (me, life) = (seat.id(), seat.incarnation());
+        let (me, incarnation) = (seat.id(), seat.incarnation());
         let membership = seat.membership();
         let view = membership.view().clone();
         for (peer, other) in view
@@ -231,13 +231,19 @@ impl Links {
             if peer == me {
                 continue;
             }
-            self.asked.lock().unwrap().insert((me, peer), (life, now()));
+            self.asked
+                .lock()
+                .unwrap()
+                .insert((me, peer), (incarnation, now()));
             let question = self.asked.lock().unwrap().get(&(peer, me)).copied();
             if let Some((asker, asked)) = question
                 && asker == other
                 && let Some(asked) = membership.grant(now(), peer, other, asked)
             {
-                self.granted.lock().unwrap().insert((peer, me), (life, asked));
+                self.granted
+                    .lock()
+                    .unwrap()
+                    .insert((peer, me), (incarnation, asked));
             }
             let grant = self.granted.lock().unwrap().get(&(me, peer)).copied();
             if let Some((grantor, asked)) = grant
@@ -246,18 +252,18 @@ impl Links {
                 membership.renew(now(), peer, other, asked);
             }
         }
-        for ((id, life), _) in self.acted.lock().unwrap().iter() {
-            if !view.has(*id, *life) {
+        for ((id, incarnation), _) in self.acted.lock().unwrap().iter() {
+            if !view.has(*id, *incarnation) {
                 let mut removed = self.removed.lock().unwrap();
-                removed.entry((*id, *life)).or_insert_with(Instant::now);
+                removed.entry((*id, *incarnation)).or_insert_with(Instant::now);
             }
         }
-        let removed = self.removed.lock().unwrap().get(&(me, life)).copied();
+        let removed = self.removed.lock().unwrap().get(&(me, incarnation)).copied();
         let moment = Instant::now();
         if membership.may_act(now()) {
-            self.acted.lock().unwrap().insert((me, life), moment);
+            self.acted.lock().unwrap().insert((me, incarnation), moment);
             if removed.is_some_and(|removed| removed < moment) {
-                let why = format!("{me:?} of {life:?} acts, and a view has removed it");
+                let why = format!("{me:?} of {incarnation:?} acts, and a view has removed it");
                 self.wrong.lock().unwrap().push(why);
             }
         }

@@ -1,4 +1,4 @@
-//! What several starts have in common: how long leases last, and which lives were used.
+//! What several starts have in common: how long leases last, and which incarnations were used.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::connect;
@@ -84,9 +84,9 @@ fn one_term() {
 }
 
 /// What an agent counts up is written down before a coordinator hears of it: a clock that goes back
-/// gives no second process the same life.
+/// gives no second process the same incarnation.
 #[test]
-fn a_life_that_an_agent_counts_up_is_kept_before_it_is_used() {
+fn an_incarnation_that_an_agent_counts_up_is_kept_before_it_is_used() {
     unsuspected(counted_up);
 }
 
@@ -100,8 +100,8 @@ fn counted_up() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let noted = kept.clone();
     let mut settings = cluster.member("edge", 8, &[Role::Switch], at);
-    settings.keep = Arc::new(move |life| {
-        noted.lock().unwrap().push(life);
+    settings.keep = Arc::new(move |incarnation| {
+        noted.lock().unwrap().push(incarnation);
         Ok(())
     });
     let mut edge = Process::join(settings, &links).unwrap();

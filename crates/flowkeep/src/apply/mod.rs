@@ -282,7 +282,7 @@ impl Live {
 
     /// Has runtimes come or go while no change is under way, and none begins. `change` gets what is
     /// in force, and the workers that are there.
-    pub fn staffing<R>(
+    pub fn with_workers<R>(
         &self,
         change: impl FnOnce(&Plan, Generation, &mut Vec<WorkerInfo>) -> R,
     ) -> Result<R, String> {

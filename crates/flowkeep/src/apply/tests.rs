@@ -203,7 +203,7 @@ fn who_waits_is_not_refused_for_another_change() {
     std::thread::scope(|scope| {
         let live = &live;
         scope.spawn(move || {
-            live.staffing(|_, _, _| {
+            live.with_workers(|_, _, _| {
                 begun.send(()).unwrap();
                 may_go_on.recv().unwrap();
                 std::thread::sleep(Duration::from_millis(200));

@@ -3,7 +3,7 @@
 //! Where members have not answered, what the others say is printed, and the command fails and names
 //! them ([`complete`]).
 
-use super::{Asking, FAILURE, Failure, print, staff};
+use super::{Asking, FAILURE, Failure, print, runtimes};
 use crate::apply::report::Change;
 use crate::config::values::protocol_number;
 use crate::control::client::Client;
@@ -385,7 +385,7 @@ pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<
             "it was asked to end, and whether it has is not known: {error}"
         ))
     };
-    let ended = (handle.as_ref()).map(|handle| staff::has_ended(handle, patience).map_err(is_unknown));
+    let ended = (handle.as_ref()).map(|handle| runtimes::has_ended(handle, patience).map_err(is_unknown));
     let ended = ended.transpose()?;
     let has_ended = ended == Some(true);
     match asking.json {

@@ -265,7 +265,7 @@ pub(super) struct ClusterWorker {
     role: &'static str,
     /// Its number among those of its role.
     number: u32,
-    /// Which life of it.
+    /// Which incarnation of it.
     incarnation: u64,
     /// `joining`, `running` or `leaving`.
     standing: &'static str,

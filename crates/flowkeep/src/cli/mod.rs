@@ -37,9 +37,9 @@ mod newcomer;
 mod orders;
 mod pages;
 mod reach;
+mod runtimes;
 mod scaling;
 mod shapes;
-mod staff;
 mod storing;
 mod watching;
 mod words;
@@ -407,14 +407,14 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
         Verb::Order(verb) => orders::order(verb, out)?,
         Verb::Runtime(RuntimeVerb::Drain {
             runtime,
-            last,
+            force,
             asking,
-        }) => moving::drain(runtime, last, &asking, out)?,
+        }) => moving::drain(runtime, force, &asking, out)?,
         Verb::Runtime(RuntimeVerb::Add {
             runtime,
             rebalance,
             asking,
-        }) => staff::add(runtime, rebalance, &asking, out)?,
+        }) => runtimes::add(runtime, rebalance, &asking, out)?,
         Verb::Runtime(RuntimeVerb::Rebalance { interval, asking }) => {
             balancing::rebalance(interval.duration(), &asking, out)?;
         }
@@ -422,24 +422,24 @@ fn run(cli: Cli, registry: &Registry, jobs: &Jobs, out: &mut dyn Write) -> Resul
             runtime,
             timeout,
             asking,
-        }) => staff::remove(runtime, timeout.into(), &asking, out)?,
+        }) => runtimes::remove(runtime, timeout.into(), &asking, out)?,
         Verb::Runtime(RuntimeVerb::Kill {
             runtime,
             unprotected,
             asking,
-        }) => staff::kill(runtime, unprotected, &asking, out)?,
+        }) => runtimes::kill(runtime, unprotected, &asking, out)?,
         Verb::Replication(ReplicationVerb::Set {
             chain,
             policy,
             asking,
-        }) => staff::set_replication(chain, policy, &asking, out)?,
+        }) => runtimes::set_replication(chain, policy, &asking, out)?,
         Verb::Replication(ReplicationVerb::Place {
             runtime,
             at,
             least_loaded,
             asking,
         }) => {
-            staff::place_replica(runtime, (at, least_loaded), &asking, out)?;
+            runtimes::place_replica(runtime, (at, least_loaded), &asking, out)?;
         }
         Verb::Runtime(RuntimeVerb::Resume { runtime, asking }) => {
             moving::resume(runtime, &asking, out)?;

@@ -11,7 +11,7 @@
 //! An order that has begun goes on without the tool. `order list` finds it again, `order cancel`
 //! takes it back ([`super::orders`]), and so does `runtime resume` what a drain has ordered.
 //!
-//! With `--last` a runtime is drained even where no other runtime takes its flows: it keeps them
+//! With `--force` a runtime is drained even where no other runtime takes its flows: it keeps them
 //! then. The tool gives the order to move them all the same, since only the cluster knows. That it
 //! cannot be carried out is told with what becomes of the flows ([`keeps`]).
 //!
@@ -230,7 +230,7 @@ pub(super) struct Drained {
     flows_left: u64,
     #[serde(flatten)]
     receipt: Receipt,
-    /// `--last` was said, and its flows could not be moved.
+    /// `--force` was said, and its flows could not be moved.
     #[serde(skip)]
     keeps: bool,
 }
@@ -252,15 +252,15 @@ impl fmt::Display for Drained {
 }
 
 /// `runtime drain`
-pub fn drain(runtime: u16, last: bool, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn drain(runtime: u16, force: bool, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    let how = match last {
-        true => Leaving::Insisted,
+    let how = match force {
+        true => Leaving::Forced,
         false => Leaving::Drained,
     };
     set_leaving(&mut client, runtime, how)?;
     let (whole, left) = match away(&mut client, runtime) {
-        Err(Unmoved::Stays(problem, whole)) if last => {
+        Err(Unmoved::Stays(problem, whole)) if force => {
             return keeps(&mut client, runtime, problem, *whole, asking, out);
         }
         moved => moved.map_err(|unmoved| unmoved.of(runtime))?,
@@ -287,7 +287,7 @@ pub fn drain(runtime: u16, last: bool, asking: &Asking, out: &mut dyn Write) -> 
     )))
 }
 
-/// A runtime is drained where that was insisted on, and its flows cannot be moved: what becomes of
+/// A runtime is drained where that was forced, and its flows cannot be moved: what becomes of
 /// them.
 fn keeps(
     client: &mut Client,
@@ -318,7 +318,7 @@ fn keeps(
     }
     Err(Failure {
         message: format!(
-            "{}\nruntime {runtime} is drained all the same, as `--last` has it, and keeps what it has ({}): that stays there and goes on; {NEW_FLOWS}. None moves by \
+            "{}\nruntime {runtime} is drained all the same, as `--force` has it, and keeps what it has ({}): that stays there and goes on; {NEW_FLOWS}. None moves by \
              itself: when another runtime takes flows again, say `flowkeep runtime drain {runtime}` to move them there, or \
              `flowkeep runtime resume {runtime}` to have it as it was",
             problem.message,

@@ -1,6 +1,6 @@
 //! `schema`: what `--json` prints, by noun.
 
-use super::{Failure, asking, balancing, chains, clusters, failed, moving, orders, print, scaling, staff};
+use super::{Failure, asking, balancing, chains, clusters, failed, moving, orders, print, runtimes, scaling};
 use crate::shape::{Named, named};
 use crate::{apply, bridge, explain, following, lab, report, sim, store, top, trace};
 use std::io::Write;
@@ -29,11 +29,11 @@ const SHAPES: &[Named] = &[
     named::<lab::Demo>(),
     named::<orders::Orders>(),
     named::<bridge::Bridged>(),
-    named::<staff::Placed>(),
-    named::<staff::Set>(),
-    named::<staff::Changed>(),
+    named::<runtimes::Placed>(),
+    named::<runtimes::Set>(),
+    named::<runtimes::Changed>(),
     named::<moving::Drained>(),
-    named::<staff::Gone>(),
+    named::<runtimes::Gone>(),
     named::<balancing::Balanced>(),
     named::<moving::Resumed>(),
     named::<moving::Runtimes>(),

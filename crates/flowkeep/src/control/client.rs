@@ -182,11 +182,11 @@ impl Client {
         }
     }
 
-    /// Over the cluster: which life of a runtime the newest view has.
-    pub fn life_of(&mut self, runtime: u16) -> Result<Option<u64>, String> {
+    /// Over the cluster: which incarnation of a runtime the newest view has.
+    pub fn incarnation_of(&mut self, runtime: u16) -> Result<Option<u64>, String> {
         match &mut self.way {
             Way::Socket(_) => Ok(None),
-            Way::Members(members) => members.life_of(runtime),
+            Way::Members(members) => members.incarnation_of(runtime),
         }
     }
 

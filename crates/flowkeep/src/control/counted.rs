@@ -3,14 +3,14 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   coordinator ── Request::Counted ─► member: its life, and what its runtimes have counted
+//!   coordinator ── Request::Counted ─► member: its incarnation, and what its runtimes have counted
 //!               ◄──────────────────────┘
-//!   kept of a member = its newest life's tables, and the sum of the lives before   ([`KEEPER`])
-//!   operator ── Counted(member) ─► what is kept, without the life that the view has ([`Counts::gone`])
+//!   kept of a member = its newest incarnation's tables, and the sum of the incarnations before   ([`KEEPER`])
+//!   operator ── Counted(member) ─► what is kept, without the incarnation that the view has ([`Counts::gone`])
 //! ```
 //!
-//! A life is an incarnation of the member. It counts from nothing, but for functions with a store,
-//! which go on with what the store has: those are not in it.
+//! An incarnation is an incarnation of the member. It counts from nothing, but for functions with a
+//! store, which go on with what the store has: those are not in it.
 //!
 //! Bounds: of each table [`ROWS_MAX`] rows, fewer where [`BYTES_MAX`] have no more. Rows that have
 //! counted nothing go first, then those with the smallest figures.
@@ -25,21 +25,21 @@ use nf::Adds;
 use nf::table::{ROWS_MAX, Value, keep_top, sum};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of the tables of a member's newest life, and of those before.
+/// Bytes of the tables of a member's newest incarnation, and of those before.
 const BYTES_MAX: usize = 100 << 10;
 
 /// For a coordinator: has members say what they have counted, and adds it up.
 pub const KEEPER: Keeper = Keeper { question, add };
 
-/// What a member has counted, in this life and in those before.
+/// What a member has counted, in this incarnation and in those before.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// The newest life: the member's incarnation.
-    pub life: u64,
+    /// The newest incarnation: the member's incarnation.
+    pub incarnation: u64,
     /// Its tables.
     pub tables: Vec<Counted>,
-    /// Of all lives before.
+    /// Of all incarnations before.
     #[serde(default)]
     pub before: Vec<Counted>,
 }
@@ -58,10 +58,10 @@ pub struct Counted {
 }
 
 impl Counts {
-    /// Of a life, within the bounds.
-    pub fn of(life: u64, tables: Vec<Counted>) -> Self {
+    /// Of an incarnation, within the bounds.
+    pub fn of(incarnation: u64, tables: Vec<Counted>) -> Self {
         Counts {
-            life,
+            incarnation,
             tables: within_bounds(tables),
             before: Vec::new(),
         }
@@ -69,7 +69,7 @@ impl Counts {
 
     /// What is kept, once this was said.
     fn followed_by(mut self, said: Counts) -> Counts {
-        if said.life != self.life {
+        if said.incarnation != self.incarnation {
             for more in self.tables {
                 let is_same = |of: &&mut Counted| {
                     (of.runtime, &of.function, &of.table) == (more.runtime, &more.function, &more.table)
@@ -92,9 +92,9 @@ impl Counts {
         }
     }
 
-    /// What is gone of a member, of a function's table; `living` is the life that goes on.
+    /// What is gone of a member, of a function's table; `living` is the incarnation that goes on.
     pub fn gone(self, living: Option<u64>, member: &str, function: &str, table: &str) -> Vec<Told> {
-        let ended = match living == Some(self.life) {
+        let ended = match living == Some(self.incarnation) {
             true => Vec::new(),
             false => self.tables,
         };
@@ -118,11 +118,11 @@ fn add(kept: &[u8], said: &[u8]) -> Option<Vec<u8>> {
     let Ok(Reply::Ok(Answer::Counted(said))) = serde_json::from_slice(said) else {
         return None;
     };
-    // A member says what it has itself counted; what was before its life is not its to say.
-    let said = Counts::of(said.life, said.tables);
+    // A member says what it has itself counted; what was before its incarnation is not its to say.
+    let said = Counts::of(said.incarnation, said.tables);
     let kept: Counts = match kept {
         [] => Counts {
-            life: said.life,
+            incarnation: said.incarnation,
             ..Counts::default()
         },
         kept => serde_json::from_slice(kept).ok()?,
@@ -188,13 +188,13 @@ mod tests {
         }
     }
 
-    fn says(life: u64, hits: u32) -> Vec<u8> {
+    fn says(incarnation: u64, hits: u32) -> Vec<u8> {
         let tables = vec![counted(1, vec![row![hits, "web"]])];
-        let counts = Counts::of(life, tables);
+        let counts = Counts::of(incarnation, tables);
         serde_json::to_vec(&Reply::Ok(Answer::Counted(counts))).unwrap()
     }
 
-    /// The hits that are of lives that have ended.
+    /// The hits that are of incarnations that have ended.
     fn gone(kept: &[u8], living: Option<u64>) -> u64 {
         let counts: Counts = serde_json::from_slice(kept).unwrap();
         let told = counts.gone(living, "left", "firewall", "rules");
@@ -206,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn each_life_is_counted_once() {
+    fn each_incarnation_is_counted_once() {
         let kept = add(&[], &says(7, 10)).unwrap();
         let kept = add(&kept, &says(7, 15)).unwrap();
         assert_eq!([gone(&kept, Some(7)), gone(&kept, None)], [0, 15]);
-        // It has begun again, and the coordinator has not heard that life yet.
+        // It has begun again, and the coordinator has not heard that incarnation yet.
         assert_eq!(gone(&kept, Some(8)), 15);
         let kept = add(&kept, &says(8, 3)).unwrap();
         assert_eq!([gone(&kept, Some(8)), gone(&kept, None)], [15, 18]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_or_says_of_other_lives_changes_nothing() {
+    fn what_is_no_answer_or_says_of_other_incarnations_changes_nothing() {
         let kept = add(&[], &says(7, 10)).unwrap();
         for said in [&b""[..], b"\xff", b"{\"ok\":\"stopping\"}", br#"{"error":"no"}"#] {
             assert_eq!(add(&kept, said), None);

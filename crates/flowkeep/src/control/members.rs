@@ -61,7 +61,7 @@ struct Plan {
     /// Of runtimes that get new groups: what they do.
     loads: BTreeMap<u16, Load>,
     /// Incarnations of members with runtimes.
-    lives: BTreeMap<String, u64>,
+    incarnations: BTreeMap<String, u64>,
     /// Members of which the coordinator knows what they had counted.
     counted: Vec<String>,
     /// The configuration on trial.
@@ -74,7 +74,7 @@ impl Plan {
             members: status.serving.iter().cloned().collect(),
             runtimes: BTreeMap::new(),
             loads: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             counted: status.counted.clone(),
             trial: status.configuration.as_ref().and_then(trial_of),
         };
@@ -85,7 +85,7 @@ impl Plan {
                 && let Ok(number) = u16::try_from(worker.number)
             {
                 plan.runtimes.insert(number, member.name.clone());
-                plan.lives.insert(member.name.clone(), worker.incarnation);
+                plan.incarnations.insert(member.name.clone(), worker.incarnation);
                 let standing = member.member.as_ref().map(|member| member.standing());
                 let load = member.load.filter(|_| !member.suspected);
                 if let (Some(Standing::Running), Some(load)) = (standing, load) {
@@ -344,8 +344,8 @@ impl Members {
         })
     }
 
-    /// Which life of a runtime the newest view has.
-    pub fn life_of(&mut self, runtime: u16) -> Result<Option<u64>, String> {
+    /// Which incarnation of a runtime the newest view has.
+    pub fn incarnation_of(&mut self, runtime: u16) -> Result<Option<u64>, String> {
         let status = self.line.status().map_err(|error| error.to_string())?;
         let all = status
             .members
@@ -372,7 +372,7 @@ impl Members {
                     continue;
                 }
             };
-            let living = self.plan.lives.get(&member).copied();
+            let living = self.plan.incarnations.get(&member).copied();
             answers.extend(counts.gone(living, &member, function, table));
         }
         answers.sort_by_key(|told| (told.runtime, told.gone));

@@ -146,7 +146,7 @@ pub enum Request {
     Leaving {
         /// The runtime.
         runtime: u16,
-        /// Which, and whether that is insisted on.
+        /// Which, and whether that is forced.
         leaving: moving::Leaving,
     },
     /// The orders that are under way.

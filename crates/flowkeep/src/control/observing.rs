@@ -267,7 +267,7 @@ fn round(members: &mut Members, watch: &mut Watch, is_last: bool) -> Result<Obse
         watch.asked.extend(new.iter().map(|(member, _)| member.clone()));
         for (member, answer) in members.relay(new)? {
             if let Ok(Answer::Watching { .. }) = answer {
-                // Another life of it counts from the beginning.
+                // Another incarnation of it counts from the beginning.
                 watch.packets.retain(|(of, _), _| *of != member);
                 watch.parts.insert(member);
             }

@@ -147,11 +147,11 @@ impl Incarnation {
     }
 
     /// Has the number be above another one: its worker's numbers were another member's.
-    pub fn raise_above(&mut self, life: u64) -> Result<(), IncarnationError> {
-        if self.number > life {
+    pub fn raise_above(&mut self, incarnation: u64) -> Result<(), IncarnationError> {
+        if self.number > incarnation {
             return Ok(());
         }
-        self.number = life.saturating_add(1).min(MOST - 1);
+        self.number = incarnation.saturating_add(1).min(MOST - 1);
         self.write()
     }
 

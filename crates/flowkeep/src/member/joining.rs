@@ -31,8 +31,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to try: a coordinator may be starting, and the life before of this member must be
-/// fenced.
+/// How long to try: a coordinator may be starting, and the incarnation before of this member must
+/// be fenced.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(10);

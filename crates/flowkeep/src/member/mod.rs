@@ -17,7 +17,7 @@
 //! and layouts of its flow state and group state, since states go from process to process as bytes.
 //! Links say them when they meet. So members whose files differ have no session with each other,
 //! rather than flows with other functions' states, and both say in what they differ
-//! ([`strangers`]).
+//! ([`unmet`]).
 //!
 //! Invariants: no two processes are one member at a time; an incarnation is greater than every one
 //! before it.
@@ -28,7 +28,7 @@ pub mod incarnation;
 pub mod joining;
 pub mod newcomer;
 pub mod secrets;
-pub mod strangers;
+pub mod unmet;
 
 use crate::config::layout::Layout;
 use crate::config::{Config, Problem, point};

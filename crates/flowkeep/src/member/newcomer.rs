@@ -235,7 +235,7 @@ pub fn enlist(
     }
     member.first = Some(first);
     membership.layout = Layout::of_member(config, membership.place);
-    let raised = membership.incarnation.raise_above(answer.life);
+    let raised = membership.incarnation.raise_above(answer.incarnation);
     raised.map_err(|error| JoinError::Other(format!("{error}; {}", error.remedy())))?;
     Ok(answer.plan.unwrap_or_default())
 }

@@ -9,8 +9,9 @@
 //! in between leaves timers at both places, with the same keys. The next start arms none twice, and
 //! removes those that are left. So each fires once.
 //!
-//! Not here: timers of a runtime that goes while its process stays (`staff`); timers of another
-//! member (`inheriting`), which may come between, and then leaves one of two that are the same.
+//! Not here: timers of a runtime that goes while its process stays (`worker_pool`); timers of
+//! another member (`inheriting`), which may come between, and then leaves one of two that are the
+//! same.
 
 use super::build::RunError;
 use super::links::WorkerLink;

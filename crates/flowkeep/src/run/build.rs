@@ -11,7 +11,7 @@ use super::links::{Links, Sizes, WorkerLink};
 use super::neighbours::{self, Neighbours};
 use super::objects::{self, Views};
 use super::privileges::Privileges;
-use super::staff::{Door, Maker, Parked, Staff};
+use super::worker_pool::{Dormant, RuntimeFactory, ThreadInbox, WorkerPool};
 use crate::config::layout::{Layout, PortPlace, WorkerId};
 use crate::config::{Clock, Config, Idle, Port, Side, Threads};
 use crate::member::{Membership, secrets};
@@ -50,9 +50,9 @@ pub(super) struct Built {
     pub infos: Vec<WorkerInfo>,
     pub sides: Vec<Vec<SideRule>>,
     /// By thread.
-    pub doors: Vec<Door>,
+    pub inboxes: Vec<ThreadInbox>,
     /// For runtimes that come and go.
-    pub staff: Option<Staff>,
+    pub worker_pool: Option<WorkerPool>,
     /// Where functions' variables are kept.
     pub stores: crate::store::Opened,
     /// Of a member: makes its links to others.
@@ -211,11 +211,11 @@ pub(super) fn build(
         })?,
     };
     // Before any worker looks which peers are there.
-    let mut parked = BTreeMap::new();
+    let mut dormant = BTreeMap::new();
     for index in layout.runtimes_here.clone().skip(started(&config, member)) {
         let (ends, peers) = links.park(index);
         let is_planned = index < usize::from(config.planned_runtimes());
-        parked.insert(index as u16, Parked::new(ends, peers, is_planned));
+        dormant.insert(index as u16, Dormant::new(ends, peers, is_planned));
         links.look(index);
     }
     let mut seats = Vec::new();
@@ -245,9 +245,9 @@ pub(super) fn build(
     }
     // What workers take from here on, as for another's copies, they begin to use among packets.
     adapters::large::sparing();
-    let (threads, doors) = spread(
+    let (threads, inboxes) = spread(
         seats,
-        (config.threads, parked.len()),
+        (config.threads, dormant.len()),
         packet_clock,
         timed,
         config.idle,
@@ -267,13 +267,13 @@ pub(super) fn build(
             .take(started(&config, member))
             .map(|index| shape.info(index, &config))
             .collect(),
-        doors,
-        staff: member.is_none().then(|| {
-            let maker = Maker {
+        inboxes,
+        worker_pool: member.is_none().then(|| {
+            let factory = RuntimeFactory {
                 settings: shape.runtime_settings(0, &config),
                 plan: plan.clone(),
             };
-            Staff::new(maker, parked, views)
+            WorkerPool::new(factory, dormant, views)
         }),
         config,
         plan,
@@ -371,7 +371,7 @@ fn spread(
     timed: bool,
     idle: Idle,
     events: &SyncSender<String>,
-) -> (Vec<Driver>, Vec<Door>) {
+) -> (Vec<Driver>, Vec<ThreadInbox>) {
     let cpus = allowed_cpus();
     let count = threads_of(threads, cpus.len(), seats.len(), room);
     // Only where no thread has to look at the machine's clock for its ports' sake.
@@ -379,7 +379,7 @@ fn spread(
         Idle::Block if timed && !packet_clock => (0..count).map_while(|_| Sleeper::new().ok()).collect(),
         _ => Arc::new([]),
     };
-    let (doors, arrivals): (Vec<_>, Vec<_>) = (0..count)
+    let (inboxes, arrivals): (Vec<_>, Vec<_>) = (0..count)
         .map(|_| std::sync::mpsc::sync_channel(RUNTIMES_MAX))
         .unzip();
     let mut drivers: Vec<Driver> = arrivals
@@ -401,11 +401,11 @@ fn spread(
     for (index, seat) in seats.into_iter().enumerate() {
         drivers[index % count].seats.push(seat);
     }
-    let door = |seats| Door {
+    let inbox = |seats| ThreadInbox {
         seats: Mutex::new(Some(seats)),
         workers: Mutex::default(),
     };
-    (drivers, doors.into_iter().map(door).collect())
+    (drivers, inboxes.into_iter().map(inbox).collect())
 }
 
 fn open_ports(config: &Config, layout: &Layout, ports: &mut Ports) -> Result<Vec<OpenPort>, RunError> {
@@ -777,7 +777,7 @@ mod tests {
     #[test]
     fn a_thread_without_a_worker_takes_no_processor_and_ends_when_none_will_come() {
         let (events, _lines) = std::sync::mpsc::sync_channel(1);
-        let (mut drivers, doors) = spread(Vec::new(), (Threads::One, 1), false, true, Idle::Spin, &events);
+        let (mut drivers, inboxes) = spread(Vec::new(), (Threads::One, 1), false, true, Idle::Spin, &events);
         let driver = drivers.remove(0);
         let (tell, number) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -789,7 +789,7 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert!(!thread.is_finished());
         assert!(super::super::threads::cpu_ns(number) < 50_000_000);
-        drop(doors);
+        drop(inboxes);
         thread.join().unwrap();
     }
 

@@ -23,7 +23,7 @@ fn wanted_by(plan: &Plan) -> Vec<Wanted> {
 
 impl Checked for Arc<Shared> {
     fn wanted(&self, known: u64) -> Option<(u64, Vec<Wanted>)> {
-        let asked = self.live.staffing(|plan, generation, _| {
+        let asked = self.live.with_workers(|plan, generation, _| {
             let is_new = generation.0 != known;
             is_new.then(|| (generation.0, wanted_by(plan)))
         });
@@ -70,7 +70,7 @@ pub(super) fn begin(shared: &Shared) {
     if shared.packet_clock || is_of_switches || shared.is_checking.load(Ordering::Acquire) {
         return;
     }
-    let wants = shared.live.staffing(|plan, _, _| !wanted_by(plan).is_empty());
+    let wants = shared.live.with_workers(|plan, _, _| !wanted_by(plan).is_empty());
     if wants != Ok(true) || shared.is_checking.swap(true, Ordering::AcqRel) {
         return;
     }

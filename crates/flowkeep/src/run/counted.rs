@@ -25,9 +25,9 @@ use std::time::Instant;
 /// counted.
 pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
     let gone = shared
-        .staff
+        .worker_pool
         .as_ref()
-        .map(|staff| staff.counted.told(function, words));
+        .map(|worker_pool| worker_pool.counted.told(function, words));
     let mut answers = gone.unwrap_or_default();
     for (index, runtime) in &shared.runtimes() {
         let asked = runtime.runtime(asking(function, words));
@@ -42,11 +42,11 @@ pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec
 /// Of its time a runtime spends this part on being asked at most: tables may be long.
 const SHARE: u32 = 1000;
 
-/// What functions have counted at a member, in this life of it. It is said when the runtimes have
-/// ended, too.
+/// What functions have counted at a member, in this incarnation of it. It is said when the runtimes
+/// have ended, too.
 #[derive(Default)]
 pub(super) struct Own {
-    life: u64,
+    incarnation: u64,
     left: OnceLock<Vec<Counted>>,
     last: Mutex<Option<Asked>>,
 }
@@ -61,28 +61,28 @@ impl Own {
     /// Of a member; otherwise no coordinator asks for it.
     pub fn of(member: Option<&Membership>) -> Self {
         Own {
-            life: member.map_or(0, |member| member.incarnation.number()),
+            incarnation: member.map_or(0, |member| member.incarnation.number()),
             ..Own::default()
         }
     }
 
     /// The runtimes are about to end.
     pub fn end(&self, shared: &Shared) {
-        if self.life > 0 {
+        if self.incarnation > 0 {
             let _ = self.left.set(at_member(shared));
         }
     }
 
     pub fn counts(&self, shared: &Shared) -> Counts {
         if let Some(left) = self.left.get() {
-            return Counts::of(self.life, left.clone());
+            return Counts::of(self.incarnation, left.clone());
         }
         let mut said = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = said.as_ref().filter(|last| Instant::now() < last.until) {
             return last.counts.clone();
         }
         let began = Instant::now();
-        let counts = Counts::of(self.life, at_member(shared));
+        let counts = Counts::of(self.incarnation, at_member(shared));
         *said = Some(Asked {
             until: Instant::now() + SHARE * began.elapsed(),
             counts: counts.clone(),

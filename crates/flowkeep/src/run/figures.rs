@@ -4,7 +4,7 @@
 //! [`crate::metrics`]).
 
 use super::handle::{Answer, PATIENCE, Question};
-use super::{Part, Shared, Staff};
+use super::{Part, Shared, WorkerPool};
 use crate::apply::joined::Joined;
 use crate::cluster::{LinkStats, PortStats, Snapshot};
 use crate::store::figures::{StoreStatus, VariablesStatus};
@@ -43,7 +43,11 @@ impl Shared {
             }
         }
         // First those that are not there: a runtime that goes meanwhile is in one of the two.
-        let mut absent = self.staff.as_ref().map(Staff::absent).unwrap_or_default();
+        let mut absent = self
+            .worker_pool
+            .as_ref()
+            .map(WorkerPool::absent)
+            .unwrap_or_default();
         let mut all = BTreeMap::new();
         for (number, runtime) in self.runtimes() {
             if let Ok(Answer::Runtime(stats)) = runtime.ask(Question::Stats) {
@@ -64,8 +68,8 @@ impl Shared {
         }
         snapshot.absent = absent.keys().copied().collect();
         all.extend(absent);
-        if let Some(staff) = &self.staff {
-            staff.go_on(&mut all);
+        if let Some(worker_pool) = &self.worker_pool {
+            worker_pool.go_on(&mut all);
         }
         for (number, stats) in all {
             snapshot.numbers[1].push(number);

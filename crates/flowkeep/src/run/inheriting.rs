@@ -21,7 +21,7 @@
 //! ([`stores::taking`]).
 //!
 //! Where the store does not answer, timers that are on their way are held until it does. Where this
-//! process ends, the next life of this member, or the next heir, ends what was under way.
+//! process ends, the next incarnation of this member, or the next heir, ends what was under way.
 //!
 //! Store and workers are asked on this thread, and no other waits for it. It ends with the process:
 //! nothing that it leaves undone is lost.

@@ -19,7 +19,7 @@ use crate::log::{self, Level};
 use crate::member::joining::{JoinError, Joining};
 use crate::member::newcomer;
 use crate::member::secrets::Secrets;
-use crate::member::strangers::Strangers;
+use crate::member::unmet::Unmet;
 use crate::member::{self, Membership, Written};
 use crate::metrics;
 use crate::report::{LinkStatus, Status};
@@ -121,7 +121,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let running_cluster: Arc<dyn Cluster> = running.cluster();
     let reports = running.reports();
     let mut told = tell(reports.take());
-    let (mut strangers, mut look_at) = (Strangers::default(), Instant::now());
+    let (mut unmet, mut look_at) = (Unmet::default(), Instant::now());
     let mut applying: Option<JoinHandle<()>> = None;
     let fence = running.fence();
     let outcome = running.wait(|cluster: &dyn Cluster| {
@@ -135,7 +135,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             let links = links.stats();
             parts.look(&manager, &links);
             let links: Vec<LinkStatus> = links.iter().map(LinkStatus::from).collect();
-            for line in strangers.look(&links) {
+            for line in unmet.look(&links) {
                 log::say(Level::Warn, line);
             }
         }

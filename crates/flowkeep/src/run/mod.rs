@@ -51,12 +51,12 @@ mod ready;
 pub mod refusals;
 mod scaling;
 mod seats;
-mod staff;
 mod stamps;
 mod threads;
 mod told;
 mod trial;
 mod watching;
+mod worker_pool;
 
 use crate::apply::report::Change;
 use crate::apply::{Ask, Live, Source, joined};
@@ -75,7 +75,6 @@ use coordinator::agent::Agent;
 use handle::{Answer, End, Handle, Question, Unanswered};
 use part::{MEMBERS_RUNTIMES, Part};
 use runtime::worker::FlowView;
-use staff::{Door, Staff};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -83,6 +82,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::FlowKey;
+use worker_pool::{ThreadInbox, WorkerPool};
 
 pub use build::RunError;
 pub use build::memory::Memory;
@@ -157,7 +157,7 @@ struct Shared {
     /// Makes links to other processes.
     neighbours: Option<Mutex<neighbours::Neighbours>>,
     /// Where runtimes come and go.
-    staff: Option<Staff>,
+    worker_pool: Option<WorkerPool>,
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
@@ -184,7 +184,7 @@ struct Shared {
 
 /// A thread of workers, and the system's number for it; 0 before it has begun.
 struct Thread {
-    door: Door,
+    inbox: ThreadInbox,
     number: AtomicI32,
 }
 
@@ -272,17 +272,17 @@ fn launch(
         plan,
         infos,
         sides,
-        doors,
-        staff,
+        inboxes,
+        worker_pool,
         stores,
         neighbours,
     } = build::build(config, &layout, member.as_ref(), ports, &lines, privileges)?;
     let count = threads.len();
     let here: Vec<u16> = runtimes.keys().copied().collect();
-    let on_threads = doors.into_iter().enumerate().map(|(thread, door)| {
-        *lock(&door.workers) = threads::worker_names(&layout, &here, count, thread);
+    let on_threads = inboxes.into_iter().enumerate().map(|(thread, inbox)| {
+        *lock(&inbox.workers) = threads::worker_names(&layout, &here, count, thread);
         Thread {
-            door,
+            inbox,
             number: AtomicI32::new(0),
         }
     });
@@ -313,7 +313,7 @@ fn launch(
         layout,
         part,
         neighbours: neighbours.map(Mutex::new),
-        staff,
+        worker_pool,
         stop: AtomicBool::new(false),
         break_off: AtomicBool::new(false),
         last: Mutex::new(None),
@@ -429,7 +429,7 @@ impl Running {
             handle.end(End::Quit);
         }
         for thread in &self.shared.threads {
-            lock(&thread.door.seats).take();
+            lock(&thread.inbox.seats).take();
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -540,7 +540,7 @@ impl Shared {
         runtimes.remove(&number);
         let name = format!("runtime {number}");
         for thread in &self.threads {
-            lock(&thread.door.workers).retain(|worker| *worker != name);
+            lock(&thread.inbox.workers).retain(|worker| *worker != name);
         }
     }
 
@@ -662,7 +662,7 @@ impl Cluster for Shared {
 
     fn threads(&self) -> Vec<ThreadShare> {
         let share = |thread: &Thread| ThreadShare {
-            workers: lock(&thread.door.workers).clone(),
+            workers: lock(&thread.inbox.workers).clone(),
             cpu_ns: threads::cpu_ns(thread.number.load(Ordering::Relaxed)),
         };
         // One without a worker waits for one that comes.
@@ -721,8 +721,8 @@ impl Cluster for Shared {
     }
 
     fn add_runtime(&self, runtime: Option<u16>) -> Result<u16, String> {
-        match &self.staff {
-            Some(staff) => told::added(self, staff.add(self, runtime)),
+        match &self.worker_pool {
+            Some(worker_pool) => told::added(self, worker_pool.add(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }
@@ -750,15 +750,15 @@ impl Cluster for Shared {
     }
 
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
-        match &self.staff {
-            Some(staff) => told::removed(self, runtime, staff.remove(self, runtime)),
+        match &self.worker_pool {
+            Some(worker_pool) => told::removed(self, runtime, worker_pool.remove(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }
 
     fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
-        match &self.staff {
-            Some(staff) => told::killed(self, runtime, staff.kill(self, runtime)),
+        match &self.worker_pool {
+            Some(worker_pool) => told::killed(self, runtime, worker_pool.kill(self, runtime)),
             None => Err(MEMBERS_RUNTIMES.into()),
         }
     }

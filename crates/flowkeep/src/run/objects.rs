@@ -83,8 +83,8 @@ pub(super) struct Views {
 
 struct State {
     conductor: Conductor,
-    /// The next life of a runtime.
-    life: u64,
+    /// The next incarnation of a runtime.
+    incarnation: u64,
 }
 
 impl Views {
@@ -102,7 +102,10 @@ impl Views {
         let conductor = Conductor::new(1, members);
         Views {
             is_on,
-            state: Mutex::new(State { conductor, life: 2 }),
+            state: Mutex::new(State {
+                conductor,
+                incarnation: 2,
+            }),
         }
     }
 
@@ -110,23 +113,24 @@ impl Views {
         what(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The view with which a runtime's next life begins: its number, its members, and the life.
+    /// The view with which a runtime's next incarnation begins: its number, its members, and the
+    /// incarnation.
     fn next(&self, number: u16) -> (u32, Members, u64) {
         self.with(|state| {
             if state.conductor.view().1.is_empty() {
                 // It is the first, and shares with itself from the start.
                 state.conductor.change(Members::one(RuntimeId(number)));
             }
-            state.life += 1;
+            state.incarnation += 1;
             let (view, members) = state.conductor.view();
-            (view, members, state.life - 1)
+            (view, members, state.incarnation - 1)
         })
     }
 
     /// A runtime is made: it takes part from when it is told of a view that has it.
     pub fn make(&self, runtime: &mut Runtime<WorkerLink>, number: u16) {
-        let (view, members, life) = self.next(number);
-        runtime.share_objects(view, members, life);
+        let (view, members, incarnation) = self.next(number);
+        runtime.share_objects(view, members, incarnation);
     }
 
     /// A runtime that was made is there.
@@ -139,10 +143,10 @@ impl Views {
         self.change(shared, |members| members.without(RuntimeId(number)))
     }
 
-    /// A runtime that was to go stays after all, as another life.
+    /// A runtime that was to go stays after all, as another incarnation.
     pub fn stay(&self, shared: &Shared, number: u16, handle: &Handle) -> Result<(), String> {
-        let (view, members, life) = self.next(number);
-        let answer = handle.runtime(move |runtime| runtime.share_objects(view, members, life));
+        let (view, members, incarnation) = self.next(number);
+        let answer = handle.runtime(move |runtime| runtime.share_objects(view, members, incarnation));
         answer.map_err(|why| format!("runtime {number} did not answer: {why}"))?;
         self.add(shared, number)
     }

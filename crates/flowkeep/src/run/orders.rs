@@ -31,7 +31,7 @@
 //!
 //! Invariants: no more than [`ORDERS_MAX`](mobility::ORDERS_MAX) orders are noted, and so no
 //! runtime has more parts under way; the last runtime of this process's knowledge that takes flows
-//! is drained only where that is insisted on; a part is of one order.
+//! is drained only where that is forced; a part is of one order.
 //!
 //! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows
 //! move (`runtime::mobility`).
@@ -364,11 +364,11 @@ impl Shared {
         word: u64,
     ) -> Result<Vec<moving::Part>, String> {
         match leaving {
-            Leaving::Insisted if self.part.is_none() && self.runtimes().len() < 2 => {
+            Leaving::Forced if self.part.is_none() && self.runtimes().len() < 2 => {
                 return Err(moving::alone(self.layout.runtimes));
             }
             Leaving::Drained => self.look(word, |places| may_leave(runtime, places))?,
-            Leaving::Insisted | Leaving::Resumed => {}
+            Leaving::Forced | Leaving::Resumed => {}
         }
         let leaves = leaving != Leaving::Resumed;
         let answer = handle.ask(Question::Leaving(leaves));

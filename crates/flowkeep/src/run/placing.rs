@@ -141,7 +141,7 @@ impl Placer {
 fn cpu_of(shared: &Shared, runtime: u16) -> u64 {
     let name = format!("runtime {runtime}");
     for thread in &shared.threads {
-        let workers = lock(&thread.door.workers);
+        let workers = lock(&thread.inbox.workers);
         if workers.contains(&name) {
             let spent = threads::cpu_ns(thread.number.load(Ordering::Relaxed));
             return spent / workers.len().max(1) as u64;

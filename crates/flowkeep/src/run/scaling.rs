@@ -51,7 +51,7 @@ pub(super) fn begin(shared: &Shared, rules: Option<(Rules, Duration)>) {
     let Some((rules, interval)) = rules else {
         return;
     };
-    if shared.staff.is_none() || shared.packet_clock {
+    if shared.worker_pool.is_none() || shared.packet_clock {
         let why = match shared.packet_clock {
             true => "a replay goes by its packets' time, which says nothing of load",
             false => MEMBERS_RUNTIMES,

@@ -73,8 +73,8 @@ pub(super) fn seat_all(
 fn tell(views: &Views, membership: &Membership) {
     let all = membership.view().members().iter();
     let runtimes = all.filter(|member| member.id.role == Role::Runtime);
-    let lives = runtimes.map(|member| (member.id.number.into(), member.incarnation.0));
-    views.tell(membership.view().number, lives, membership.incarnation().0);
+    let incarnations = runtimes.map(|member| (member.id.number.into(), member.incarnation.0));
+    views.tell(membership.view().number, incarnations, membership.incarnation().0);
 }
 
 impl Place {

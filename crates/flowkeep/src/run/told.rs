@@ -148,7 +148,7 @@ pub(super) fn leaving(
 ) -> Result<Vec<Part>, String> {
     if said.is_ok() {
         let event = match leaving {
-            Leaving::Drained | Leaving::Insisted => &events::RUNTIME_DRAINED,
+            Leaving::Drained | Leaving::Forced => &events::RUNTIME_DRAINED,
             Leaving::Resumed => &events::RUNTIME_RESUMED,
         };
         shared.notices.tell(event, &[("runtime", runtime.into())]);
@@ -204,13 +204,13 @@ impl Told {
         &self,
         shared: &Shared,
         event: &events::Declared,
-        (worker, life): (WorkerId, Incarnation),
+        (worker, incarnation): (WorkerId, Incarnation),
         member: String,
     ) {
         let fields = [
             ("worker", worker.to_string().into()),
             ("member", member.into()),
-            ("incarnation", life.0.into()),
+            ("incarnation", incarnation.0.into()),
             ("view", self.view.number.into()),
         ];
         shared.notices.tell(event, &fields);

@@ -46,8 +46,8 @@ mod moving;
 mod nat;
 mod objects;
 mod reload;
+mod runtimes;
 mod scaling;
-mod staff;
 mod tagged;
 mod watching;
 

@@ -119,7 +119,7 @@ impl FrameLink for Worse {
 impl End {
     fn new(host: u16, open: Open, is_cable_good: bool) -> End {
         let peer = 3 - host;
-        let life = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let incarnation = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
         let mut link = open(host, peer);
         if is_cable_good {
             link = Box::new(Worse {
@@ -128,7 +128,7 @@ impl End {
                 late: None,
             });
         }
-        let mut settings = Settings::new(host, peer, life, protection());
+        let mut settings = Settings::new(host, peer, incarnation, protection());
         settings.channel.frame_max = link.frame_max();
         settings.channel.salt = adapters::keys::salt().unwrap();
         settings.dead_after_ns = DEAD_AFTER;

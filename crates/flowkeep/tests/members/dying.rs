@@ -247,7 +247,7 @@ fn the_coordinator_dies_before_the_decision_and_behind_it() {
 #[test]
 fn a_member_dies_before_the_decision_and_behind_it() {
     let (site, [front, left, mut right], [(old, of_old), (new, text)]) = begin("dies-member");
-    // Decided by the view that has it still: its next life takes it on.
+    // Decided by the view that has it still: its next incarnation takes it on.
     let mut hand = Hand::all_prepared(&site, &text);
     right.kill();
     hand.decide().expect("the view is the same");
@@ -258,7 +258,8 @@ fn a_member_dies_before_the_decision_and_behind_it() {
     let says = "configuration 2 of the cluster is in force here";
     wait_for_word(&site.folder, "right", says);
     wait_until_all_have(&site, 2);
-    // Another life of it is a member when it is to be decided: that one has prepared nothing.
+    // Another incarnation of it is a member when it is to be decided: that one has prepared
+    // nothing.
     site.wait_for_all();
     let mut hand = Hand::all_prepared(&site, &of_old);
     right.kill();

@@ -36,7 +36,7 @@ fn of(rules: &Value, member: &str, is_gone: bool) -> Option<u64> {
     its.map(hits).reduce(|one, other| one + other)
 }
 
-/// What the coordinator has heard of a member, whichever its lives.
+/// What the coordinator has heard of a member, whichever its incarnations.
 fn heard(site: &Site, member: &str) -> u64 {
     let operator = Operator {
         addresses: vec![site.coordinator.address.clone()],
@@ -88,7 +88,7 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
         "What is gone is in it: runtime 1 of right (its process has ended: as the coordinator last heard)";
     assert!(said.out.contains(words), "{}", said.out);
 
-    // Another life counts from nothing; what the one before had counted is there beside it.
+    // Another incarnation counts from nothing; what the one before had counted is there beside it.
     let mut right = site.start("node", "right");
     site.coordinator
         .wait_until("it is back", |view| runs(view, "right").is_some());
@@ -97,7 +97,7 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
     assert_eq!(of(&back, "right", true), Some(of_right), "{back}");
     let ended = wide(&site, "operate", &["flow", "delete", "--all"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
-    until("flows at the second life", || {
+    until("flows at the second incarnation", || {
         of(&rules(&site), "right", false) > Some(0)
     });
 
@@ -129,7 +129,7 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
     tells_of_members(&site.folder.read("front.jsonl"));
 }
 
-/// A member's event log has the lives of the others: `right` was there twice, and is gone.
+/// A member's event log has the incarnations of the others: `right` was there twice, and is gone.
 fn tells_of_members(log: &str) {
     let lines = log
         .lines()
@@ -140,8 +140,8 @@ fn tells_of_members(log: &str) {
     let of = |member: &str| -> Vec<(&str, u64)> {
         let its = lines.iter().filter(|line| line["member"] == member);
         its.map(|line| {
-            let life = line["incarnation"].as_u64().expect("a number");
-            (line["event"].as_str().expect("a name"), life)
+            let incarnation = line["incarnation"].as_u64().expect("a number");
+            (line["event"].as_str().expect("a name"), incarnation)
         })
         .collect()
     };
@@ -152,7 +152,7 @@ fn tells_of_members(log: &str) {
         ["worker_joined", "worker_gone", "worker_joined", "worker_gone"],
         "{lines:#?}"
     );
-    // Each life goes as it came, and the second is later.
+    // Each incarnation goes as it came, and the second is later.
     assert!(right[0].1 == right[1].1 && right[2].1 == right[3].1 && right[1].1 < right[2].1);
     assert_eq!(
         of("front").first().map(|(event, _)| *event),

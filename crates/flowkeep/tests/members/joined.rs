@@ -315,8 +315,8 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
     left.stop(&site.folder);
 }
 
-/// A switch that is killed is removed by a view. The flows stay, and its next life finds them where
-/// they are.
+/// A switch that is killed is removed by a view. The flows stay, and its next incarnation finds
+/// them where they are.
 #[test]
 fn a_switch_that_is_killed_comes_again_and_finds_the_flows() {
     let site = Site::new("switch-again", false);
@@ -331,13 +331,15 @@ fn a_switch_that_is_killed_comes_again_and_finds_the_flows() {
         })
     };
     let before = nodes();
-    let life = runs(&site.coordinator.view().expect("it answers"), "front").expect("it runs");
+    let incarnation = runs(&site.coordinator.view().expect("it answers"), "front").expect("it runs");
     front.kill();
     site.coordinator
         .wait_until("it is removed", |view| !is_listed(view, "front"));
     let front = site.start("switch", "front");
     site.coordinator
-        .wait_until("another life of it runs", |view| runs(view, "front") > Some(life));
+        .wait_until("another incarnation of it runs", |view| {
+            runs(view, "front") > Some(incarnation)
+        });
     passes(&front, 4000);
     assert_eq!(nodes(), before, "flows and those that began, at each node");
     for member in [front, left, right] {
@@ -348,12 +350,12 @@ fn a_switch_that_is_killed_comes_again_and_finds_the_flows() {
 /// A member that is drained by the coordinator: it lives, new flows go elsewhere, and so do those
 /// that it has when they are told to.
 #[test]
-fn a_member_that_is_drained_gets_no_new_flows_and_lives() {
+fn a_member_that_is_drained_gets_no_new_flows_and_incarnations() {
     let site = Site::made("drained", false, &brief(300, 2000, 3600), "");
     let [front, left, mut right] = site.all();
     passes(&front, 4000);
     assert!(flows(&right.status()) > 0);
-    let life = runs(&site.coordinator.view().expect("it answers"), "right");
+    let incarnation = runs(&site.coordinator.view().expect("it answers"), "right");
     let drain = |name: &str| {
         let words = [
             "cluster",
@@ -369,7 +371,7 @@ fn a_member_that_is_drained_gets_no_new_flows_and_lives() {
     let (is_good, why) = drain("read");
     assert!(!is_good && why.contains("role-without-right"), "{why}");
     let view = site.coordinator.view().expect("it answers");
-    assert_eq!(runs(&view, "right"), life, "nothing has changed");
+    assert_eq!(runs(&view, "right"), incarnation, "nothing has changed");
     let (is_good, said) = drain("operate");
     assert!(is_good, "{said}");
     let said: Value = serde_json::from_str(&said).expect("JSON");
@@ -383,7 +385,7 @@ fn a_member_that_is_drained_gets_no_new_flows_and_lives() {
         .find(|worker| worker["name"] == "right")
         .expect("it is listed");
     assert_eq!(of_right["standing"], "leaving", "{view}");
-    assert_eq!(of_right["incarnation"].as_u64(), life);
+    assert_eq!(of_right["incarnation"].as_u64(), incarnation);
 
     let opened = |member: &Member| member.status().runtimes[0].opened;
     let more_at_left = |count: u64| {
@@ -422,7 +424,7 @@ fn stands_still(name: &str, has_hosts: bool) {
     passes(&front, 4000);
     let spread = [flows(&left.status()), flows(&right.status())];
     assert!(spread.iter().all(|flows| *flows > 0), "{spread:?}");
-    let life = runs(&site.coordinator.view().expect("it answers"), "right").expect("it runs");
+    let incarnation = runs(&site.coordinator.view().expect("it answers"), "right").expect("it runs");
     right.signal("-STOP");
     std::thread::sleep(Duration::from_secs(4));
     site.coordinator
@@ -438,15 +440,17 @@ fn stands_still(name: &str, has_hosts: bool) {
     wait_for_word(&site.folder, "right", "it begins again, as another incarnation");
     let view = site
         .coordinator
-        .wait_until("another life of it runs", |view| runs(view, "right").is_some());
+        .wait_until("another incarnation of it runs", |view| {
+            runs(view, "right").is_some()
+        });
     let out = front.status().packets.out - before.1;
     let of_left = passed(&left.status()) - before.0;
-    assert!(runs(&view, "right") > Some(life));
+    assert!(runs(&view, "right") > Some(incarnation));
     assert!(
         out <= of_left + 100,
         "{out} packets have left, and the one that lives made {of_left}"
     );
-    // The new life takes flows.
+    // The new incarnation takes flows.
     assert!(left.wait_until_moved(1) > 0);
     right.wait_until("it has flows again", |status| flows(status) > 0);
     passes(&front, 4000);
@@ -516,7 +520,9 @@ fn flows_go_on(name: &str, has_hosts: bool) {
     right.signal("-CONT");
     wait_for_word(&site.folder, "right", "it begins again, as another incarnation");
     site.coordinator
-        .wait_until("another life of it runs", |view| runs(view, "right").is_some());
+        .wait_until("another incarnation of it runs", |view| {
+            runs(view, "right").is_some()
+        });
     passes(&front, 4000);
     protected(&left, 1);
     for member in [front, left, right] {

@@ -41,13 +41,13 @@ fn suspicions(site: &Site) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-fn lives(view: &Value) -> Vec<(String, u64)> {
+fn incarnations(view: &Value) -> Vec<(String, u64)> {
     let workers = view["workers"].as_array().expect("a list").iter();
-    let life = |worker: &Value| {
+    let incarnation = |worker: &Value| {
         let name = worker["name"].as_str().expect("a name").to_owned();
         (name, worker["incarnation"].as_u64().expect("a number"))
     };
-    workers.map(life).collect()
+    workers.map(incarnation).collect()
 }
 
 /// Processor time that agents' threads have had, of each member.
@@ -105,7 +105,10 @@ fn full_load() {
     println!("heartbeats: of a processor {shares:.2?} %");
     assert!(passed > 0 && shares.iter().all(|share| *share > 0.0 && *share < AGENT_MAX));
     assert_eq!(suspicions(&site).len(), count, "a worker was suspected");
-    assert_eq!((&then["view"], lives(&then)), (&now["view"], lives(&now)));
+    assert_eq!(
+        (&then["view"], incarnations(&then)),
+        (&now["view"], incarnations(&now))
+    );
     // A worker that gets no processor for 40 ms drops what it has then.
     let lost = after.iter().sum::<u64>() - dropped.iter().sum::<u64>();
     assert!(

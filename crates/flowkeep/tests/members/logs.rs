@@ -148,11 +148,11 @@ impl Drop for Etcd {
 
 /// A decision: one leaves, and comes again as another incarnation. Answers the member.
 fn leaves_and_comes_again(site: &Site, by: &Coordinator, right: Member, join: &str) -> Member {
-    let life = runs(&by.view().expect("it answers"), "right").expect("it runs");
+    let incarnation = runs(&by.view().expect("it answers"), "right").expect("it runs");
     right.stop(&site.folder);
     by.wait_until("it has left", |view| runs(view, "right").is_none());
     let right = start(site, "node", "right", join);
-    by.wait_until("it runs again", |view| runs(view, "right") > Some(life));
+    by.wait_until("it runs again", |view| runs(view, "right") > Some(incarnation));
     right
 }
 

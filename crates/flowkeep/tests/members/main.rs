@@ -691,16 +691,16 @@ fn a_member_does_not_drain_the_last_that_takes_flows() {
         "(1 is drained, or just beginning); nothing has changed",
         "flowkeep runtime resume N",
         "to its own member's --socket",
-        "flowkeep runtime drain 0 --last",
+        "flowkeep runtime drain 0 --force",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!left.status().runtimes[0].leaving);
-    let (code, _, said) = finished(left.tool(&["runtime", "drain", "0", "--last"]));
+    let (code, _, said) = finished(left.tool(&["runtime", "drain", "0", "--force"]));
     assert!(
         code == 1
             && said.contains(
-                "runtime 0 is drained all the same, as `--last` has it, and keeps what it has (50 flows)"
+                "runtime 0 is drained all the same, as `--force` has it, and keeps what it has (50 flows)"
             ),
         "{said}"
     );

@@ -125,15 +125,15 @@ fn a_runtime_is_recovered(site: &Site, left: &Member, right: &Member) {
         "{why}"
     );
     let of_right = flows(&right.status());
-    let life = runs(&coordinator.view().expect("it answers"), "right").expect("it runs");
+    let incarnation = runs(&coordinator.view().expect("it answers"), "right").expect("it runs");
     let (is_good, says) = recover("1", "operate");
     assert!(is_good, "{says}");
     schema::holds("cluster-recover", says.as_bytes());
     let status = left.wait_until("all flows are here", |status| flows(status) == 400);
     assert_eq!(recovered(&status), [of_right, 0]);
     wait_for_word(&site.folder, "right", "it begins again, as another incarnation");
-    coordinator.wait_until("another life of it runs", |view| {
-        runs(view, "right").is_some_and(|later| later > life)
+    coordinator.wait_until("another incarnation of it runs", |view| {
+        runs(view, "right").is_some_and(|later| later > incarnation)
     });
 }
 

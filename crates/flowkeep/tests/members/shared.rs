@@ -228,12 +228,12 @@ fn shares_through_all(name: &str, has_hosts: bool) {
     site.wait_until_gone("right");
     passes(&front, 2000);
     site.wait_for_limits("after a node was killed");
-    // Another life of it joins.
+    // Another incarnation of it joins.
     let right = site.start("node", "right");
     site.wait_until_runs("right");
     assert!(third.wait_until_moved(1) > 0);
     passes(&front, 1000);
-    site.look_at_limits("with another life of the node");
+    site.look_at_limits("with another incarnation of the node");
     // One leaves of its own will, with objects that are there alone or with a copy.
     left.stop(&site.folder);
     site.wait_until_gone("left");

@@ -10,10 +10,10 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// What a member says of itself that no configuration lists, beside its token: its events go to a
-/// file for each life.
-fn words(site: &Site, name: &str, host: &str, life: u32) -> Vec<String> {
+/// file for each incarnation.
+fn words(site: &Site, name: &str, host: &str, incarnation: u32) -> Vec<String> {
     let file = |end: &str| site.folder.0.join(format!("{name}{end}")).display().to_string();
-    let (socket, events) = (file(".sock"), file(&format!("-{life}.jsonl")));
+    let (socket, events) = (file(".sock"), file(&format!("-{incarnation}.jsonl")));
     let mut words = vec!["--runtimes", "1", "--host", host];
     if host.parse::<std::net::IpAddr>().is_ok() {
         words.extend(["--address", host]);
@@ -29,9 +29,9 @@ fn words(site: &Site, name: &str, host: &str, life: u32) -> Vec<String> {
     words.into_iter().map(str::to_owned).collect()
 }
 
-fn join(site: &Site, name: &str, host: &str, life: u32) -> Member {
+fn join(site: &Site, name: &str, host: &str, incarnation: u32) -> Member {
     let token = site.coordinator.token(name);
-    let mut words = words(site, name, host, life);
+    let mut words = words(site, name, host, incarnation);
     words.extend(["--token".to_owned(), token]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let member = Member::start_with(&site.folder, &site.config, "node", name, &words);
@@ -109,7 +109,7 @@ fn comes_and_goes(name: &str, has_hosts: bool) {
     let resumed = wide(&site, "operate", &["runtime", "resume", "2"]);
     assert_eq!(resumed.code, 0, "{} {}", resumed.out, resumed.err);
     d.wait_until("new groups begin there again", |status| flows(status) > 10);
-    let life = runs(&site.coordinator.view().expect("it answers"), "d");
+    let incarnation = runs(&site.coordinator.view().expect("it answers"), "d");
     let first = d.stop(&site.folder);
     site.coordinator
         .wait_until("it is no member", |view| !is_listed(view, "d"));
@@ -117,9 +117,11 @@ fn comes_and_goes(name: &str, has_hosts: bool) {
     passes(&front, 2000);
     let d = join(&site, "d", &host, 2);
     assert_eq!(number(&site, "d"), Some(2), "the number is its own");
-    assert!(runs(&site.coordinator.view().expect("it answers"), "d") > life);
+    assert!(runs(&site.coordinator.view().expect("it answers"), "d") > incarnation);
     linked(&[&front, &left, &right], "runtime 2", true);
-    d.wait_until("new groups begin at its next life", |status| flows(status) > 10);
+    d.wait_until("new groups begin at its next incarnation", |status| {
+        flows(status) > 10
+    });
     passes(&front, 2000);
     let front = front.stop(&site.folder);
     let rest = [d, left, right].map(|member| member.stop(&site.folder));
@@ -135,7 +137,7 @@ fn comes_and_goes(name: &str, has_hosts: bool) {
     let busy = front.packets.dropped.get("runtime_busy").copied().unwrap_or(0);
     assert_eq!(dropped(&front), busy, "{front}");
     println!(
-        "{name}: {} packets, {} of them at the newcomer's two lives, {busy} found no room",
+        "{name}: {} packets, {} of them at the newcomer's two incarnations, {busy} found no room",
         front.packets.out,
         [&first, second]
             .iter()
@@ -311,15 +313,16 @@ fn workers(view: &Value, member: &str) -> Vec<(u64, u64)> {
 /// All workers of one process come in one view, and none is suspected before it can be heard.
 #[track_caller]
 fn stay(site: &Site, members: &[&str]) {
-    let lives = |view: &Value| -> Vec<_> { members.iter().map(|member| workers(view, member)).collect() };
-    let is_one_life = |all: &Vec<(u64, u64)>| all.len() == 3 && all.iter().all(|of| of.1 == all[0].1);
+    let incarnations =
+        |view: &Value| -> Vec<_> { members.iter().map(|member| workers(view, member)).collect() };
+    let is_one_incarnation = |all: &Vec<(u64, u64)>| all.len() == 3 && all.iter().all(|of| of.1 == all[0].1);
     let began = site.coordinator.wait_until("all workers are there", |view| {
-        lives(view).iter().all(is_one_life)
+        incarnations(view).iter().all(is_one_incarnation)
     });
     // Longer than a suspicion.
     std::thread::sleep(Duration::from_millis(2500));
     let now = site.coordinator.view().expect("it answers");
-    assert_eq!(lives(&now), lives(&began));
+    assert_eq!(incarnations(&now), incarnations(&began));
     for member in members {
         let said = site.folder.read(&format!("{member}.err"));
         assert!(!said.contains("without this member"), "{said}");

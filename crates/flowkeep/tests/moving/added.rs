@@ -124,7 +124,7 @@ fn an_only_runtime_is_not_drained() {
     let running = cluster("only", 1, 20, 100);
     for words in [
         "runtime drain 0",
-        "runtime drain 0 --last",
+        "runtime drain 0 --force",
         "flow migrate --all --from 0",
     ] {
         refused(

@@ -331,7 +331,7 @@ fn what_one_runtime_refuses_is_offered_to_another() {
 }
 
 #[test]
-fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
+fn the_last_that_takes_flows_is_drained_where_that_is_forced() {
     let running = cluster("last", 2, 50, 1000);
     receipt(&running, "runtime drain 1");
     refused(
@@ -340,11 +340,11 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
         1,
         &[
             "no other runtime takes the flows of runtime 0 (1 is drained); nothing has changed",
-            "With `flowkeep runtime drain 0 --last` it is drained all the same: its flows stay there",
+            "With `flowkeep runtime drain 0 --force` it is drained all the same: its flows stay there",
         ],
     );
     assert_eq!(list(&running)[0]["leaving"], false);
-    let output = running.ask(&["runtime", "drain", "0", "--last", "--json"]);
+    let output = running.ask(&["runtime", "drain", "0", "--force", "--json"]);
     let (code, drained, said) = json(&output);
     assert_eq!(code, 1, "{said}");
     let told = (
@@ -355,7 +355,7 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
     assert_eq!(told, (&Value::from(true), Some(50), &Value::from(0)), "{said}");
     for part in [
         "no other runtime takes the flows of runtime 0 (1 is drained); none has moved",
-        "runtime 0 is drained all the same, as `--last` has it, and keeps what it has (50 flows): that stays there and goes on",
+        "runtime 0 is drained all the same, as `--force` has it, and keeps what it has (50 flows): that stays there and goes on",
         "as long as all are drained, they go to all of them",
         "say `flowkeep runtime drain 0` to move them there, or `flowkeep runtime resume 0`",
     ] {
@@ -384,9 +384,9 @@ fn the_last_that_takes_flows_is_drained_where_that_is_insisted_on() {
     receipt(&running, "flow migrate --all --to 1");
     assert!(running.ask(&["runtime", "resume", "0"]).status.success());
     receipt(&running, "runtime drain 0");
-    let output = running.ask(&["runtime", "drain", "1", "--last"]);
+    let output = running.ask(&["runtime", "drain", "1", "--force"]);
     assert_eq!(output.status.code(), Some(1));
-    receipt(&running, "runtime drain 0 --last");
+    receipt(&running, "runtime drain 0 --force");
     assert_eq!(flows_of(&running), [0, 50]);
     assert!(running.ask(&["runtime", "resume", "0"]).status.success());
 }
@@ -408,7 +408,7 @@ fn while_all_are_drained_new_flows_go_to_them() {
         }
     };
     receipt(&running, "runtime drain 1");
-    let output = running.ask(&["runtime", "drain", "0", "--last"]);
+    let output = running.ask(&["runtime", "drain", "0", "--force"]);
     assert_eq!(output.status.code(), Some(1));
     let before: u64 = flows_of(&running).iter().sum();
     until(&|flows| flows.iter().sum::<u64>() > before + 500);

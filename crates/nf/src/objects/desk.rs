@@ -302,7 +302,7 @@ impl Desk {
         self.0.try_borrow_mut().ok()?.next_put()
     }
 
-    /// For the worker: another life of it, to which nothing is lent.
+    /// For the worker: another incarnation of it, to which nothing is lent.
     pub fn forget_lent(&self) {
         if let Ok(mut inner) = self.0.try_borrow_mut() {
             inner.forget_lent();

@@ -125,7 +125,7 @@ impl Inner {
     ) -> Result<Option<u64>, Ended> {
         let is_it = |lent: &&mut Lent| lent.number == number;
         if self.lent.get_mut(at).filter(is_it).is_none() {
-            // Another life of the runtime: the loan is over.
+            // Another incarnation of the runtime: the loan is over.
             return Err(Ended::Unknown);
         }
         let token = match is_awaited {
@@ -250,7 +250,7 @@ impl Inner {
         })
     }
 
-    /// Another life of the runtime: nothing is lent, and those that wait are told so.
+    /// Another incarnation of the runtime: nothing is lent, and those that wait are told so.
     pub(super) fn forget_lent(&mut self) {
         for (_, lent) in core::mem::take(&mut self.lent) {
             for token in lent.waiters.into_iter().chain(lent.writers) {

@@ -43,7 +43,7 @@
 //! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from
 //! the cluster's key, both incarnations and a random salt of each end. A hello has its sender's
 //! salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
-//! earlier life of the same incarnation makes no session.
+//! earlier incarnation of the same incarnation makes no session.
 //!
 //! ```text
 //!                 a good hello of a worker                a frame for this incarnation
@@ -397,9 +397,9 @@ impl Channel {
         }
         if head.kind == Kind::Hello {
             self.on_hello(&head, frame)?;
-            self.is_for_this_life(&head)?;
+            self.is_for_this_incarnation(&head)?;
         } else {
-            self.is_for_this_life(&head)?;
+            self.is_for_this_incarnation(&head)?;
             // A hello brings the salt of the other end. Without it there are no keys.
             if heard != Some(head.from_incarnation) {
                 return Err(DropReason::UnknownSession);
@@ -470,11 +470,11 @@ impl Channel {
 
     /// Whether a frame is for the present incarnation of this end, or for whichever there is.
     #[inline]
-    fn is_for_this_life(&self, head: &Head) -> Result<(), DropReason> {
+    fn is_for_this_incarnation(&self, head: &Head) -> Result<(), DropReason> {
         match head.to_incarnation {
             0 => Ok(()),
-            life if life == self.settings.incarnation => Ok(()),
-            life if life < self.settings.incarnation => Err(DropReason::OldSession),
+            incarnation if incarnation == self.settings.incarnation => Ok(()),
+            incarnation if incarnation < self.settings.incarnation => Err(DropReason::OldSession),
             _ => Err(DropReason::UnknownSession),
         }
     }
@@ -552,7 +552,7 @@ impl Channel {
         self.not_met_for.filter(|_| !self.met)
     }
 
-    /// The other end, in a life that was not known.
+    /// The other end, in an incarnation that was not known.
     #[cold]
     fn on_incarnation(&mut self, heard: seal::End) -> Result<(), DropReason> {
         if self.met {
@@ -608,7 +608,7 @@ impl Channel {
     pub fn renew(&mut self, incarnation: u64) {
         assert!(
             incarnation > self.settings.incarnation,
-            "a life comes after those before"
+            "an incarnation comes after those before"
         );
         self.settings.incarnation = incarnation;
         if self.met {

@@ -14,8 +14,8 @@ pub struct Settings {
     pub worker: u16,
     /// The worker at the other end.
     pub peer: u16,
-    /// Which life of this worker this is: not 0, and greater than in any life before. Nanoseconds
-    /// since 1970 at the start will do.
+    /// Which incarnation of this worker this is: not 0, and greater than in any incarnation before.
+    /// Nanoseconds since 1970 at the start will do.
     pub incarnation: u64,
     /// The longest frame the link carries, head and tag included; at both ends the same.
     pub frame_max: usize,

@@ -29,16 +29,18 @@
 //! word of a loan goes that way, only questions and how much is free.
 //!
 //! *Why the borrower waits for all.* A switch that has not heard of the loan would not tell the
-//! next life of the home. What a switch will never say, it says: whenever the session of a runtime
-//! ends or begins there, *no more lends of that one's are coming* ([`Borrower::hear_over`]). A loan
-//! that not all switches know is returned, and not before the last has spoken.
+//! next incarnation of the home. What a switch will never say, it says: whenever the session of a
+//! runtime ends or begins there, *no more lends of that one's are coming*
+//! ([`Borrower::hear_over`]). A loan that not all switches know is returned, and not before the
+//! last has spoken.
 //!
 //! *Why a borrower returns all when a switch comes or goes.* A switch that has let the borrower go
 //! returns in its name; one that has begun again knows of no loan. Both happen seldom.
 //!
 //! *Why one word is enough to keep a block* ([`Borrower::keep`]). Each switch knows that a group here
 //! has it, and hears behind that, from this runtime, that it is free here: it registers it as if
-//! the home had lent it. Between the two it tells a life of the home that begins the same: in use.
+//! the home had lent it. Between the two it tells an incarnation of the home that begins the same:
+//! in use.
 //!
 //! *Quarantine.* What a runtime that has gone had borrowed goes home [`QUARANTINE`] after its flows
 //! were let go or went on elsewhere, and so does what its groups had of it, unless they go on

@@ -331,8 +331,8 @@ impl World {
             if self.lends > 0 {
                 add(&|w| {
                     (w.is_free, w.lends) = (false, w.lends - 1);
-                    // To two lives of the borrower, if a switch has not seen yet that one has
-                    // ended.
+                    // To two incarnations of the borrower, if a switch has not seen yet that one
+                    // has ended.
                     w.is_lossy |= w.links[1].iter().any(|link| link[0].contains(&Word::Begins));
                     w.say(0, Word::Lent);
                 });
@@ -354,7 +354,7 @@ impl World {
             });
         }
         // A group moves with its block, of which switches are told before it is there. They know
-        // both lives: a move names them.
+        // both incarnations: a move names them.
         let mut words = self.links.iter().flatten().flat_map(|link| &link[0]);
         let are_known = words.all(|word| *word != Word::Begins && *word != Word::Claimed);
         if self.has_group[0] && self.keeps > 0 && are_known {

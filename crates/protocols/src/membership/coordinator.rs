@@ -38,8 +38,8 @@ pub enum Entry {
 pub enum Word {
     /// Adopt this view.
     View(View),
-    /// Withdraw the leases of these lives, say when they are over, and grant those of all others.
-    /// With the number of the last entry that changed the list: an older list says nothing.
+    /// Withdraw the leases of these incarnations, say when they are over, and grant those of all
+    /// others. With the number of the last entry that changed the list: an older list says nothing.
     Suspects(u64, Vec<(WorkerId, Incarnation)>),
 }
 
@@ -48,27 +48,27 @@ pub enum Word {
 pub enum Input {
     /// A member lives, and has the view of this number and the suspects of that one.
     Heartbeat(WorkerId, Incarnation, u32, u64),
-    /// A member has withdrawn a life's leases, and they are over there.
+    /// A member has withdrawn an incarnation's leases, and they are over there.
     Withdrawn {
         /// The member.
         by: WorkerId,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
         /// The worker that has no lease from there any more.
         of: (WorkerId, Incarnation),
         /// The number of the list of suspects that the member has.
         list: u64,
     },
-    /// A member, of this life, does not hear these lives of others. Lives that it named before and
-    /// does not name now it hears again.
+    /// A member, of this incarnation, does not hear these incarnations of others. Incarnations that
+    /// it named before and does not name now it hears again.
     Unheard(WorkerId, Incarnation, Vec<(WorkerId, Incarnation)>),
     /// The agent of its host has seen a worker's process end.
     Stopped(WorkerId, Incarnation),
-    /// A process asks for all its workers to be members: one view has them all, if no earlier life
-    /// is in the way.
+    /// A process asks for all its workers to be members: one view has them all, if no earlier
+    /// incarnation is in the way.
     Join(Vec<(WorkerId, Incarnation)>),
-    /// A member's life changes its standing. `None`: it has no flow left and acts no more, so it is
-    /// no member any more.
+    /// A member's incarnation changes its standing. `None`: it has no flow left and acts no more,
+    /// so it is no member any more.
     Stand(WorkerId, Incarnation, Option<Standing>),
     /// The log has this entry, by its number.
     Logged(u64),
@@ -92,7 +92,7 @@ struct Suspect {
     incarnation: Incarnation,
     /// The entry that made it one.
     entry: u64,
-    /// Lives of members whose leases of it are over.
+    /// Incarnations of members whose leases of it are over.
     withdrawn: BTreeSet<(WorkerId, Incarnation)>,
     /// Since when it is fenced.
     fenced_at: Option<u64>,
@@ -139,15 +139,15 @@ pub struct Coordinator {
     suspects: BTreeMap<WorkerId, Suspect>,
     /// The last entry that changed them.
     list: u64,
-    /// When lives that are members of older views alone were fenced, and the entry by which they
-    /// were suspected.
+    /// When incarnations that are members of older views alone were fenced, and the entry by which
+    /// they were suspected.
     gone: BTreeMap<(WorkerId, Incarnation), (u64, u64)>,
     heard: BTreeMap<WorkerId, Heard>,
     unheard: Unheard,
-    /// Lives whose processes have ended.
+    /// Incarnations whose processes have ended.
     stopped: BTreeSet<(WorkerId, Incarnation)>,
     joining: BTreeMap<WorkerId, Incarnation>,
-    /// How lives of members are to stand, until a view has them so.
+    /// How incarnations of members are to stand, until a view has them so.
     standing: BTreeMap<(WorkerId, Incarnation), Option<Standing>>,
     settled_at: u64,
     /// Entries that are not known to be in the log, in order.
@@ -208,8 +208,8 @@ impl Coordinator {
             }
             coordinator.next_entry = number.saturating_add(1);
             if number == view_entry {
-                // An entry before it may be there for its number alone, and suspect a life that
-                // this view has no more.
+                // An entry before it may be there for its number alone, and suspect an incarnation
+                // that this view has no more.
                 let Coordinator { suspects, view, .. } = &mut coordinator;
                 suspects.retain(|id, suspect| view.has(*id, suspect.incarnation));
                 continue;
@@ -283,8 +283,9 @@ impl Coordinator {
                     suspect.withdrawn.insert((by, incarnation));
                 }
             }
-            Input::Unheard(by, incarnation, lives) => {
-                self.unheard.note(now, (by, incarnation), &lives, &self.view);
+            Input::Unheard(by, incarnation, incarnations) => {
+                self.unheard
+                    .note(now, (by, incarnation), &incarnations, &self.view);
             }
             Input::Stopped(id, incarnation) => {
                 if self.view.has(id, incarnation) {
@@ -292,13 +293,13 @@ impl Coordinator {
                     self.suspect(now, id, incarnation, out);
                 }
             }
-            Input::Join(lives) => {
+            Input::Join(incarnations) => {
                 let most = if has(Bug::FirstWorkerJoins) {
                     1
                 } else {
-                    lives.len()
+                    incarnations.len()
                 };
-                for (id, incarnation) in lives.into_iter().take(most) {
+                for (id, incarnation) in incarnations.into_iter().take(most) {
                     let known = self.view.member(id).map(|member| member.incarnation);
                     if known.is_none_or(|known| known < incarnation) {
                         self.joining.insert(id, incarnation);
@@ -440,7 +441,7 @@ impl Coordinator {
         out: &mut impl FnMut(Output),
     ) {
         if !self.view.has(id, incarnation) {
-            // A life that is over by the newest view may not know it.
+            // An incarnation that is over by the newest view may not know it.
             return out(Output::Say(id, Word::View(self.view.clone())));
         }
         let known = self.heard.get(&id).copied().unwrap_or(Heard::nothing(now));
@@ -523,14 +524,14 @@ impl Coordinator {
         })
     }
 
-    fn is_to_go(&self, now: u64, life: (WorkerId, Incarnation)) -> bool {
-        if self.is_stuck(now, life.0) {
+    fn is_to_go(&self, now: u64, incarnation: (WorkerId, Incarnation)) -> bool {
+        if self.is_stuck(now, incarnation.0) {
             return true;
         }
-        self.are_to_go(now).contains(&life) && !has(Bug::RestoredUnheard)
+        self.are_to_go(now).contains(&incarnation) && !has(Bug::RestoredUnheard)
     }
 
-    /// Lives that live, and go since others do not hear them.
+    /// Incarnations that live, and go since others do not hear them.
     fn are_to_go(&self, now: u64) -> Vec<(WorkerId, Incarnation)> {
         let is_suspect = |id| self.suspects.contains_key(&id);
         self.unheard
@@ -604,7 +605,7 @@ impl Coordinator {
             }
         }
         for (id, incarnation) in &self.joining {
-            // The life before is fenced first.
+            // The incarnation before is fenced first.
             if members.iter().all(|member| member.id != *id) {
                 members.push(Member {
                     id: *id,
@@ -635,9 +636,9 @@ impl Coordinator {
     }
 
     fn is_fenced_by(&self, now: u64, id: WorkerId, suspect: &Suspect, view: &View) -> bool {
-        // One life of a member knows nothing of what another has granted, or will.
+        // One incarnation of a member knows nothing of what another has granted, or will.
         let has_withdrawn = |by: &Member| {
-            let is_any = |(id, _): &(WorkerId, Incarnation)| *id == by.id && has(Bug::LaterLifeCounts);
+            let is_any = |(id, _): &(WorkerId, Incarnation)| *id == by.id && has(Bug::LaterIncarnationCounts);
             suspect.withdrawn.contains(&(by.id, by.incarnation)) || suspect.withdrawn.iter().any(is_any)
         };
         match id.role {

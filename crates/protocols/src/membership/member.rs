@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 pub enum Notice {
     /// A view with this number is in force here.
     Adopted(u32),
-    /// To the coordinator: this life of a worker has no lease from here, and gets none. With the
-    /// number of the list of suspects.
+    /// To the coordinator: this incarnation of a worker has no lease from here, and gets none. With
+    /// the number of the list of suspects.
     Withdrawn(WorkerId, Incarnation, u64),
-    /// This worker's life is over by the view: it stops, and may begin another.
+    /// This worker's incarnation is over by the view: it stops, and may begin another.
     Fenced,
 }
 
@@ -30,7 +30,7 @@ pub struct Membership {
     leases: BTreeMap<WorkerId, Lease>,
     /// By holder.
     grants: BTreeMap<WorkerId, Grant>,
-    /// Lives that are granted nothing, and the number of the list that says so.
+    /// Incarnations that are granted nothing, and the number of the list that says so.
     suspects: Vec<(WorkerId, Incarnation)>,
     list: u64,
     /// Runtimes that may have had groups when this worker began.
@@ -65,7 +65,7 @@ impl Membership {
         self.me
     }
 
-    /// Which life of it.
+    /// Which incarnation of it.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
@@ -212,22 +212,23 @@ impl Membership {
         }
     }
 
-    /// Lives of runtimes that may have had groups before this worker began, and are members still.
+    /// Incarnations of runtimes that may have had groups before this worker began, and are members
+    /// still.
     pub fn earlier(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
         let first = self.first.iter().copied();
         first.filter(|(id, incarnation)| self.view.has(*id, *incarnation))
     }
 
-    /// Lives of runtimes that may have had groups before this worker began, and that a view has
-    /// removed since.
+    /// Incarnations of runtimes that may have had groups before this worker began, and that a view
+    /// has removed since.
     pub fn removed(&self) -> impl Iterator<Item = (WorkerId, Incarnation)> {
         let first = self.first.iter().copied();
         first.filter(|(id, incarnation)| !self.view.has(*id, *incarnation))
     }
 
-    /// To the coordinator, of a switch: lives of runtimes from which it has no lease, so that one
-    /// of the two does not hear the other. One that joins tells of those alone that were there
-    /// before it.
+    /// To the coordinator, of a switch: incarnations of runtimes from which it has no lease, so
+    /// that one of the two does not hear the other. One that joins tells of those alone that were
+    /// there before it.
     pub fn unheard(&self, now: u64, mut out: impl FnMut(WorkerId, Incarnation)) {
         if self.me.role != Role::Switch || self.is_fenced {
             return;
@@ -235,13 +236,13 @@ impl Membership {
         let standing = self.view.member(self.me).map(|member| member.standing);
         let is_joining = standing == Some(Standing::Joining);
         for member in self.view.members().iter().filter(may_have_groups) {
-            let life = (member.id, member.incarnation);
+            let incarnation = (member.id, member.incarnation);
             let is_heard = self
                 .leases
                 .get(&member.id)
                 .is_some_and(|lease| lease.is_valid(now));
-            if !is_heard && (!is_joining || self.first.contains(&life)) {
-                out(life.0, life.1);
+            if !is_heard && (!is_joining || self.first.contains(&incarnation)) {
+                out(incarnation.0, incarnation.1);
             }
         }
     }

@@ -51,8 +51,8 @@
 //!
 //! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by
 //! each view that it may have; one that a view still has is to be fenced by that one too, since its
-//! new members may grant it leases. A word that leases are withdrawn is one life's. No view follows
-//! another before each member of that one has it or is suspected, newcomers aside.
+//! new members may grant it leases. A word that leases are withdrawn is one incarnation's. No view
+//! follows another before each member of that one has it or is suspected, newcomers aside.
 //!
 //! A *newcomer* is joining and has not been heard: its process waits for a view that has it, and
 //! speaks then. No view waits for it. It is suspected when it is not heard within a settling time.
@@ -116,8 +116,8 @@ pub(crate) enum Bug {
     ActsBeforeLog,
     /// A member's word from an earlier suspicion counts.
     OldWordCounts,
-    /// The word of one life of a member counts for another's grants.
-    LaterLifeCounts,
+    /// The word of one incarnation of a member counts for another's grants.
+    LaterIncarnationCounts,
     /// A suspect that was fenced by one view counts as fenced in the next.
     FencedForGood,
     /// A worker that a view has removed goes on as if it had not.
@@ -152,7 +152,7 @@ fn has(bug: Bug) -> bool {
         Bug::OldViewForgotten => "old_view_forgotten",
         Bug::ActsBeforeLog => "acts_before_log",
         Bug::OldWordCounts => "old_word_counts",
-        Bug::LaterLifeCounts => "later_life_counts",
+        Bug::LaterIncarnationCounts => "later_incarnation_counts",
         Bug::FencedForGood => "fenced_for_good",
         Bug::RemovedUnaware => "removed_unaware",
         Bug::RestoredUnheard => "restored_unheard",

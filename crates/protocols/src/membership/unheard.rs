@@ -3,7 +3,7 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   switch: no lease from a runtime ── its heartbeats name that life ──► coordinator: since when
+//!   switch: no lease from a runtime ── its heartbeats name that incarnation ──► coordinator: since when
 //!                                                                             │ for [`Timing::unheard`](super::Timing)
 //!                        suspected, as one that is silent ◄── which of the two ◄┘
 //! ```
@@ -14,15 +14,15 @@
 //!
 //! | the switch hears | which goes | why |
 //! |---|---|---|
-//! | half of the runtimes, or more | the runtime | others take its flows; another life of the switch would wait for it as this one does |
+//! | half of the runtimes, or more | the runtime | others take its flows; another incarnation of the switch would wait for it as this one does |
 //! | fewer, and another switch half or more | the switch, if it runs | it is the one that is cut off |
 //! | fewer, and no other does | neither | there is nowhere to go to |
 //!
 //! Runtimes that are joining count for nothing: they have no groups. A switch that is joining is
 //! not suspected: it reads no port.
 //!
-//! Invariant: a report of a life that the view has not got counts for nothing. To suspect is always
-//! safe; this says only whom.
+//! Invariant: a report of an incarnation that the view has not got counts for nothing. To suspect
+//! is always safe; this says only whom.
 //!
 //! Not here: what follows a suspicion (`coordinator`); what a switch does not hear (`member`).
 
@@ -30,12 +30,12 @@ use super::view::{Incarnation, Member, Role, Standing, View, WorkerId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-type Life = (WorkerId, Incarnation);
+type Instance = (WorkerId, Incarnation);
 
 /// What switches have reported: by whom, of whom, since when.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Unheard {
-    reports: BTreeMap<(Life, Life), u64>,
+    reports: BTreeMap<(Instance, Instance), u64>,
 }
 
 fn may_have_groups(member: &&Member) -> bool {
@@ -43,15 +43,15 @@ fn may_have_groups(member: &&Member) -> bool {
 }
 
 impl Unheard {
-    /// A member says which lives it does not hear, all of them.
-    pub fn note(&mut self, now: u64, by: Life, lives: &[Life], view: &View) {
+    /// A member says which incarnations it does not hear, all of them.
+    pub fn note(&mut self, now: u64, by: Instance, incarnations: &[Instance], view: &View) {
         self.reports
-            .retain(|(known, of), _| *known != by || lives.contains(of));
+            .retain(|(known, of), _| *known != by || incarnations.contains(of));
         if by.0.role != Role::Switch || !view.has(by.0, by.1) {
             return;
         }
         // As many as there are runtimes at most.
-        let members = lives
+        let members = incarnations
             .iter()
             .filter(|of| of.0.role == Role::Runtime && view.has(of.0, of.1));
         for of in members {
@@ -59,7 +59,7 @@ impl Unheard {
         }
     }
 
-    /// Another view: what was said of lives that it has not got is over.
+    /// Another view: what was said of incarnations that it has not got is over.
     pub fn adopt(&mut self, view: &View) {
         self.reports
             .retain(|(by, of), _| view.has(by.0, by.1) && view.has(of.0, of.1));
@@ -73,12 +73,12 @@ impl Unheard {
         longest: u64,
         view: &View,
         is_suspect: impl Fn(WorkerId) -> bool,
-    ) -> Vec<Life> {
+    ) -> Vec<Instance> {
         let late = self
             .reports
             .iter()
             .filter(|(_, since)| now.saturating_sub(**since) >= longest);
-        let mut all: Vec<Life> = late
+        let mut all: Vec<Instance> = late
             .filter_map(|((by, of), _)| self.who_goes(*by, *of, view, &is_suspect))
             .collect();
         all.sort_unstable();
@@ -88,11 +88,11 @@ impl Unheard {
 
     fn who_goes(
         &self,
-        by: Life,
-        of: Life,
+        by: Instance,
+        of: Instance,
         view: &View,
         is_suspect: &impl Fn(WorkerId) -> bool,
-    ) -> Option<Life> {
+    ) -> Option<Instance> {
         let runtime = view.member(of.0).filter(may_have_groups)?;
         if self.hears_half(by, view) {
             return Some((runtime.id, runtime.incarnation));
@@ -105,7 +105,7 @@ impl Unheard {
         (is_cut_off && switch.standing != Standing::Joining).then_some(by)
     }
 
-    fn hears_half(&self, switch: Life, view: &View) -> bool {
+    fn hears_half(&self, switch: Instance, view: &View) -> bool {
         let (mut heard, mut all) = (0, 0);
         for runtime in view.members().iter().filter(may_have_groups) {
             all += 1;

@@ -38,7 +38,7 @@ impl WorkerId {
     }
 }
 
-/// Which life of a worker: a later one has a higher number.
+/// Which incarnation of a worker: a later one has a higher number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Incarnation(pub u64);
 
@@ -58,7 +58,7 @@ pub enum Standing {
 pub struct Member {
     /// The worker.
     pub id: WorkerId,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: Incarnation,
     /// How it stands.
     pub standing: Standing,
@@ -96,7 +96,7 @@ impl View {
         self.members.get(at)
     }
 
-    /// Whether this life of a worker is a member.
+    /// Whether this incarnation of a worker is a member.
     pub fn has(&self, id: WorkerId, incarnation: Incarnation) -> bool {
         self.member(id)
             .is_some_and(|member| member.incarnation == incarnation)

@@ -79,11 +79,11 @@ impl<B: Body> Objects<B> {
         for _ in 0..count {
             self.idle.cursor = self.key_after(self.idle.cursor);
             let Some(key) = self.idle.cursor else { break };
-            let life = self.idle.of.get(usize::from(key.kind())).copied();
+            let incarnation = self.idle.of.get(usize::from(key.kind())).copied();
             let entry = self.entries.get(&key);
             let used_at = entry.and_then(|entry| Some(entry.object.as_ref()?.used_at));
-            if let (Some(life @ 1..), Some(used_at)) = (life, used_at)
-                && used_at.saturating_add(life) <= now
+            if let (Some(incarnation @ 1..), Some(used_at)) = (incarnation, used_at)
+                && used_at.saturating_add(incarnation) <= now
             {
                 self.expire(key);
             }

@@ -35,12 +35,12 @@ pub struct Gen {
     pub owner: RuntimeId,
 }
 
-/// One life of a runtime that asks.
+/// One incarnation of a runtime that asks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Caller {
     /// The runtime.
     pub runtime: RuntimeId,
-    /// Which life of it: a later one has a higher number.
+    /// Which incarnation of it: a later one has a higher number.
     pub incarnation: u64,
 }
 

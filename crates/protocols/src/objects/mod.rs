@@ -108,7 +108,7 @@ pub use conductor::{Conductor, Course, Told};
 pub use holder::UNANSWERED;
 pub use members::{KEY_MAX, Key, Members};
 pub use message::{Body, Caller, Gen, Image, Message, Op, Rank, Record, Request};
-pub use sharing::{Decision, Life, Report, Sharing};
+pub use sharing::{Decision, Instance, Report, Sharing};
 pub use state::{COPIES_MAX, Objects};
 pub use words::{Ended, How, Input, Output, Phase, Settings, Stage, Stats};
 

@@ -9,20 +9,21 @@
 //!                                                    └────────── reached ◄───────────────────┘
 //! ```
 //!
-//! A [`Conductor`] says what comes next; this one says which runtimes are meant, by their lives.
-//! Each [`Decision`] is in the log before a runtime hears of it, and what runtimes have reached is
-//! in none: they say it again and again. So another coordinator goes on with the newest decision.
+//! A [`Conductor`] says what comes next; this one says which runtimes are meant, by their
+//! incarnations. Each [`Decision`] is in the log before a runtime hears of it, and what runtimes
+//! have reached is in none: they say it again and again. So another coordinator goes on with the
+//! newest decision.
 //!
 //! | cause | decided |
 //! |---|---|
-//! | the members' view has not got a life any more | a failure view without it |
+//! | the members' view has not got an incarnation any more | a failure view without it |
 //! | all that are told have reached the stage | the next stage |
 //! | a runtime of the view has met all others, and they have met it | a change to a view with it |
 //! | a runtime wants to leave | a change to a view without it |
 //! | all of the view want to leave | a view without members |
 //!
-//! *Life.* A number is one runtime's at a time, and a life's for the machine. A life that follows
-//! another joins when a failure view has removed that one.
+//! *Incarnation.* A number is one runtime's at a time, and an incarnation's for the machine. An
+//! incarnation that follows another joins when a failure view has removed that one.
 //!
 //! *Removed.* The members' view removes a runtime when none of its leases lasts. So it lets no
 //! packet leave any more when the failure view is decided.
@@ -30,13 +31,13 @@
 //! *Met.* A message to a runtime that is not there would be lost. So a runtime joins when the links
 //! between it and all others are up, at both ends.
 //!
-//! A message is for the life that the newest decision of its sender names: where another one is at
-//! the link's end already, it is dropped.
+//! A message is for the incarnation that the newest decision of its sender names: where another one
+//! is at the link's end already, it is dropped.
 //!
 //! The first view has one runtime: it needs no other. All others join it.
 //!
-//! Invariants: one decision is under way at a time; a life is told of none that is not in the log;
-//! a decision names a life for each number.
+//! Invariants: one decision is under way at a time; an incarnation is told of none that is not in
+//! the log; a decision names an incarnation for each number.
 //!
 //! Not here: the log and heartbeats (the coordinator), what a runtime does with a decision
 //! (`runtime::objects`).
@@ -49,36 +50,36 @@ use crate::ownership::RuntimeId;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// A runtime's life.
-pub type Life = (RuntimeId, Incarnation);
+/// A runtime's incarnation.
+pub type Instance = (RuntimeId, Incarnation);
 
-/// What was decided, and for which lives.
+/// What was decided, and for which incarnations.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Decision {
     /// Which stage of which change.
     pub course: Course,
-    /// Of each member of both views, which life it is.
-    pub lives: BTreeMap<RuntimeId, Incarnation>,
+    /// Of each member of both views, which incarnation it is.
+    pub incarnations: BTreeMap<RuntimeId, Incarnation>,
 }
 
 impl Default for Decision {
     fn default() -> Self {
         Decision {
             course: Course::new(0, Members::NONE),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
         }
     }
 }
 
 impl Decision {
-    /// Whether this life is a member of one of both views.
-    pub fn has(&self, (runtime, life): Life) -> bool {
-        self.course.everyone().has(runtime) && self.lives.get(&runtime) == Some(&life)
+    /// Whether this incarnation is a member of one of both views.
+    pub fn has(&self, (runtime, incarnation): Instance) -> bool {
+        self.course.everyone().has(runtime) && self.incarnations.get(&runtime) == Some(&incarnation)
     }
 
-    /// Whether this life is told.
-    pub fn is_for(&self, life: Life) -> bool {
-        self.has(life) && self.course.hearers().has(life.0)
+    /// Whether this incarnation is told.
+    pub fn is_for(&self, incarnation: Instance) -> bool {
+        self.has(incarnation) && self.course.hearers().has(incarnation.0)
     }
 
     /// What grows with each decision.
@@ -93,9 +94,9 @@ impl Decision {
         (stage, is_open, stage.phase == Phase::Normal && members == next)
     }
 
-    /// Whether each number that it names has one life, and no other number has.
+    /// Whether each number that it names has one incarnation, and no other number has.
     pub fn is_sound(&self) -> bool {
-        let numbers = self.lives.keys().map(|runtime| Members::one(*runtime));
+        let numbers = self.incarnations.keys().map(|runtime| Members::one(*runtime));
         numbers.fold(Members::NONE, Members::or) == self.course.everyone()
     }
 }
@@ -105,8 +106,8 @@ impl Decision {
 pub struct Report {
     /// The newest stage that it has reached; none before it takes part.
     pub reached: Option<Stage>,
-    /// The lives at the other ends of its links.
-    pub met: Vec<Life>,
+    /// The incarnations at the other ends of its links.
+    pub met: Vec<Instance>,
     /// It wants to leave.
     pub leaves: bool,
 }
@@ -118,7 +119,7 @@ pub struct Sharing {
     conductor: Option<Conductor>,
     /// On its way to the log.
     deciding: Option<Decision>,
-    reports: BTreeMap<Life, Report>,
+    reports: BTreeMap<Instance, Report>,
 }
 
 impl Sharing {
@@ -137,24 +138,24 @@ impl Sharing {
 
     /// A runtime of the view says how it is. `false`: it has reached what this log knows nothing
     /// of.
-    pub fn hear(&mut self, life: Life, report: Report) -> bool {
+    pub fn hear(&mut self, incarnation: Instance, report: Report) -> bool {
         let is_known = report
             .reached
             .is_none_or(|stage| stage <= self.decided.course.stage);
-        self.reports.insert(life, report);
+        self.reports.insert(incarnation, report);
         is_known
     }
 
     /// The next decision, for the log, if there is cause for one and none is on its way there.
     pub fn look(&mut self, view: &View) -> Option<Decision> {
-        let has = |(runtime, life): Life| view.has(WorkerId::runtime(runtime.0), life);
-        self.reports.retain(|life, _| has(*life));
+        let has = |(runtime, incarnation): Instance| view.has(WorkerId::runtime(runtime.0), incarnation);
+        self.reports.retain(|incarnation, _| has(*incarnation));
         if self.deciding.is_some() {
             return None;
         }
         let decided = self.decided.course;
         let mut conductor = self.conductor.take().unwrap_or_else(|| Conductor::of(decided));
-        let is_gone = |runtime: &RuntimeId| !self.life(*runtime).is_some_and(has);
+        let is_gone = |runtime: &RuntimeId| !self.incarnation(*runtime).is_some_and(has);
         let gone = decided
             .everyone()
             .iter()
@@ -162,7 +163,9 @@ impl Sharing {
             .fold(Members::NONE, Members::with);
         if gone.is_empty() {
             for runtime in decided.hearers().iter() {
-                let report = self.life(runtime).and_then(|life| self.reports.get(&life));
+                let report = self
+                    .incarnation(runtime)
+                    .and_then(|incarnation| self.reports.get(&incarnation));
                 if let Some(stage) = report.and_then(|report| report.reached) {
                     conductor.note_reached(runtime, stage);
                 }
@@ -178,13 +181,13 @@ impl Sharing {
             self.conductor = Some(conductor);
             return None;
         }
-        let lives = course.everyone().iter().filter_map(|runtime| {
+        let incarnations = course.everyone().iter().filter_map(|runtime| {
             // That of a member, or that of one that joins.
-            let life = self.life(runtime).or_else(|| self.newest(runtime))?;
-            Some((runtime, life.1))
+            let incarnation = self.incarnation(runtime).or_else(|| self.newest(runtime))?;
+            Some((runtime, incarnation.1))
         });
-        let lives = lives.collect();
-        let decision = Decision { course, lives };
+        let incarnations = incarnations.collect();
+        let decision = Decision { course, incarnations };
         self.deciding = Some(decision.clone());
         Some(decision)
     }
@@ -197,13 +200,13 @@ impl Sharing {
         }
     }
 
-    fn life(&self, runtime: RuntimeId) -> Option<Life> {
-        let life = self.decided.lives.get(&runtime)?;
-        Some((runtime, *life))
+    fn incarnation(&self, runtime: RuntimeId) -> Option<Instance> {
+        let incarnation = self.decided.incarnations.get(&runtime)?;
+        Some((runtime, *incarnation))
     }
 
-    /// The life of a number that was heard; the view has one at most.
-    fn newest(&self, runtime: RuntimeId) -> Option<Life> {
+    /// The incarnation of a number that was heard; the view has one at most.
+    fn newest(&self, runtime: RuntimeId) -> Option<Instance> {
         let mut heard = self.reports.keys().filter(|(known, _)| *known == runtime);
         heard.next_back().copied()
     }
@@ -211,19 +214,24 @@ impl Sharing {
     /// Begins a change, if there is cause.
     fn change(&self, view: &View, conductor: &mut Conductor) {
         let members = self.decided.course.members;
-        let leaves = |life: Option<Life>| {
-            let report = life.and_then(|life| self.reports.get(&life));
+        let leaves = |incarnation: Option<Instance>| {
+            let report = incarnation.and_then(|incarnation| self.reports.get(&incarnation));
             report.is_some_and(|report| report.leaves)
         };
-        let stays = members.iter().filter(|runtime| !leaves(self.life(*runtime)));
+        let stays = members
+            .iter()
+            .filter(|runtime| !leaves(self.incarnation(*runtime)));
         let mut next = stays.fold(Members::NONE, Members::with);
-        let mut met: Vec<Life> = members.iter().filter_map(|runtime| self.life(runtime)).collect();
-        for (life, report) in &self.reports {
-            let is_new = !members.has(life.0) && !report.leaves && Members::MAX > life.0.0;
+        let mut met: Vec<Instance> = members
+            .iter()
+            .filter_map(|runtime| self.incarnation(runtime))
+            .collect();
+        for (incarnation, report) in &self.reports {
+            let is_new = !members.has(incarnation.0) && !report.leaves && Members::MAX > incarnation.0.0;
             let is_alone = members.is_empty() && next.is_empty();
-            if is_new && (is_alone || !members.is_empty() && self.has_met(*life, &met)) {
-                next = next.with(life.0);
-                met.push(*life);
+            if is_new && (is_alone || !members.is_empty() && self.has_met(*incarnation, &met)) {
+                next = next.with(incarnation.0);
+                met.push(*incarnation);
             }
         }
         if !next.is_empty() {
@@ -243,13 +251,13 @@ impl Sharing {
     }
 
     /// Whether the links between a runtime and these are up, at both ends.
-    fn has_met(&self, life: Life, others: &[Life]) -> bool {
-        let knows = |one: Life, other: Life| {
+    fn has_met(&self, incarnation: Instance, others: &[Instance]) -> bool {
+        let knows = |one: Instance, other: Instance| {
             let report = self.reports.get(&one);
             report.is_some_and(|report| report.met.contains(&other))
         };
         others
             .iter()
-            .all(|other| knows(life, *other) && knows(*other, life))
+            .all(|other| knows(incarnation, *other) && knows(*other, incarnation))
     }
 }

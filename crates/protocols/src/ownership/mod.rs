@@ -22,10 +22,10 @@
 //!      drops copy ── Gone ──────────────────────────────────────────────────────────────────────────► Active, may move on
 //! ```
 //!
-//! *DrainMarker* and *Drained*: a switch reads its links in turn, so what T sends could leave before what
-//! S sent earlier. T therefore says nothing until each switch by which packets leave has read all
-//! that S had sent. (With one link that both packets and messages share, that is one record each
-//! way.)
+//! *DrainMarker* and *Drained*: a switch reads its links in turn, so what T sends could leave
+//! before what S sent earlier. T therefore says nothing until each switch by which packets leave
+//! has read all that S had sent. (With one link that both packets and messages share, that is one
+//! record each way.)
 //!
 //! *Abort*, until State is sent (a deadline, a removed target, a switch that refuses). Nothing sent
 //! to a home: `Cancel`, until `Canceled`. Otherwise every home is told `Reroute{T→S, e+2}`: it

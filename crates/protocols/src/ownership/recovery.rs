@@ -18,22 +18,24 @@
 use super::message::{Epoch, RuntimeId, Switches};
 use super::{Bug, has};
 
-/// Copies that a runtime has of another: the number of their base, 0 for none, and of which life.
+/// Copies that a runtime has of another: the number of their base, 0 for none, and of which
+/// incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Report {
     /// Later bases have higher ones.
     pub number: u32,
-    /// Lives of a runtime are told apart by it; 0 if it never said so.
-    pub life: u64,
+    /// Incarnations of a runtime are told apart by it; 0 if it never said so.
+    pub incarnation: u64,
 }
 
 impl Report {
-    /// The life of a report which says that there is nothing of a runtime, whichever life has failed.
+    /// The incarnation of a report which says that there is nothing of a runtime, whichever
+    /// incarnation has failed.
     pub const OF_NONE: u64 = u64::MAX;
 
-    /// Whether it is about this life, as far as is known.
-    pub const fn is_of(self, life: u64) -> bool {
-        self.life == life || self.life == 0 || life == 0
+    /// Whether it is about this incarnation, as far as is known.
+    pub const fn is_of(self, incarnation: u64) -> bool {
+        self.incarnation == incarnation || self.incarnation == 0 || incarnation == 0
     }
 }
 
@@ -42,7 +44,7 @@ impl Report {
 pub struct Heard {
     /// Its number.
     pub runtime: u16,
-    /// Its report of the life that is gone, if that has come.
+    /// Its report of the incarnation that is gone, if that has come.
     pub report: Option<Report>,
     /// Whether it is to report.
     pub must_report: bool,
@@ -55,7 +57,7 @@ pub enum Heir {
     Unknown,
     /// None has copies.
     None,
-    /// This one, from copies of this life.
+    /// This one, from copies of this incarnation.
     Is(u16, u64),
 }
 
@@ -68,10 +70,14 @@ pub fn heir(all: impl Iterator<Item = Heard>) -> Heir {
             None if heard.must_report && !has(Bug::HeirBeforeReports) => return Heir::Unknown,
             // It has told all it has.
             None | Some(Report { number: 0, .. }) => {}
-            Some(Report { number, life }) => best = best.max(Some((number, heard.runtime, life))),
+            Some(Report { number, incarnation }) => {
+                best = best.max(Some((number, heard.runtime, incarnation)))
+            }
         }
     }
-    best.map_or(Heir::None, |(_, runtime, life)| Heir::Is(runtime, life))
+    best.map_or(Heir::None, |(_, runtime, incarnation)| {
+        Heir::Is(runtime, incarnation)
+    })
 }
 
 /// Whether an heir goes on with groups, these switches having let the other runtime go: all that

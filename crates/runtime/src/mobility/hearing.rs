@@ -13,7 +13,7 @@
 
 use super::Moves;
 use super::Moving;
-use super::lost::Closed;
+use super::peer_failure::Closed;
 use crate::flows::group::GroupKey;
 use crate::parts::Core;
 use crate::record::{Facts, Figures, Record};
@@ -137,11 +137,13 @@ impl Moves {
     }
 
     /// Whether a group that is here, and that a runtime calls back, is no copy of that one's: none was
-    /// ever offered to this life. The word is for the life before.
+    /// ever offered to this incarnation. The word is for the incarnation before.
     fn began_here(&self, core: &Core, from: RuntimeId) -> bool {
         let was_offered = self.opened.get(usize::from(from.0)).copied().unwrap_or(true);
-        // A store has copies of the life before.
-        !was_offered && !core.ledger.is_on() && !crate::replica::is_broken("lives that were offered none")
+        // A store has copies of the incarnation before.
+        !was_offered
+            && !core.ledger.is_on()
+            && !crate::replica::is_broken("incarnations that were offered none")
     }
 
     /// Whether this is a key of a group, and these are switches.
@@ -196,8 +198,8 @@ impl Moves {
     }
 
     /// Whether a slot here is yet to hear this word. One that was answered before in the same words
-    /// was of the life before of that runtime, heard when its end had been seen: each counts its
-    /// changes of hands from the start.
+    /// was of the incarnation before of that runtime, heard when its end had been seen: each counts
+    /// its changes of hands from the start.
     fn slot_awaits(
         &mut self,
         core: &Core,

@@ -50,22 +50,22 @@
 //! the new one. A switch that has not answered has the word still to read, and a slow one is told
 //! twice as late each time. A target remembers which of these words it has answered: the second one
 //! may be late, and the group there by another way. What a slot still waits for is none of these: the
-//! source's life before may have had the same said.
+//! source's incarnation before may have had the same said.
 //!
 //! Not here: replicas ([`crate::replica`]).
 
-mod ahead;
 mod answers;
 mod begin;
+mod buffering;
 mod clocks;
 mod drive;
-mod gone;
 mod hearing;
-mod kept;
-mod lost;
 mod order;
+mod peer_failure;
+mod prefetch;
 mod source;
 mod stored;
+mod switch_failure;
 mod target;
 mod telling;
 
@@ -78,7 +78,7 @@ use crate::stats::Durations;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use hashbrown::HashMap;
-use lost::{CLOSED, Closed};
+use peer_failure::{CLOSED, Closed};
 use protocols::ownership::{Epoch, Ownership, Phase as Part, RuntimeId, Says, Switches};
 use telling::Telling;
 pub(crate) use telling::Word;
@@ -196,7 +196,7 @@ struct Moving {
 pub(crate) struct Moves {
     /// By runtime: whether there is a link to it, and whether its clock is another one.
     peers: Vec<Option<bool>>,
-    /// By runtime: whether it has offered this life a group.
+    /// By runtime: whether it has offered this incarnation a group.
     opened: Vec<bool>,
     effects: VecDeque<Effect>,
     /// Where the stream of each stands.
@@ -221,10 +221,10 @@ pub(crate) struct Moves {
     pinned: u32,
     /// Blocks that switches have returned, and which have.
     returned: HashMap<nf::Block, Switches>,
-    /// Slots closed because their source was gone: what it may have had said of them (`lost`).
-    closed: VecDeque<lost::Closed>,
+    /// Slots closed because their source was gone: what it may have had said of them (`peer_failure`).
+    closed: VecDeque<peer_failure::Closed>,
     /// Groups of such slots that are not begun here.
-    pub(crate) barred: lost::Barred,
+    pub(crate) barred: peer_failure::Barred,
     /// Words that groups are called back which have been answered, by which switch: of those that
     /// come once more nothing follows.
     ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
@@ -265,7 +265,7 @@ impl Moves {
             pinned: 0,
             returned: HashMap::new(),
             closed: VecDeque::new(),
-            barred: lost::Barred::default(),
+            barred: peer_failure::Barred::default(),
             ended: VecDeque::new(),
             handing: VecDeque::new(),
             steps: 0,

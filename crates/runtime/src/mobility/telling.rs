@@ -172,7 +172,7 @@ impl Moves {
                 key,
                 from,
                 to,
-                life: core.sessions.life_by_views(to.0),
+                incarnation: core.sessions.incarnation_by_views(to.0),
                 epoch,
                 is_last,
                 taken,

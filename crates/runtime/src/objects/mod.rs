@@ -24,8 +24,8 @@
 //! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the
 //! desk, what comes is dropped. Within one process the driver of the runtimes tells them
 //! ([`protocols::objects::Conductor`]). Over several, decisions of the coordinator do
-//! ([`protocols::objects::Sharing`]), each with the lives that it means: a message goes to such a
-//! life, or to none.
+//! ([`protocols::objects::Sharing`]), each with the incarnations that it means: a message goes to
+//! such an incarnation, or to none.
 //!
 //! Invariants: each token is answered once; what one runtime is sent arrives in that order; a
 //! message is at most [`MESSAGE_MAX`] bytes, and what waits is bounded by [`FLIGHTS_MAX`].
@@ -54,7 +54,7 @@ use protocols::objects::wire;
 use protocols::objects::{
     self as protocol, Body, Caller, How, Input, Key, Objects, Output, Phase, Stage, WINDOW,
 };
-pub use protocols::objects::{Conductor, Decision, Life, Members, Report, Told};
+pub use protocols::objects::{Conductor, Decision, Instance, Members, Report, Told};
 use protocols::ownership::RuntimeId;
 
 /// Calls that are not answered.
@@ -189,7 +189,8 @@ impl Shelf for SharedObjects {
 }
 
 impl SharedObjects {
-    /// For functions with these kinds, at one life of a runtime, in a view with these members.
+    /// For functions with these kinds, at one incarnation of a runtime, in a view with these
+    /// members.
     pub fn new(opened: &WorkerObjects, me: Caller, seed: u64, (view, members): (u32, Members)) -> Self {
         let settings = protocol::Settings {
             requests_max: REQUESTS_MAX,
@@ -231,7 +232,7 @@ impl SharedObjects {
         }
     }
 
-    /// Goes on with what an earlier life here has counted.
+    /// Goes on with what an earlier incarnation here has counted.
     pub fn count_on(&mut self, before: &SharedObjects) {
         self.counts = before.counts.clone();
     }
@@ -314,7 +315,7 @@ impl SharedObjects {
             return;
         }
         self.newest = Some(decision.clone());
-        if !decision.is_for(self.life()) {
+        if !decision.is_for(self.incarnation()) {
             return;
         }
         if !self.is_in {
@@ -325,7 +326,7 @@ impl SharedObjects {
         self.hear(now, &decision.course.told(), desk);
     }
 
-    fn life(&self) -> Life {
+    fn incarnation(&self) -> Instance {
         (self.me.runtime, Incarnation(self.me.incarnation))
     }
 
@@ -336,8 +337,12 @@ impl SharedObjects {
 
     /// Whether it is in no view, by the coordinator's newest decision.
     pub fn has_left(&self) -> bool {
-        let life = self.life();
-        !self.is_in || self.newest.as_ref().is_some_and(|newest| !newest.has(life))
+        let incarnation = self.incarnation();
+        !self.is_in
+            || self
+                .newest
+                .as_ref()
+                .is_some_and(|newest| !newest.has(incarnation))
     }
 
     /// What the coordinator is told.
@@ -345,8 +350,8 @@ impl SharedObjects {
         Report {
             reached: self.reached,
             met: sessions
-                .lives()
-                .map(|(runtime, life)| (RuntimeId(runtime), Incarnation(life)))
+                .incarnations()
+                .map(|(runtime, incarnation)| (RuntimeId(runtime), Incarnation(incarnation)))
                 .collect(),
             leaves: self.leaves,
         }
@@ -432,7 +437,7 @@ impl SharedObjects {
         (work, has_answers)
     }
 
-    /// Another life of this runtime begins: which calls were applied is not known.
+    /// Another incarnation of this runtime begins: which calls were applied is not known.
     pub fn give_up(self, desk: &Desk) {
         desk.forget_lent();
         for flight in self.flights.all.into_values() {
@@ -636,12 +641,12 @@ impl SharedObjects {
         }
     }
 
-    /// Sends what is in the buffer. To a runtime that is not there, or another life of it, nothing
-    /// is sent: a view without it follows.
+    /// Sends what is in the buffer. To a runtime that is not there, or another incarnation of it,
+    /// nothing is sent: a view without it follows.
     fn send(&mut self, to: u16, out: &mut Outbox, sessions: &Sessions) {
         let is_meant = |decision: &Decision| {
-            let life = sessions.life(to);
-            decision.has((RuntimeId(to), Incarnation(life)))
+            let incarnation = sessions.incarnation(to);
+            decision.has((RuntimeId(to), Incarnation(incarnation)))
         };
         if !sessions.has_runtime(to) || !self.newest.as_ref().is_none_or(is_meant) {
             return;

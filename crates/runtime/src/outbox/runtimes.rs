@@ -95,7 +95,7 @@ impl Lanes {
     }
 
     /// `known`: the session with each that the worker goes by. What is for a runtime whose link
-    /// has another by now waits: it is for the life before.
+    /// has another by now waits: it is for the incarnation before.
     #[inline]
     pub fn transmit<P: Port>(&mut self, peers: &mut [Option<P>], known: &[u64], now: u64, pool: &mut Pool) {
         if self.pending > 0 {
@@ -167,7 +167,7 @@ impl Lanes {
     }
 }
 
-/// Whether a link's session is with another life than the one that the worker goes by.
+/// Whether a link's session is with another incarnation than the one that the worker goes by.
 fn is_anothers(known: Option<&u64>, session: u64) -> bool {
     known.is_some_and(|known| session != 0 && session != *known)
 }

@@ -33,9 +33,10 @@ pub(crate) struct Sessions {
     /// By that view: whether this runtime is joining, and which switches run.
     pub is_joining: bool,
     pub running: Switches,
-    /// By that view: which switches are members, and by runtime the life that runs, 0 for none.
+    /// By that view: which switches are members, and by runtime the incarnation that runs, 0 for
+    /// none.
     pub listed: Switches,
-    pub running_lives: Vec<u64>,
+    pub running_incarnations: Vec<u64>,
     /// By runtime, whether it has said that it takes no groups.
     pub leaving: Vec<bool>,
     pub telling: VecDeque<Telling>,
@@ -130,12 +131,12 @@ impl Sessions {
         end.is_some_and(|end| end.is_fenced(session))
     }
 
-    /// Another runtime says which life it is.
-    pub fn note_incarnation(&mut self, runtime: usize, life: u64, since: u32, view: &View) {
+    /// Another runtime says which incarnation it is.
+    pub fn note_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32, view: &View) {
         if let (Some(end), Some(known)) = (self.runtime_ends.get_mut(runtime), self.runtimes.get(runtime)) {
             // That it is over by now is noted when its link is looked at next.
             let id = WorkerId::runtime(runtime as u16);
-            end.note_life(id, life, since, *known, view);
+            end.note_incarnation(id, incarnation, since, *known, view);
         }
     }
 
@@ -153,30 +154,36 @@ impl Sessions {
             .is_some_and(|session| *session != 0)
     }
 
-    /// The life of the runtime at the other end of a link, as it has said; 0 if none has.
-    pub fn life(&self, runtime: u16) -> u64 {
+    /// The incarnation of the runtime at the other end of a link, as it has said; 0 if none has.
+    pub fn incarnation(&self, runtime: u16) -> u64 {
         let end = self.runtime_ends.get(usize::from(runtime));
-        end.filter(|_| self.has_runtime(runtime)).map_or(0, End::life)
+        end.filter(|_| self.has_runtime(runtime))
+            .map_or(0, End::incarnation)
     }
 
-    /// The same where views say which lives are over; 0 elsewhere, and of this runtime itself.
-    pub fn life_by_views(&self, runtime: u16) -> u64 {
-        if self.by_views { self.life(runtime) } else { 0 }
+    /// The same where views say which incarnations are over; 0 elsewhere, and of this runtime
+    /// itself.
+    pub fn incarnation_by_views(&self, runtime: u16) -> u64 {
+        if self.by_views {
+            self.incarnation(runtime)
+        } else {
+            0
+        }
     }
 
     /// Whether the runtime at the other end of a link may keep copies. One that is joining may be
     /// cut off from a switch, and no flow could go on there.
     pub fn may_keep_copies(&self, runtime: u16) -> bool {
-        let life = self.life(runtime);
-        let runs = self.running_lives.get(usize::from(runtime));
-        let may = !self.by_views || life != 0 && runs == Some(&life);
+        let incarnation = self.incarnation(runtime);
+        let runs = self.running_incarnations.get(usize::from(runtime));
+        let may = !self.by_views || incarnation != 0 && runs == Some(&incarnation);
         self.has_runtime(runtime) && (may || crate::replica::is_broken("those that join keep no copies"))
     }
 
-    /// The runtimes at the other ends that have said which lives they are.
-    pub fn lives(&self) -> impl Iterator<Item = (u16, u64)> {
-        let all = (0..self.runtimes.len() as u16).map(|runtime| (runtime, self.life(runtime)));
-        all.filter(|(_, life)| *life != 0)
+    /// The runtimes at the other ends that have said which incarnations they are.
+    pub fn incarnations(&self) -> impl Iterator<Item = (u16, u64)> {
+        let all = (0..self.runtimes.len() as u16).map(|runtime| (runtime, self.incarnation(runtime)));
+        all.filter(|(_, incarnation)| *incarnation != 0)
     }
 
     /// Another runtime says whether it takes no groups.

@@ -194,8 +194,8 @@ pub struct Settings {
 
 impl Settings {
     /// Usual settings for a pair of workers. The incarnation is that of [`channel::Settings`]; a
-    /// life may take as many as it has sessions that it gave up, so lives must not follow each
-    /// other faster: nanoseconds since 1970 will do.
+    /// incarnation may take as many as it has sessions that it gave up, so incarnations must not
+    /// follow each other faster: nanoseconds since 1970 will do.
     pub fn new(worker: u16, peer: u16, incarnation: u64, protection: Protection) -> Settings {
         Settings {
             channel: channel::Settings {

@@ -184,7 +184,7 @@ struct End {
     pool: Pool,
     neighbour: Pool,
     held: Vec<PacketBox>,
-    life: u64,
+    incarnation: u64,
     /// How many of the other end's were received in this session.
     received: usize,
     total: u64,
@@ -219,9 +219,9 @@ fn pool(count: usize, origin: u8) -> Pool {
     )
 }
 
-fn settings(side: usize, life: u64) -> Settings {
+fn settings(side: usize, incarnation: u64) -> Settings {
     let keys = Keys::new(Key::new(1, [5; 32]).unwrap());
-    let usual = Settings::new(side as u16, 1 - side as u16, life, Protection::Keyed(keys));
+    let usual = Settings::new(side as u16, 1 - side as u16, incarnation, Protection::Keyed(keys));
     Settings {
         channel: channel::Settings {
             frame_max: 600,
@@ -240,7 +240,7 @@ fn settings(side: usize, life: u64) -> Settings {
 }
 
 impl End {
-    fn new(network: &Rc<RefCell<Network>>, side: usize, life: u64) -> End {
+    fn new(network: &Rc<RefCell<Network>>, side: usize, incarnation: u64) -> End {
         let now = network.borrow().now;
         let wire = Wire {
             network: network.clone(),
@@ -248,11 +248,11 @@ impl End {
             frame: Vec::new(),
         };
         End {
-            peer: Peer::new(wire, settings(side, life), now).unwrap(),
+            peer: Peer::new(wire, settings(side, incarnation), now).unwrap(),
             pool: pool(BUFFERS, side as u8),
             neighbour: pool(BUFFERS, NEIGHBOUR),
             held: Vec::new(),
-            life,
+            incarnation,
             received: 0,
             total: 0,
         }
@@ -459,9 +459,9 @@ impl World {
         drop(network);
         if self.random.once_in(faults.restart) {
             let at = self.random.below(2) as usize;
-            let life = self.ends[at].life + (1 << 20);
+            let incarnation = self.ends[at].incarnation + (1 << 20);
             let total = self.ends[at].total;
-            self.ends[at] = End::new(&self.network, at, life);
+            self.ends[at] = End::new(&self.network, at, incarnation);
             self.ends[at].total = total;
         }
         Ok(())

@@ -13,11 +13,11 @@ const RUNS_HEAD: usize = 8;
 /// Of copies that another runtime keeps ([`crate::replica`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copy<'a> {
-    /// All earlier copies of the sender, of this life, are void.
+    /// All earlier copies of the sender, of this incarnation, are void.
     Base {
         number: u32,
         now: u64,
-        life: u64,
+        incarnation: u64,
         /// It counts only behind *whole*: until then another runtime has copies.
         is_second: bool,
     },
@@ -153,13 +153,13 @@ impl<'a> Copy<'a> {
             Copy::Base {
                 number,
                 now,
-                life,
+                incarnation,
                 is_second,
             } => {
                 writer.put(&[12]);
                 writer.put(&number.to_be_bytes());
                 writer.put(&now.to_be_bytes());
-                writer.put(&life.to_be_bytes());
+                writer.put(&incarnation.to_be_bytes());
                 writer.put(&[u8::from(is_second)]);
             }
             Copy::Group {
@@ -262,7 +262,7 @@ impl<'a> Copy<'a> {
             12 => Copy::Base {
                 number: reader.u32()?,
                 now: reader.u64()?,
-                life: reader.u64()?,
+                incarnation: reader.u64()?,
                 is_second: reader.flag()?,
             },
             13 => Copy::Group {

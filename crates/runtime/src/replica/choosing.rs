@@ -155,7 +155,7 @@ impl Core {
         let base = Copy::Base {
             number: self.sender.number,
             now: self.now,
-            life: self.life(),
+            incarnation: self.incarnation(),
             is_second: false,
         };
         self.send_copy(base);

@@ -62,14 +62,14 @@ impl Keeper {
             .get_mut(usize::from(runtime))
             .and_then(Option::take);
         let number = copies.as_ref().map_or(0, |copies| copies.number);
-        let known = self.lives.get_mut(usize::from(runtime));
-        let life = known.map_or(0, core::mem::take);
+        let known = self.incarnations.get_mut(usize::from(runtime));
+        let incarnation = known.map_or(0, core::mem::take);
         if let Some(copies) = copies {
             self.recoveries.push(Recovery::new(runtime, copies, core.now));
             core.still_until = still_until(&self.recoveries);
         }
         core.out
-            .announce(Message::Keeps(RuntimeId(runtime), number, life));
+            .announce(Message::Keeps(RuntimeId(runtime), number, incarnation));
         core.replica_gone(runtime);
     }
 }

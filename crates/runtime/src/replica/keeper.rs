@@ -246,8 +246,8 @@ impl<T> Slots<T> {
 /// The copies of one primary.
 pub(crate) struct Copies {
     pub number: u32,
-    /// Of which life of the primary.
-    pub life: u64,
+    /// Of which incarnation of the primary.
+    pub incarnation: u64,
     /// By how much the clock here is ahead of the primary's, in nanoseconds.
     pub by: i64,
     /// Records that are kept.
@@ -289,8 +289,8 @@ pub(crate) struct Keeper {
     pub(super) cut: Vec<u32>,
     /// Whether each peer has another clock.
     other_clocks: Vec<bool>,
-    /// Which life each peer said that it is; 0 for none.
-    pub(super) lives: Vec<u64>,
+    /// Which incarnation each peer said that it is; 0 for none.
+    pub(super) incarnations: Vec<u64>,
     /// Whether each peer is of this process.
     is_mate: Vec<bool>,
     is_unacknowledged: bool,
@@ -305,18 +305,18 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Runtimes of this process, and which life of each was met.
+    /// Runtimes of this process, and which incarnation of each was met.
     pub(super) fn mates(&self) -> impl Iterator<Item = (RuntimeId, u64)> {
-        let lives = self.lives.iter().zip(&self.is_mate).zip(0..);
-        let mates = lives.filter(|((life, is_mate), _)| **is_mate && **life != 0);
-        mates.map(|((life, _), runtime)| (RuntimeId(runtime), *life))
+        let incarnations = self.incarnations.iter().zip(&self.is_mate).zip(0..);
+        let mates = incarnations.filter(|((incarnation, is_mate), _)| **is_mate && **incarnation != 0);
+        mates.map(|((incarnation, _), runtime)| (RuntimeId(runtime), *incarnation))
     }
 
     /// There are these other runtimes: whether each has another clock, and is of this process.
     pub fn join(&mut self, other_clocks: Vec<bool>, is_mate: Vec<bool>) {
         self.is_mate = is_mate;
         self.primaries.resize_with(other_clocks.len(), || None);
-        self.lives = alloc::vec![0; other_clocks.len()];
+        self.incarnations = alloc::vec![0; other_clocks.len()];
         self.other_clocks = other_clocks;
     }
 
@@ -367,18 +367,19 @@ impl Keeper {
         if let Copy::Base {
             number,
             now,
-            life,
+            incarnation,
             is_second,
         } = copy
         {
             let is_mate = self.is_mate.get(peer) == Some(&true);
-            if let Some(known) = self.lives.get_mut(peer)
-                && core::mem::replace(known, life) == 0
+            if let Some(known) = self.incarnations.get_mut(peer)
+                && core::mem::replace(known, incarnation) == 0
                 && is_mate
             {
-                core.out.announce(Message::Meets(RuntimeId(peer as u16), life));
+                core.out
+                    .announce(Message::Meets(RuntimeId(peer as u16), incarnation));
             }
-            return self.begin(core, peer, (number, is_second), (now, life));
+            return self.begin(core, peer, (number, is_second), (now, incarnation));
         }
         let Some(Some(copies)) = self.primaries.get_mut(peer) else {
             return core.out.reject();
@@ -402,11 +403,12 @@ impl Keeper {
         core: &mut Core,
         peer: usize,
         (number, is_second): (u32, bool),
-        (now, life): (u64, u64),
+        (now, incarnation): (u64, u64),
     ) {
-        // It lives, so what was kept of its life before a cut is not to be recovered.
-        self.recoveries
-            .retain(|recovery| usize::from(recovery.failed) != peer || !recovery.is_of_life(life));
+        // It lives, so what was kept of its incarnation before a cut is not to be recovered.
+        self.recoveries.retain(|recovery| {
+            usize::from(recovery.failed) != peer || !recovery.is_of_incarnation(incarnation)
+        });
         core.still_until = still_until(&self.recoveries);
         let Some(place) = self.primaries.get_mut(peer) else {
             return core.out.reject();
@@ -422,8 +424,8 @@ impl Keeper {
             false => 0,
         };
         match place {
-            Some(copies) if copies.is_for(core) => copies.begin(number, life, by),
-            _ => *place = Some(Copies::new(core, number, life, by)),
+            Some(copies) if copies.is_for(core) => copies.begin(number, incarnation, by),
+            _ => *place = Some(Copies::new(core, number, incarnation, by)),
         }
         if let Some(copies) = place {
             copies.counts = !is_second || super::is_broken("a second base counts when it is whole");
@@ -458,7 +460,7 @@ impl Keeper {
 
 impl Copies {
     /// None yet.
-    pub fn new(core: &Core, number: u32, life: u64, by: i64) -> Self {
+    pub fn new(core: &Core, number: u32, incarnation: u64, by: i64) -> Self {
         let flows = Slots::new(core.flows.capacity(), core.flows.state_length());
         let groups = Slots::new(
             core.settings.groups_max as usize,
@@ -466,7 +468,7 @@ impl Copies {
         );
         Copies {
             number,
-            life,
+            incarnation,
             by,
             ..Copies::with_room(flows, groups, core.flows.owners.most())
         }
@@ -479,8 +481,8 @@ impl Copies {
     }
 
     /// None, in the same memory: another base begins.
-    fn begin(&mut self, number: u32, life: u64, by: i64) {
-        (self.number, self.life, self.by) = (number, life, by);
+    fn begin(&mut self, number: u32, incarnation: u64, by: i64) {
+        (self.number, self.incarnation, self.by) = (number, incarnation, by);
         (self.count, self.acknowledged, self.is_refused) = (1, 0, false);
         self.flows.clear();
         self.groups.clear();
@@ -500,7 +502,7 @@ impl Copies {
             // Runs have heads of their own.
             gathered: Gathered::new(flows.stride + groups.stride, 2 * states + heads),
             number: 0,
-            life: 0,
+            incarnation: 0,
             by: 0,
             count: 1,
             acknowledged: 0,
@@ -903,7 +905,7 @@ mod tests {
         let before = memory(&copies);
         copies.begin(2, 3, 4);
         assert_eq!(memory(&copies), before);
-        assert_eq!((copies.number, copies.life, copies.by), (2, 3, 4));
+        assert_eq!((copies.number, copies.incarnation, copies.by), (2, 3, 4));
         assert_eq!((copies.count, copies.flows.used, copies.groups.used), (1, 0, 0));
         assert!(copies.blocks.is_empty() && !copies.generations.has(7) && copies.take_flows_of().is_empty());
         assert_eq!(copies.flow_by(4), 4);

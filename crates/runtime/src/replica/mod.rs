@@ -53,10 +53,11 @@
 //! every switch has let F go, so no flow is active twice as long as switches see the end of F's
 //! sessions only when F is gone: that is the lease's business (`protocols::membership`).
 //!
-//! A runtime says to each worker which *life* of it this is, and copies are of one life. So a
-//! switch that begins again while F begins again knows that what is kept of F is of a life that it
-//! has never met: there is nothing to let go, the heir is told so once all have told what they
-//! have, and the new F which blocks are in use once that is recovered (`switch::recovery`).
+//! A runtime says to each worker which *incarnation* of it this is, and copies are of one
+//! incarnation. So a switch that begins again while F begins again knows that what is kept of F is
+//! of an incarnation that it has never met: there is nothing to let go, the heir is told so once
+//! all have told what they have, and the new F which blocks are in use once that is recovered
+//! (`switch::recovery`).
 //!
 //! The heir is the primary of what it recovered: its own replica gets the copies as those of any
 //! new flow.
@@ -112,19 +113,19 @@ impl Core {
         self.lines.keep_copies(is_copied);
     }
 
-    /// A number that no other life of this runtime has, by which it is told from those. It says
-    /// nothing of what functions draw.
-    pub fn life(&self) -> u64 {
+    /// A number that no other incarnation of this runtime has, by which it is told from those. It
+    /// says nothing of what functions draw.
+    pub fn incarnation(&self) -> u64 {
         FlowKey::from_words([self.settings.info.seed, 0, 0, 0, 0]).hash(&self.settings.seed) | 1
     }
 
-    /// For a runtime that is to keep no copies of this one's flows: it hears by this which life
-    /// this is.
+    /// For a runtime that is to keep no copies of this one's flows: it hears by this which
+    /// incarnation this is.
     pub fn no_base(&self) -> Copy<'static> {
         Copy::Base {
             number: 0,
             now: 0,
-            life: self.life(),
+            incarnation: self.incarnation(),
             is_second: false,
         }
     }

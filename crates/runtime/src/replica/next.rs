@@ -220,7 +220,7 @@ impl Core {
         let base = Copy::Base {
             number,
             now: self.now,
-            life: self.life(),
+            incarnation: self.incarnation(),
             is_second: true,
         };
         next.send(&base, &mut self.out);

@@ -141,17 +141,19 @@ impl Recovery {
         is_known && self.next.is_none() && core.now < self.until
     }
 
-    /// Whether it is of this life of its runtime, and has not begun.
-    pub fn is_of_life(&self, life: u64) -> bool {
-        self.next.is_none() && self.copies.life == life
+    /// Whether it is of this incarnation of its runtime, and has not begun.
+    pub fn is_of_incarnation(&self, incarnation: u64) -> bool {
+        self.next.is_none() && self.copies.incarnation == incarnation
     }
 }
 
 impl Keeper {
-    /// A switch has let a life of a runtime go, whose flows are to go on here.
-    pub fn note_heir(&mut self, switch: usize, failed: RuntimeId, life: u64) {
-        // The switch may have told late of a recovery that is over, or of a life before.
-        let is_it = |recovery: &&mut Recovery| recovery.failed == failed.0 && recovery.copies.life == life;
+    /// A switch has let an incarnation of a runtime go, whose flows are to go on here.
+    pub fn note_heir(&mut self, switch: usize, failed: RuntimeId, incarnation: u64) {
+        // The switch may have told late of a recovery that is over, or of an incarnation before.
+        let is_it = |recovery: &&mut Recovery| {
+            recovery.failed == failed.0 && recovery.copies.incarnation == incarnation
+        };
         if let Some(recovery) = self.recoveries.iter_mut().find(is_it) {
             recovery.let_go = recovery.let_go.with(switch as u8);
         }
@@ -160,12 +162,14 @@ impl Keeper {
     /// A switch waits no longer for what is to go on here: that begins now, by the configuration in
     /// force, or not at all. Until it hears which, nothing of it begins elsewhere.
     #[cold]
-    pub fn note_late(&mut self, core: &mut Core, switch: usize, failed: RuntimeId, life: u64) {
-        let is_it = |recovery: &&mut Recovery| recovery.failed == failed.0 && recovery.copies.life == life;
+    pub fn note_late(&mut self, core: &mut Core, switch: usize, failed: RuntimeId, incarnation: u64) {
+        let is_it = |recovery: &&mut Recovery| {
+            recovery.failed == failed.0 && recovery.copies.incarnation == incarnation
+        };
         match self.recoveries.iter_mut().find(is_it) {
             Some(recovery) => recovery.until = core.now,
             // It is over, or its runtime was met again.
-            None => core.out.send(switch, &Message::Keeps(failed, 0, life)),
+            None => core.out.send(switch, &Message::Keeps(failed, 0, incarnation)),
         }
     }
 
@@ -186,11 +190,11 @@ impl Keeper {
         for recovery in &mut self.recoveries {
             recovery.let_go = recovery.let_go.without(switch as u8);
             let copies = &recovery.copies;
-            let keeps = Message::Keeps(RuntimeId(recovery.failed), copies.number, copies.life);
+            let keeps = Message::Keeps(RuntimeId(recovery.failed), copies.number, copies.incarnation);
             core.out.send(switch, &keeps);
         }
-        for (runtime, life) in self.mates() {
-            core.out.send(switch, &Message::Meets(runtime, life));
+        for (runtime, incarnation) in self.mates() {
+            core.out.send(switch, &Message::Meets(runtime, incarnation));
         }
     }
 
@@ -217,7 +221,7 @@ impl Keeper {
             } else if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.until <= core.now {
-                let none = Message::Keeps(RuntimeId(recovery.failed), 0, recovery.copies.life);
+                let none = Message::Keeps(RuntimeId(recovery.failed), 0, recovery.copies.incarnation);
                 match recovery.next {
                     None => self.recovered[1] += recovery.copies.flows.used as u64,
                     // A switch has come since it began, and does not let the runtime go.
@@ -341,9 +345,9 @@ impl Keeper {
         announce_if_whole(core, recovery, slot);
     }
 
-    /// A runtime has failed. If it has before, and there are copies of its next life, nothing more is
-    /// installed of those from before: what was not is lost. Groups of which some flows are here go on
-    /// with these.
+    /// A runtime has failed. If it has before, and there are copies of its next incarnation,
+    /// nothing more is installed of those from before: what was not is lost. Groups of which some
+    /// flows are here go on with these.
     pub fn cut_off(&mut self, core: &mut Core, failed: u16) {
         let copies = self.primaries.get(usize::from(failed));
         if copies.is_none_or(Option::is_none) {
@@ -428,9 +432,9 @@ pub(super) fn still_until(recoveries: &[Recovery]) -> u64 {
     ends.max().unwrap_or(0)
 }
 
-/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or it may
-/// have routes: a member is, or, where no view says which are members, one that this runtime waits
-/// for as it begins.
+/// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or it
+/// may have routes: a member is, or, where no view says which are members, one that this runtime
+/// waits for as it begins.
 fn is_awaited(core: &Core, switch: u8) -> bool {
     let sessions = &core.sessions;
     let may_have_routes =

@@ -36,7 +36,7 @@
 //! Invariants: a flow is asked exactly once for each change, before its next packet and before its
 //! end; what the functions' `departed` sees is always of the instances in force; the survey changes
 //! nothing (it asks about copies); functions, their order, their states and the affinity stay the
-//! same for a runtime's whole life ([`Prepared::new`] sees to it).
+//! same for a runtime's whole incarnation ([`Prepared::new`] sees to it).
 //!
 //! Not here: what differs and may differ (the tool), what a function makes of it
 //! ([`nf::NetworkFunction::configured`]).

@@ -1,4 +1,4 @@
-//! The lives of states: a flow's and a group's, over the functions of its chain.
+//! The incarnations of states: a flow's and a group's, over the functions of its chain.
 //!
 //! ```text
 //!   create ─► arrived(New) ──────────────────────────────┐

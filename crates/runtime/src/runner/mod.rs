@@ -202,7 +202,7 @@ pub(crate) struct Runner {
 unsafe impl Send for Runner {}
 
 /// Functions and figures of a runner that has ended, for the next of its number.
-pub(crate) struct Legacy {
+pub(crate) struct Handover {
     pub plan: Plan,
     pub generation: Generation,
     stages: Stages,
@@ -211,7 +211,7 @@ pub(crate) struct Legacy {
 }
 
 // SAFETY: instances are made for one worker and move as a whole; the rest is `Send` by itself.
-unsafe impl Send for Legacy {}
+unsafe impl Send for Handover {}
 
 impl Runner {
     /// With these functions. `memory` provides zeroed regions of the lengths asked for.
@@ -514,8 +514,8 @@ impl Runner {
     }
 
     /// Takes out what the next of its number goes on with.
-    pub fn leave_legacy(&mut self) -> Legacy {
-        Legacy {
+    pub fn leave_handover(&mut self) -> Handover {
+        Handover {
             plan: self.plan.clone(),
             generation: self.generation,
             stages: core::mem::replace(&mut self.stages, Stages::none()),
@@ -525,12 +525,12 @@ impl Runner {
     }
 
     /// Goes on with the functions and figures of a predecessor, before the first packet.
-    pub fn inherit(&mut self, legacy: Legacy) {
-        self.plan = legacy.plan;
-        self.generation = legacy.generation;
-        self.stages = legacy.stages;
-        self.function_drops = legacy.function_drops;
-        self.emitted = legacy.emitted;
+    pub fn inherit(&mut self, handover: Handover) {
+        self.plan = handover.plan;
+        self.generation = handover.generation;
+        self.stages = handover.stages;
+        self.function_drops = handover.function_drops;
+        self.emitted = handover.emitted;
     }
 
     pub(super) fn function_at(&self, actor: u32, at: usize, flows: &FlowStore) -> usize {

@@ -3,8 +3,8 @@
 //!
 //! A switch without its lease reads no port, sends nothing by any, and turns nothing around: what
 //! ports have waits there, what comes from other workers is a counted drop (`no_lease`). Messages
-//! are handled. New groups go to runtimes that the view lists as running, and whose life has been
-//! heard.
+//! are handled. New groups go to runtimes that the view lists as running, and whose incarnation has
+//! been heard.
 //!
 //! Between switches only leases are said; a packet that a removed switch has handed over is routed
 //! as any other.
@@ -33,7 +33,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         };
         for runtime in 0..self.outbox.runtimes() {
             let id = WorkerId::runtime(runtime as u16);
-            let standing = leases.standing(id, self.outbox.life(runtime));
+            let standing = leases.standing(id, self.outbox.incarnation(runtime));
             let is_member = matches!(standing, Some(Standing::Running | Standing::Leaving));
             self.presence.set_member(runtime, is_member);
             if runtime >= self.listed {
@@ -55,7 +55,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         earlier.any(|(id, incarnation)| {
             let runtime = usize::from(id.number);
             let is_known = runtime < self.outbox.runtimes();
-            is_known && (self.outbox.life(runtime) != incarnation.0 || !self.presence.has_told(runtime))
+            is_known
+                && (self.outbox.incarnation(runtime) != incarnation.0 || !self.presence.has_told(runtime))
         })
     }
 
@@ -65,7 +66,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(leases) = &self.leases else {
             return false;
         };
-        if self.presence.is_told() || crate::replica::is_broken("words of removed lives are awaited") {
+        if self.presence.is_told() || crate::replica::is_broken("words of removed incarnations are awaited") {
             return false;
         }
         let (outbox, recovery) = (&self.outbox, &mut self.recovery);
@@ -91,14 +92,14 @@ impl<P: Port, L: Port> Switch<P, L> {
         let Some(leases) = &mut self.leases else {
             return 0;
         };
-        let (now, life, since) = (self.local.now, leases.life(), leases.since());
+        let (now, incarnation, since) = (self.local.now, leases.incarnation(), leases.since());
         let (outbox, local, mut done) = (&mut self.outbox, &mut self.local, 0);
         leases.grant_all(now, |to, asked| {
-            let is_sent = outbox.send_of_lease(to, Message::LeaseGranted(life, asked), local);
+            let is_sent = outbox.send_of_lease(to, Message::LeaseGranted(incarnation, asked), local);
             done += usize::from(is_sent);
         });
         leases.ask_all(now, |to| {
-            outbox.send_of_lease(to, Message::LeaseAsked(life, since, now), local)
+            outbox.send_of_lease(to, Message::LeaseAsked(incarnation, since, now), local)
         });
         self.lease_due = leases.due();
         // Without runtimes' leases it may be done.
@@ -106,8 +107,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         done
     }
 
-    /// A worker asks for its lease, or grants this switch's. Says whether a runtime's life is
-    /// another one than was known.
+    /// A worker asks for its lease, or grants this switch's. Says whether a runtime's incarnation
+    /// is another one than was known.
     #[cold]
     pub(super) fn hear_of_lease(&mut self, from: WorkerId, message: Message) {
         let now = self.local.now;
@@ -115,12 +116,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             return;
         };
         let said = match message {
-            Message::LeaseAsked(life, since, asked) => {
-                leases.note_question(from, life, asked);
-                Some((life, since))
+            Message::LeaseAsked(incarnation, since, asked) => {
+                leases.note_question(from, incarnation, asked);
+                Some((incarnation, since))
             }
-            Message::LeaseGranted(life, asked) => {
-                leases.note_grant(now, from, life, asked);
+            Message::LeaseGranted(incarnation, asked) => {
+                leases.note_grant(now, from, incarnation, asked);
                 None
             }
             _ => return,
@@ -128,21 +129,23 @@ impl<P: Port, L: Port> Switch<P, L> {
         let runtime = usize::from(from.number);
         let said = said.filter(|_| from.role == Role::Runtime);
         let view = leases.machine.view();
-        let is_other = said.is_some_and(|(life, since)| self.outbox.note_life(runtime, life, since, view));
+        let is_other = said.is_some_and(|(incarnation, since)| {
+            self.outbox.note_incarnation(runtime, incarnation, since, view)
+        });
         self.refresh_leases();
         if is_other {
             self.note_members();
         }
     }
 
-    /// A runtime is met: it is told at once which life this is, and asked.
+    /// A runtime is met: it is told at once which incarnation this is, and asked.
     pub(super) fn greet(&mut self, runtime: usize) {
         if let Some(leases) = &mut self.leases {
             let id = WorkerId::runtime(runtime as u16);
             leases.note_met(id);
-            let asked = Message::LeaseAsked(leases.life(), leases.since(), self.local.now);
+            let asked = Message::LeaseAsked(leases.incarnation(), leases.since(), self.local.now);
             if !self.outbox.send_of_lease(id, asked, &mut self.local) {
-                // Which life says what comes is said first.
+                // Which incarnation says what comes is said first.
                 self.outbox.push_message_first(runtime, asked);
             }
             self.lease_due = leases.due();

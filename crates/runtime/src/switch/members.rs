@@ -1,7 +1,7 @@
-//! The one door for views: a switch begins to act by leases, and the lives that a view has removed
-//! are over.
+//! The one door for views: a switch begins to act by leases, and the incarnations that a view has
+//! removed are over.
 //!
-//! Not here: leases (`leases`), what ends with a life (`Switch::session_over`).
+//! Not here: leases (`leases`), what ends with an incarnation (`Switch::session_over`).
 
 use super::Switch;
 use crate::env::Port;
@@ -38,9 +38,9 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }
 
-    /// The one door for "these lives are over by this view". Views come in the order of their
-    /// numbers; one that is not newer changes nothing. All that a removed runtime has said and that
-    /// was not handled is dropped.
+    /// The one door for "these incarnations are over by this view". Views come in the order of
+    /// their numbers; one that is not newer changes nothing. All that a removed runtime has said
+    /// and that was not handled is dropped.
     pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
         if view <= self.view {
             return;

@@ -92,7 +92,7 @@ pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, block
         | Message::Doubted(_)
         | Message::Installed(..)
         | Message::Leaving(_)
-        | Message::Lives(_)
+        | Message::Incarnation(_)
         | Message::Hear(_)
         | Message::LeaseAsked(..)
         | Message::LeaseGranted(..)

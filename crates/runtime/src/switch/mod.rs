@@ -470,7 +470,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[cold]
     fn handle(&mut self, runtime: usize, frame: &PacketBox) {
         let mut bytes = frame.frame();
-        // Which life says the rest: it may be over.
+        // Which incarnation says the rest: it may be over.
         while let Some((lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)), rest)) =
             Message::read(bytes)
         {
@@ -558,17 +558,17 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
                 Message::AllTold => self.presence.all_told(runtime),
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
-                Message::Lives(life) => {
-                    self.recovery.note_life(runtime, life);
+                Message::Incarnation(incarnation) => {
+                    self.recovery.note_incarnation(runtime, incarnation);
                     is_report_heard = true;
                 }
-                Message::Keeps(failed, number, life) => {
+                Message::Keeps(failed, number, incarnation) => {
                     self.recovery
-                        .note_report(failed.0, runtime, Report { number, life });
+                        .note_report(failed.0, runtime, Report { number, incarnation });
                     is_report_heard = true;
                 }
-                Message::Meets(other, life) => {
-                    self.recovery.note_meeting(other.0, runtime, life);
+                Message::Meets(other, incarnation) => {
+                    self.recovery.note_meeting(other.0, runtime, incarnation);
                     is_report_heard = true;
                 }
                 Message::Recovered(failed) => self.recovery.note_recovered(failed.0, runtime),
@@ -594,13 +594,14 @@ impl<P: Port, L: Port> Switch<P, L> {
             self.offer_runtimes();
         }
         if is_report_heard {
-            self.look_for_unmet_lives();
+            self.look_for_unmet_incarnations();
         }
     }
 
-    /// Suspends lives of runtimes of which there are copies, and which nothing here leads to.
+    /// Suspends incarnations of runtimes of which there are copies, and which nothing here leads
+    /// to.
     #[cold]
-    fn look_for_unmet_lives(&mut self) {
+    fn look_for_unmet_incarnations(&mut self) {
         for runtime in 0..self.outbox.runtimes() {
             // What one gives out that has been told all may be in use by an heir that comes late.
             if self.presence.may_have_forerunner(runtime) {
@@ -625,10 +626,10 @@ impl<P: Port, L: Port> Switch<P, L> {
                 }
             }
             match self.recovery.has_said_nothing(runtime) {
-                // Nothing has been heard in this session: what waits for the life before goes on to
-                // wait.
+                // Nothing has been heard in this session: what waits for the incarnation before
+                // goes on to wait.
                 true => self.directory.part(runtime),
-                false => self.life_over(runtime),
+                false => self.incarnation_over(runtime),
             }
         }
         if self.affinity != Affinity::Flow {
@@ -654,7 +655,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     }
 
     /// A runtime that was there and was heard has failed.
-    fn life_over(&mut self, runtime: usize) {
+    fn incarnation_over(&mut self, runtime: usize) {
         self.recovery.forget_reports_of(runtime);
         if self.recovery.is_suspended(runtime) {
             // It has failed again.
@@ -689,17 +690,18 @@ impl<P: Port, L: Port> Switch<P, L> {
             };
             match self.recovery.decide(failed, self.local.now, &known) {
                 Decision::None => continue,
-                Decision::Heir(heir, life) => {
-                    let message = Message::Heir(RuntimeId(failed as u16), life);
+                Decision::Heir(heir, incarnation) => {
+                    let message = Message::Heir(RuntimeId(failed as u16), incarnation);
                     self.outbox.push_message(usize::from(heir), message);
                 }
-                Decision::Late(heir, life) => {
-                    let message = Message::Keeps(RuntimeId(failed as u16), 0, life);
+                Decision::Late(heir, incarnation) => {
+                    let message = Message::Keeps(RuntimeId(failed as u16), 0, incarnation);
                     self.outbox.push_message(usize::from(heir), message);
                 }
                 Decision::Over => {
-                    let is_same = self.recovery.is_back(failed) && !wire::planted::is("same_life_forgotten");
-                    // A next life has had what the store has since before it was met.
+                    let is_same =
+                        self.recovery.is_back(failed) && !wire::planted::is("same_incarnation_forgotten");
+                    // A next incarnation has had what the store has since before it was met.
                     let is_back = self.outbox.is_there(failed) && (is_same || self.recovery.returns(failed));
                     self.end_suspension(failed, is_back);
                 }
@@ -709,12 +711,12 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// What is left of a runtime's routes ends, or leads to the same life again, and what waited
-    /// for it is routed.
+    /// What is left of a runtime's routes ends, or leads to the same incarnation again, and what
+    /// waited for it is routed.
     #[cold]
     fn end_suspension(&mut self, runtime: usize, is_back: bool) {
-        // Of a life that was not met nothing is known but what the heir has announced; and the next
-        // one may be at work.
+        // Of an incarnation that was not met nothing is known but what the heir has announced; and
+        // the next one may be at work.
         if self.recovery.was_met(runtime) || !self.recovery.is_wanted() {
             self.directory.suspend(runtime, false);
             match is_back {

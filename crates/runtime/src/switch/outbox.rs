@@ -173,14 +173,15 @@ impl<L: Port> Outbox<L> {
         self.by_views = true;
     }
 
-    /// A runtime says which life it is; whether that is another than was known.
-    pub fn note_life(&mut self, runtime: usize, life: u64, since: u32, view: &View) -> bool {
+    /// A runtime says which incarnation it is; whether that is another than was known.
+    pub fn note_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32, view: &View) -> bool {
         let Some(peer) = self.runtimes.get_mut(runtime) else {
             return false;
         };
-        let is_other = peer.end.life() != life;
+        let is_other = peer.end.incarnation() != incarnation;
         let id = WorkerId::runtime(runtime as u16);
-        peer.end.note_life(id, life, since, peer.session, view);
+        peer.end
+            .note_incarnation(id, incarnation, since, peer.session, view);
         is_other
     }
 
@@ -191,23 +192,23 @@ impl<L: Port> Outbox<L> {
         peer.end.look_at_view(id, peer.session, view)
     }
 
-    /// Which life it is; 0 while it has not said so.
-    pub fn life(&self, runtime: usize) -> u64 {
-        self.runtimes[runtime].end.life()
+    /// Which incarnation it is; 0 while it has not said so.
+    pub fn incarnation(&self, runtime: usize) -> u64 {
+        self.runtimes[runtime].end.incarnation()
     }
 
-    /// Whether the session that is known is one of a life that a view has removed.
+    /// Whether the session that is known is one of an incarnation that a view has removed.
     #[inline]
     pub fn is_fenced(&self, runtime: usize) -> bool {
         let peer = &self.runtimes[runtime];
         peer.end.is_fenced(peer.session)
     }
 
-    /// Lives of a runtime up to this one are over; whether its session is by that.
-    pub fn remove(&mut self, runtime: usize, life: u64) -> bool {
+    /// Incarnations of a runtime up to this one are over; whether its session is by that.
+    pub fn remove(&mut self, runtime: usize, incarnation: u64) -> bool {
         let by_views = self.by_views;
         let peer = self.runtimes.get_mut(runtime);
-        peer.is_some_and(|peer| peer.end.remove(life, peer.session, by_views))
+        peer.is_some_and(|peer| peer.end.remove(incarnation, peer.session, by_views))
     }
 
     /// Says something of leases, beyond a link's room; whether it could.

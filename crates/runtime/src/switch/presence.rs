@@ -54,7 +54,7 @@ struct Runtime {
     is_new: bool,
     /// A switch that begins waits for it to tell what it has.
     is_expected: bool,
-    /// A life of it has been at the link since this switch began.
+    /// An incarnation of it has been at the link since this switch began.
     was_met: bool,
 }
 
@@ -229,14 +229,14 @@ impl Presence {
         self.told_by.is_none()
     }
 
-    /// Whether what a life before had may yet go on elsewhere: a runtime that is there has not been
-    /// told which blocks are in use.
+    /// Whether what an incarnation before had may yet go on elsewhere: a runtime that is there has
+    /// not been told which blocks are in use.
     pub fn may_have_forerunner(&self, runtime: usize) -> bool {
         !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new
     }
 
-    /// Whether a life may have failed of which this switch knows nothing: it has met none, or only
-    /// the next one, which has not been told which blocks are in use.
+    /// Whether an incarnation may have failed of which this switch knows nothing: it has met none,
+    /// or only the next one, which has not been told which blocks are in use.
     pub fn may_have_unmet(&self, runtime: usize) -> bool {
         let known = &self.runtimes[runtime];
         !known.was_met || known.is_new

@@ -12,33 +12,35 @@
 //! the heir's announcements turn them. When that is over, what is left of them ends, and what has
 //! waited is routed in the order in which it came.
 //!
-//! A report names the *life* of F that it is about, and each runtime says to each switch which life
-//! it is (`Lives`). A report may come before this switch sees the end of the session that it is
-//! about, and is kept until then. The runtime may be there again meanwhile: routes know their
-//! incarnation, and it is told which blocks are in use, and gets new groups, only when the
-//! suspension is over.
+//! A report names the *incarnation* of F that it is about, and each runtime says to each switch
+//! which incarnation it is (`Incarnation`). A report may come before this switch sees the end of
+//! the session that it is about, and is kept until then. The runtime may be there again meanwhile:
+//! routes know their incarnation, and it is told which blocks are in use, and gets new groups, only
+//! when the suspension is over.
 //!
-//! *A life that was never met.* A switch that begins again may hear of copies of a life that was
-//! over before. It has no routes of it, and lets it go as if it had: the heir is told once all
-//! runtimes have told what they have, the next life hears which blocks are in use behind that, and
-//! no port is read before (`presence`).
+//! *An incarnation that was never met.* A switch that begins again may hear of copies of an
+//! incarnation that was over before. It has no routes of it, and lets it go as if it had: the heir
+//! is told once all runtimes have told what they have, the next incarnation hears which blocks are
+//! in use behind that, and no port is read before (`presence`).
 //!
 //! ```text
-//!   Keeps{F, base, life} ── life is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
+//!   Keeps{F, base, incarnation} ── incarnation is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
 //! ```
 //!
-//! Copies of a life whose flows have gone on elsewhere are another matter: that life had not heard
-//! of it when it sent them. Nothing is recovered from them until it has been met again.
+//! Copies of an incarnation whose flows have gone on elsewhere are another matter: that incarnation
+//! had not heard of it when it sent them. Nothing is recovered from them until it has been met
+//! again.
 //!
-//! *Runtimes of one process* fail together and begin again together. The next life of one has never
-//! met the life of the other that has failed, so it reports nothing of it. It says which life it
-//! has met (`Meets`): of those before it has no copies, and is not waited for.
+//! *Runtimes of one process* fail together and begin again together. The next incarnation of one
+//! has never met the incarnation of the other that has failed, so it reports nothing of it. It says
+//! which incarnation it has met (`Meets`): of those before it has no copies, and is not waited for.
 //!
-//! *A life that is back.* A link that was cut, and a runtime or switch that stood still, end a
-//! session, and the same life is met in the next. While no heir is named here none can begin, since
-//! it waits for all switches: the suspension is over, and routes to that life lead to it again. The
-//! same with those that are left when the heir has announced what it has, or the time is over. Of
-//! what an heir has announced that life is told that it is [taken](crate::message::Message::Taken).
+//! *An incarnation that is back.* A link that was cut, and a runtime or switch that stood still,
+//! end a session, and the same incarnation is met in the next. While no heir is named here none can
+//! begin, since it waits for all switches: the suspension is over, and routes to that incarnation
+//! lead to it again. The same with those that are left when the heir has announced what it has, or
+//! the time is over. Of what an heir has announced that incarnation is told that it is
+//! [taken](crate::message::Message::Taken).
 //!
 //! *Where workers go by views* no time decides while a member that runs has not been met: it may
 //! have the copies. The coordinator removes one of two that do not hear each other. While an heir
@@ -51,10 +53,10 @@
 //! once more.
 //!
 //! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies
-//! wait for an heir, the suspension goes on until the runtime's next life has told what it has; its
-//! routes lead to that life then, and are probed. Where copies do, or the time is over, the rest of
-//! its routes end as ever, and flows begin elsewhere: what the next life tells of later is
-//! [taken](crate::message::Message::Taken) from it.
+//! wait for an heir, the suspension goes on until the runtime's next incarnation has told what it
+//! has; its routes lead to that incarnation then, and are probed. Where copies do, or the time is
+//! over, the rest of its routes end as ever, and flows begin elsewhere: what the next incarnation
+//! tells of later is [taken](crate::message::Message::Taken) from it.
 //!
 //! Packets of a flow leave in order: while some wait, later ones that are routed by the same key
 //! wait behind them, though the heir has announced the flow.
@@ -76,9 +78,9 @@ use wire::{PacketBox, PacketList, Pool};
 pub(super) enum Decision {
     /// Some have not come, or it was made.
     None,
-    /// This runtime has the copies, of this life.
+    /// This runtime has the copies, of this incarnation.
     Heir(u16, u64),
-    /// The time is over: this heir, of this life, is to begin now, or not at all.
+    /// The time is over: this heir, of this incarnation, is to begin now, or not at all.
     Late(u16, u64),
     /// Nothing is to be waited for any more.
     Over,
@@ -89,7 +91,7 @@ pub(super) enum Decision {
 pub(super) enum Standing {
     /// At a link.
     Met,
-    /// A member that runs by the view, and was at no link in that life.
+    /// A member that runs by the view, and was at no link in that incarnation.
     Unmet,
     Absent,
 }
@@ -102,18 +104,18 @@ pub(super) struct Known<F: Fn(usize) -> Standing> {
     pub by_views: bool,
     /// This switch knows what runtimes have.
     pub is_told: bool,
-    /// The next life of the failed runtime has told what it has.
+    /// The next incarnation of the failed runtime has told what it has.
     pub has_returned: bool,
 }
 
 struct Suspension {
     until: u64,
-    /// Which life has failed; 0 if it never said so.
-    life: u64,
+    /// Which incarnation has failed; 0 if it never said so.
+    incarnation: u64,
     /// Whether that was at a link of this switch.
     was_met: bool,
     heir: Option<u16>,
-    /// Of which life the heir has copies.
+    /// Of which incarnation the heir has copies.
     heirs: u64,
     /// The heir has been told that the time is over.
     is_late: bool,
@@ -122,9 +124,9 @@ struct Suspension {
 }
 
 impl Suspension {
-    /// Whether this is the life that was let go, of which an heir goes by no other name.
-    fn is_of(&self, life: u64) -> bool {
-        self.was_met && self.life == life && life != 0
+    /// Whether this is the incarnation that was let go, of which an heir goes by no other name.
+    fn is_of(&self, incarnation: u64) -> bool {
+        self.was_met && self.incarnation == incarnation && incarnation != 0
     }
 }
 
@@ -140,19 +142,19 @@ pub(super) struct Recovery {
     suspended: Vec<Option<Suspension>>,
     /// By failed runtime, by reporting one.
     reports: Vec<Vec<Option<Report>>>,
-    /// By runtime, by another one of its process: the first life of it that was met there; 0 for
-    /// none.
-    meetings: Vec<Vec<u64>>,
-    /// Which life each runtime said that it is in this session; 0 for none.
-    lives: Vec<u64>,
-    /// By runtime: the last life whose flows have gone on elsewhere, and which was not met since; 0
+    /// By runtime, by another one of its process: the first incarnation of it that was met there; 0
     /// for none.
+    meetings: Vec<Vec<u64>>,
+    /// Which incarnation each runtime said that it is in this session; 0 for none.
+    incarnations: Vec<u64>,
+    /// By runtime: the last incarnation whose flows have gone on elsewhere, and which was not met
+    /// since; 0 for none.
     recovered: Vec<u64>,
     /// By runtime, by another one: it had nothing of the first when it met this switch, or what it
     /// had goes on.
     has_none: Vec<Vec<bool>>,
-    /// By runtime: until when others are waited for that may have copies of a life which was not
-    /// met; 0 before that is asked.
+    /// By runtime: until when others are waited for that may have copies of an incarnation which
+    /// was not met; 0 before that is asked.
     word_by: Vec<u64>,
     active: usize,
     packets: usize,
@@ -169,7 +171,7 @@ impl Recovery {
             suspended: (0..runtimes).map(|_| None).collect(),
             reports: alloc::vec![alloc::vec![None; runtimes]; runtimes],
             meetings: alloc::vec![alloc::vec![0; runtimes]; runtimes],
-            lives: alloc::vec![0; runtimes],
+            incarnations: alloc::vec![0; runtimes],
             recovered: alloc::vec![0; runtimes],
             has_none: alloc::vec![alloc::vec![false; runtimes]; runtimes],
             word_by: alloc::vec![0; runtimes],
@@ -190,8 +192,8 @@ impl Recovery {
         self.returns
     }
 
-    /// Whether a runtime that is at the link is the next life of one that is suspended, and has
-    /// what a store had of it.
+    /// Whether a runtime that is at the link is the next incarnation of one that is suspended, and
+    /// has what a store had of it.
     pub fn returns(&self, runtime: usize) -> bool {
         self.returns && self.was_met(runtime)
     }
@@ -219,21 +221,21 @@ impl Recovery {
 
     /// A runtime has failed that was at a link.
     pub fn suspend(&mut self, runtime: usize, now: u64) {
-        let life = core::mem::take(&mut self.lives[runtime]);
+        let incarnation = core::mem::take(&mut self.incarnations[runtime]);
         // Those that have met it say what they have of it.
         self.meetings[runtime]
             .iter_mut()
-            .filter(|met| **met == life)
+            .filter(|met| **met == incarnation)
             .for_each(|met| *met = 0);
-        self.suspend_life(runtime, life, true, now);
+        self.suspend_incarnation(runtime, incarnation, true, now);
     }
 
-    fn suspend_life(&mut self, runtime: usize, life: u64, was_met: bool, now: u64) {
+    fn suspend_incarnation(&mut self, runtime: usize, incarnation: u64, was_met: bool, now: u64) {
         debug_assert!(self.suspended[runtime].is_none(), "one at a time");
         self.active += 1;
         self.suspended[runtime] = Some(Suspension {
             until: now.saturating_add(self.at_most),
-            life,
+            incarnation,
             was_met,
             heir: None,
             heirs: 0,
@@ -257,21 +259,21 @@ impl Recovery {
         }
     }
 
-    /// A runtime says which life it is.
-    pub fn note_life(&mut self, runtime: usize, life: u64) {
-        (self.lives[runtime], self.word_by[runtime]) = (life, 0);
+    /// A runtime says which incarnation it is.
+    pub fn note_incarnation(&mut self, runtime: usize, incarnation: u64) {
+        (self.incarnations[runtime], self.word_by[runtime]) = (incarnation, 0);
         self.meetings[runtime]
             .iter_mut()
-            .filter(|met| **met != life)
+            .filter(|met| **met != incarnation)
             .for_each(|met| *met = 0);
-        if self.recovered[runtime] == life {
+        if self.recovered[runtime] == incarnation {
             self.recovered[runtime] = 0;
         }
     }
 
     /// A runtime says which copies it has of one that has failed.
     pub fn note_report(&mut self, failed: u16, by: usize, report: Report) {
-        if report.life == Report::OF_NONE {
+        if report.incarnation == Report::OF_NONE {
             self.has_none[usize::from(failed)][by] = true;
         } else if self.is_wanted() {
             let before = self.reports[usize::from(failed)][by].replace(report);
@@ -285,9 +287,9 @@ impl Recovery {
         }
     }
 
-    /// Whether runtimes that are there have yet to say what they have of a life that this switch
-    /// has not met: one may see later than another that it has failed. It is not waited for longer
-    /// than for an heir.
+    /// Whether runtimes that are there have yet to say what they have of an incarnation that this
+    /// switch has not met: one may see later than another that it has failed. It is not waited for
+    /// longer than for an heir.
     pub fn awaits_word_of(&mut self, failed: usize, is_there: impl Fn(usize) -> bool, now: u64) -> bool {
         let mut reports = self.reports[failed].iter().enumerate();
         let is_silent = |(runtime, report): (usize, &Option<Report>)| {
@@ -302,47 +304,52 @@ impl Recovery {
         now < self.word_by[failed]
     }
 
-    /// A runtime has met this life of another one of its process, and has nothing of lives before.
-    pub fn note_meeting(&mut self, other: u16, by: usize, life: u64) {
-        self.meetings[usize::from(other)][by] = life;
+    /// A runtime has met this incarnation of another one of its process, and has nothing of
+    /// incarnations before.
+    pub fn note_meeting(&mut self, other: u16, by: usize, incarnation: u64) {
+        self.meetings[usize::from(other)][by] = incarnation;
     }
 
-    /// Whether a runtime has begun since this life of another one of its process failed.
-    fn has_begun_since(&self, failed: usize, runtime: usize, life: u64) -> bool {
+    /// Whether a runtime has begun since this incarnation of another one of its process failed.
+    fn has_begun_since(&self, failed: usize, runtime: usize, incarnation: u64) -> bool {
         let met = self.meetings[failed][runtime];
-        let is_later = met != 0 && met != life;
-        is_later && !crate::replica::is_broken("the next life of a process is not waited for")
+        let is_later = met != 0 && met != incarnation;
+        is_later && !crate::replica::is_broken("the next incarnation of a process is not waited for")
     }
 
     /// Whether a runtime that is suspended has been met again in a session in which it has not said
-    /// which life it is: it says that before all else. An end that was cut off sees late that its
-    /// session is over, and then the next one is, too, before anything was heard in it.
+    /// which incarnation it is: it says that before all else. An end that was cut off sees late
+    /// that its session is over, and then the next one is, too, before anything was heard in it.
     pub fn has_said_nothing(&self, runtime: usize) -> bool {
-        let is_silent = self.lives[runtime] == 0 && self.has_copies;
+        let is_silent = self.incarnations[runtime] == 0 && self.has_copies;
         is_silent
             && self.is_suspended(runtime)
             && !crate::replica::is_broken("sessions without a word say nothing")
     }
 
-    /// Suspends a life of which there are copies and which this switch has not met, or has let go,
-    /// if there is one. `is_there`: whether the runtime is at the link.
+    /// Suspends an incarnation of which there are copies and which this switch has not met, or has
+    /// let go, if there is one. `is_there`: whether the runtime is at the link.
     pub fn suspend_unmet(&mut self, runtime: usize, is_there: bool, now: u64) {
-        let here = self.lives[runtime];
-        let is_broken = crate::replica::is_broken("unmet lives are suspended");
+        let here = self.incarnations[runtime];
+        let is_broken = crate::replica::is_broken("unmet incarnations are suspended");
         if self.suspended[runtime].is_some() || is_there && here == 0 || is_broken {
             // That is over first, or it may be this one.
             return;
         }
         let mut reports = self.reports[runtime].iter().flatten();
-        // Copies of what has gone on elsewhere were made by a life that had not heard of it.
+        // Copies of what has gone on elsewhere were made by an incarnation that had not heard of
+        // it.
         let recovered = self.recovered[runtime];
-        let is_over = |life: u64| {
-            life != 0 && life == recovered && !crate::replica::is_broken("recovered lives are over")
+        let is_over = |incarnation: u64| {
+            incarnation != 0
+                && incarnation == recovered
+                && !crate::replica::is_broken("recovered incarnations are over")
         };
-        let unmet = reports
-            .find(|report| report.number > 0 && !(is_there && report.life == here) && !is_over(report.life));
-        if let Some(Report { life, .. }) = unmet.copied() {
-            self.suspend_life(runtime, life, false, now);
+        let unmet = reports.find(|report| {
+            report.number > 0 && !(is_there && report.incarnation == here) && !is_over(report.incarnation)
+        });
+        if let Some(Report { incarnation, .. }) = unmet.copied() {
+            self.suspend_incarnation(runtime, incarnation, false, now);
         }
     }
 
@@ -391,31 +398,31 @@ impl Recovery {
             return Decision::None;
         }
         // The heir has none after all, or is gone, and no other is waited for again.
-        if suspension.is_late || suspension.is_of(self.lives[failed]) {
+        if suspension.is_late || suspension.is_of(self.incarnations[failed]) {
             return Decision::Over;
         }
         if goes_by_views && is_unmet {
             return Decision::None;
         }
-        let (failed_life, was_met) = (suspension.life, suspension.was_met);
+        let (failed_incarnation, was_met) = (suspension.incarnation, suspension.was_met);
         let all = self.reports[failed].iter().enumerate();
         let there = all.filter(|(runtime, _)| {
             *runtime != failed && (known.standing)(*runtime) == Standing::Met && self.has_copies
         });
         let heard = there.map(|(runtime, report)| Heard {
             runtime: runtime as u16,
-            report: report.filter(|report| report.is_of(failed_life)),
-            must_report: was_met && !self.has_begun_since(failed, runtime, failed_life),
+            report: report.filter(|report| report.is_of(failed_incarnation)),
+            must_report: was_met && !self.has_begun_since(failed, runtime, failed_incarnation),
         });
         match heir(heard) {
             Heir::Unknown => Decision::None,
             Heir::None if self.returns && was_met && !known.has_returned => Decision::None,
             Heir::None => Decision::Over,
-            Heir::Is(heir, life) => {
+            Heir::Is(heir, incarnation) => {
                 if let Some(suspension) = &mut self.suspended[failed] {
-                    (suspension.heir, suspension.heirs) = (Some(heir), life);
+                    (suspension.heir, suspension.heirs) = (Some(heir), incarnation);
                 }
-                Decision::Heir(heir, life)
+                Decision::Heir(heir, incarnation)
             }
         }
     }
@@ -452,11 +459,11 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.was_met)
     }
 
-    /// Whether the life that was let go is at the link again. What an heir has not announced of it
-    /// is there as it was.
+    /// Whether the incarnation that was let go is at the link again. What an heir has not announced
+    /// of it is there as it was.
     pub fn is_back(&self, runtime: usize) -> bool {
         let suspension = self.suspended[runtime].as_ref();
-        suspension.is_some_and(|suspension| suspension.is_of(self.lives[runtime]))
+        suspension.is_some_and(|suspension| suspension.is_of(self.incarnations[runtime]))
     }
 
     /// A runtime is suspended no more; hands out what waited.
@@ -466,13 +473,13 @@ impl Recovery {
         };
         self.active -= 1;
         if suspension.is_recovered {
-            self.recovered[failed] = suspension.life;
+            self.recovered[failed] = suspension.incarnation;
         }
         self.waiting
             .retain(|_, waits_for| usize::from(*waits_for) != failed);
         for (report, has_none) in self.reports[failed].iter_mut().zip(&mut self.has_none[failed]) {
-            // The next life may have failed, too.
-            let is_over = |report: &Report| report.is_of(suspension.life);
+            // The next incarnation may have failed, too.
+            let is_over = |report: &Report| report.is_of(suspension.incarnation);
             if report.take_if(|report| is_over(report)).is_some() {
                 *has_none = true;
             }
@@ -510,19 +517,22 @@ mod tests {
 
     /// Runtimes 0 and 1 are of one process, which has failed and begun again. Runtime 2 has copies
     /// of runtime 1.
-    fn with_a_next_life() -> Recovery {
+    fn with_a_next_incarnation() -> Recovery {
         let mut recovery = Recovery::new(3, 1000);
-        recovery.note_life(1, OLD);
+        recovery.note_incarnation(1, OLD);
         recovery.forget_reports_of(0);
         recovery.suspend(1, 0);
-        let copies = Report { number: 5, life: OLD };
+        let copies = Report {
+            number: 5,
+            incarnation: OLD,
+        };
         recovery.note_report(1, 2, copies);
         recovery
     }
 
     #[test]
-    fn the_next_life_of_a_process_is_not_waited_for() {
-        let mut recovery = with_a_next_life();
+    fn the_next_incarnation_of_a_process_is_not_waited_for() {
+        let mut recovery = with_a_next_incarnation();
         assert_eq!(
             decide(&mut recovery),
             Decision::None,
@@ -530,8 +540,8 @@ mod tests {
         );
         recovery.note_meeting(1, 0, NEXT);
         assert_eq!(decide(&mut recovery), Decision::Heir(2, OLD));
-        crate::replica::BROKEN.set("the next life of a process is not waited for");
-        let mut recovery = with_a_next_life();
+        crate::replica::BROKEN.set("the next incarnation of a process is not waited for");
+        let mut recovery = with_a_next_incarnation();
         recovery.note_meeting(1, 0, NEXT);
         assert_eq!(decide(&mut recovery), Decision::None, "the rule is broken");
         crate::replica::BROKEN.set("");
@@ -540,7 +550,7 @@ mod tests {
     #[test]
     fn an_heir_is_told_that_it_is_late_before_flows_begin_elsewhere() {
         let late = || {
-            let mut recovery = with_a_next_life();
+            let mut recovery = with_a_next_incarnation();
             recovery.note_meeting(1, 0, NEXT);
             assert_eq!(decide(&mut recovery), Decision::Heir(2, OLD));
             assert_eq!(decide_at(&mut recovery, 999), Decision::None);
@@ -553,7 +563,14 @@ mod tests {
         assert_eq!(decide_at(&mut recovery, 9999), Decision::Over);
         // It has given up; it is gone; it says nothing.
         let mut recovery = late();
-        recovery.note_report(1, 2, Report { number: 0, life: OLD });
+        recovery.note_report(
+            1,
+            2,
+            Report {
+                number: 0,
+                incarnation: OLD,
+            },
+        );
         assert_eq!(decide_at(&mut recovery, 9999), Decision::Over);
         let mut recovery = late();
         recovery.forget_reports_of(2);
@@ -562,14 +579,14 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_has_met_the_life_that_failed_is_waited_for() {
+    fn a_runtime_that_has_met_the_incarnation_that_failed_is_waited_for() {
         let mut recovery = Recovery::new(3, 1000);
         recovery.note_meeting(1, 0, NEXT);
-        recovery.note_life(1, NEXT);
+        recovery.note_incarnation(1, NEXT);
         recovery.suspend(1, 0);
         let none = Report {
             number: 0,
-            life: NEXT,
+            incarnation: NEXT,
         };
         recovery.note_report(1, 2, none);
         assert_eq!(decide(&mut recovery), Decision::None);

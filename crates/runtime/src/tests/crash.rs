@@ -533,9 +533,9 @@ fn a_source_takes_no_group_back_that_an_heir_has_when_its_home_is_gone_too() {
     assert!(outcome.is_err(), "a rule that is broken is noticed");
 }
 
-/// A source calls groups back from a life of its target that is over; the next life, where they have
-/// begun by themselves, is told. It was offered others before, or not.
-fn word_for_a_life_before(was_offered: bool) -> Members {
+/// A source calls groups back from an incarnation of its target that is over; the next incarnation,
+/// where they have begun by themselves, is told. It was offered others before, or not.
+fn word_for_an_incarnation_before(was_offered: bool) -> Members {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..9);
     let groups = members.runtime(1).group_keys();
@@ -560,21 +560,21 @@ fn word_for_a_life_before(was_offered: bool) -> Members {
 #[test]
 fn switches_forget_the_blocks_of_a_group_that_a_late_word_ends() {
     for was_offered in [false, true] {
-        let mut members = word_for_a_life_before(was_offered);
+        let mut members = word_for_an_incarnation_before(was_offered);
         members.assert_blocks_are_known("others' alone");
         members.assert_nothing_stays();
     }
     crate::replica::BROKEN.set("blocks of a copy are doubted");
-    let mut members = word_for_a_life_before(true);
+    let mut members = word_for_an_incarnation_before(true);
     crate::replica::BROKEN.set("");
     assert_eq!(members.switch(0).stats().blocks, 8, "the broken rule is noticed");
 }
 
 #[test]
-fn a_group_that_a_word_for_the_life_before_ends_gives_its_block_back() {
-    for rule in ["", "lives that were offered none"] {
+fn a_group_that_a_word_for_the_incarnation_before_ends_gives_its_block_back() {
+    for rule in ["", "incarnations that were offered none"] {
         crate::replica::BROKEN.set(rule);
-        let mut members = word_for_a_life_before(false);
+        let mut members = word_for_an_incarnation_before(false);
         crate::replica::BROKEN.set("");
         // Both runtimes have room for eight groups.
         fill(&mut members, 0, 20..32);
@@ -583,9 +583,9 @@ fn a_group_that_a_word_for_the_life_before_ends_gives_its_block_back() {
     }
 }
 
-/// A switch's word that groups go back to a source's life before comes when that is over; later
-/// they move, and are called back with the same epochs. What is left at the target.
-fn called_back_as_in_the_life_before(steps: usize) -> Vec<String> {
+/// A switch's word that groups go back to a source's incarnation before comes when that is over;
+/// later they move, and are called back with the same epochs. What is left at the target.
+fn called_back_as_in_the_incarnation_before(steps: usize) -> Vec<String> {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..3);
     assert_eq!(members.flows(), [1, 1]);
@@ -611,8 +611,12 @@ fn called_back_as_in_the_life_before(steps: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_slot_hears_that_it_is_called_back_though_a_life_before_had_the_same_said() {
-    let left = || -> Vec<String> { (0..16).flat_map(called_back_as_in_the_life_before).collect() };
+fn a_slot_hears_that_it_is_called_back_though_an_incarnation_before_had_the_same_said() {
+    let left = || -> Vec<String> {
+        (0..16)
+            .flat_map(called_back_as_in_the_incarnation_before)
+            .collect()
+    };
     assert_eq!(left(), Vec::<String>::new());
     crate::replica::BROKEN.set("words that slots await are heard");
     let left = left();

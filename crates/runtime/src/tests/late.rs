@@ -14,7 +14,7 @@ use std::vec;
 /// most.
 fn fail_unseen_by_a_switch(steps: usize) -> u64 {
     let mut members = moving(steps);
-    let life = members.lives[1].get();
+    let incarnation = members.incarnations[1].get();
     members.lose(1, 3);
     members.stop(1);
     let mut most = 0;
@@ -26,11 +26,11 @@ fn fail_unseen_by_a_switch(steps: usize) -> u64 {
     for worker in [3, 2, 3] {
         go_on(&mut members, worker);
     }
-    members.lives[1].set(life);
+    members.incarnations[1].set(incarnation);
     let packets = (0..30).map(|n| out(3000 + n));
     members.switch(0).port_mut(0).input.extend(packets);
     go_on(&mut members, 0);
-    members.lives[1].set(0);
+    members.incarnations[1].set(0);
     for worker in [3, 3, 0, 2].into_iter().cycle().take(400) {
         go_on(&mut members, worker);
     }

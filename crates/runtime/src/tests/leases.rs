@@ -22,13 +22,13 @@ pub(super) const TERM: Term = Term { lease: LEASE };
 /// One switch and two runtimes, as workers.
 const ALL: [WorkerId; 3] = [WorkerId::switch(0), WorkerId::runtime(0), WorkerId::runtime(1)];
 
-pub(super) fn view(number: u32, lives: &[(WorkerId, u64)]) -> View {
-    let member = |(id, life): &(WorkerId, u64)| Member {
+pub(super) fn view(number: u32, incarnations: &[(WorkerId, u64)]) -> View {
+    let member = |(id, incarnation): &(WorkerId, u64)| Member {
         id: *id,
-        incarnation: Incarnation(*life),
+        incarnation: Incarnation(*incarnation),
         standing: Standing::Running,
     };
-    View::new(number, lives.iter().map(member).collect())
+    View::new(number, incarnations.iter().map(member).collect())
 }
 
 fn first() -> View {
@@ -44,8 +44,8 @@ pub(super) fn id(worker: usize) -> WorkerId {
 }
 
 /// A worker begins with a membership.
-pub(super) fn begin(members: &mut Members, worker: usize, life: u64, view: View) {
-    let machine = Membership::new(id(worker), Incarnation(life), TERM, view);
+pub(super) fn begin(members: &mut Members, worker: usize, incarnation: u64, view: View) {
+    let machine = Membership::new(id(worker), Incarnation(incarnation), TERM, view);
     match worker {
         0 => members.switch(0).begin_membership(machine),
         _ => members.runtime(worker - 1).begin_membership(machine),
@@ -159,14 +159,14 @@ fn a_runtime_without_a_lease_ends_no_flow() {
     members.check();
 }
 
-/// Which lives of their target the re-routes name that the first runtime says to the switch.
-fn lives_named(members: &mut Members) -> Vec<u64> {
+/// Which incarnations of their target the re-routes name that the first runtime says to the switch.
+fn incarnations_named(members: &mut Members) -> Vec<u64> {
     let order = Order {
         selector: Selector::All,
         to: vec![1],
     };
     members.runtime(0).order(order).unwrap();
-    let mut lives = Vec::new();
+    let mut incarnations = Vec::new();
     for worker in [1, 2].into_iter().cycle().take(16) {
         members.now += 1000;
         members.step(worker);
@@ -176,23 +176,23 @@ fn lives_named(members: &mut Members) -> Vec<u64> {
                 && let Some((message, rest)) = Message::read(bytes)
             {
                 if let Message::Reroute(reroute) = message {
-                    lives.push(reroute.life);
+                    incarnations.push(reroute.incarnation);
                 }
                 bytes = rest;
             }
         });
     }
-    lives
+    incarnations
 }
 
-/// A switch takes no other life than the one that has agreed, so its source names that one.
+/// A switch takes no other incarnation than the one that has agreed, so its source names that one.
 #[test]
-fn a_source_names_the_life_of_a_target_where_there_are_views() {
-    let lives = [(ALL[0], 1), (ALL[1], 1), (ALL[2], 7)];
+fn a_source_names_the_incarnation_of_a_target_where_there_are_views() {
+    let incarnations = [(ALL[0], 1), (ALL[1], 1), (ALL[2], 7)];
     let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
-    for (worker, (_, life)) in lives.into_iter().enumerate() {
+    for (worker, (_, incarnation)) in incarnations.into_iter().enumerate() {
         members.start(worker);
-        begin(&mut members, worker, life, view(1, &lives));
+        begin(&mut members, worker, incarnation, view(1, &incarnations));
     }
     for _ in 0..8 {
         members.settle();
@@ -200,11 +200,11 @@ fn a_source_names_the_life_of_a_target_where_there_are_views() {
     }
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
-    assert_eq!(lives_named(&mut members), [7; 4]);
+    assert_eq!(incarnations_named(&mut members), [7; 4]);
     // Without views none is named, and any is taken.
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     members.feed(0, packets(1..9));
-    assert_eq!(lives_named(&mut members), [0; 4]);
+    assert_eq!(incarnations_named(&mut members), [0; 4]);
 }
 
 /// Groups of a runtime in a phase of a move.
@@ -358,7 +358,7 @@ fn a_link_that_ends_suspends_and_a_view_removes() {
         (sent(&mut members) - before, members.dropped("runtime_busy")),
         (4, 4)
     );
-    // Another life of it begins; before the view it is not heard.
+    // Another incarnation of it begins; before the view it is not heard.
     members.start(1);
     begin(
         &mut members,
@@ -384,7 +384,7 @@ fn a_link_that_ends_suspends_and_a_view_removes() {
 }
 
 #[test]
-fn what_a_removed_life_says_is_dropped() {
+fn what_a_removed_incarnation_says_is_dropped() {
     let mut members = with_leases();
     members.feed(0, packets(1..9));
     // It has packets in hand, and what it makes of them comes when it is removed already.
@@ -414,7 +414,7 @@ fn what_a_removed_life_says_is_dropped() {
 }
 
 #[test]
-fn a_worker_that_joins_meets_the_next_life_of_one_that_was_removed_before() {
+fn a_worker_that_joins_meets_the_next_incarnation_of_one_that_was_removed_before() {
     let mut members = with_leases();
     // Both runtimes are removed. The first begins again, and meets the second, which has not heard
     // of it.
@@ -642,7 +642,8 @@ fn switches_grant_each_other_over_their_own_link() {
     members.check();
 }
 
-/// Plays a life that a view has removed, which meets a worker and says something behind its life.
+/// Plays an incarnation that a view has removed, which meets a worker and says something behind its
+/// incarnation.
 fn say_as_removed(members: &mut Members, (from, to): (usize, usize), says: &[Message]) {
     members.play(from, true);
     members.step(to);
@@ -666,7 +667,7 @@ fn say_as_removed(members: &mut Members, (from, to): (usize, usize), says: &[Mes
 }
 
 #[test]
-fn what_a_removed_runtime_says_behind_its_life_is_dropped() {
+fn what_a_removed_runtime_says_behind_its_incarnation_is_dropped() {
     let plan = plan(vec![factory::<Leaser>(), factory::<Service>()]);
     let mut members = Members::none(1, 2, Policy::LeastLoaded, plan);
     for worker in 0..3 {
@@ -709,7 +710,7 @@ fn what_a_removed_runtime_says_behind_its_life_is_dropped() {
 }
 
 #[test]
-fn what_a_removed_switch_says_behind_its_life_is_dropped() {
+fn what_a_removed_switch_says_behind_its_incarnation_is_dropped() {
     let mut members = with_leases();
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
@@ -725,7 +726,7 @@ fn what_a_removed_switch_says_behind_its_life_is_dropped() {
 }
 
 #[test]
-fn a_life_that_was_removed_before_a_worker_began_is_not_heard_there() {
+fn an_incarnation_that_was_removed_before_a_worker_began_is_not_heard_there() {
     for since in [1, 9] {
         let mut members = with_leases();
         members.stop(1);
@@ -749,7 +750,7 @@ fn a_life_that_was_removed_before_a_worker_began_is_not_heard_there() {
             members.now += 1000;
             members.step(2);
         }
-        // A life of a view that is not here yet is heard.
+        // An incarnation of a view that is not here yet is heard.
         assert_eq!(members.runtime(1).has_heard_leaving(0), since == 9);
         members.stop(1);
     }

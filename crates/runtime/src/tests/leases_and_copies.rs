@@ -131,11 +131,14 @@ fn flows_go_on_elsewhere_when_all_members_have_let_their_runtime_go() {
 /// A switch begins again when a runtime has failed, and learns of the view that removes that one
 /// before the other runtimes do.
 fn a_switch_learns_first() -> (usize, [u64; 2]) {
-    let lives =
-        |of: &[(usize, u64)]| -> Vec<_> { of.iter().map(|(worker, life)| (id(*worker), *life)).collect() };
+    let incarnations = |of: &[(usize, u64)]| -> Vec<_> {
+        of.iter()
+            .map(|(worker, incarnation)| (id(*worker), *incarnation))
+            .collect()
+    };
     let mut members = Members::none(1, 3, Policy::RoundRobin, plan(vec![factory::<Meter>()]));
     (members.is_replicated, members.recovery_max) = (true, SECOND);
-    let first = view(1, &lives(&[(0, 1), (1, 1), (2, 1), (3, 1)]));
+    let first = view(1, &incarnations(&[(0, 1), (1, 1), (2, 1), (3, 1)]));
     for worker in 0..4 {
         members.start(worker);
         begin(&mut members, worker, 1, first.clone());
@@ -147,7 +150,7 @@ fn a_switch_learns_first() -> (usize, [u64; 2]) {
     assert!(before > 0 && members.flows().iter().sum::<u64>() == 30);
     members.stop(0);
     members.stop(1);
-    let second = view(2, &lives(&[(0, 2), (1, 1), (2, 1), (3, 1)]));
+    let second = view(2, &incarnations(&[(0, 2), (1, 1), (2, 1), (3, 1)]));
     [2, 3]
         .iter()
         .for_each(|worker| hear(&mut members, *worker, &second));
@@ -155,7 +158,7 @@ fn a_switch_learns_first() -> (usize, [u64; 2]) {
     begin(&mut members, 0, 2, second);
     members.switch(0).wait_to_be_told(4 * LEASE);
     pass(&mut members, 24);
-    let third = view(3, &lives(&[(0, 2), (2, 1), (3, 1)]));
+    let third = view(3, &incarnations(&[(0, 2), (2, 1), (3, 1)]));
     members.switch(0).port_mut(0).input.extend(packets(1..31));
     hear(&mut members, 0, &third);
     let mut most = 0;
@@ -182,7 +185,7 @@ fn a_switch_learns_first() -> (usize, [u64; 2]) {
 fn a_switch_that_learns_first_of_a_removal_waits_for_what_others_have() {
     let (most, [recovered, before]) = a_switch_learns_first();
     assert_eq!((most, recovered), (30, before));
-    crate::replica::BROKEN.set("words of removed lives are awaited");
+    crate::replica::BROKEN.set("words of removed incarnations are awaited");
     let (most, _) = a_switch_learns_first();
     crate::replica::BROKEN.set("");
     assert!(most > 30, "the broken rule is noticed");

@@ -24,13 +24,13 @@ impl Members {
 
     /// A runtime that has no flows ends as one that is removed: what the next of its number goes on
     /// with.
-    pub(super) fn take(&mut self, runtime: usize) -> crate::worker::parking::Legacy {
+    pub(super) fn take(&mut self, runtime: usize) -> crate::worker::handover::Handover {
         let stats = self.runtime(runtime).stats();
         self.emitted += stats.emitted;
         self.left += stats.dropped.iter().map(|d| d.count).sum::<u64>();
-        self.lives[self.switches.len() + runtime].set(0);
+        self.incarnations[self.switches.len() + runtime].set(0);
         let ended = self.runtimes[runtime].take();
-        ended.expect("it is there").dismantle().legacy
+        ended.expect("it is there").dismantle().handover
     }
 }
 

@@ -279,10 +279,10 @@ impl World {
     }
 
     /// The next of a runtime's number begins, and is to be a member.
-    fn begin(&mut self, runtime: u16, life: u64) {
+    fn begin(&mut self, runtime: u16, incarnation: u64) {
         let (view, members) = self.conductor.view();
         let begun = self.process.runtimes[usize::from(runtime)].as_mut().unwrap();
-        begun.share_objects(view, members, life);
+        begun.share_objects(view, members, incarnation);
         assert!(self.conductor.change(members.with(RuntimeId(runtime))));
     }
 
@@ -498,7 +498,7 @@ fn a_runtime_that_leaves_takes_no_object_with_it() {
         assert_eq!(left.objects().unwrap().keys, 0);
         let moves: u64 = world.kinds().iter().map(|of| of.moves).sum();
         assert!(moves <= u64::from(leaving) + 1, "{moves} moves of one object");
-        // It comes back as another life, and its flows' calls wait for that.
+        // It comes back as another incarnation, and its flows' calls wait for that.
         world.begin(leaving, u64::from(leaving) + 2);
         world.process.feed(0, packets(1000..1010));
         world.conduct();
@@ -518,21 +518,21 @@ fn a_runtime_ends_while_calls_wait() {
     drop(world);
 }
 
-/// Decisions of a coordinator bring runtimes in, one after another, and a message goes to the life
-/// that its sender's newest decision means, or to none.
+/// Decisions of a coordinator bring runtimes in, one after another, and a message goes to the
+/// incarnation that its sender's newest decision means, or to none.
 #[test]
-fn decisions_bring_runtimes_in_and_say_which_lives_are_meant() {
+fn decisions_bring_runtimes_in_and_say_which_incarnations_are_meant() {
     let mut world = World::new(2, Members::NONE);
     for runtime in world.process.runtimes.iter_mut().flatten() {
-        // No life is said at the ends of links without views: 0.
+        // No incarnation is said at the ends of links without views: 0.
         runtime.share_objects(0, Members::NONE, 0);
         assert!(runtime.has_left_objects());
     }
-    let decision = |conductor: &Conductor, lives: [u64; 2]| {
+    let decision = |conductor: &Conductor, incarnations: [u64; 2]| {
         let course = conductor.course();
-        let life = |runtime: RuntimeId| (runtime, Incarnation(lives[usize::from(runtime.0)]));
-        let lives = course.everyone().iter().map(life).collect();
-        Decision { course, lives }
+        let incarnation = |runtime: RuntimeId| (runtime, Incarnation(incarnations[usize::from(runtime.0)]));
+        let incarnations = course.everyone().iter().map(incarnation).collect();
+        Decision { course, incarnations }
     };
     // Calls that come before wait.
     world.feed(packets(1000..1010));
@@ -560,7 +560,7 @@ fn decisions_bring_runtimes_in_and_say_which_lives_are_meant() {
         .flatten()
         .map(Runtime::has_left_objects);
     assert_eq!(left.collect::<Vec<_>>(), [false, false]);
-    // To runtime 0 another life is meant than the one at the link's end: nothing goes there.
+    // To runtime 0 another incarnation is meant than the one at the link's end: nothing goes there.
     assert!(conductor.change(set([1])));
     let runtime = world.process.runtimes[0].as_mut().unwrap();
     runtime.hear_of_decision(&decision(&conductor, [0, 7]));

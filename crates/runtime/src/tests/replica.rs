@@ -395,16 +395,16 @@ fn groups_and_their_blocks_go_on() {
 }
 
 /// A runtime fails with a switch, and both begin again: the switch, which has never met the one
-/// that failed, hears of the copies. With another life in between, too.
-fn fail_with_a_switch(switches: usize, lives: usize, settles: bool) {
-    let what = std::format!("{switches} switches, {lives} lives, {settles}");
+/// that failed, hears of the copies. With another incarnation in between, too.
+fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
+    let what = std::format!("{switches} switches, {incarnations} incarnations, {settles}");
     let mut members = Members::copied(switches, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..10);
     let before = members.flows();
     let failed = switches;
     members.stop(0);
     members.stop(failed);
-    for _ in 0..lives {
+    for _ in 0..incarnations {
         members.start(failed);
         if settles {
             // The other runtimes see that it failed before there is a switch to tell.
@@ -433,23 +433,23 @@ fn fail_with_a_switch(switches: usize, lives: usize, settles: bool) {
 
 #[test]
 fn flows_go_on_when_a_switch_fails_with_their_runtime() {
-    for (switches, lives, settles) in [
+    for (switches, incarnations, settles) in [
         (1, 1, false),
         (1, 1, true),
         (1, 2, false),
         (2, 1, false),
         (2, 1, true),
     ] {
-        fail_with_a_switch(switches, lives, settles);
+        fail_with_a_switch(switches, incarnations, settles);
     }
-    crate::replica::BROKEN.set("unmet lives are suspended");
+    crate::replica::BROKEN.set("unmet incarnations are suspended");
     let outcome = std::panic::catch_unwind(|| fail_with_a_switch(1, 1, false));
     crate::replica::BROKEN.set("");
     assert!(outcome.is_err(), "the broken rule is noticed");
 }
 
-/// A runtime has begun apart from a switch when the other one fails, whose copies it has. Answers how
-/// many flows there were, how many went on before it met the switch, and how many then.
+/// A runtime has begun apart from a switch when the other one fails, whose copies it has. Answers
+/// how many flows there were, how many went on before it met the switch, and how many then.
 fn fail_beside_an_heir_that_begins() -> [u64; 3] {
     let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Stamp>()]));
     (members.is_replicated, members.apart) = (true, Some((1, 3)));
@@ -483,7 +483,8 @@ fn an_heir_that_begins_waits_for_switches_that_it_has_not_met() {
     assert!(is_noticed, "the broken rule is noticed");
 }
 
-/// A runtime fails, and its next life so many steps later, while flows of the first go on elsewhere.
+/// A runtime fails, and its next incarnation so many steps later, while flows of the first go on
+/// elsewhere.
 fn fail_again(steps: usize) {
     let what = std::format!("{steps} steps");
     let packets =
@@ -507,7 +508,7 @@ fn fail_again(steps: usize) {
 }
 
 #[test]
-fn no_block_of_a_life_stays_whose_flows_were_not_installed_as_the_next_one_failed() {
+fn no_block_of_an_incarnation_stays_whose_flows_were_not_installed_as_the_next_one_failed() {
     (0..60).for_each(fail_again);
     crate::replica::BROKEN.set("what has begun to go on ends");
     let outcome = std::panic::catch_unwind(|| (0..60).for_each(fail_again));
@@ -678,7 +679,7 @@ fn a_session_in_which_nothing_was_heard_ends_no_flow() {
             crate::replica::BROKEN.set("sessions without a word say nothing");
         }
         // The second runtime is cut off; the heir does not know it yet, so it reports nothing.
-        let life = members.set_seen(2, 0);
+        let incarnation = members.set_seen(2, 0);
         members.now += 1000;
         members.step(0);
         members
@@ -689,8 +690,8 @@ fn a_session_in_which_nothing_was_heard_ends_no_flow() {
         members.now += 1000;
         members.step(0);
         // It is met, and its end of the link sees that the session before is over: so this one is, too.
-        for life in [life, 0] {
-            members.set_seen(2, life);
+        for incarnation in [incarnation, 0] {
+            members.set_seen(2, incarnation);
             members.now += 1000;
             members.step(0);
         }
@@ -698,7 +699,7 @@ fn a_session_in_which_nothing_was_heard_ends_no_flow() {
         members.now += 1000;
         members.step(2);
         members.set_seen(0, switch);
-        members.set_seen(2, life);
+        members.set_seen(2, incarnation);
         members.settle();
         crate::replica::BROKEN.set("");
         let is_as_before = (members.flows(), opened(&mut members)) == (before, elsewhere);

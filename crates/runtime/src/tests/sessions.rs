@@ -24,8 +24,8 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// How long switches that begin again wait to be told, where not to be told is not what is tested.
 pub(super) const WAIT: u64 = 100_000 * SECOND;
 
-/// What is on its way from one worker to another: from which life of the one, to which of the
-/// other.
+/// What is on its way from one worker to another: from which incarnation of the one, to which of
+/// the other.
 pub(super) struct Sent {
     from: u64,
     to: u64,
@@ -33,7 +33,7 @@ pub(super) struct Sent {
 }
 
 pub(super) type Queue = Rc<RefCell<VecDeque<Sent>>>;
-pub(super) type Life = Rc<Cell<u64>>;
+pub(super) type SharedIncarnation = Rc<Cell<u64>>;
 
 /// What all links share: buffers for what is on its way, and how many packets were lost.
 struct Ether {
@@ -58,9 +58,10 @@ pub(super) struct Wire {
     ether: Rc<Ether>,
     incoming: Queue,
     outgoing: Queue,
-    /// The life of this end's worker, of the other end's, and the other one's when last looked.
+    /// The incarnation of this end's worker, of the other end's, and the other one's when last
+    /// looked.
     here: u64,
-    there: Life,
+    there: SharedIncarnation,
     session: u64,
 }
 
@@ -141,7 +142,7 @@ pub(super) struct Members {
     plan: Plan,
     policy: Policy,
     ether: Rc<Ether>,
-    pub(super) lives: Vec<Life>,
+    pub(super) incarnations: Vec<SharedIncarnation>,
     begun: u64,
     /// By sender and receiver.
     pub(super) queues: HashMap<(usize, usize), Queue>,
@@ -162,9 +163,9 @@ pub(super) struct Members {
     pub(super) replica_ranks: Vec<Vec<Option<u8>>>,
     /// How long packets of a failed runtime wait.
     pub(super) recovery_max: u64,
-    /// Two workers that do not meet, and whose lives each end has not seen.
+    /// Two workers that do not meet, and whose incarnations each end has not seen.
     pub(super) apart: Option<(usize, usize)>,
-    unseen: Vec<(usize, Life)>,
+    unseen: Vec<(usize, SharedIncarnation)>,
 }
 
 impl Members {
@@ -178,7 +179,9 @@ impl Members {
             plan,
             policy,
             ether: Rc::new(ether),
-            lives: (0..switches + runtimes).map(|_| Life::default()).collect(),
+            incarnations: (0..switches + runtimes)
+                .map(|_| SharedIncarnation::default())
+                .collect(),
             begun: 0,
             queues: HashMap::new(),
             switches: (0..switches).map(|_| None).collect(),
@@ -211,17 +214,17 @@ impl Members {
     fn end(&mut self, here: usize, there: usize) -> Wire {
         let seen = match self.apart == Some((here.min(there), here.max(there))) {
             true => {
-                let unseen = Life::default();
+                let unseen = SharedIncarnation::default();
                 self.unseen.push((there, unseen.clone()));
                 unseen
             }
-            false => self.lives[there].clone(),
+            false => self.incarnations[there].clone(),
         };
         Wire {
             ether: self.ether.clone(),
             incoming: self.queues.entry((there, here)).or_default().clone(),
             outgoing: self.queues.entry((here, there)).or_default().clone(),
-            here: self.lives[here].get(),
+            here: self.incarnations[here].get(),
             there: seen,
             session: 0,
         }
@@ -230,8 +233,8 @@ impl Members {
     /// Those that did not meet meet now.
     pub(super) fn meet(&mut self) {
         self.apart = None;
-        for (there, life) in self.unseen.drain(..) {
-            life.set(self.lives[there].get());
+        for (there, incarnation) in self.unseen.drain(..) {
+            incarnation.set(self.incarnations[there].get());
         }
     }
 
@@ -239,7 +242,7 @@ impl Members {
     pub(super) fn start(&mut self, worker: usize) {
         self.stop(worker);
         self.begun += 1;
-        self.lives[worker].set(self.begun);
+        self.incarnations[worker].set(self.begun);
         let (switches, runtimes) = (self.switches.len(), self.runtimes.len());
         match worker.checked_sub(switches) {
             None => {
@@ -322,13 +325,13 @@ impl Members {
 
     /// Others see a worker's sessions end (0), or begin as they were; it lives all the while.
     /// Answers what they saw.
-    pub(super) fn set_seen(&mut self, worker: usize, life: u64) -> u64 {
-        self.lives[worker].replace(life)
+    pub(super) fn set_seen(&mut self, worker: usize, incarnation: u64) -> u64 {
+        self.incarnations[worker].replace(incarnation)
     }
 
     /// A worker is gone, with all it had in hand.
     pub(super) fn stop(&mut self, worker: usize) {
-        self.lives[worker].set(0);
+        self.incarnations[worker].set(0);
         match worker.checked_sub(self.switches.len()) {
             None => {
                 if let Some(mut switch) = self.switches[worker].take() {
@@ -372,16 +375,16 @@ impl Members {
     /// given to [`Members::say`].
     pub(super) fn play(&mut self, worker: usize, is_there: bool) {
         self.begun += u64::from(is_there);
-        self.lives[worker].set(if is_there { self.begun } else { 0 });
+        self.incarnations[worker].set(if is_there { self.begun } else { 0 });
     }
 
     /// Sends a packet in the name of a worker that is played.
     pub(super) fn say(&mut self, from: usize, to: usize, fill: impl FnOnce(&mut wire::Packet)) {
         let mut packet = self.ether.pool.borrow_mut().take().unwrap();
         fill(&mut packet);
-        let (life, other) = (self.lives[from].get(), self.lives[to].get());
+        let (incarnation, other) = (self.incarnations[from].get(), self.incarnations[to].get());
         let sent = Sent {
-            from: life,
+            from: incarnation,
             to: other,
             packet,
         };
@@ -403,13 +406,13 @@ impl Members {
 
     /// No other worker sees this one while something is done; it lives.
     pub(super) fn cut_off(&mut self, worker: usize, meanwhile: impl FnOnce(&mut Self)) {
-        let life = self.lives[worker].replace(0);
+        let incarnation = self.incarnations[worker].replace(0);
         meanwhile(self);
-        self.lives[worker].set(life);
+        self.incarnations[worker].set(incarnation);
     }
 
     pub(super) fn workers(&self) -> usize {
-        self.lives.len()
+        self.incarnations.len()
     }
 
     pub(super) fn step(&mut self, worker: usize) -> usize {
@@ -431,7 +434,7 @@ impl Members {
             rounds += 1;
             assert!(rounds < 100_000, "it never comes to rest");
             self.now += 1000;
-            let workers = self.lives.len();
+            let workers = self.incarnations.len();
             let work: usize = (0..workers).map(|worker| self.step(worker)).sum();
             idle = if work == 0 { idle + 1 } else { 0 };
         }
@@ -633,7 +636,7 @@ fn a_switch_that_begins_anew_is_told_all_before_it_reads() {
         members.switch(0).wait_to_be_told(WAIT);
         let input = (0..flows).flat_map(|n| [out(1000 + n, 2), reply(1000 + n, 2)]);
         members.switch(0).port_mut(0).input.extend(input);
-        for worker in 0..members.lives.len() {
+        for worker in 0..members.incarnations.len() {
             members.step(worker);
             assert!(members.switch(0).is_waiting_to_be_told());
             assert_eq!(members.switch(0).stats().received, 0);
@@ -705,14 +708,14 @@ fn what_another_was_chosen_for_meanwhile_ends() {
         members.switch(0).wait_to_be_told(5000);
         members.switch(0).port_mut(0).input.extend(packets(2));
         // The second runtime is cut off: the first is there alone.
-        let life = members.lives[2].replace(0);
+        let incarnation = members.incarnations[2].replace(0);
         for _ in 0..20 {
             members.now += 1000;
             members.step(0);
             members.step(1);
         }
         assert_eq!(members.flows(), [20, 10], "by host: {by_host}");
-        members.lives[2].set(life);
+        members.incarnations[2].set(incarnation);
         members.settle();
         assert_eq!(
             (members.flows(), members.routes()),

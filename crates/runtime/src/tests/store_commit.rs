@@ -151,7 +151,7 @@ fn a_chain_that_gets_the_policy_writes_what_was_not_waited_for() {
     assert!(stamps.values().all(|stamps| stamps == &[4]), "{stamps:?}");
 }
 
-/// What has been seen of flows and blocks on the wire, over all lives.
+/// What has been seen of flows and blocks on the wire, over all incarnations.
 #[derive(Default)]
 struct Wire {
     stamps: BTreeMap<u16, BTreeSet<u32>>,
@@ -169,8 +169,8 @@ impl Wire {
     }
 }
 
-/// One life: so many single steps in an order of its own, packets both ways between them, and moves
-/// if there are to be some; then all workers are gone.
+/// One incarnation: so many single steps in an order of its own, packets both ways between them,
+/// and moves if there are to be some; then all workers are gone.
 fn live(cluster: &mut Cluster, draws: &mut Draws, steps: usize, moves: bool, known: &BTreeSet<u16>) {
     let count = workers(cluster);
     let switches = cluster.switches.len();
@@ -197,9 +197,9 @@ fn live(cluster: &mut Cluster, draws: &mut Draws, steps: usize, moves: bool, kno
     }
 }
 
-/// Lives of several runtimes that are killed at any instant, each with what the store has; answers
-/// how many flows went back behind what had left.
-fn lives(policy: Copied, seeds: u64, moves: bool) -> usize {
+/// Incarnations of several runtimes that are killed at any instant, each with what the store has;
+/// answers how many flows went back behind what had left.
+fn incarnations(policy: Copied, seeds: u64, moves: bool) -> usize {
     let mut twice = 0;
     for seed in 0..seeds {
         let mut draws = Draws(seed);
@@ -218,7 +218,7 @@ fn lives(policy: Copied, seeds: u64, moves: bool) -> usize {
             live(&mut cluster, &mut draws, steps, moves && runtimes > 1, &known);
             wire.see(&mut cluster);
         }
-        // The last life settles: each flow is at one runtime.
+        // The last incarnation settles: each flow is at one runtime.
         shop.with(|shelves| shelves.delay = [0, 0]);
         let mut cluster = begin(switches, runtimes, &plan, 0, wall + SECOND);
         let known = flows(&cluster);
@@ -240,11 +240,15 @@ fn lives(policy: Copied, seeds: u64, moves: bool) -> usize {
 
 #[test]
 fn what_has_left_is_there_after_any_instant_of_death() {
-    assert_eq!(lives(Copied::StoreCommit, 60, false), 0);
-    assert_ne!(lives(Copied::Store, 12, false), 0, "without it flows go back");
+    assert_eq!(incarnations(Copied::StoreCommit, 60, false), 0);
+    assert_ne!(
+        incarnations(Copied::Store, 12, false),
+        0,
+        "without it flows go back"
+    );
     BROKEN.set("the store is waited for");
     assert_ne!(
-        lives(Copied::StoreCommit, 12, false),
+        incarnations(Copied::StoreCommit, 12, false),
         0,
         "the test tells the difference"
     );
@@ -253,14 +257,14 @@ fn what_has_left_is_there_after_any_instant_of_death() {
 
 #[test]
 fn a_flow_that_moves_is_at_one_runtime_after_any_instant_of_death() {
-    assert_eq!(lives(Copied::StoreCommit, 120, true), 0);
-    lives(Copied::Store, 30, true);
+    assert_eq!(incarnations(Copied::StoreCommit, 120, true), 0);
+    incarnations(Copied::Store, 30, true);
     for rule in [
         "the target's records are waited for",
         "the source's records are waited for",
     ] {
         BROKEN.set(rule);
-        assert_ne!(lives(Copied::StoreCommit, 120, true), 0, "{rule}");
+        assert_ne!(incarnations(Copied::StoreCommit, 120, true), 0, "{rule}");
         BROKEN.set("");
     }
 }
@@ -272,7 +276,7 @@ fn blocks_given(switches: u8, runtimes: u16, seed: u64, moves: bool) {
     let plan = stored_as(Copied::StoreCommit, vec![factory::<Lender>()], &shop);
     let mut given: BTreeMap<_, (_, u64)> = BTreeMap::new();
     let mut wall = WALL;
-    for life in 0..5 {
+    for incarnation in 0..5 {
         shop.with(|shelves| shelves.delay = [draws.below(12) as u32, draws.below(12) as u32]);
         wall += SECOND;
         let mut cluster = begin(switches, runtimes, &plan, 0, wall);
@@ -303,7 +307,10 @@ fn blocks_given(switches: u8, runtimes: u16, seed: u64, moves: bool) {
         for runtime in &mut cluster.runtimes {
             for (block, group) in runtime.blocks_here() {
                 if let Some(other) = blocks.insert(block, group) {
-                    assert!(other == group, "seed {seed}, life {life}: a block is two groups'");
+                    assert!(
+                        other == group,
+                        "seed {seed}, incarnation {incarnation}: a block is two groups'"
+                    );
                 }
             }
         }
@@ -316,10 +323,10 @@ fn blocks_given(switches: u8, runtimes: u16, seed: u64, moves: bool) {
             if !has_left.contains(&host) && !given.contains_key(&host) {
                 continue;
             }
-            let before = given.insert(host, (block, life));
+            let before = given.insert(host, (block, incarnation));
             assert!(
                 before.is_none_or(|(before, _)| before == block),
-                "seed {seed}, life {life}: host {host} has another block"
+                "seed {seed}, incarnation {incarnation}: host {host} has another block"
             );
         }
     }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::vec;
 
-/// When the first life began, by the wall clock.
+/// When the first incarnation began, by the wall clock.
 pub(super) const WALL: u64 = 1_700_000_000 * SECOND;
 pub(super) const INTERVAL: u64 = 1_000_000;
 

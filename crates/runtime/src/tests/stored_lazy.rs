@@ -31,7 +31,7 @@ mod change {
 std::thread_local! {
     static CHANGE: Cell<u8> = const { Cell::new(0) };
     /// How long flows live from their packet on, in seconds.
-    static LIFE: Cell<u64> = const { Cell::new(100) };
+    static INCARNATION: Cell<u64> = const { Cell::new(100) };
 }
 
 #[derive(FlowState, Default, Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ macro_rules! function {
                 Verdict::Forward
             }
             fn timeout(&self, _: &$flow) -> Option<Duration> {
-                Some(Duration::from_secs(LIFE.get()))
+                Some(Duration::from_secs(INCARNATION.get()))
             }
         }
     };
@@ -163,7 +163,7 @@ fn changes(shop: &Shop) -> usize {
     shop.with(|shelves| shelves.changes)
 }
 
-/// How many flows of a store go on so long behind the first life's beginning, and a second.
+/// How many flows of a store go on so long behind the first incarnation's beginning, and a second.
 fn alive(plan: &Plan, behind: u64) -> u64 {
     let mut cluster = begin(1, 1, plan, SECOND, WALL + behind);
     cluster.now += SECOND;
@@ -305,7 +305,7 @@ fn writes_of_what_is_lazy_are_spread_over_the_time() {
 }
 
 #[test]
-fn a_flow_out_of_the_store_never_lives_shorter() {
+fn a_flow_out_of_the_store_never_incarnations_shorter() {
     // Packets so far apart: less than the margin, about it, and far more.
     for (gap, packets) in [
         (SECOND / 10, 60),
@@ -388,16 +388,16 @@ fn a_broken_rule_of_noting_is_noticed() {
 }
 
 #[test]
-fn a_life_that_grows_is_written_at_the_interval() {
+fn an_incarnation_that_grows_is_written_at_the_interval() {
     let shop = Shop::default();
     let plan = stored_as(Copied::Store, vec![function_of(0)], &shop);
     let mut cluster = begin(1, 1, &plan, 0, WALL);
     feed(&mut cluster, 1, 1, 0);
     pass_interval(&mut cluster);
-    LIFE.set(100_000);
+    INCARNATION.set(100_000);
     feed(&mut cluster, 1, 1, 0);
     pass_interval(&mut cluster);
-    LIFE.set(100);
+    INCARNATION.set(100);
     drop(cluster);
     assert_eq!(alive(&plan, 90_000 * SECOND), 1);
 }

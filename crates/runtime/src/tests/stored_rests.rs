@@ -17,8 +17,8 @@ fn plan_of(policy: Copied, shop: &Shop) -> Plan {
     stored_as(policy, vec![factory::<Leaser>(), factory::<Shy>()], shop)
 }
 
-/// Workers of another life, so many seconds behind the first one's beginning.
-fn life(switches: u8, runtimes: u16, plan: &Plan, seconds: u64) -> Cluster {
+/// Workers of another incarnation, so many seconds behind the first one's beginning.
+fn incarnation(switches: u8, runtimes: u16, plan: &Plan, seconds: u64) -> Cluster {
     begin(
         switches,
         runtimes,
@@ -44,7 +44,7 @@ fn groups_without_flows_go_on_when_all_workers_were_killed() {
         for (switches, runtimes) in [(1, 1), (2, 3)] {
             let shop = Shop::default();
             let plan = plan_of(policy, &shop);
-            let mut cluster = life(switches, runtimes, &plan, 0);
+            let mut cluster = incarnation(switches, runtimes, &plan, 0);
             // Their flows have no entry: they end with their first packet, which is dropped.
             feed(&mut cluster, 1..9, 1000);
             feed(&mut cluster, 1..9, 1001);
@@ -52,7 +52,7 @@ fn groups_without_flows_go_on_when_all_workers_were_killed() {
             assert_eq!((flows(&cluster), resting(&cluster), shop.entries()), (0, 8, 8));
             let blocks = cluster.switches[0].stats().blocks;
             drop(cluster);
-            let mut cluster = life(switches, runtimes, &plan, REST - 2);
+            let mut cluster = incarnation(switches, runtimes, &plan, REST - 2);
             assert_eq!(resting(&cluster), 8, "{policy:?} {switches} {runtimes}");
             assert_eq!(cluster.switches[0].stats().blocks, blocks);
             // Four go on; of the others the time is over, as if no worker had died.
@@ -68,7 +68,7 @@ fn groups_without_flows_go_on_when_all_workers_were_killed() {
             pass_interval(&mut cluster);
             assert_eq!((resting(&cluster), shop.entries()), (4, 4));
             drop(cluster);
-            let mut cluster = life(switches, runtimes, &plan, 2 * REST + FLOW);
+            let mut cluster = incarnation(switches, runtimes, &plan, 2 * REST + FLOW);
             cluster.assert_no_group_stays();
             assert_eq!(
                 (ended(&cluster), shop.entries()),
@@ -84,7 +84,7 @@ fn what_the_end_of_the_last_flow_changed_is_in_the_store() {
     for policy in POLICIES {
         let shop = Shop::default();
         let plan = plan_of(policy, &shop);
-        let mut cluster = life(1, 1, &plan, 0);
+        let mut cluster = incarnation(1, 1, &plan, 0);
         for port in 1000..1003 {
             feed(&mut cluster, 1..5, port);
         }
@@ -94,8 +94,8 @@ fn what_the_end_of_the_last_flow_changed_is_in_the_store() {
         pass_interval(&mut cluster);
         assert_eq!((resting(&cluster), shop.entries()), (4, 4));
         drop(cluster);
-        // The time runs from the flow's end, and not from the start of the next life.
-        let mut cluster = life(1, 1, &plan, FLOW + REST - 3);
+        // The time runs from the flow's end, and not from the start of the next incarnation.
+        let mut cluster = incarnation(1, 1, &plan, FLOW + REST - 3);
         assert_eq!(resting(&cluster), 4);
         pass(&mut cluster, 5);
         assert_eq!((resting(&cluster), ended(&cluster)), (0, 4));
@@ -107,7 +107,7 @@ fn a_group_that_rests_is_in_the_store_of_the_runtime_that_it_moved_to() {
     for policy in POLICIES {
         let shop = Shop::default();
         let plan = plan_of(policy, &shop);
-        let mut cluster = life(1, 2, &plan, 0);
+        let mut cluster = incarnation(1, 2, &plan, 0);
         feed(&mut cluster, 1..9, 1000);
         pass_interval(&mut cluster);
         cluster.move_everything(0, 1);
@@ -115,7 +115,7 @@ fn a_group_that_rests_is_in_the_store_of_the_runtime_that_it_moved_to() {
         let entries = |runtime| shop.with(|shelves| shelves.partitions[&runtime].len());
         assert_eq!((entries(0), entries(1)), (0, 8));
         drop(cluster);
-        let mut cluster = life(1, 2, &plan, 2);
+        let mut cluster = incarnation(1, 2, &plan, 2);
         assert_eq!(groups(&cluster), [(0, 0), (8, 8)]);
         cluster.assert_no_group_stays();
         assert_eq!((ended(&cluster), shop.entries()), (8, 0));
@@ -126,13 +126,13 @@ fn a_group_that_rests_is_in_the_store_of_the_runtime_that_it_moved_to() {
 fn with_store_commit_a_group_that_rests_is_in_the_store_at_once() {
     let shop = Shop::default();
     let plan = plan_of(Copied::StoreCommit, &shop);
-    let mut cluster = life(1, 1, &plan, 0);
+    let mut cluster = incarnation(1, 1, &plan, 0);
     for port in 1000..1002 {
         feed(&mut cluster, 1..5, port);
         assert_eq!((resting(&cluster), shop.entries()), (4, 4));
     }
     drop(cluster);
-    let mut cluster = life(1, 1, &plan, 1);
+    let mut cluster = incarnation(1, 1, &plan, 1);
     let left = feed(&mut cluster, 1..5, 1002);
     assert!(
         left.len() == 4 && left.values().all(|stamps| *stamps == [3]),
@@ -150,9 +150,9 @@ fn counts_that_go_back(policy: Copied, seeds: u64) -> usize {
         let plan = plan_of(policy, &shop);
         let (switches, runtimes) = [(1, 1), (1, 3), (2, 3)][seed as usize % 3];
         let mut last: HashMap<u8, u32> = HashMap::new();
-        for life_of in 0..4 {
+        for incarnation_of in 0..4 {
             shop.with(|shelves| shelves.delay = [draws.below(12) as u32, draws.below(12) as u32]);
-            let mut cluster = life(switches, runtimes, &plan, life_of);
+            let mut cluster = incarnation(switches, runtimes, &plan, incarnation_of);
             for at in 0..100 + draws.below(500) as u16 {
                 if at % 29 == 0 {
                     let first = draws.below(6) as u8;
@@ -173,7 +173,7 @@ fn counts_that_go_back(policy: Copied, seeds: u64) -> usize {
             }
         }
         shop.with(|shelves| shelves.delay = [0, 0]);
-        let mut cluster = life(switches, runtimes, &plan, 5);
+        let mut cluster = incarnation(switches, runtimes, &plan, 5);
         cluster.assert_no_group_stays();
         pass_interval(&mut cluster);
         assert_eq!(shop.entries(), 0, "seed {seed}: nothing is left");

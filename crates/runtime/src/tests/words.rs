@@ -80,13 +80,13 @@ fn word() -> impl Strategy<Value = Message> {
             any::<bool>(),
             taken()
         )
-            .prop_map(|(group, key, from, to, life, epoch, is_last, taken)| {
+            .prop_map(|(group, key, from, to, incarnation, epoch, is_last, taken)| {
                 Message::Reroute(Reroute {
                     group,
                     key,
                     from,
                     to,
-                    life,
+                    incarnation,
                     epoch,
                     is_last,
                     taken,

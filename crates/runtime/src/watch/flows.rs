@@ -17,7 +17,8 @@
 //! Invariants: nothing is looked at per packet; without a follower a flow's beginning and its end
 //! cost one comparison each; memory does not grow.
 //!
-//! Not here: which places of a flow's life tell ([`Core::witness`](crate::parts::Core::witness)).
+//! Not here: which places of a flow's life tell
+//! ([`Core::witness`](crate::parts::Core::witness)).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

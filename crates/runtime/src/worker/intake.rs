@@ -98,9 +98,9 @@ impl<P: Port> Runtime<P> {
                 Message::LendsOver(home) => self.core.hear_lends_over(link, home),
                 Message::BlockClaimed(block, _) => self.core.hear_in_use(link, block),
                 Message::AllTold => self.core.hear_all_told(link),
-                Message::Heir(failed, life) => self.keeper.note_heir(link, failed, life),
-                Message::Keeps(failed, 0, life) => {
-                    self.keeper.note_late(&mut self.core, link, failed, life);
+                Message::Heir(failed, incarnation) => self.keeper.note_heir(link, failed, incarnation),
+                Message::Keeps(failed, 0, incarnation) => {
+                    self.keeper.note_late(&mut self.core, link, failed, incarnation);
                 }
                 lease @ (Message::LeaseAsked(..) | Message::LeaseGranted(..)) => {
                     self.hear_of_lease(link, lease);

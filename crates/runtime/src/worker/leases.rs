@@ -46,12 +46,12 @@ impl<P: Port> Runtime<P> {
         let Some(leases) = &mut self.leases else {
             return 0;
         };
-        let (now, life, since) = (self.core.now, leases.life(), leases.since());
+        let (now, incarnation, since) = (self.core.now, leases.incarnation(), leases.since());
         let (core, mut done) = (&mut self.core, 0);
         leases.grant_all(now, |switch, asked| {
             let link = usize::from(switch.number);
             if core.out.is_present(link) {
-                core.out.send(link, &Message::LeaseGranted(life, asked));
+                core.out.send(link, &Message::LeaseGranted(incarnation, asked));
                 done += 1;
             }
         });
@@ -59,7 +59,7 @@ impl<P: Port> Runtime<P> {
             let link = usize::from(switch.number);
             let is_there = core.out.is_present(link);
             if is_there {
-                core.out.send(link, &Message::LeaseAsked(life, since, now));
+                core.out.send(link, &Message::LeaseAsked(incarnation, since, now));
             }
             is_there
         });
@@ -77,49 +77,57 @@ impl<P: Port> Runtime<P> {
         };
         let switch = WorkerId::switch(link as u16);
         match message {
-            Message::LeaseAsked(life, since, asked) => {
-                leases.note_question(switch, life, asked);
+            Message::LeaseAsked(incarnation, since, asked) => {
+                leases.note_question(switch, incarnation, asked);
                 let view = leases.machine.view();
-                self.core.sessions.switch_ends[link].note_life(switch, life, since, known, view);
+                self.core.sessions.switch_ends[link].note_incarnation(
+                    switch,
+                    incarnation,
+                    since,
+                    known,
+                    view,
+                );
             }
-            Message::LeaseGranted(life, asked) => leases.note_grant(now, switch, life, asked),
+            Message::LeaseGranted(incarnation, asked) => leases.note_grant(now, switch, incarnation, asked),
             _ => return,
         }
         self.refresh_leases();
     }
 
-    /// Another is at a switch's end: it is told at once which life this is, and asked.
+    /// Another is at a switch's end: it is told at once which incarnation this is, and asked.
     pub(super) fn greet_switch(&mut self, link: usize) {
         let now = self.core.now;
         if let Some(leases) = &mut self.leases {
             leases.note_met(WorkerId::switch(link as u16));
-            let asked = Message::LeaseAsked(leases.life(), leases.since(), now);
+            let asked = Message::LeaseAsked(leases.incarnation(), leases.since(), now);
             self.core.out.send(link, &asked);
         }
         if self.core.sender.is_wanted() {
-            let lives = Message::Lives(self.core.life());
-            self.core.out.send(link, &lives);
+            let incarnations = Message::Incarnation(self.core.incarnation());
+            self.core.out.send(link, &incarnations);
         }
     }
 
     /// The same at a runtime's.
     pub(super) fn greet_runtime(&mut self, runtime: usize) {
         if let Some(leases) = &self.leases {
-            let life = Record::Incarnation(leases.life(), leases.since());
-            self.core.out.send_record(runtime as u16, &life);
+            let incarnation = Record::Incarnation(leases.incarnation(), leases.since());
+            self.core.out.send_record(runtime as u16, &incarnation);
         }
         if self.core.sender.is_wanted() {
-            let life = Record::Copy(self.core.no_base());
-            self.core.out.send_record(runtime as u16, &life);
+            let incarnation = Record::Copy(self.core.no_base());
+            self.core.out.send_record(runtime as u16, &incarnation);
         }
     }
 
-    /// A runtime says which life it is.
+    /// A runtime says which incarnation it is.
     #[cold]
-    pub(super) fn hear_incarnation(&mut self, runtime: usize, life: u64, since: u32) {
+    pub(super) fn hear_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32) {
         if let Some(leases) = &self.leases {
             let view = leases.machine.view();
-            self.core.sessions.note_incarnation(runtime, life, since, view);
+            self.core
+                .sessions
+                .note_incarnation(runtime, incarnation, since, view);
             self.core.choose_replica();
         }
     }

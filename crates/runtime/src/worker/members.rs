@@ -1,7 +1,7 @@
-//! The one door for views: a runtime begins to act by leases, and the lives that a view has removed
-//! are over.
+//! The one door for views: a runtime begins to act by leases, and the incarnations that a view has
+//! removed are over.
 //!
-//! Not here: leases (`leases`), what ends with a life (`sessions`).
+//! Not here: leases (`leases`), what ends with an incarnation (`sessions`).
 
 use super::Runtime;
 use crate::env::Port;
@@ -15,19 +15,19 @@ impl<P: Port> Runtime<P> {
     /// [`Runtime::join`].
     pub fn begin_membership(&mut self, machine: Membership) {
         let leases = Leases::new(machine, self.links.len(), self.peers.len());
-        let (life, since) = (leases.life(), leases.since());
+        let (incarnation, since) = (leases.incarnation(), leases.since());
         self.core.sessions.by_views = true;
         self.core.sessions.view = leases.machine.view().number;
         self.leases = Some(leases);
         self.refresh_leases();
         self.note_standings();
         // It takes part when the coordinator says so.
-        self.share_objects(0, protocols::objects::Members::NONE, life);
+        self.share_objects(0, protocols::objects::Members::NONE, incarnation);
         for runtime in 0..self.peers.len() {
             if self.core.sessions.runtimes[runtime] != 0 {
                 self.core
                     .out
-                    .send_record(runtime as u16, &Record::Incarnation(life, since));
+                    .send_record(runtime as u16, &Record::Incarnation(incarnation, since));
             }
         }
     }
@@ -38,9 +38,9 @@ impl<P: Port> Runtime<P> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }
 
-    /// The one door for "these lives are over by this view". Views come in the order of their
-    /// numbers; one that is not newer changes nothing. All that a removed worker has said and that
-    /// was not handled is dropped.
+    /// The one door for "these incarnations are over by this view". Views come in the order of
+    /// their numbers; one that is not newer changes nothing. All that a removed worker has said and
+    /// that was not handled is dropped.
     pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
         if view <= self.core.sessions.view {
             return;
@@ -48,12 +48,12 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.view = view;
         let by_views = self.core.sessions.by_views;
         for gone in removed {
-            let (number, life) = (usize::from(gone.worker.number), gone.incarnation.0);
+            let (number, incarnation) = (usize::from(gone.worker.number), gone.incarnation.0);
             let sessions = &mut self.core.sessions;
             match gone.worker.role {
                 Role::Switch => {
                     if let Some(end) = sessions.switch_ends.get_mut(number)
-                        && end.remove(life, sessions.switches[number], by_views)
+                        && end.remove(incarnation, sessions.switches[number], by_views)
                     {
                         self.drop_backlog(number);
                         self.session_over(number);
@@ -61,7 +61,7 @@ impl<P: Port> Runtime<P> {
                 }
                 Role::Runtime => {
                     if let Some(end) = sessions.runtime_ends.get_mut(number)
-                        && end.remove(life, sessions.runtimes[number], by_views)
+                        && end.remove(incarnation, sessions.runtimes[number], by_views)
                     {
                         self.runtime_session_over(number);
                     }
@@ -72,13 +72,13 @@ impl<P: Port> Runtime<P> {
         self.refresh_leases();
         self.note_standings();
         if let Some(leases) = &self.leases
-            && leases.standing(leases.machine.me(), leases.life()) == Some(Standing::Leaving)
+            && leases.standing(leases.machine.me(), leases.incarnation()) == Some(Standing::Leaving)
         {
             self.set_leaving(true);
         }
     }
 
-    /// Sessions are over of lives that an earlier view has and the newest has not.
+    /// Sessions are over of incarnations that an earlier view has and the newest has not.
     fn look_at_ends(&mut self) {
         for link in 0..self.links.len() {
             let Some(leases) = &self.leases else { return };
@@ -104,7 +104,7 @@ impl<P: Port> Runtime<P> {
         let Some(leases) = &self.leases else {
             return;
         };
-        let own = leases.standing(leases.machine.me(), leases.life());
+        let own = leases.standing(leases.machine.me(), leases.incarnation());
         self.core.sessions.is_joining = own == Some(Standing::Joining);
         let running = leases.machine.view().switches();
         let running = running.filter(|switch| switch.standing != Standing::Joining);
@@ -113,12 +113,12 @@ impl<P: Port> Runtime<P> {
         };
         self.core.sessions.running = running.fold(Switches::NONE, with);
         self.core.sessions.listed = leases.machine.view().switches().fold(Switches::NONE, with);
-        let lives = (0..self.peers.len()).map(|runtime| {
+        let incarnations = (0..self.peers.len()).map(|runtime| {
             let member = leases.machine.view().member(WorkerId::runtime(runtime as u16));
             let runs = member.filter(|member| member.standing != Standing::Joining);
             runs.map_or(0, |member| member.incarnation.0)
         });
-        self.core.sessions.running_lives = lives.collect();
+        self.core.sessions.running_incarnations = incarnations.collect();
         self.core.choose_replica();
     }
 

@@ -116,9 +116,9 @@ impl<P: Port> Runtime<P> {
                             self.take_object(peer, is_last, piece);
                             continue;
                         }
-                        if let Some((life, since, rest)) = Record::read_incarnation(bytes) {
+                        if let Some((incarnation, since, rest)) = Record::read_incarnation(bytes) {
                             bytes = rest;
-                            self.hear_incarnation(peer, life, since);
+                            self.hear_incarnation(peer, incarnation, since);
                             if self.core.sessions.is_runtime_fenced(peer, session) {
                                 break;
                             }

@@ -22,15 +22,15 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Takes part in sharing objects: in a view with these members, or, if it is none of them, when
-    /// it is told of one. `life` is higher than that of any runtime that had its number before. To
-    /// be called behind [`Runtime::join`] and [`Runtime::inherit`].
-    pub fn share_objects(&mut self, view: u32, members: Members, life: u64) {
+    /// it is told of one. `incarnation` is higher than that of any runtime that had its number
+    /// before. To be called behind [`Runtime::join`] and [`Runtime::inherit`].
+    pub fn share_objects(&mut self, view: u32, members: Members, incarnation: u64) {
         if self.object_kinds().is_empty() {
             return;
         }
         let me = Caller {
             runtime: self.id(),
-            incarnation: life,
+            incarnation,
         };
         // The same at all workers of a cluster.
         let [seed, ..] = self.core.settings.seed.0;

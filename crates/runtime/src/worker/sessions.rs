@@ -91,7 +91,7 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.switch_ends[link].is_fenced(self.links[link].session())
     }
 
-    /// Whether the session that is known is one of a life that a view has removed.
+    /// Whether the session that is known is one of an incarnation that a view has removed.
     #[inline]
     pub(super) fn is_known_fenced(&self, link: usize) -> bool {
         let sessions = &self.core.sessions;
@@ -109,7 +109,7 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.settling = self.core.sessions.settling.without(link as u8);
         self.core.out.session_over(link, session != 0);
         if session != 0 {
-            // Which life says what follows is said first.
+            // Which incarnation says what follows is said first.
             self.greet_switch(link);
         }
         self.core.switch_over(link as u8);
@@ -164,7 +164,7 @@ impl<P: Port> Runtime<P> {
                 objects.peer_gone(runtime);
             }
         }
-        // What was not sent was for the life before.
+        // What was not sent was for the incarnation before.
         self.moves.forget_outgoing(&mut self.core, runtime as u16);
         self.core.sessions.note_leaving(runtime, false);
         if session != 0 {

@@ -2,7 +2,7 @@
 //! effect, and has no lease from that moment on. And views of one number are the same everywhere.
 //!
 //! A view is in force when it is in the coordinator's log, before any member hears of it. From that
-//! moment a life that it does not have
+//! moment an incarnation that it does not have
 //!
 //! - has no lease, by its own clock;
 //! - neither reads a port nor sends by one, if it is a switch;
@@ -12,20 +12,20 @@
 //! one actor that has effect.
 
 use super::Violation;
-use crate::coordinator::Life;
+use crate::coordinator::Instance;
 use protocols::membership::View;
 use std::collections::BTreeMap;
 
 const NAME: &str = "fenced";
 
-/// A life that a view removes as it comes into force may act still, until so much later by its own
-/// clock.
+/// An incarnation that a view removes as it comes into force may act still, until so much later by
+/// its own clock.
 pub(crate) fn may_act(view: u32, worker: &str, left: u64) -> Violation {
     let what = format!("view {view} removes {worker}, which has its lease for {left} ns more");
     Violation::new(NAME, what)
 }
 
-/// A life that was removed has done something.
+/// An incarnation that was removed has done something.
 pub(crate) fn has_effect(worker: &str, what: &str) -> Violation {
     Violation::new(NAME, format!("{worker} is removed, and {what}"))
 }
@@ -34,13 +34,13 @@ pub(crate) fn has_effect(worker: &str, what: &str) -> Violation {
 #[derive(Default)]
 pub(crate) struct Views {
     seen: BTreeMap<u32, View>,
-    /// The newest that each life had.
-    newest: BTreeMap<Life, u32>,
+    /// The newest that each incarnation had.
+    newest: BTreeMap<Instance, u32>,
 }
 
 impl Views {
     /// The coordinator, or a member, has this view.
-    pub fn see(&mut self, by: Option<Life>, view: &View) -> Result<(), Violation> {
+    pub fn see(&mut self, by: Option<Instance>, view: &View) -> Result<(), Violation> {
         let known = self.seen.entry(view.number).or_insert_with(|| view.clone());
         if known != view {
             let what = format!(
@@ -51,12 +51,15 @@ impl Views {
             );
             return Err(Violation::new("views", what));
         }
-        let Some(life) = by else { return Ok(()) };
-        let before = self.newest.insert(life, view.number).unwrap_or(0);
+        let Some(incarnation) = by else { return Ok(()) };
+        let before = self.newest.insert(incarnation, view.number).unwrap_or(0);
         match before > view.number {
             true => Err(Violation::new(
                 "views",
-                format!("{life:?} had view {before} and goes back to {}", view.number),
+                format!(
+                    "{incarnation:?} had view {before} and goes back to {}",
+                    view.number
+                ),
             )),
             false => Ok(()),
         }

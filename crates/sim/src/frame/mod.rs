@@ -547,12 +547,14 @@ mod tests {
         }
     }
 
-    /// The first bytes of a payload are such as an IPv4 header begins with.
+    /// The first bytes of a payload are such as an IPv4 header begins with, that of no later fragment
+    /// where the number is 0.
     #[test]
     fn a_query_that_is_damaged_is_an_error_where_the_product_takes_it_for_one() {
         let mut errors = 0;
         for head in heads() {
-            let bytes = write(LinkType::Raw, &head, &payload(&LABEL, 60));
+            let label = Label { number: 0, ..LABEL };
+            let bytes = write(LinkType::Raw, &head, &payload(&label, 60));
             for bit in 0..bytes.len() as u64 * 8 {
                 let mut damaged = bytes.clone();
                 damage(LinkType::Raw, &mut damaged, bit, 7777);

@@ -161,10 +161,10 @@ impl World<'_> {
             sums[1] += stats.copies;
             stats.protected_by.is_some() && runtime.finished() && runtime.has_told_all()
         });
-        let lives = &self.cluster.lives;
+        let incarnations = &self.cluster.incarnations;
         // Not those of before (`Cluster::end`), and not those that have met no worker.
         let is_met = |(from, to): (usize, usize), session: u64| {
-            session != 0 && session >> 32 == lives[from] + lives[to]
+            session != 0 && session >> 32 == incarnations[from] + incarnations[to]
         };
         let mut ends = self.cluster.ends.iter();
         let is_met = ends.all(|(ends, end)| is_met(*ends, end.borrow().session));
@@ -265,7 +265,7 @@ impl World<'_> {
 
     fn begin_leaving(&mut self, worker: u8, going: &Going) {
         let (now, place) = (self.now(), usize::from(worker));
-        let Some(life) = self.life_of(place) else {
+        let Some(incarnation) = self.incarnation_of(place) else {
             return;
         };
         self.timeline.note(now, Event::Leaves(worker));
@@ -278,7 +278,7 @@ impl World<'_> {
             self.cluster.runtimes[usize::from(runtime)].set_leaving(true);
         }
         self.departing[place] = Some(Leaving {
-            life,
+            incarnation,
             stage,
             since: now,
             seen: 0,
@@ -288,13 +288,13 @@ impl World<'_> {
             away: going.away,
         });
         self.rouse(worker, now);
-        self.plan_for(now + LOOK, Due::Leaves(worker, life));
+        self.plan_for(now + LOOK, Due::Leaves(worker, incarnation));
     }
 
     /// How far a runtime is that leaves.
-    pub(super) fn go_on_leaving(&mut self, worker: u8, life: Incarnation) {
+    pub(super) fn go_on_leaving(&mut self, worker: u8, incarnation: Incarnation) {
         let (now, place) = (self.now(), usize::from(worker));
-        let is_its = |leaving: &Leaving| leaving.life == life;
+        let is_its = |leaving: &Leaving| leaving.incarnation == incarnation;
         let Some(mut leaving) = self.departing[place].take_if(|leaving| is_its(leaving)) else {
             return;
         };
@@ -314,7 +314,7 @@ impl World<'_> {
         }
         self.departing[place] = Some(leaving);
         self.rouse(worker, now);
-        self.plan_for(now + LOOK, Due::Leaves(worker, life));
+        self.plan_for(now + LOOK, Due::Leaves(worker, incarnation));
     }
 
     fn next_stage(&mut self, worker: u8, leaving: &mut Leaving) -> Stage {
@@ -325,7 +325,7 @@ impl World<'_> {
             Stage::Drained => {
                 let knows = self.cluster.runtimes[index].stats().leaving;
                 if !knows && !is_late {
-                    self.drain_by_office(worker, leaving.life);
+                    self.drain_by_office(worker, leaving.incarnation);
                     return Stage::Drained;
                 }
                 self.cluster.runtimes[index].set_leaving(true);

@@ -117,7 +117,7 @@ impl Changing {
         let switches = usize::from(site.script.shape.switches);
         for index in 0..site.cluster.runtimes.len() {
             let worker = switches + index;
-            let info = info(site.script, index, site.cluster.lives[worker]);
+            let info = info(site.script, index, site.cluster.incarnations[worker]);
             let runtime = &mut site.cluster.runtimes[index];
             let generation = Generation(runtime.change().generation.0 + 1);
             let (plan, before) = (self.plans[to].clone(), &self.plans[self.decided]);
@@ -170,18 +170,18 @@ impl Changing {
             self.pending[worker] = true;
             let at = site.now + self.random.below(spread);
             site.dues
-                .push((at, Due::Commit(worker as u8, site.cluster.lives[worker])));
+                .push((at, Due::Commit(worker as u8, site.cluster.incarnations[worker])));
         }
     }
 
     /// A worker puts in force what is decided, between two steps, once it stands still no more.
-    pub fn commit(&mut self, site: &mut Site<'_>, worker: u8, life: u64, stands_until: Time) {
+    pub fn commit(&mut self, site: &mut Site<'_>, worker: u8, incarnation: u64, stands_until: Time) {
         let place = usize::from(worker);
-        if site.cluster.lives[place] != life || !self.pending[place] {
+        if site.cluster.incarnations[place] != incarnation || !self.pending[place] {
             return;
         }
         if stands_until > site.now {
-            return site.dues.push((stands_until, Due::Commit(worker, life)));
+            return site.dues.push((stands_until, Due::Commit(worker, incarnation)));
         }
         self.pending[place] = false;
         site.timeline.note(site.now, Event::Committed(worker));

@@ -43,11 +43,12 @@ pub(crate) struct Cluster {
     /// By runtime: what it has said to switches.
     pub said: Vec<Said>,
     /// By worker: how often it has begun.
-    pub lives: Vec<u64>,
+    pub incarnations: Vec<u64>,
     /// Frames taken in and sent, as seen from outside.
     pub entered: u64,
     pub left: u64,
-    /// Of those sent, what was of no host, and what was damaged and is an ICMP error by its own words.
+    /// Of those sent, what was of no host, and what was damaged and is an ICMP error by its own
+    /// words.
     pub own: u64,
     pub damaged_errors: u64,
 }
@@ -68,7 +69,7 @@ impl Cluster {
         plans: &[Plan],
         clock: &Clock,
         clocks: &[u64],
-        lives: Vec<u64>,
+        incarnations: Vec<u64>,
     ) -> Result<Cluster, String> {
         let shape = &script.shape;
         let (switches, runtimes) = (usize::from(shape.switches), usize::from(shape.runtimes));
@@ -82,7 +83,7 @@ impl Cluster {
             bounded: Vec::new(),
             ends: BTreeMap::new(),
             said: (0..runtimes).map(|_| Said::default()).collect(),
-            lives,
+            incarnations,
             entered: 0,
             left: 0,
             own: 0,
@@ -107,9 +108,9 @@ impl Cluster {
                     cluster.switches.push(switch);
                 }
                 Some(index) => {
-                    let life = cluster.lives[worker];
+                    let incarnation = cluster.incarnations[worker];
                     let links = cluster.hear(index, links, switches);
-                    let runtime = runtime(script, &plans[worker], index, links, clocks[worker], life)?;
+                    let runtime = runtime(script, &plans[worker], index, links, clocks[worker], incarnation)?;
                     cluster.runtimes.push(runtime);
                 }
             }
@@ -154,7 +155,7 @@ impl Cluster {
             (false, true) => 16 * switches + 56,
             (false, false) => 16 * switches + 8,
         };
-        let incarnation = 1 + (self.lives[from] << 32);
+        let incarnation = 1 + (self.incarnations[from] << 32);
         let silence = match script.joined() {
             Some(_) => SUSPENDED,
             None => DEAD_AFTER,
@@ -185,11 +186,11 @@ impl Cluster {
         clock: &Clock,
         (process, now): (&[u8], u64),
     ) -> Result<Vec<Dead>, String> {
-        let workers = self.lives.len();
+        let workers = self.incarnations.len();
         let clocks = vec![now; workers];
         for worker in process {
             let worker = usize::from(*worker);
-            self.lives[worker] += 1;
+            self.incarnations[worker] += 1;
             // Rings are within the process.
             self.inputs[worker].clear();
             self.outputs[worker].clear();
@@ -233,11 +234,11 @@ impl Cluster {
                 Dead::Switch(Box::new(std::mem::replace(&mut self.switches[worker], switch)))
             }
             Some(index) => {
-                let life = self.lives[worker];
+                let incarnation = self.incarnations[worker];
                 // What was before goes on to speak while it is scrapped: no worker hears that.
                 self.said[index] = Said::default();
                 let links = self.hear(index, links, switches);
-                let runtime = runtime(script, plan, index, links, now, life)?;
+                let runtime = runtime(script, plan, index, links, now, incarnation)?;
                 Dead::Runtime(Box::new(std::mem::replace(&mut self.runtimes[index], runtime)))
             }
         })
@@ -441,12 +442,12 @@ fn runtime(
     index: usize,
     mut links: Vec<Option<Link>>,
     now: u64,
-    life: u64,
+    incarnation: u64,
 ) -> Result<Runtime<Link>, String> {
     let shape = &script.shape;
     let switches = usize::from(shape.switches);
     let between = links.split_off(switches);
-    let settings = runtime_settings(script, index, now, life);
+    let settings = runtime_settings(script, index, now, incarnation);
     let frame = frame_max(shape, OWN_FRAME);
     let pool = pool(usize::from(shape.own_buffers), frame, switches + index);
     let links = links.into_iter().flatten().collect();
@@ -503,14 +504,14 @@ fn is_copied(script: &Script) -> bool {
     script.shape.apart.is_some_and(|apart| apart.copied)
 }
 
-/// What the functions of a life of a runtime are told of it.
-pub(crate) fn info(script: &Script, index: usize, life: u64) -> WorkerInfo {
+/// What the functions of an incarnation of a runtime are told of it.
+pub(crate) fn info(script: &Script, index: usize, incarnation: u64) -> WorkerInfo {
     WorkerInfo {
         runtime: index as u16,
         runtimes: script.listed(),
         flows_max: script.shape.flows_max,
         // A runtime that begins again draws again, as with `flowkeep node`.
-        seed: script.seed.wrapping_add(life << 32),
+        seed: script.seed.wrapping_add(incarnation << 32),
     }
 }
 
@@ -527,10 +528,10 @@ fn copying(script: &Script) -> Copying {
     }
 }
 
-fn runtime_settings(script: &Script, index: usize, now: u64, life: u64) -> runtime::Settings {
+fn runtime_settings(script: &Script, index: usize, now: u64, incarnation: u64) -> runtime::Settings {
     let shape = &script.shape;
     runtime::Settings {
-        info: info(script, index, life),
+        info: info(script, index, incarnation),
         seed: HashSeed::FIXED,
         waiting_max: shape.calls_max.0,
         queued_max: shape.calls_max.1,

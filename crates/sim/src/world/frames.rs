@@ -48,6 +48,7 @@ impl World<'_> {
                 }
                 let packet = &mut self.packets[usize::from(id)];
                 packet.passages[usize::from(part)].entered += 1;
+                self.read.entered(packet);
                 let is_by_itself = self.script.shape.switches > 1 || self.script.kinds.is_spread;
                 self.order.entered(port as u8, packet, part, is_by_itself);
             }

@@ -17,7 +17,7 @@
 //! Not here: what there is of them (`members`), what is decided (`protocols::membership`), what a
 //! coordinator and an agent are ([`crate::coordinator`], [`crate::agent`]).
 
-use super::members::{HOUR, YEAR, life_of};
+use super::members::{HOUR, YEAR, incarnation_of};
 use super::{Due, World};
 use crate::agent::Agent;
 use crate::checkers::fenced;
@@ -93,7 +93,7 @@ impl World<'_> {
                 });
                 if let Some((Some(gone), view)) = gone {
                     switch.members(view.number, &gone);
-                    self.found = members.views.see(Some(agent.life), &view).err();
+                    self.found = members.views.see(Some(agent.incarnation), &view).err();
                 }
                 agent.is_ready = switch.is_linked();
             }
@@ -105,15 +105,15 @@ impl World<'_> {
                 });
                 if let Some((Some(gone), view)) = gone {
                     runtime.members(view.number, &gone);
-                    self.found = members.views.see(Some(agent.life), &view).err();
+                    self.found = members.views.see(Some(agent.incarnation), &view).err();
                 }
                 agent.is_ready = runtime.is_linked();
             }
         }
         if agent.is_fenced && !was_fenced {
-            let (life, after) = (agent.life.1, members.random.below(ENDING));
+            let (incarnation, after) = (agent.incarnation.1, members.random.below(ENDING));
             self.timeline.note(self.now(), Event::Fenced(worker));
-            self.plan_for(self.now() + after, Due::Fenced(worker, life));
+            self.plan_for(self.now() + after, Due::Fenced(worker, incarnation));
         }
         self.members = Some(members);
         if let Some(found) = self.found.take() {
@@ -121,16 +121,16 @@ impl World<'_> {
         }
     }
 
-    /// Which life a worker is, where workers have joined.
-    pub(super) fn life_of(&self, worker: usize) -> Option<Incarnation> {
+    /// Which incarnation a worker is, where workers have joined.
+    pub(super) fn incarnation_of(&self, worker: usize) -> Option<Incarnation> {
         let members = self.members.as_ref()?;
         members.agents[worker]
             .is_seated()
-            .then(|| members.agents[worker].life.1)
+            .then(|| members.agents[worker].incarnation.1)
     }
 
     /// An operator has the coordinator drain a worker.
-    pub(super) fn drain_by_office(&mut self, worker: u8, life: Incarnation) {
+    pub(super) fn drain_by_office(&mut self, worker: u8, incarnation: Incarnation) {
         let now = self.now();
         let Some(members) = &mut self.members else {
             return;
@@ -140,8 +140,8 @@ impl World<'_> {
         };
         let desk = &mut members.desks[which];
         if desk.stalled_until <= now {
-            let (local, id) = (desk.local(now), members.agents[usize::from(worker)].life.0);
-            desk.office.drain(local, (id, life));
+            let (local, id) = (desk.local(now), members.agents[usize::from(worker)].incarnation.0);
+            desk.office.drain(local, (id, incarnation));
         }
         self.follow_office(which as u8);
     }
@@ -153,7 +153,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether the life that a worker is was removed.
+    /// Whether the incarnation that a worker is was removed.
     pub(super) fn is_removed(&self, worker: usize) -> bool {
         let members = self.members.as_ref();
         members.is_some_and(|members| members.is_removed(worker))
@@ -336,7 +336,7 @@ impl World<'_> {
         self.fail(found);
     }
 
-    /// A view is in the log: lives that it does not have are over, and have no lease by now.
+    /// A view is in the log: incarnations that it does not have are over, and have no lease by now.
     fn come_into_force(&mut self, view: View, list: u64) {
         let now = self.now();
         let Some(mut members) = self.members.take() else {
@@ -505,9 +505,9 @@ impl World<'_> {
             .map(|(worker, (agent, is_linked))| {
                 let (view, list) = agent.knows();
                 format!(
-                    "{} life {} view {view} list {list} linked {is_linked}",
+                    "{} incarnation {} view {view} list {list} linked {is_linked}",
                     self.script.worker(worker as u8),
-                    agent.life.1.0
+                    agent.incarnation.1.0
                 )
             })
             .collect();
@@ -573,20 +573,20 @@ impl World<'_> {
             return;
         };
         let index = usize::from(worker);
-        let life = members.agents[index].life.1;
+        let incarnation = members.agents[index].incarnation.1;
         if let Passage::Arrives(first, second) = members.desks[usize::from(office)].from[index].put(now, 256)
         {
             for arrival in second.into_iter().chain([first]) {
                 self.plan_for(
                     arrival.at,
-                    Due::Said(worker, office, life, Box::new(said.clone())),
+                    Due::Said(worker, office, incarnation, Box::new(said.clone())),
                 );
             }
         }
     }
 
     /// An agent hears a coordinator.
-    pub(super) fn hear_office(&mut self, worker: u8, office: u8, life: Incarnation, said: Said) {
+    pub(super) fn hear_office(&mut self, worker: u8, office: u8, incarnation: Incarnation, said: Said) {
         let now = self.now();
         let index = usize::from(worker);
         let Some(members) = &mut self.members else {
@@ -604,15 +604,19 @@ impl World<'_> {
         let process = self.script.shape.process_of(worker);
         if agent.has_left {
             let agents = &members.agents;
-            let is_in = |view: &View, worker: &u8| view.has(agents[usize::from(*worker)].life.0, life);
+            let is_in =
+                |view: &View, worker: &u8| view.has(agents[usize::from(*worker)].incarnation.0, incarnation);
             let is_over =
                 matches!(&said, Said::Newest(view, ..) if !process.iter().any(|worker| is_in(view, worker)));
-            if is_over && agents[index].life.1 == life {
+            if is_over && agents[index].incarnation.1 == incarnation {
                 self.end_if_left(worker);
             }
             return;
         }
-        if agent.life.1 != life || self.turns[index].down_until > now || matches!(said, Said::Nothing) {
+        if agent.incarnation.1 != incarnation
+            || self.turns[index].down_until > now
+            || matches!(said, Said::Nothing)
+        {
             return;
         }
         for worker in process {
@@ -633,13 +637,13 @@ impl World<'_> {
                 let machine = agent.sit_down(&members.joined, view.clone());
                 // The answer to a question that was asked twice says nothing.
                 if machine.is_some() {
-                    let seen = members.views.see(Some(agent.life), view);
+                    let seen = members.views.see(Some(agent.incarnation), view);
                     self.fail(seen);
                     self.begin_membership(index, machine);
                 }
             }
             Said::Over if !agent.is_seated() => {
-                self.cluster.lives[index] += 1;
+                self.cluster.incarnations[index] += 1;
                 agent.give_up();
                 return;
             }
@@ -650,19 +654,19 @@ impl World<'_> {
 
     /// A worker's process has ended: the next one has to join.
     pub(super) fn begin_agent(&mut self, worker: usize) {
-        let begun = self.cluster.lives[worker];
+        let begun = self.cluster.incarnations[worker];
         let switches = usize::from(self.script.shape.switches);
         if let Some(members) = &mut self.members {
-            members.agents[worker] = Agent::new(life_of(id_of(worker, switches), begun));
+            members.agents[worker] = Agent::new(incarnation_of(id_of(worker, switches), begun));
         }
     }
 
-    /// A worker whose life is over: its process ends, and begins again.
-    pub(super) fn end_fenced(&mut self, worker: u8, life: Incarnation) {
+    /// A worker whose incarnation is over: its process ends, and begins again.
+    pub(super) fn end_fenced(&mut self, worker: u8, incarnation: Incarnation) {
         let Some(members) = &mut self.members else {
             return;
         };
-        if members.agents[usize::from(worker)].life.1 == life {
+        if members.agents[usize::from(worker)].incarnation.1 == incarnation {
             let time = members.random.below(BEGINNING);
             self.crash_one(worker, time);
         }

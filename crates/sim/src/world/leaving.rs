@@ -45,7 +45,7 @@ pub(super) enum Stage {
 
 /// A runtime that leaves.
 pub(super) struct Leaving {
-    pub life: Incarnation,
+    pub incarnation: Incarnation,
     pub stage: Stage,
     pub since: Time,
     /// What had come to it, and since when no more has.

@@ -10,7 +10,7 @@ use super::elections::Elections;
 use crate::Time;
 use crate::agent::Agent;
 use crate::checkers::fenced::Views;
-use crate::coordinator::{Joined, Life, Office, Told, first_view, id_of};
+use crate::coordinator::{Instance, Joined, Office, Told, first_view, id_of};
 use crate::network::{Noise, Path};
 use crate::random::{Random, Stream};
 use crate::script::{MILLI, Script};
@@ -64,7 +64,7 @@ impl Desk {
     }
 }
 
-pub(super) fn life_of(id: WorkerId, begun: u64) -> Life {
+pub(super) fn incarnation_of(id: WorkerId, begun: u64) -> Instance {
     (id, Incarnation(begun + 1))
 }
 
@@ -75,12 +75,12 @@ impl Members {
         let joined = apart.joined?;
         let switches = usize::from(script.shape.switches);
         let workers = switches + usize::from(script.shape.runtimes);
-        let lives: Vec<Life> = (0..workers)
-            .map(|worker| life_of(id_of(worker, switches), 0))
+        let incarnations: Vec<Instance> = (0..workers)
+            .map(|worker| incarnation_of(id_of(worker, switches), 0))
             .collect();
         // One that is not listed joins later.
         let listed = switches + usize::from(script.listed());
-        let view = first_view(lives.iter().take(listed).copied());
+        let view = first_view(incarnations.iter().take(listed).copied());
         let path = |index: usize| {
             let random = Random::of(script.seed, Stream::Leases, 64 + index as u64);
             // A connection damages nothing.
@@ -118,7 +118,7 @@ impl Members {
             joined,
             elections: Elections::new(script, &desks),
             desks,
-            agents: lives.into_iter().map(Agent::new).collect(),
+            agents: incarnations.into_iter().map(Agent::new).collect(),
             random,
             clocks,
             list: 0,
@@ -136,17 +136,19 @@ impl Members {
         }
     }
 
-    /// Whether the life that a worker is was removed by the view in force.
+    /// Whether the incarnation that a worker is was removed by the view in force.
     pub fn is_removed(&self, worker: usize) -> bool {
         let agent = &self.agents[worker];
-        agent.is_seated() && !self.view.has(agent.life.0, agent.life.1)
+        agent.is_seated() && !self.view.has(agent.incarnation.0, agent.incarnation.1)
     }
 
     /// Whether all workers are members, run, and have heard all that the coordinator has to say.
     pub fn is_at_rest(&self, now: Time) -> bool {
         let knows = (self.view.number, self.list);
         let is_in = |agent: &Agent| {
-            agent.is_seated() && agent.knows() == knows && self.view.has(agent.life.0, agent.life.1)
+            agent.is_seated()
+                && agent.knows() == knows
+                && self.view.has(agent.incarnation.0, agent.incarnation.1)
         };
         let is_settled = |desk: &Desk| desk.office.is_settled(desk.local(now));
         let desk = self.leading().and_then(|which| self.desks.get(which));

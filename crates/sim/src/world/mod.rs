@@ -120,7 +120,7 @@ enum Due {
     End(u16),
     Order(u16),
     /// A configuration is to be put in force, after so many vain tries; is to be decided; and a
-    /// life of a worker is to commit.
+    /// incarnation of a worker is to commit.
     Change(u16, u16),
     Decide(u16, u16),
     Commit(u8, u64),
@@ -132,7 +132,7 @@ enum Due {
     Beat(u8),
     /// What an agent says has come to a coordinator.
     Told(u8, u8, Box<Told>),
-    /// What a coordinator says has come to a life of a worker.
+    /// What a coordinator says has come to an incarnation of a worker.
     Said(u8, u8, Incarnation, Box<Said>),
     /// Coordinators look at which members are silent.
     Look,
@@ -149,7 +149,7 @@ enum Due {
     /// A runtime is to leave by plan; and how far it is.
     Going(u16),
     Leaves(u8, Incarnation),
-    /// A worker's process ends, since this life of it is over.
+    /// A worker's process ends, since this incarnation of it is over.
     Fenced(u8, Incarnation),
     /// A kernel looks at what is wanted; and has heard of a host.
     Kernel(u8),
@@ -455,24 +455,26 @@ impl<'s> World<'s> {
             Due::Decide(index, tries) => {
                 self.have_changes(|changing, site| changing.decide(site, index, tries))
             }
-            Due::Commit(worker, life) => {
+            Due::Commit(worker, incarnation) => {
                 let stands_until = self.turns[usize::from(worker)].stalled_until;
-                self.have_changes(|changing, site| changing.commit(site, worker, life, stands_until));
+                self.have_changes(|changing, site| changing.commit(site, worker, incarnation, stands_until));
             }
             Due::Carried(from, to, frame) => self.arrive_at_worker(from, to, frame),
             Due::Return(worker) => self.rouse(worker, self.now()),
             Due::Going(index) => self.begin_going(index),
-            Due::Leaves(worker, life) => self.go_on_leaving(worker, life),
+            Due::Leaves(worker, incarnation) => self.go_on_leaving(worker, incarnation),
             Due::Beat(worker) => self.beat(worker),
             Due::Told(worker, office, told) => self.hear_agent(worker, office, told),
-            Due::Said(worker, office, life, said) => self.hear_office(worker, office, life, *said),
+            Due::Said(worker, office, incarnation, said) => {
+                self.hear_office(worker, office, incarnation, *said)
+            }
             Due::Look => self.look_at_silence(),
             Due::Written(run) => self.note_written(run),
             Due::Office(office) => self.begin_office(office),
             Due::Poll(office, run) => self.poll_office(office, run),
             Due::Asked(office, run, call, request) => self.ask_store(office, run, call, request),
             Due::Replied(office, run, call, reply) => self.hear_store(office, run, call, reply),
-            Due::Fenced(worker, life) => self.end_fenced(worker, life),
+            Due::Fenced(worker, incarnation) => self.end_fenced(worker, incarnation),
             Due::Kernel(index) => self.have_kernels(|kernels, _, now| kernels.look(index, now)),
             Due::Resolved(index, host) => self.have_tables(|kernels, script, now| {
                 kernels.hear(script, index, host, now);

@@ -553,8 +553,13 @@ impl World<'_> {
         }
         let now = self.now();
         let clocks: Vec<u64> = self.turns.iter().map(|turns| turns.now(now)).collect();
-        let lives = self.cluster.lives.iter().map(|life| life + 1).collect();
-        let Ok(next) = Cluster::new(self.script, &self.plans, &self.clock, &clocks, lives) else {
+        let incarnations = self
+            .cluster
+            .incarnations
+            .iter()
+            .map(|incarnation| incarnation + 1)
+            .collect();
+        let Ok(next) = Cluster::new(self.script, &self.plans, &self.clock, &clocks, incarnations) else {
             return;
         };
         self.order.cut();

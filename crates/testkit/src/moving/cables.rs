@@ -3,7 +3,7 @@
 //! Workers are numbered with switches first.
 
 use super::clock;
-use super::wire::{Life, Queue, Wire};
+use super::wire::{Queue, SharedIncarnation, Wire};
 use crate::link::{Link, link_of_clocks};
 use runtime::Port;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub struct Cables {
     /// Of links between processes: what is on its way, by sender and receiver.
     queues: HashMap<(usize, usize), Queue>,
     /// By worker; none where all are of one process.
-    lives: Vec<Life>,
+    incarnations: Vec<SharedIncarnation>,
     begun: u64,
 }
 
@@ -26,12 +26,12 @@ const WORKERS: usize = 4;
 impl Cables {
     pub fn new(switches: usize, is_apart: bool) -> Self {
         let workers = if is_apart { WORKERS } else { 0 };
-        let life = |worker: usize| Life::new((worker as u64 + 1).into());
+        let incarnation = |worker: usize| SharedIncarnation::new((worker as u64 + 1).into());
         Cables {
             switches,
             rings: HashMap::new(),
             queues: HashMap::new(),
-            lives: (0..workers).map(life).collect(),
+            incarnations: (0..workers).map(incarnation).collect(),
             begun: workers as u64,
         }
     }
@@ -49,12 +49,12 @@ impl Cables {
     /// A worker's end of its link to another.
     pub fn end(&mut self, here: usize, there: usize) -> Box<dyn Port> {
         let ahead = self.ahead(here) - self.ahead(there);
-        let Some(life) = self.lives.get(here) else {
+        let Some(incarnation) = self.incarnations.get(here) else {
             return Box::new(self.ring(here, there, ahead));
         };
         Box::new(Wire {
-            here: life.get(),
-            there: self.lives[there].clone(),
+            here: incarnation.get(),
+            there: self.incarnations[there].clone(),
             incoming: self.queue(there, here),
             outgoing: self.queue(here, there),
             ahead,
@@ -70,14 +70,14 @@ impl Cables {
         })
     }
 
-    /// A worker's life is over.
-    pub fn end_life(&mut self, worker: usize) {
-        self.lives[worker].set(0);
+    /// A worker's incarnation is over.
+    pub fn end_incarnation(&mut self, worker: usize) {
+        self.incarnations[worker].set(0);
     }
 
     /// Another begins in its place.
-    pub fn begin_life(&mut self, worker: usize) {
+    pub fn begin_incarnation(&mut self, worker: usize) {
         self.begun += 1;
-        self.lives[worker].set(self.begun);
+        self.incarnations[worker].set(self.begun);
     }
 }

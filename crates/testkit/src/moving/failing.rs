@@ -94,7 +94,7 @@ impl Rig {
         self.gone.events_lost += stats.events_lost;
         self.moved += stats.recovered[0] + stats.groups_recovered;
         self.refused += stats.recovered[1];
-        self.cables.end_life(self.worker(number));
+        self.cables.end_incarnation(self.worker(number));
         for other in 0..self.worker(self.runtimes.len()) {
             let queue = self.cables.queue(other, self.worker(number));
             queue.lose();
@@ -118,7 +118,7 @@ impl Rig {
 
     /// A runtime begins in the place of one that has failed.
     pub fn come_back(&mut self, number: usize) -> Result<(), String> {
-        self.cables.begin_life(self.worker(number));
+        self.cables.begin_incarnation(self.worker(number));
         self.make(number)
     }
 

@@ -54,7 +54,7 @@ pub fn judge(
                 uncounted: &migration.uncounted,
                 meanwhile: way.meanwhile(),
                 lags: way.is_failure() && !migration.lagging().is_empty(),
-                lives_longer: way.is_failure(),
+                incarnations_longer: way.is_failure(),
             };
             let found = difference(stayed, &moved, &terms);
             (moved, found)

@@ -84,7 +84,7 @@ pub struct Terms<'a> {
     pub lags: bool,
     /// Whether flows may be there still that are over in the first story: one that is recovered has
     /// as long as it had when it was copied.
-    pub lives_longer: bool,
+    pub incarnations_longer: bool,
 }
 
 /// Holds what came of a script while flows moved against what came of it while they stayed.
@@ -113,7 +113,7 @@ pub fn difference(stayed: &Story, moved: &Story, terms: &Terms<'_>) -> Option<Di
         lines
     };
     let (there, mut here) = (show(&stayed.flows), moved.flows.clone());
-    if terms.lives_longer {
+    if terms.incarnations_longer {
         here.retain(|(ends, _)| stayed.flows.iter().any(|(known, _)| known == ends));
     }
     unequal("flow", &there, &show(&here), meanwhile)

@@ -2,13 +2,13 @@
 //! end does.
 //!
 //! # Theory of operation
-//! A worker has a *life*, a number that is another one each time it begins, and 0 while it is not
-//! there. What is sent is from one life to another; an
-//! end sees the other's next life behind all that came from the one before, as [`Port::session`]
-//! demands, and what is for a life that is over is lost.
+//! A worker has a *incarnation*, a number that is another one each time it begins, and 0 while it
+//! is not there. What is sent is from one incarnation to another; an end sees the other's next
+//! incarnation behind all that came from the one before, as [`Port::session`] demands, and what is
+//! for an incarnation that is over is lost.
 //!
 //! ```text
-//!   life 1 ── a, b ──► life 2      1 ends, 3 begins      3 ── c ──► life 2
+//!   incarnation 1 ── a, b ──► incarnation 2      1 ends, 3 begins      3 ── c ──► incarnation 2
 //!   received: a, b; then another session; then c
 //! ```
 //!
@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::Pool;
 
-/// A worker's life.
-pub type Life = Rc<Cell<u64>>;
+/// A worker's incarnation.
+pub type SharedIncarnation = Rc<Cell<u64>>;
 
 struct Sent {
     from: u64,
@@ -57,12 +57,12 @@ impl Queue {
 pub struct Wire {
     pub incoming: Queue,
     pub outgoing: Queue,
-    /// The life of this end, and that of the other.
+    /// The incarnation of this end, and that of the other.
     pub here: u64,
-    pub there: Life,
+    pub there: SharedIncarnation,
     /// By how much this end's clock is ahead of the other's, in nanoseconds.
     pub ahead: i64,
-    /// The life that was at the other end when last looked.
+    /// The incarnation that was at the other end when last looked.
     pub session: u64,
 }
 

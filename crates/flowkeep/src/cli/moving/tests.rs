@@ -229,7 +229,7 @@ fn draining_that_fails_says_that_it_is_drained_and_what_to_do() {
 }
 
 #[test]
-fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
+fn a_forced_drain_of_the_last_says_what_becomes_of_its_flows() {
     let refusal = "no other runtime takes the flows of runtime 1 (0 is drained); none has moved. Say `flowkeep runtime resume N`";
     for (left, json) in [(1, false), (7, true), (0, false)] {
         let site = Site::new("last", Vec::new(), &[left]);
@@ -255,7 +255,7 @@ fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
         let failure = done.unwrap_err();
         assert_eq!(failure.code, FAILURE);
         let keeps = format!(
-            "as `--last` has it, and keeps what it has ({}): that stays there and goes on; ",
+            "as `--force` has it, and keeps what it has ({}): that stays there and goes on; ",
             flows(left)
         );
         for part in [
@@ -282,12 +282,12 @@ fn who_insists_on_draining_the_last_is_told_what_becomes_of_its_flows() {
         "{}",
         failure.message
     );
-    // Without `--last` the last runtime is refused before its flows are ordered away. Here another
+    // Without `--force` the last runtime is refused before its flows are ordered away. Here another
     // operator has drained the other runtimes since.
     let site = Site::new("not-last", Vec::new(), &[7]);
     *site.cluster.refusal.lock().unwrap() = Some(refusal.to_owned());
     let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
-    assert!(!failure.message.contains("--last"), "{}", failure.message);
+    assert!(!failure.message.contains("--force"), "{}", failure.message);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::cli::listing::between_looks;
 use crate::cli::reach::Asking;
-use crate::cli::staff::PolicyWord;
+use crate::cli::runtimes::PolicyWord;
 use clap::Subcommand;
 use nf::Period;
 
@@ -59,21 +59,21 @@ pub(in crate::cli) enum RuntimeVerb {
     #[command(after_help = "\
 Its flows go to the other runtimes in turn, but to none that is drained or full; what one of them refuses all the same is offered to another, once. It stays in the cluster, without flows, until it is resumed.
 
-The last one that takes flows is refused. With --last it is drained all the same: flows that no runtime takes stay there and go on, and none moves by itself when another takes flows again. \
+The last one that takes flows is refused. With --force it is drained all the same: flows that no runtime takes stay there and go on, and none moves by itself when another takes flows again. \
 New flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are drained, they go to all of them.
 
 Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
 
 Examples:
   flowkeep runtime drain 1
-  flowkeep runtime drain 0 --last
+  flowkeep runtime drain 0 --force
   flowkeep runtime drain 1 --json | jq .flows_moved")]
     Drain {
         /// Its number
         runtime: u16,
         /// Even if no other is known to take flows: those that it has stay there and go on then
-        #[arg(long)]
-        last: bool,
+        #[arg(long, alias = "last")]
+        force: bool,
         #[command(flatten)]
         asking: Asking,
     },

@@ -105,7 +105,7 @@ impl Site {
             ports: Vec::new(),
             layout: Layout::whole(&config),
             part: None,
-            staff: None,
+            worker_pool: None,
             stop: AtomicBool::new(false),
             break_off: AtomicBool::new(false),
             last: Mutex::new(None),
@@ -371,9 +371,9 @@ fn a_part_is_of_one_order() {
 }
 
 #[test]
-fn an_only_runtime_is_not_drained_where_that_is_insisted_on_either() {
+fn an_only_runtime_is_not_drained_where_that_is_forced_either() {
     let site = Site::new(1);
-    for leaving in [Leaving::Drained, Leaving::Insisted] {
+    for leaving in [Leaving::Drained, Leaving::Forced] {
         let said = site.shared.leave(0, leaving).unwrap_err();
         assert!(
             said.starts_with("this cluster has one runtime") && said.contains("nothing has changed"),

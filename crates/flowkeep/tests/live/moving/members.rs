@@ -168,7 +168,9 @@ fn with_copies(times: &str) -> Option<Hosts> {
         hosts.start(kind, name, host, "");
     }
     hosts.until("all run", |view| {
-        listed.iter().all(|(name, _, _)| life(view, name).is_some())
+        listed
+            .iter()
+            .all(|(name, _, _)| incarnation(view, name).is_some())
     });
     Some(hosts)
 }
@@ -295,7 +297,7 @@ impl Hosts {
 }
 
 /// The incarnation of a member that runs.
-fn life(view: &Value, member: &str) -> Option<u64> {
+fn incarnation(view: &Value, member: &str) -> Option<u64> {
     let mut workers = view["workers"].as_array()?.iter();
     let worker = workers.find(|worker| worker["name"] == member && worker["standing"] == "running")?;
     worker["incarnation"].as_u64()
@@ -357,7 +359,7 @@ fn come_and_go() {
     hosts.start("switch", "front", 1, "");
     hosts.start("node", "left", 2, "");
     hosts.until("two run", |view| {
-        life(view, "front").is_some() && life(view, "left").is_some()
+        incarnation(view, "front").is_some() && incarnation(view, "left").is_some()
     });
     let (on, before) = (AtomicBool::new(true), hosts.site.lost_at_interfaces());
     let mut missing = 0;
@@ -366,7 +368,7 @@ fn come_and_go() {
         let (probes, first) = clients(scope, &hosts, [7006, 7007], &on);
         scope.spawn(|| words(&hosts.site));
         let d = hosts.launch("node", "d", 3, "--runtimes 1 --host host3 --address 10.9.0.3");
-        hosts.until("the newcomer runs", |view| life(view, "d").is_some());
+        hosts.until("the newcomer runs", |view| incarnation(view, "d").is_some());
         hosts.are_talking(&first, "when a node has joined");
         hosts.clock_is_ahead(d.id(), 3);
         hosts.takes_its_share();
@@ -387,7 +389,7 @@ fn come_and_go() {
         hosts.site.log.expect("the member is drained", good, &receipt);
         hosts.site.stop(LEFT.0);
         let view = hosts.until("it has left", |view| !is_in(view, "left"));
-        let good = life(&view, "front").is_some() && life(&view, "d").is_some();
+        let good = incarnation(&view, "front").is_some() && incarnation(&view, "d").is_some();
         hosts.site.log.expect("the others are in view", good, view);
         hosts.are_talking(&later, "from a change to behind a leave");
         // Traffic goes on without it.
@@ -600,7 +602,7 @@ impl Hosts {
     /// It is removed while that lasts, comes again behind it, and has no effect between the two.
     fn fenced(&self, fate: Fate) {
         let log = &self.site.log;
-        let before = life(&self.view().expect("the coordinator answers"), "right");
+        let before = incarnation(&self.view().expect("the coordinator answers"), "right");
         let recovered = || {
             of_runtime(&self.site, LEFT)["recovered_flows"]
                 .as_u64()
@@ -619,10 +621,12 @@ impl Hosts {
         std::thread::sleep(CUT.saturating_sub(began.elapsed()));
         self.fate(fate, true);
         let mended = Instant::now();
-        let view = self.until("another life of it runs", |view| life(view, "right").is_some());
+        let view = self.until("another incarnation of it runs", |view| {
+            incarnation(view, "right").is_some()
+        });
         let last = Output::of(&self.site, false);
         let again = mended.elapsed();
-        log.expect("another incarnation", life(&view, "right") > before, &view);
+        log.expect("another incarnation", incarnation(&view, "right") > before, &view);
         let (out, passed) = (last.out - first.out, last.passed - first.passed);
         let told = format!(
             "{fate:?}: removed after {removed:?}; of {theirs} flows {} went on; {out} packets left and {passed} \
@@ -707,8 +711,11 @@ fn cut_off() {
         hosts.while_clients_talk(fate, ports);
     }
     let said = hosts.site.complaints_of(RIGHT.0);
-    let lives = said.matches("as another incarnation").count();
-    hosts.site.log.expect("it said so each time", lives == 3, said);
+    let incarnations = said.matches("as another incarnation").count();
+    hosts
+        .site
+        .log
+        .expect("it said so each time", incarnations == 3, said);
     hosts.site.end_after_failures();
 }
 

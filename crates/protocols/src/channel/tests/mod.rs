@@ -123,7 +123,7 @@ fn each_checker_fires() {
     let bugs: [(Bug, &[&str]); 6] = [
         (
             Bug::TakesOldSessions,
-            &["a message of life", "restarted backwards", "where"],
+            &["a message of incarnation", "restarted backwards", "where"],
         ),
         (
             Bug::TakesAnyTag,

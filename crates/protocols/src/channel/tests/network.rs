@@ -1,7 +1,7 @@
 //! Two ends over a network that does what networks do, in one thread, from one seed.
 //!
-//! What each end's worker says is numbered: which life of it, which session as it counts them,
-//! which message; a checker at the other end knows what must come next. Packets say how many
+//! What each end's worker says is numbered: which incarnation of it, which session as it counts
+//! them, which message; a checker at the other end knows what must come next. Packets say how many
 //! messages were said before them, and messages how many packets.
 //!
 //! A run has two halves: faults, in which only safety is asked for, and then a whole network, in
@@ -61,15 +61,15 @@ const DELAY_NS: u64 = 20_000;
 
 pub struct End {
     pub channel: Channel,
-    pub life: u64,
+    pub incarnation: u64,
     /// How often the other end was found restarted: which session this is, as this end counts.
     epoch: u64,
     /// Messages accepted in this epoch, and packets.
     said: u64,
     packets_said: u64,
-    /// What the other end says now, as far as it was heard: life, epoch, messages.
+    /// What the other end says now, as far as it was heard: incarnation, epoch, messages.
     hears: Option<(u64, u64, u64)>,
-    /// Of the session that was met: the other end's life.
+    /// Of the session that was met: the other end's incarnation.
     met: Option<u64>,
     /// Whether a message has come in this session.
     fresh: bool,
@@ -109,8 +109,8 @@ macro_rules! demand {
     };
 }
 
-fn body(life: u64, epoch: u64, number: u64, packets: u64, length: usize) -> Vec<u8> {
-    let mut body: Vec<u8> = [life, epoch, number, packets]
+fn body(incarnation: u64, epoch: u64, number: u64, packets: u64, length: usize) -> Vec<u8> {
+    let mut body: Vec<u8> = [incarnation, epoch, number, packets]
         .iter()
         .flat_map(|word| word.to_be_bytes())
         .collect();
@@ -133,7 +133,7 @@ fn words(body: &[u8]) -> Option<[u64; 4]> {
 impl World {
     pub fn new(seed: u64, faults: Faults, settings: &Settings, planted: Option<Bug>) -> World {
         let mut random = Random(seed);
-        let end = |worker: u16, life: u64| End::new(settings, worker, life, 0, planted);
+        let end = |worker: u16, incarnation: u64| End::new(settings, worker, incarnation, 0, planted);
         let ends = [end(0, 1 + random.below(100)), end(1, 1 + random.below(100))];
         let capacities = [ends[0].channel.queue.capacity(), ends[1].channel.queue.capacity()];
         World {
@@ -201,7 +201,13 @@ impl World {
     /// Has a worker say something, if it is taken.
     pub fn say(&mut self, side: usize, length: usize) -> bool {
         let end = &mut self.ends[side];
-        let message = body(end.life, end.epoch, end.said, end.packets_said, length.max(32));
+        let message = body(
+            end.incarnation,
+            end.epoch,
+            end.said,
+            end.packets_said,
+            length.max(32),
+        );
         let taken = end.channel.handle(self.now, Input::Message(&message)) == Handled::Done;
         end.said += u64::from(taken);
         taken
@@ -234,8 +240,8 @@ impl World {
                     end.hear_packet(&arrived[start..start + length], keeps_order)?;
                 }
                 Some(Output::SendPacket(number)) => {
-                    let (life, epoch, said) = (end.life, end.epoch, end.said);
-                    let packet = body(life, epoch, number, said, 40);
+                    let (incarnation, epoch, said) = (end.incarnation, end.epoch, end.said);
+                    let packet = body(incarnation, epoch, number, said, 40);
                     let mut frame = std::vec![0; Channel::FRONT + packet.len() + end.channel.back()];
                     frame[Channel::FRONT..][..packet.len()].copy_from_slice(&packet);
                     if end.channel.wrap(&mut frame) {
@@ -285,10 +291,10 @@ impl World {
 
     /// Restarts an end: it forgets everything and has a greater incarnation.
     pub fn restart(&mut self, side: usize) {
-        let life = self.ends[side].life + 1 + self.random.below(3);
+        let incarnation = self.ends[side].incarnation + 1 + self.random.below(3);
         let heard = self.ends[side].messages_heard;
         self.used.append(&mut self.ends[side].channel.seals.used);
-        self.ends[side] = End::new(&self.settings, side as u16, life, self.now, self.planted);
+        self.ends[side] = End::new(&self.settings, side as u16, incarnation, self.now, self.planted);
         self.ends[side].messages_heard = heard;
     }
 
@@ -299,8 +305,8 @@ impl World {
         if end.met.is_none() && end.said > 0 {
             return Ok(());
         }
-        end.life += 1 + self.random.below(3);
-        end.channel.renew(end.life);
+        end.incarnation += 1 + self.random.below(3);
+        end.channel.renew(end.incarnation);
         self.settle(side, &[])
     }
 
@@ -411,8 +417,8 @@ impl World {
             let (here, there) = (&self.ends[side], &self.ends[1 - side]);
             let heard = there
                 .hears
-                .filter(|(life, epoch, _)| (*life, *epoch) == (here.life, here.epoch));
-            here.met == Some(there.life) && heard.map_or(0, |(.., messages)| messages) == here.said
+                .filter(|(incarnation, epoch, _)| (*incarnation, *epoch) == (here.incarnation, here.epoch));
+            here.met == Some(there.incarnation) && heard.map_or(0, |(.., messages)| messages) == here.said
         })
     }
 
@@ -459,12 +465,12 @@ impl World {
 }
 
 impl End {
-    fn new(settings: &Settings, worker: u16, life: u64, now: u64, planted: Option<Bug>) -> End {
+    fn new(settings: &Settings, worker: u16, incarnation: u64, now: u64, planted: Option<Bug>) -> End {
         let settings = Settings {
             worker,
             peer: 1 - worker,
-            incarnation: life,
-            salt: [1 + worker as u8 + 2 * (life % 100) as u8; SALT],
+            incarnation,
+            salt: [1 + worker as u8 + 2 * (incarnation % 100) as u8; SALT],
             ..settings.clone()
         };
         let mut channel = Channel::new(settings, now).expect("good settings");
@@ -474,7 +480,7 @@ impl End {
         channel.planted = planted;
         End {
             channel,
-            life,
+            incarnation,
             epoch: 0,
             said: 0,
             packets_said: 0,
@@ -490,28 +496,28 @@ impl End {
     /// A message: the next of this session, or its first.
     fn hear(&mut self, message: &[u8]) -> Found {
         let said = words(message).ok_or("a message too short to be one")?;
-        let [life, epoch, number, packets] = said;
+        let [incarnation, epoch, number, packets] = said;
         demand!(
-            message == body(life, epoch, number, packets, message.len()),
+            message == body(incarnation, epoch, number, packets, message.len()),
             "a message that was not said like this"
         );
         demand!(
-            self.met == Some(life),
-            "a message of life {life}, met is {:?}",
+            self.met == Some(incarnation),
+            "a message of incarnation {incarnation}, met is {:?}",
             self.met
         );
         let expected = if core::mem::take(&mut self.fresh) {
             // A session's first; the other end's count of sessions is its own.
             self.packets_before = 0;
-            (life, epoch, 0)
+            (incarnation, epoch, 0)
         } else {
             self.hears.ok_or("a message before any session")?
         };
         demand!(
-            (life, epoch, number) == expected,
-            "message {number} of life {life}, session {epoch}, where {expected:?} was next"
+            (incarnation, epoch, number) == expected,
+            "message {number} of incarnation {incarnation}, session {epoch}, where {expected:?} was next"
         );
-        self.hears = Some((life, epoch, number + 1));
+        self.hears = Some((incarnation, epoch, number + 1));
         self.messages_heard += 1;
         self.packets_before = self.packets_before.max(packets);
         Ok(())
@@ -519,15 +525,15 @@ impl End {
 
     /// A packet: never twice, and never behind a message that was said after it.
     fn hear_packet(&mut self, packet: &[u8], keeps_order: bool) -> Found {
-        let [life, epoch, number, said] = words(packet).ok_or("a packet too short to be one")?;
+        let [incarnation, epoch, number, said] = words(packet).ok_or("a packet too short to be one")?;
         demand!(
-            packet == body(life, epoch, number, said, packet.len()),
+            packet == body(incarnation, epoch, number, said, packet.len()),
             "a packet that was not sent like this"
         );
-        let this = (life, epoch, number);
+        let this = (incarnation, epoch, number);
         demand!(!self.packets_heard.contains(&this), "packet {this:?} came twice");
         self.packets_heard.push(this);
-        let same_session = self.hears.is_some_and(|(l, e, _)| (l, e) == (life, epoch)) && !self.fresh;
+        let same_session = self.hears.is_some_and(|(l, e, _)| (l, e) == (incarnation, epoch)) && !self.fresh;
         demand!(
             !keeps_order || !same_session || number >= self.packets_before,
             "packet {number} came behind a message said after {} packets",

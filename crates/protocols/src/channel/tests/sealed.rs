@@ -27,7 +27,7 @@ fn met(incarnations: [u64; 2], salts: [u8; 2]) -> [Channel; 2] {
 }
 
 /// A frame of each kind from `a` to `b`, new to `b` whose session with `a` they are of; the hello
-/// is of a life of `a` to come.
+/// is of an incarnation of `a` to come.
 fn of_each_kind(a: &mut Channel) -> Vec<Vec<u8>> {
     let mut all = std::vec![message(a, 10, b"a message")];
     assert_eq!(a.handle(10, Input::Packet(5)), Handled::Done);
@@ -109,13 +109,14 @@ fn a_frame_does_not_come_back() {
     }
 }
 
-/// A frame is good between these two, of these lives, on this channel; each by itself makes other
-/// keys.
+/// A frame is good between these two, of these incarnations, on this channel; each by itself makes
+/// other keys.
 #[test]
 fn a_frame_of_another_session_is_refused() {
     let [mut a, _] = met([10, 11], [1, 2]);
     let all = of_each_kind(&mut a);
-    // The same lives on another channel; this life again, after it was forgotten; later lives.
+    // The same incarnations on another channel; this incarnation again, after it was forgotten;
+    // later incarnations.
     let others = [
         ([10, 11], [3, 2]),
         ([10, 11], [1, 3]),
@@ -200,7 +201,8 @@ fn an_incarnation_that_comes_twice_has_other_keys() {
     assert!(again.seals.used.iter().all(|(key, _)| !before.contains(key)));
 }
 
-/// A hello to a life of the same incarnation that had another salt: it may be a recorded one.
+/// A hello to an incarnation of the same incarnation that had another salt: it may be a recorded
+/// one.
 #[test]
 fn a_hello_to_another_salt_makes_no_session() {
     let [mut a, mut b] = ends([10, 11], [1, 2]);

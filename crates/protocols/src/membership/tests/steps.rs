@@ -71,7 +71,7 @@ fn a_runtime_acts_by_each_switchs_lease_and_a_switch_by_a_majority() {
     runtime.renew(20, other, ONE, asked);
     assert_eq!(runtime.may_act_for_until(other), 167);
     assert_eq!(runtime.may_act_for_until(S), 0);
-    // Runtimes grant each other nothing, and no other life of a member gets anything.
+    // Runtimes grant each other nothing, and no other incarnation of a member gets anything.
     assert_eq!(runtime.grant(20, Q, ONE, 7), None);
     assert_eq!(runtime.grant(20, other, Incarnation(2), 7), None);
 }
@@ -253,7 +253,7 @@ fn a_runtime_behind_a_dead_switch_waits_for_that_ones_promises() {
 }
 
 #[test]
-fn a_later_life_joins_when_the_one_before_is_fenced() {
+fn a_later_incarnation_joins_when_the_one_before_is_fenced() {
     let mut rig = Rig::new(&[S, R]);
     rig.beat(10, &[S, R]);
     rig.handle(20, Input::Join(vec![(R, Incarnation(2))]));
@@ -330,7 +330,7 @@ fn what_is_no_log_is_refused() {
 }
 
 #[test]
-fn the_word_of_a_switchs_later_life_says_nothing_of_what_the_earlier_one_granted() {
+fn the_word_of_a_switchs_later_incarnation_says_nothing_of_what_the_earlier_one_granted() {
     let mut rig = Rig::new(&[S, WorkerId::switch(1), R, Q]);
     let later = WorkerId::switch(1);
     rig.beat(60, &[S, later, R, Q]);
@@ -363,8 +363,8 @@ fn live(rig: &mut Rig, times: core::ops::Range<u64>, members: &[WorkerId], misse
         rig.beat(now, members);
         for by in members.iter().filter(|id| id.role == Role::Switch) {
             let its = misses.iter().filter(|(switch, _)| switch == by);
-            let lives = its.map(|(_, of)| (*of, ONE)).collect();
-            rig.handle(now, Input::Unheard(*by, ONE, lives));
+            let incarnations = its.map(|(_, of)| (*of, ONE)).collect();
+            rig.handle(now, Input::Unheard(*by, ONE, incarnations));
         }
     }
 }
@@ -435,15 +435,15 @@ fn what_no_switch_of_the_view_says_counts_for_nothing() {
     let mut rig = Rig::new(&all);
     for now in (0..1200).step_by(40) {
         live(&mut rig, now..now + 1, &all, &[]);
-        let lives = vec![
+        let incarnations = vec![
             (Q, ONE),
             (R, Incarnation(2)),
             (S, ONE),
             (WorkerId::runtime(7), ONE),
         ];
-        rig.handle(now, Input::Unheard(T, Incarnation(2), lives.clone()));
-        rig.handle(now, Input::Unheard(R, ONE, lives.clone()));
-        rig.handle(now, Input::Unheard(T, ONE, lives[1..].to_vec()));
+        rig.handle(now, Input::Unheard(T, Incarnation(2), incarnations.clone()));
+        rig.handle(now, Input::Unheard(R, ONE, incarnations.clone()));
+        rig.handle(now, Input::Unheard(T, ONE, incarnations[1..].to_vec()));
     }
     assert_eq!(rig.log.len(), 1);
 }
@@ -451,9 +451,9 @@ fn what_no_switch_of_the_view_says_counts_for_nothing() {
 #[test]
 fn a_switch_says_from_which_runtimes_it_has_no_lease() {
     let unheard = |machine: &Membership, now| {
-        let mut lives = Vec::new();
-        machine.unheard(now, |id, _| lives.push(id));
-        lives
+        let mut incarnations = Vec::new();
+        machine.unheard(now, |id, _| incarnations.push(id));
+        incarnations
     };
     let all = view(1, &[S, T, R, Q]);
     let mut switch = Membership::new(T, ONE, TERM, all.clone());
@@ -506,8 +506,8 @@ fn every_other_rule_that_is_broken_is_noticed() {
             a_runtime_behind_a_dead_switch_waits_for_that_ones_promises,
         ),
         (
-            Bug::LaterLifeCounts,
-            the_word_of_a_switchs_later_life_says_nothing_of_what_the_earlier_one_granted,
+            Bug::LaterIncarnationCounts,
+            the_word_of_a_switchs_later_incarnation_says_nothing_of_what_the_earlier_one_granted,
         ),
     ];
     for (bug, story) in planted {
@@ -544,7 +544,7 @@ fn a_suspect_that_one_view_fences_is_not_fenced_in_the_next() {
     assert_eq!(
         third.len(),
         1,
-        "a view with the next life of S is on its way to the log"
+        "a view with the next incarnation of S is on its way to the log"
     );
     // R has the view without any switch: it is fenced by that.
     unlogged(&mut rig.coordinator, 104, Input::Heartbeat(R, ONE, 2, u64::MAX));
@@ -581,7 +581,7 @@ fn what_is_said_of_a_standing_while_a_view_is_on_its_way_is_in_the_next() {
         third.member(Q).map(|member| member.standing),
         Some(Standing::Leaving)
     );
-    // What is said of one life is not said of the next.
+    // What is said of one incarnation is not said of the next.
     rig.beat(24, &[S, Q]);
     rig.handle(25, Input::Join(vec![(R, Incarnation(2))]));
     rig.handle(26, Input::Stand(R, ONE, None));
@@ -591,14 +591,14 @@ fn what_is_said_of_a_standing_while_a_view_is_on_its_way_is_in_the_next() {
 }
 
 #[test]
-fn what_one_life_of_a_switch_has_withdrawn_another_may_grant() {
+fn what_one_incarnation_of_a_switch_has_withdrawn_another_may_grant() {
     let other = WorkerId::switch(1);
     let mut rig = Rig::new(&[S, other, R, Q]);
     rig.beat(60, &[S, other, Q]);
     rig.beat(100, &[S, other, Q]);
     assert_eq!(rig.log.last(), Some(&Entry::Withdraw(R, ONE)));
     rig.withdrawn(110, S, R);
-    // The next life of S knows of no suspect when it begins.
+    // The next incarnation of S knows of no suspect when it begins.
     rig.handle(111, Input::Stopped(S, ONE));
     rig.handle(112, Input::Join(vec![(S, Incarnation(2))]));
     rig.beat(113, &[other, Q]);
@@ -678,15 +678,16 @@ fn a_newcomer_that_is_not_heard_yet_delays_no_view() {
     assert!(!rig.coordinator.view().has(R, ONE));
 }
 
-/// An entry that only its number keeps in the log suspects a life that the view has no more.
+/// An entry that only its number keeps in the log suspects an incarnation that the view has no
+/// more.
 #[test]
-fn behind_a_restart_the_next_life_of_one_that_was_removed_is_suspected_as_any_other() {
+fn behind_a_restart_the_next_incarnation_of_one_that_was_removed_is_suspected_as_any_other() {
     let newest = View::new(5, vec![member(S, 1), member(R, 2)]);
     // The views between are forgotten; the list has the number of the entry that changed it last.
     let log = vec![(2, Entry::Withdraw(R, ONE)), (7, Entry::View(newest))];
     let mut coordinator = Coordinator::replay(0, TIMING, log).expect("a log");
     assert_eq!(coordinator.suspects(), (2, vec![]));
-    // The process of that life has ended: its next one has asked to join, and says so.
+    // The process of that incarnation has ended: its next one has asked to join, and says so.
     let mut decided = Vec::new();
     coordinator.handle(200, Input::Stopped(R, Incarnation(2)), |output| {
         if let Output::Log(_, entry) = output {

@@ -39,9 +39,9 @@ fn key(place: usize) -> Key {
     Key::new(0, &[place as u8]).expect("it is short")
 }
 
-/// A life of a runtime, as its driver has it.
+/// An incarnation of a runtime, as its driver has it.
 struct Runtime {
-    life: u64,
+    incarnation: u64,
     /// Before it is told of a view that has it, there is none.
     machine: Option<Objects<Bits>>,
     newest: Option<Decision>,
@@ -49,16 +49,16 @@ struct Runtime {
     leaves: bool,
     /// The view that it has adopted.
     view: View,
-    /// Which life of each other is at the end of its link.
+    /// Which incarnation of each other is at the end of its link.
     sessions: [u64; RUNTIMES],
     /// By token, each call that is not answered: the place of its key, and its bit.
     calls: BTreeMap<u64, (usize, u32)>,
 }
 
 impl Runtime {
-    fn new(life: u64, view: View) -> Self {
+    fn new(incarnation: u64, view: View) -> Self {
         Runtime {
-            life,
+            incarnation,
             machine: None,
             newest: None,
             reached: None,
@@ -70,18 +70,18 @@ impl Runtime {
     }
 }
 
-/// What is on its way from a life to a life.
+/// What is on its way from an incarnation to an incarnation.
 type Channel = Vec<(u64, u64, Message<Bits>)>;
 
 struct World {
     runtimes: [Option<Runtime>; RUNTIMES],
-    /// By sender and receiver, each message with the lives of both.
+    /// By sender and receiver, each message with the incarnations of both.
     channels: [[Channel; RUNTIMES]; RUNTIMES],
     view: View,
     coordinator: Sharing,
     log: Option<Decision>,
     on_its_way: Option<Decision>,
-    next_life: u64,
+    next_incarnation: u64,
     asked: [u32; KEYS],
     acked: [u64; KEYS],
     now: u64,
@@ -101,7 +101,7 @@ impl World {
             coordinator: Sharing::default(),
             log: None,
             on_its_way: None,
-            next_life: 1,
+            next_incarnation: 1,
             asked: [0; KEYS],
             acked: [0; KEYS],
             now: 0,
@@ -131,39 +131,43 @@ impl World {
     fn join(&mut self, r: usize) {
         let member = Member {
             id: WorkerId::runtime(r as u16),
-            incarnation: Incarnation(self.next_life),
+            incarnation: Incarnation(self.next_incarnation),
             standing: Standing::Running,
         };
         self.next_view(|members| {
             members.retain(|member| member.id != WorkerId::runtime(r as u16));
             members.push(member);
         });
-        self.runtimes[r] = Some(Runtime::new(self.next_life, self.view.clone()));
-        self.next_life += 1;
+        self.runtimes[r] = Some(Runtime::new(self.next_incarnation, self.view.clone()));
+        self.next_incarnation += 1;
     }
 
-    /// A runtime adopts the newest view: links to lives that it has not got are over.
+    /// A runtime adopts the newest view: links to incarnations that it has not got are over.
     fn adopt(&mut self, r: usize) {
         let Some(runtime) = &mut self.runtimes[r] else {
             return;
         };
         runtime.view = self.view.clone();
         for other in 0..RUNTIMES {
-            let life = &mut runtime.sessions[other];
-            if *life != 0 && !self.view.has(WorkerId::runtime(other as u16), Incarnation(*life)) {
-                *life = 0;
+            let incarnation = &mut runtime.sessions[other];
+            if *incarnation != 0
+                && !self
+                    .view
+                    .has(WorkerId::runtime(other as u16), Incarnation(*incarnation))
+            {
+                *incarnation = 0;
             }
         }
     }
 
     /// The link between two comes up at one end.
     fn meet(&mut self, r: usize, other: usize) {
-        let life = self.runtimes[other].as_ref().map_or(0, |other| other.life);
+        let incarnation = self.runtimes[other].as_ref().map_or(0, |other| other.incarnation);
         if let Some(runtime) = &mut self.runtimes[r]
             && runtime.sessions[other] == 0
             && r != other
         {
-            runtime.sessions[other] = life;
+            runtime.sessions[other] = incarnation;
         }
     }
 
@@ -174,7 +178,7 @@ impl World {
         };
         let me = Caller {
             runtime: id(r),
-            incarnation: runtime.life,
+            incarnation: runtime.incarnation,
         };
         let is_newer = runtime
             .newest
@@ -183,7 +187,7 @@ impl World {
         if !is_newer {
             return Ok(());
         }
-        let is_for = decision.is_for((id(r), Incarnation(runtime.life)));
+        let is_for = decision.is_for((id(r), Incarnation(runtime.incarnation)));
         let course = decision.course;
         runtime.newest = Some(decision);
         if !is_for {
@@ -214,11 +218,11 @@ impl World {
                 .collect(),
             leaves: runtime.leaves,
         };
-        let life = (id(r), Incarnation(runtime.life));
-        if !self.view.has(WorkerId::runtime(r as u16), life.1) {
+        let incarnation = (id(r), Incarnation(runtime.incarnation));
+        if !self.view.has(WorkerId::runtime(r as u16), incarnation.1) {
             return Ok(());
         }
-        match self.coordinator.hear(life, report) {
+        match self.coordinator.hear(incarnation, report) {
             true => Ok(()),
             false => Err(format!("{r} has reached what is not in the log")),
         }
@@ -227,7 +231,7 @@ impl World {
     fn decide(&mut self) -> Check {
         if let Some(decision) = self.coordinator.look(&self.view) {
             if !decision.is_sound() {
-                return Err(format!("{decision:?} has no life for each"));
+                return Err(format!("{decision:?} has no incarnation for each"));
             }
             if self
                 .log
@@ -264,10 +268,10 @@ impl World {
             self.channels[from][to].clear();
             return Ok(());
         };
-        let Some((of, for_life, _)) = self.channels[from][to].first() else {
+        let Some((of, for_incarnation, _)) = self.channels[from][to].first() else {
             return Ok(());
         };
-        let is_over = *for_life != runtime.life
+        let is_over = *for_incarnation != runtime.incarnation
             || runtime.sessions[from] > *of
             || !runtime.view.has(WorkerId::runtime(from as u16), Incarnation(*of))
                 && runtime.sessions[from] != *of;
@@ -309,14 +313,14 @@ impl World {
                 match output {
                     Output::Send(to, message) => {
                         let to = usize::from(to.0);
-                        let life = runtime.sessions[to];
-                        // Another life may be at the link's end than the one that is meant.
+                        let incarnation = runtime.sessions[to];
+                        // Another incarnation may be at the link's end than the one that is meant.
                         let meant = runtime
                             .newest
                             .as_ref()
-                            .map(|newest| newest.has((id(to), Incarnation(life))));
-                        if life != 0 && meant == Some(true) {
-                            self.channels[r][to].push((runtime.life, life, message));
+                            .map(|newest| newest.has((id(to), Incarnation(incarnation))));
+                        if incarnation != 0 && meant == Some(true) {
+                            self.channels[r][to].push((runtime.incarnation, incarnation, message));
                         }
                     }
                     Output::Reached(stage) => runtime.reached = Some(stage),
@@ -377,7 +381,7 @@ impl World {
         let is_there = |r: usize| {
             let runtime = self.runtimes[r].as_ref();
             runtime.is_some_and(|runtime| {
-                decided.has((id(r), Incarnation(runtime.life)))
+                decided.has((id(r), Incarnation(runtime.incarnation)))
                     && runtime.reached == Some(decided.course.stage)
                     && runtime.machine.as_ref().is_some_and(|machine| {
                         let mut objects = machine.entries.values().filter_map(|entry| entry.object.as_ref());
@@ -406,7 +410,7 @@ impl World {
         let is_in = |r: usize| {
             let runtime = self.runtimes[r].as_ref();
             runtime.is_some_and(|runtime| {
-                decided.has((id(r), Incarnation(runtime.life)))
+                decided.has((id(r), Incarnation(runtime.incarnation)))
                     && runtime.reached == Some(decided.course.stage)
                     && runtime.calls.is_empty()
                     && runtime.machine.as_ref().is_some_and(Objects::is_idle)
@@ -448,9 +452,9 @@ impl World {
                 Ok(())
             }
             100..106 => {
-                // The view may have its former life still.
+                // The view may have its former incarnation still.
                 if self.runtimes[r].is_none() {
-                    self.story.push(format!("{r} joins as {}", self.next_life));
+                    self.story.push(format!("{r} joins as {}", self.next_incarnation));
                     self.join(r);
                 }
                 Ok(())
@@ -478,11 +482,11 @@ impl World {
         }
     }
 
-    /// A life that is dead is removed from the view; one that has left goes.
+    /// An incarnation that is dead is removed from the view; one that has left goes.
     fn look_around(&mut self, r: usize) {
         let worker = WorkerId::runtime(r as u16);
         let has_left = self.runtimes[r].as_ref().is_some_and(|runtime| {
-            let me = (id(r), Incarnation(runtime.life));
+            let me = (id(r), Incarnation(runtime.incarnation));
             let is_out = runtime.newest.as_ref().is_some_and(|newest| !newest.has(me));
             runtime.leaves && is_out && self.channels.iter().all(|row| row[r].is_empty())
         });

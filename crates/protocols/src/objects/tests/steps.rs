@@ -44,7 +44,7 @@ fn a_stale_result_is_good_for_its_bound_from_when_it_was_asked() {
     let key = key_of_one(0b11);
     let asked = tell(&mut reader, 1000, Input::Read(key, 0, 1, 500));
     assert!(matches!(&asked[..], [Output::Send(_, Message::Request(_))]));
-    // The answer takes long: that is no longer life.
+    // The answer takes long: that is no longer incarnation.
     let answered = tell(
         &mut reader,
         1400,
@@ -179,7 +179,7 @@ fn a_set_of_calls_is_no_highest_number() {
     assert_eq!(
         applied.add(later, 1, 1),
         Novelty::New,
-        "another life has numbers of its own"
+        "another incarnation has numbers of its own"
     );
     assert_eq!(applied.add(caller(1), 9, 9), Novelty::Refused);
     for id in 2..=WINDOW as u64 {

@@ -37,7 +37,7 @@
 //!
 //! ```text
 //!   map, loaded ─► checked ([`restore`]) ─► copies as a replica has them ─► `recovery`: blocks, groups, flows, arrived(Recovered)
-//!                                                                              │ nothing is announced: no switch has met this life
+//!                                                                              │ nothing is announced: no switch has met this incarnation
 //!   switch: reads no port before every runtime has told ◄── routes, reply keys, blocks, *all told* (`worker::sessions`)
 //! ```
 //!

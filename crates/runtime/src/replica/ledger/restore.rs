@@ -58,7 +58,7 @@ impl Keeper {
             return;
         };
         let mut found = Found {
-            copies: Copies::new(core, 0, core.life(), 0),
+            copies: Copies::new(core, 0, core.incarnation(), 0),
             flows: Vec::new(),
             groups: Vec::new(),
             by_group: BTreeMap::new(),

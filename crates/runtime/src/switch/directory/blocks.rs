@@ -48,8 +48,8 @@ pub(in crate::switch) type Place = (Addr, u16);
 #[derive(Clone, Copy)]
 struct Holder {
     runtime: u16,
-    /// In which life of that runtime, of those that this switch has met.
-    life: u16,
+    /// In which incarnation of that runtime, of those that this switch has met.
+    incarnation: u16,
     blocks: u32,
     /// The other that may have it, should that one go: it moves, or has moved, from or to there.
     other: u16,
@@ -69,14 +69,17 @@ pub(in crate::switch) struct Blocks {
     returning: HashSet<(u16, Block)>,
     /// Blocks that runtimes have lent each other.
     lent: Register<Block>,
-    /// By runtime: how many of its lives have ended.
-    lives: Vec<u16>,
+    /// By runtime: how many of its incarnations have ended.
+    incarnations: Vec<u16>,
     runtimes: usize,
 }
 
-/// How many lives of a runtime have ended.
-fn life_of(lives: &[u16], runtime: u16) -> u16 {
-    lives.get(usize::from(runtime)).copied().unwrap_or_default()
+/// How many incarnations of a runtime have ended.
+fn incarnation_of(incarnations: &[u16], runtime: u16) -> u16 {
+    incarnations
+        .get(usize::from(runtime))
+        .copied()
+        .unwrap_or_default()
 }
 
 impl Blocks {
@@ -87,7 +90,7 @@ impl Blocks {
             asked: HashMap::new(),
             returning: HashSet::new(),
             lent: Register::default(),
-            lives: alloc::vec![0; runtimes],
+            incarnations: alloc::vec![0; runtimes],
             runtimes,
         }
     }
@@ -285,10 +288,10 @@ impl Blocks {
 
     fn note_claim(&mut self, group: GroupKey, runtime: usize, is_new: bool) {
         let runtime = runtime as u16;
-        let life = life_of(&self.lives, runtime);
+        let incarnation = incarnation_of(&self.incarnations, runtime);
         let holder = self.holders.entry(group).or_insert(Holder {
             runtime,
-            life,
+            incarnation,
             blocks: 0,
             other: NO_RUNTIME,
             is_mixed: false,
@@ -297,9 +300,9 @@ impl Blocks {
             (holder.runtime, holder.other) = (runtime, holder.runtime);
             holder.is_mixed = true;
         }
-        // Others of its blocks are those of a life before.
-        holder.is_mixed |= holder.life != life;
-        holder.life = life;
+        // Others of its blocks are those of an incarnation before.
+        holder.is_mixed |= holder.incarnation != incarnation;
+        holder.incarnation = incarnation;
         holder.blocks += u32::from(is_new);
     }
 
@@ -329,17 +332,17 @@ impl Blocks {
         };
         if usize::from(holder.runtime) == from {
             (holder.runtime, holder.other) = (to, holder.runtime);
-            holder.life = life_of(&self.lives, to);
+            holder.incarnation = incarnation_of(&self.incarnations, to);
         } else if usize::from(holder.other) == from && holder.runtime != to {
             // The holder may have let go of it.
             holder.other = to;
         }
     }
 
-    /// A life of a runtime is over: what is noted from now on is of the next one.
+    /// An incarnation of a runtime is over: what is noted from now on is of the next one.
     pub(super) fn leave(&mut self, runtime: usize) {
-        if let Some(life) = self.lives.get_mut(runtime) {
-            *life = life.wrapping_add(1);
+        if let Some(incarnation) = self.incarnations.get_mut(runtime) {
+            *incarnation = incarnation.wrapping_add(1);
         }
     }
 
@@ -359,12 +362,12 @@ impl Blocks {
     pub(super) fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         let gone = runtime as u16;
         self.ask_no_more(runtime);
-        let (holders, lives) = (&mut self.holders, &self.lives);
-        // What a next life has claimed meanwhile is that one's.
-        let now = life_of(lives, gone);
+        let (holders, incarnations) = (&mut self.holders, &self.incarnations);
+        // What a next incarnation has claimed meanwhile is that one's.
+        let now = incarnation_of(incarnations, gone);
         let (mut is_one, mut suspect) = (false, HashSet::new());
         for (group, holder) in holders.iter_mut() {
-            if holder.runtime != gone || holder.life == now {
+            if holder.runtime != gone || holder.incarnation == now {
                 // Some may have been those of the one that has gone. And what that one sent of a
                 // group that it moved may be gone with it.
                 let came_from_it = holder.other == gone;
@@ -380,12 +383,12 @@ impl Blocks {
             let other = core::mem::replace(&mut holder.other, NO_RUNTIME);
             if outbox.is_there(usize::from(other)) {
                 holder.runtime = other;
-                holder.life = life_of(lives, other);
+                holder.incarnation = incarnation_of(incarnations, other);
                 suspect.insert(*group);
             }
         }
         if is_one {
-            let stays = |holder: &Holder| holder.runtime != gone || holder.life == now;
+            let stays = |holder: &Holder| holder.runtime != gone || holder.incarnation == now;
             self.owners.retain(|group| holders.get(group).is_none_or(stays));
             holders.retain(|_, holder| stays(holder));
         }

@@ -343,7 +343,7 @@ impl Directory {
             self.set_source(index, None, Epoch::default());
             self.routes[index as usize].set(AWAITED, false);
             if failed != runtime && self.runtimes[failed].is_there {
-                // It may be the same life, which has told what it has.
+                // It may be the same incarnation, which has told what it has.
                 outbox.push_message(failed, Message::Taken(key));
             }
             return self.turn(index, runtime as u16);
@@ -381,8 +381,8 @@ impl Directory {
             );
         }
         let reason = match found {
-            // An existing route wins: its flow is older. So is one of a life before, which an heir
-            // may go on with; unless what that life had is here.
+            // An existing route wins: its flow is older. So is one of an incarnation before, which
+            // an heir may go on with; unless what that incarnation had is here.
             Some(index) if self.runtime(index) != runtime || (self.is_suspended(index) && !goes_on()) => {
                 DropReason::ReplyKeyTaken
             }
@@ -577,13 +577,13 @@ impl Directory {
     fn standing(&self, index: u32) -> Standing {
         let route = &self.routes[index as usize];
         let seat = |runtime: u16| self.runtimes.get(usize::from(runtime));
-        let lives = |runtime: u16, incarnation: u16| {
+        let incarnations = |runtime: u16, incarnation: u16| {
             seat(runtime).is_some_and(|seat| seat.is_there && seat.incarnation == incarnation)
         };
         Standing {
-            is_there: lives(route.runtime, route.incarnation),
+            is_there: incarnations(route.runtime, route.incarnation),
             is_awaited: route.has(AWAITED),
-            has_source: lives(route.source, route.source_incarnation),
+            has_source: incarnations(route.source, route.source_incarnation),
             is_suspended: self.is_suspended(index),
             is_source_suspended: seat(route.source).is_some_and(|seat| {
                 seat.is_suspended && route.source_incarnation.wrapping_add(1) == seat.incarnation
@@ -625,7 +625,7 @@ impl Directory {
         self.blocks.back(runtime, outbox);
     }
 
-    /// Has a route lead to a life that is back, as it did.
+    /// Has a route lead to an incarnation that is back, as it did.
     fn bring_back(&mut self, index: u32) {
         let route = self.routes[index as usize];
         let is_back = |runtime: u16, incarnation: u16| {

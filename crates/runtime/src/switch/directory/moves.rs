@@ -11,8 +11,8 @@
 //!                                 └─► the route is the heir's: Fenced
 //! ```
 //!
-//! *DrainMarker* is read when all packets before it have been put into their ports' bursts: what T sends
-//! comes later, whatever link is read first.
+//! *DrainMarker* is read when all packets before it have been put into their ports' bursts: what T
+//! sends comes later, whatever link is read first.
 //!
 //! *Taken back.* T may have installed the group before it went, and its heir go on with it
 //! ([`TakenBack`]). S is told so when the heir announces the group ([`Directory::routed`]). One
@@ -23,10 +23,11 @@
 //! *A group without a route that is taken back* has one with the answer: no packet finds it without.
 //!
 //! *A switch that has begun since* has no route of such a group. Whether an heir has it is known
-//! when all runtimes have told what they have, all have said what copies of T they have, and no life
-//! of T is suspended: until then S has no answer, and until S has asked again no port is read
-//! ([`Directory::has_unrouted`]). Where S has told of the move before, the group has a route to S
-//! and is *pending*: T is not there. Such a group is as undecided as one without a route.
+//! when all runtimes have told what they have, all have said what copies of T they have, and no
+//! incarnation of T is suspended: until then S has no answer, and until S has asked again no port
+//! is read ([`Directory::has_unrouted`]). Where S has told of the move before, the group has a
+//! route to S and is *pending*: T is not there. Such a group is as undecided as one without a
+//! route.
 //!
 //! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
 
@@ -40,11 +41,11 @@ use protocols::ownership::recovery::TakenBack;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::planted;
 
-/// Whether another life of the target has agreed than the one that this switch has met: that one
-/// knows nothing of the group.
-fn is_of_another_life(reroute: &Reroute, met: u64) -> bool {
-    let is_one = reroute.life == 0 || met == 0 || reroute.life == met;
-    !is_one && !crate::replica::is_broken("a target's life is named")
+/// Whether another incarnation of the target has agreed than the one that this switch has met: that
+/// one knows nothing of the group.
+fn is_of_another_incarnation(reroute: &Reroute, met: u64) -> bool {
+    let is_one = reroute.incarnation == 0 || met == 0 || reroute.incarnation == met;
+    !is_one && !crate::replica::is_broken("a target's incarnation is named")
 }
 
 impl Directory {
@@ -104,7 +105,8 @@ impl Directory {
             from: reroute.from,
             to: reroute.to,
             epoch: reroute.epoch,
-            is_removed: !self.runtimes[to].is_there || is_of_another_life(reroute, outbox.life(to)),
+            is_removed: !self.runtimes[to].is_there
+                || is_of_another_incarnation(reroute, outbox.incarnation(to)),
         };
         home.handle(input, |(to, says)| {
             // One answer for all keys of the group: behind the last of them, if none waits.
@@ -218,9 +220,9 @@ impl Directory {
             && reroute.key == reroute.group
     }
 
-    /// The target of a move has the group. Of the life before that, which the route may lead to, a
-    /// runtime says nothing by it, unless that life is back: the route is the heir's, or the
-    /// source's.
+    /// The target of a move has the group. Of the incarnation before that, which the route may lead
+    /// to, a runtime says nothing by it, unless that incarnation is back: the route is the heir's,
+    /// or the source's.
     pub fn installed<L: Port>(
         &mut self,
         runtime: usize,
@@ -228,12 +230,12 @@ impl Directory {
         is_back: impl Fn() -> bool,
         outbox: &mut Outbox<L>,
     ) {
-        let life = self.runtimes[runtime].incarnation;
-        let is_any = crate::replica::is_broken("lives of a target are told apart");
+        let incarnation = self.runtimes[runtime].incarnation;
+        let is_any = crate::replica::is_broken("incarnations of a target are told apart");
         let found = self.find_live(&key).map(|index| &mut self.routes[index as usize]);
         match found {
             Some(route) if usize::from(route.runtime) == runtime => {
-                if route.epoch == epoch && (route.incarnation == life || is_back() || is_any) {
+                if route.epoch == epoch && (route.incarnation == incarnation || is_back() || is_any) {
                     route.set(AWAITED, false);
                 }
             }

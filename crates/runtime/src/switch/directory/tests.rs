@@ -23,7 +23,7 @@ fn key(port: u64) -> GroupKey {
 struct Rig {
     directory: Directory,
     outbox: Outbox<QueuePort>,
-    /// The target's life that has agreed to have groups.
+    /// The target's incarnation that has agreed to have groups.
     agreed: u64,
 }
 
@@ -80,7 +80,7 @@ impl Rig {
                 key: *key,
                 from: RuntimeId(from as u16),
                 to: RuntimeId(to as u16),
-                life: if to == TARGET { self.agreed } else { 0 },
+                incarnation: if to == TARGET { self.agreed } else { 0 },
                 epoch,
                 is_last: at + 1 == keys.len(),
                 taken,
@@ -175,20 +175,20 @@ fn what_is_taken_back_has_a_route_with_the_answer() {
     assert_eq!(leads, None, "a rule that is broken is noticed");
 }
 
-/// Where a key leads when a life of the target has agreed to have it, and the switch has met another
-/// life, or none that views tell.
-fn leads_to_another_life(agreed: u64, met: u64) -> Option<u16> {
+/// Where a key leads when an incarnation of the target has agreed to have it, and the switch has
+/// met another incarnation, or none that views tell.
+fn leads_to_another_incarnation(agreed: u64, met: u64) -> Option<u16> {
     let keys = [key(1)];
     let mut rig = Rig::at_source(&keys);
     let view = View::new(1, vec![]);
-    rig.outbox.note_life(TARGET, met, 2, &view);
+    rig.outbox.note_incarnation(TARGET, met, 2, &view);
     rig.agreed = agreed;
     rig.reroute(&keys, [SOURCE, TARGET], MOVED, Taken::Not);
     rig.leads(&keys[0])
 }
 
 #[test]
-fn a_route_turns_to_the_life_of_a_target_that_has_agreed() {
+fn a_route_turns_to_the_incarnation_of_a_target_that_has_agreed() {
     let [source, target] = [SOURCE, TARGET].map(|runtime| Some(runtime as u16));
     for (agreed, met, leads) in [
         (1, 1, target),
@@ -198,20 +198,20 @@ fn a_route_turns_to_the_life_of_a_target_that_has_agreed() {
         (1, 0, target),
     ] {
         assert_eq!(
-            leads_to_another_life(agreed, met),
+            leads_to_another_incarnation(agreed, met),
             leads,
             "{agreed} agreed, {met} is met"
         );
     }
-    BROKEN.set("a target's life is named");
-    let leads = leads_to_another_life(1, 2);
+    BROKEN.set("a target's incarnation is named");
+    let leads = leads_to_another_incarnation(1, 2);
     BROKEN.set("");
     assert_eq!(leads, target, "a rule that is broken is noticed");
 }
 
 /// Where a key leads when the target has failed before it said that it has the group, and its next
-/// life says so of it.
-fn leads_behind_a_next_life(is_back: bool) -> Option<u16> {
+/// incarnation says so of it.
+fn leads_behind_a_next_incarnation(is_back: bool) -> Option<u16> {
     let keys = [key(1)];
     let mut rig = Rig::moved(&keys);
     rig.target_goes();
@@ -224,11 +224,15 @@ fn leads_behind_a_next_life(is_back: bool) -> Option<u16> {
 }
 
 #[test]
-fn a_later_life_of_a_target_says_nothing_of_the_one_before() {
-    assert_eq!(leads_behind_a_next_life(false), Some(SOURCE as u16), "it returns");
-    assert_eq!(leads_behind_a_next_life(true), None, "it was the target's");
-    BROKEN.set("lives of a target are told apart");
-    let leads = leads_behind_a_next_life(false);
+fn a_later_incarnation_of_a_target_says_nothing_of_the_one_before() {
+    assert_eq!(
+        leads_behind_a_next_incarnation(false),
+        Some(SOURCE as u16),
+        "it returns"
+    );
+    assert_eq!(leads_behind_a_next_incarnation(true), None, "it was the target's");
+    BROKEN.set("incarnations of a target are told apart");
+    let leads = leads_behind_a_next_incarnation(false);
     BROKEN.set("");
     assert_eq!(leads, None, "a rule that is broken is noticed");
 }
@@ -293,7 +297,7 @@ impl Asker {
         self.blocks.gone(runtime, &mut self.outbox);
     }
 
-    /// A life of a runtime has failed, and the next one has nothing.
+    /// An incarnation of a runtime has failed, and the next one has nothing.
     fn fails(&mut self, runtime: usize) {
         self.has[runtime] = None;
         self.blocks.leave(runtime);
@@ -350,7 +354,10 @@ fn a_block_that_is_nowhere_takes_none_of_its_group_along() {
             rig.goes(0);
             rig.answer(turns);
             assert_eq!(rig.known(), [new]);
-            assert!(rig.is_told(2, new), "the next life of the one that has failed");
+            assert!(
+                rig.is_told(2, new),
+                "the next incarnation of the one that has failed"
+            );
             // No heir has come.
             rig.blocks.gone(2, &mut rig.outbox);
             rig.answer(turns);

@@ -27,7 +27,7 @@ fn random_run(seed: u64) {
     const RUNTIMES: u64 = 4;
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut world = World::new(RUNTIMES as usize, set(0..RUNTIMES as u16));
-    let (mut fed, mut life, mut may_fail) = ([0_u64; 4], 2, seed % 2 == 1);
+    let (mut fed, mut incarnation, mut may_fail) = ([0_u64; 4], 2, seed % 2 == 1);
     let mut merged = 0;
     let mut failed: Option<u16> = None;
     for _ in 0..400 {
@@ -61,10 +61,10 @@ fn random_run(seed: u64) {
                 assert!(world.conductor.change(members.without(RuntimeId(runtime))));
             }
             24 if is_settled && failed.is_none() && !members.has(RuntimeId(runtime)) => {
-                // It comes back when no call of its flows is left in its former life.
+                // It comes back when no call of its flows is left in its former incarnation.
                 world.pass();
-                world.begin(runtime, life);
-                life += 1;
+                world.begin(runtime, incarnation);
+                incarnation += 1;
             }
             25 if may_fail && members.has(RuntimeId(runtime)) => {
                 (may_fail, failed) = (false, Some(runtime));
@@ -80,8 +80,8 @@ fn random_run(seed: u64) {
             26 if is_settled && failed.is_some() => {
                 let number = failed.take().unwrap_or_default();
                 world.process.follow(number.into());
-                world.begin(number, life);
-                life += 1;
+                world.begin(number, incarnation);
+                incarnation += 1;
             }
             27..30 => world.tell(),
             30..35 => {
@@ -104,8 +104,8 @@ fn random_run(seed: u64) {
             if failed.take_if(|failed| *failed == number).is_some() {
                 world.process.follow(number.into());
             }
-            world.begin(number, life);
-            life += 1;
+            world.begin(number, incarnation);
+            incarnation += 1;
             world.conduct();
         }
     }

@@ -29,7 +29,7 @@
 //! run that fails beside a pause of a third of a lease is tried again ([`machine::unless_excused`]).
 //! So is one whose gap needs a pause of more than 50 ms ([`probe::EXCUSE_MAX`]).
 
-use super::{GAP, HALVES, Hosts, LEFT, RIGHT, clients, key, life, with_copies};
+use super::{GAP, HALVES, Hosts, LEFT, RIGHT, clients, incarnation, key, with_copies};
 use super::{On, of_runtime, probe};
 use crate::machine;
 use crate::moving::failing::{How, go_on_elsewhere, opened};
@@ -89,11 +89,11 @@ impl Hosts {
         // One that had begun again would be in both lists, and not have gone on.
         log.expect("no flow begins again", kept > 0 && kept <= recovered, told);
         self.site.revive(RIGHT.0);
-        let now = self.until("it runs again", |view| life(view, "right").is_some());
-        let is_new = life(&now, "right") > life(&view, "right");
+        let now = self.until("it runs again", |view| incarnation(view, "right").is_some());
+        let is_new = incarnation(&now, "right") > incarnation(&view, "right");
         log.expect("another incarnation", is_new, &now);
         for other in ["front", "left", "middle"] {
-            let good = life(&now, other) == life(&view, other);
+            let good = incarnation(&now, other) == incarnation(&view, other);
             log.note("no other is removed", good, || {
                 format!("{other}: {view}, then {now}")
             });

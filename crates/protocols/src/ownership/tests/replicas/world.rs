@@ -203,7 +203,7 @@ fn id(runtime: usize) -> RuntimeId {
 }
 
 /// Of a runtime; none begins again.
-const fn life(runtime: usize) -> u64 {
+const fn incarnation(runtime: usize) -> u64 {
     runtime as u64 + 1
 }
 
@@ -287,7 +287,7 @@ impl World {
         self.noticed[gone] >> worker & 1 == 1
     }
 
-    fn lives(&self) -> impl Iterator<Item = (usize, &Runtime)> + Clone {
+    fn incarnations(&self) -> impl Iterator<Item = (usize, &Runtime)> + Clone {
         (0..RUNTIMES).filter_map(|r| Some((r, self.runtimes[r].as_ref()?)))
     }
 
@@ -457,7 +457,7 @@ impl World {
         let best = self.holders().max();
         let is_at_no_other = best.is_none_or(|best| best < self.left);
         // Not a copy that is being withdrawn, or replaced.
-        let is_copied = self.lives().any(|(replica, keeper)| {
+        let is_copied = self.incarnations().any(|(replica, keeper)| {
             let is_over = |item: &Item| matches!(item, Item::End(_) | Item::Base(_));
             let seen = keeper.copies[r].and_then(|copies| copies.seen);
             seen >= Some(self.left) && !self.across[r][replica].iter().any(is_over)
@@ -465,7 +465,8 @@ impl World {
         let is_unprotected = runtime.seen.is_some() && !is_copied;
         let may_be_lost = runtime.is_leaving
             || (is_unprotected && self.crashes() > 1)
-            || (self.crashes() > 1 && (is_at_no_other || self.lives().any(|(_, other)| other.is_leaving)));
+            || (self.crashes() > 1
+                && (is_at_no_other || self.incarnations().any(|(_, other)| other.is_leaving)));
         if is_at_no_other && !may_be_lost && !self.may_be_lost && !self.ended {
             return Err(format!("runtime {r} crashes, and its group was at no other"));
         }
@@ -509,7 +510,7 @@ impl World {
 
     /// How many packets the states have seen that live runtimes have.
     fn holders(&self) -> impl Iterator<Item = u8> {
-        self.lives().flat_map(|(_, runtime)| {
+        self.incarnations().flat_map(|(_, runtime)| {
             let copies = runtime.copies.iter().flatten().copied();
             let recoveries = runtime.recoveries.iter().flatten().map(|(copies, _)| *copies);
             let own = [runtime.seen, runtime.staged].into_iter().flatten();
@@ -520,7 +521,7 @@ impl World {
     /// One runtime at most acts for the group, on all that has left; a state that was there is lost
     /// by a crash only.
     fn check(&self, must_survive: bool) -> Check {
-        let actors = self.lives().filter(|(_, runtime)| runtime.is_actor());
+        let actors = self.incarnations().filter(|(_, runtime)| runtime.is_actor());
         if actors.clone().count() > 1 {
             return Err("two runtimes act".into());
         }
@@ -542,7 +543,7 @@ impl World {
             && self.came == bounds.packets
             && (0..RUNTIMES).all(is_noticed)
             && self.switch.suspended.iter().all(Option::is_none)
-            && self.lives().all(|(_, runtime)| {
+            && self.incarnations().all(|(_, runtime)| {
                 runtime.machine.is_none() && runtime.kept.is_empty() && runtime.gate.is_empty()
             })
     }
@@ -550,7 +551,7 @@ impl World {
     /// Checkers of an end: everything is out or accounted for; all agree on which runtime has the
     /// group, and one has it unless it may be lost, or has ended.
     pub(super) fn check_end(&self, bounds: &Bounds) -> Check {
-        let actor = self.lives().find(|(_, runtime)| runtime.is_actor());
+        let actor = self.incarnations().find(|(_, runtime)| runtime.is_actor());
         let is_calm = self.crashes() == 0 && !self.ended;
         if is_calm && (self.dropped != 0 || self.left != bounds.packets) {
             return Err("a packet is lost, and no runtime has crashed".into());
@@ -566,7 +567,7 @@ impl World {
             return Err("no runtime acts".into());
         }
         let recovers = |(_, runtime): (usize, &Runtime)| runtime.recoveries.iter().any(Option::is_some);
-        if self.lives().any(recovers) {
+        if self.incarnations().any(recovers) {
             return Err("copies wait for a switch that has let go".into());
         }
         Ok(())
@@ -574,7 +575,7 @@ impl World {
 
     /// For a story: what each runtime is to the group.
     pub(super) fn told(&self) -> String {
-        let each = self.lives().map(|(r, runtime)| {
+        let each = self.incarnations().map(|(r, runtime)| {
             let phase = runtime.machine.map(|machine| machine.phase());
             format!("{r}: {:?} {phase:?}", runtime.seen)
         });

@@ -47,8 +47,8 @@
 //!
 //! Not here: copies and heirs (`replicas`), a log that is slow and a coordinator that begins again
 //! (`membership::tests::explore`), several switches, a switch in trouble, a link between two workers
-//! alone that is cut (`membership::unheard`), a runtime that comes again with another life, clocks
-//! of different rates.
+//! alone that is cut (`membership::unheard`), a runtime that comes again with another incarnation,
+//! clocks of different rates.
 
 mod world;
 

@@ -451,7 +451,7 @@ impl World {
         }
     }
 
-    /// The switch says nothing to a life that is over by its view.
+    /// The switch says nothing to an incarnation that is over by its view.
     fn send_down(&mut self, r: usize, item: Item) {
         if !self.has_at(SWITCH, r) {
             return self.drop_packets(&[item]);
@@ -460,7 +460,7 @@ impl World {
         self.down[r].push(item);
     }
 
-    /// So does a runtime; and what such a life says is dropped there, as at the switch.
+    /// So does a runtime; and what such an incarnation says is dropped there, as at the switch.
     fn send_across(&mut self, r: usize, item: Item) {
         match self.has_at(r, 1 - r) && self.has_at(1 - r, r) {
             true => self.across[r].push(item),

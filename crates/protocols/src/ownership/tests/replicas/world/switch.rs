@@ -101,7 +101,7 @@ impl World {
             let there = (0..RUNTIMES).filter(|r| *r != failed && !self.knows(SWITCH, *r));
             let heard = there.map(|r| Heard {
                 runtime: r as u16,
-                report: self.switch.reports[failed][r].filter(|report| report.is_of(life(failed))),
+                report: self.switch.reports[failed][r].filter(|report| report.is_of(incarnation(failed))),
                 must_report: true,
             });
             match heir(heard) {
@@ -181,8 +181,8 @@ impl World {
                 }
             }
             Item::Keeps(failed, number) => {
-                let life = life(usize::from(failed));
-                let report = Report { number, life };
+                let incarnation = incarnation(usize::from(failed));
+                let report = Report { number, incarnation };
                 let before = self.switch.reports[usize::from(failed)][r].replace(report);
                 if let Some(suspension) = &mut self.switch.suspended[usize::from(failed)]
                     && suspension.heir == Some(r as u8)

@@ -163,10 +163,11 @@ impl World {
     fn note_reached(&mut self, number: u32) -> Check {
         let (_, suspects) = self.coordinator.suspects();
         for place in 0..=SWITCH {
-            let life = (worker(place), ONE);
-            let is_awaited = self.coordinator.view().has(life.0, life.1) && !suspects.contains(&life);
+            let incarnation = (worker(place), ONE);
+            let is_awaited =
+                self.coordinator.view().has(incarnation.0, incarnation.1) && !suspects.contains(&incarnation);
             if is_awaited && self.membership(place).view().number < number {
-                return Err(format!("{:?} has not got view {number}", life.0));
+                return Err(format!("{:?} has not got view {number}", incarnation.0));
             }
         }
         self.reached = number;
@@ -217,7 +218,7 @@ impl World {
             return Err(format!("{:?} goes back to view {}", worker(place), after.number));
         }
         if membership.is_fenced() {
-            self.end_life(place);
+            self.end_incarnation(place);
             return Ok(());
         }
         for gone in 0..RUNTIMES {
@@ -235,7 +236,7 @@ impl World {
     }
 
     /// A removed runtime knows it, and stops.
-    fn end_life(&mut self, r: usize) {
+    fn end_incarnation(&mut self, r: usize) {
         let runtime = &mut self.runtimes[r];
         let membership = runtime.membership.clone();
         let old = core::mem::replace(runtime, Runtime::new(r));

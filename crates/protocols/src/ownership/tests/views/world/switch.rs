@@ -50,7 +50,7 @@ impl World {
             let unread = core::mem::take(&mut self.up[gone]);
             self.drop_packets(&unread);
         }
-        // What is on its way to it is for a life that is over. It may read it.
+        // What is on its way to it is for an incarnation that is over. It may read it.
         let unread = self.down[gone].clone();
         self.drop_packets(&unread);
         let Some(route) = self.switch.home.route else {

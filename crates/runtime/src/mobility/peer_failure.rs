@@ -35,8 +35,9 @@
 //! word of that (`Moved`) may come when the slot is closed, its source seen to be gone and the
 //! group begun again here. That is no copy: it ends, and functions give back what it took.
 //!
-//! Or that word is for a life before, which had the group's slot, and the group has begun here in
-//! this one. To a life that no group was ever offered to from there it is as good as closed.
+//! Or that word is for an incarnation before, which had the group's slot, and the group has begun
+//! here in this one. To an incarnation that no group was ever offered to from there it is as good
+//! as closed.
 //!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the
 //! homes tell it so (`Moved`), and it drops the group as one that has moved away: with no word to

@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 /// What has been said.
 #[derive(Debug, Default)]
-pub struct Strangers(BTreeSet<(String, String)>);
+pub struct Unmet(BTreeSet<(String, String)>);
 
-impl Strangers {
+impl Unmet {
     /// What is to be said now, by all links.
     pub fn look(&mut self, links: &[LinkStatus]) -> Vec<String> {
         let is_apart = |name: &String| links.iter().any(|link| link.member == *name && !link.is_there);
@@ -41,24 +41,24 @@ mod tests {
             why: why.to_owned(),
             ..LinkStatus::default()
         };
-        let mut strangers = Strangers::default();
+        let mut unmet = Unmet::default();
         // Two links to the same one, and one that nothing is known of.
         let all = [
             link("left", false, "a"),
             link("left", false, "a"),
             link("right", false, ""),
         ];
-        assert_eq!(strangers.look(&all), ["member `left` is not met: a"]);
-        assert!(strangers.look(&all).is_empty());
+        assert_eq!(unmet.look(&all), ["member `left` is not met: a"]);
+        assert!(unmet.look(&all).is_empty());
         assert_eq!(
-            strangers.look(&[link("left", false, "b"), link("right", false, "a")]),
+            unmet.look(&[link("left", false, "b"), link("right", false, "a")]),
             ["member `left` is not met: b", "member `right` is not met: a"]
         );
-        assert!(strangers.look(&[link("left", true, "")]).is_empty());
-        assert_eq!(strangers.look(&all).len(), 1);
+        assert!(unmet.look(&[link("left", true, "")]).is_empty());
+        assert_eq!(unmet.look(&all).len(), 1);
         // Met by one of its workers only.
         assert!(
-            strangers
+            unmet
                 .look(&[link("left", true, ""), link("left", false, "a")])
                 .is_empty()
         );

@@ -3,11 +3,11 @@
 //! # Theory of operation
 //!
 //! All links are laid at the start for as many runtimes as there may be. The ends of those that are
-//! not there are *parked*: no runtime is at them (session 0), so the other workers choose them for
+//! not there are *dormant*: no runtime is at them (session 0), so the other workers choose them for
 //! nothing.
 //!
 //! ```text
-//!   parked ──add: made, with the configuration in force; a seat at the thread with the fewest; its ends say a new session──► there
+//!   dormant ──add: made, with the configuration in force; a seat at the thread with the fewest; its ends say a new session──► there
 //!     ▲                                                                                                                        │
 //!     │                                                                                                       drained (`runtime drain`)
 //!     │                                                                                                                        ▼
@@ -25,7 +25,7 @@
 //! thread gives it away as it is, and it says nothing.
 //!
 //! ```text
-//!   there ──kill: its thread gives it away; its ends say 0──► wreck: its ends are cleared ──all others have seen it go──► parked, with its pool
+//!   there ──kill: its thread gives it away; its ends say 0──► wreck: its ends are cleared ──all others have seen it go──► dormant, with its pool
 //! ```
 //!
 //! The next of its number has new functions. It goes on with the pool, since buffers of it may
@@ -55,7 +55,7 @@ use runtime::chain::{Plan, Stages};
 use runtime::stats::RuntimeStats;
 use runtime::worker::change::Prepared;
 use runtime::worker::failing::Wreck;
-use runtime::worker::parking::{Legacy, Remains};
+use runtime::worker::handover::{Dismantled, Handover};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
@@ -64,20 +64,20 @@ use std::time::{Duration, Instant};
 use wire::Pool;
 
 /// A runtime that is not there: what the last one left, and its figures.
-pub(super) struct Parked {
+pub(super) struct Dormant {
     slot: Slot,
     last: RuntimeStats,
     /// None of its number has been there, and no setting speaks of it: it is no news.
     is_unheard_of: bool,
 }
 
-impl Parked {
+impl Dormant {
     /// Of a runtime that was never there; whether the configuration counts on it.
     pub fn new(mut links: Vec<WorkerLink>, mut peers: Vec<Option<WorkerLink>>, is_planned: bool) -> Self {
         for link in links.iter_mut().chain(peers.iter_mut().flatten()) {
             link.set_session(0);
         }
-        Parked {
+        Dormant {
             slot: Slot {
                 links,
                 peers,
@@ -90,11 +90,11 @@ impl Parked {
 
     /// Of one that has failed.
     fn of_wreck(wreck: Wreck<WorkerLink>) -> Self {
-        Parked {
+        Dormant {
             slot: Slot {
                 links: wreck.links,
                 peers: wreck.peers,
-                legacy: None,
+                handover: None,
                 pool: Some(wreck.pool),
             },
             last: wreck.stats,
@@ -114,7 +114,7 @@ impl Parked {
                 stats,
             };
             wreck.clear();
-            *self = Parked::of_wreck(wreck);
+            *self = Dormant::of_wreck(wreck);
         }
     }
 }
@@ -130,7 +130,7 @@ fn said_elsewhere(shared: &Shared) -> Vec<(String, Vec<String>)> {
 }
 
 /// Makes runtimes as they were made at the start.
-pub(super) struct Maker {
+pub(super) struct RuntimeFactory {
     /// Those of runtime 0.
     pub settings: runtime::Settings,
     /// The one that the cluster began with: room for a flow's state is as much as that wants, at
@@ -138,15 +138,15 @@ pub(super) struct Maker {
     pub plan: Plan,
 }
 
-impl Maker {
-    /// What functions are told of a runtime. `life` is 0, or for a runtime that follows a failed
-    /// one a number that none of its number had before: it draws other numbers, and is told from
-    /// that one.
-    pub fn info(&self, number: u16, life: u64) -> WorkerInfo {
+impl RuntimeFactory {
+    /// What functions are told of a runtime. `incarnation` is 0, or for a runtime that follows a
+    /// failed one a number that none of its number had before: it draws other numbers, and is told
+    /// from that one.
+    pub fn info(&self, number: u16, incarnation: u64) -> WorkerInfo {
         let before = self.settings.info.seed;
         WorkerInfo {
             runtime: number,
-            seed: before ^ life.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            seed: before ^ incarnation.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             ..self.settings.info
         }
     }
@@ -166,13 +166,13 @@ impl Maker {
         let origin = usize::from(settings.switches) + usize::from(info.runtime);
         adapters::large::at_once(|| {
             let plan = self.plan.clone();
-            let make = match others_follow || slot.legacy.is_some() {
+            let make = match others_follow || slot.handover.is_some() {
                 true => Stages::detached,
                 false => Stages::new,
             };
             let failed = |(function, source)| RunError::Function { function, source };
             let mut stages = make(&plan, &settings.info).map_err(failed)?;
-            if let (Some(storing), None) = (&settings.storing, &slot.legacy) {
+            if let (Some(storing), None) = (&settings.storing, &slot.handover) {
                 let entries = settings.entries(plan.affinity());
                 stages
                     .open_ledger(&plan, info.runtime, storing, entries)
@@ -185,8 +185,8 @@ impl Maker {
             let is_timed = !settings.packet_clock;
             let mut runtime = Runtime::with_stages(settings, plan, stages, links, pool, super::build::region);
             runtime.join(peers);
-            if let Some(legacy) = slot.legacy.take() {
-                runtime.inherit(legacy);
+            if let Some(handover) = slot.handover.take() {
+                runtime.inherit(handover);
             }
             if is_timed {
                 runtime.sample_costs(adapters::clock::cycles);
@@ -202,20 +202,20 @@ impl Maker {
 struct Slot {
     links: Vec<WorkerLink>,
     peers: Vec<Option<WorkerLink>>,
-    legacy: Option<Legacy>,
+    handover: Option<Handover>,
     pool: Option<Pool>,
 }
 
 /// Where a thread takes up seats, and which it has.
-pub(super) struct Door {
+pub(super) struct ThreadInbox {
     pub seats: Mutex<Option<SyncSender<Seat>>>,
     pub workers: Mutex<Vec<String>>,
 }
 
 /// Those that are not there, and how they would be made; none where runtimes do not come and go.
-pub(super) struct Staff {
-    maker: Maker,
-    parked: Mutex<BTreeMap<u16, Parked>>,
+pub(super) struct WorkerPool {
+    factory: RuntimeFactory,
+    dormant: Mutex<BTreeMap<u16, Dormant>>,
     /// The next session of a runtime that begins.
     sessions: Mutex<u64>,
     /// Which of them share objects.
@@ -243,8 +243,8 @@ fn aside<T: Send>(make: impl FnOnce() -> Result<T, RunError> + Send) -> Result<T
         make()
     };
     std::thread::scope(|scope| {
-        let maker = std::thread::Builder::new().name("maker".into());
-        let making = maker.spawn_scoped(scope, nicely).map_err(RunError::Thread)?;
+        let factory = std::thread::Builder::new().name("factory".into());
+        let making = factory.spawn_scoped(scope, nicely).map_err(RunError::Thread)?;
         let thread = begun.recv().ok();
         for nice in NICE {
             // That thread's alone. Less can always be asked for; a process that may not have it
@@ -279,11 +279,11 @@ fn more_runtimes(wanted: usize) -> String {
     }
 }
 
-impl Staff {
-    pub fn new(maker: Maker, parked: BTreeMap<u16, Parked>, views: Views) -> Self {
-        Staff {
-            maker,
-            parked: Mutex::new(parked),
+impl WorkerPool {
+    pub fn new(factory: RuntimeFactory, dormant: BTreeMap<u16, Dormant>, views: Views) -> Self {
+        WorkerPool {
+            factory,
+            dormant: Mutex::new(dormant),
             sessions: Mutex::new(2),
             views,
             before: Mutex::default(),
@@ -308,19 +308,19 @@ impl Staff {
 
     /// The last figures of those that are not there.
     pub fn absent(&self) -> BTreeMap<u16, RuntimeStats> {
-        let parked = lock(&self.parked);
-        parked
+        let dormant = lock(&self.dormant);
+        dormant
             .iter()
-            .filter(|(_, parked)| !parked.is_unheard_of)
-            .map(|(number, parked)| (*number, parked.last.clone()))
+            .filter(|(_, dormant)| !dormant.is_unheard_of)
+            .map(|(number, dormant)| (*number, dormant.last.clone()))
             .collect()
     }
 
     /// Starts a runtime: that one, or the first that is not there.
     pub fn add(&self, shared: &Shared, number: Option<u16>) -> Result<u16, String> {
-        let number = shared
-            .live
-            .staffing(|plan, generation, infos| self.add_under(shared, number, plan, generation, infos))??;
+        let number = shared.live.with_workers(|plan, generation, infos| {
+            self.add_under(shared, number, plan, generation, infos)
+        })??;
         wait_until_it_takes_groups(shared, number);
         Ok(number)
     }
@@ -334,10 +334,10 @@ impl Staff {
         infos: &mut Vec<WorkerInfo>,
     ) -> Result<u16, String> {
         let (number, has_failed) = {
-            let parked = lock(&self.parked);
-            let number = self.choose(shared, &parked, number)?;
-            let has_failed = |parked: &Parked| parked.slot.pool.is_some();
-            (number, parked.get(&number).is_some_and(has_failed))
+            let dormant = lock(&self.dormant);
+            let number = self.choose(shared, &dormant, number)?;
+            let has_failed = |dormant: &Dormant| dormant.slot.pool.is_some();
+            (number, dormant.get(&number).is_some_and(has_failed))
         };
         // Whatever may refuse, before the ends are out of hand.
         if has_failed && !is_forgotten(shared, number) {
@@ -348,15 +348,15 @@ impl Staff {
         self.make_room(shared)?;
         let said = said_elsewhere(shared);
         let session = self.next_session();
-        let info = self.maker.info(number, if has_failed { session } else { 0 });
-        let mut parked = lock(&self.parked);
+        let info = self.factory.info(number, if has_failed { session } else { 0 });
+        let mut dormant = lock(&self.dormant);
         // No other command adds, removes or kills meanwhile.
-        let Some(taken) = parked.get_mut(&number) else {
+        let Some(taken) = dormant.get_mut(&number) else {
             return Err(format!("runtime {number} is there already"));
         };
         taken.clear();
-        let had = taken.slot.legacy.as_ref().map(Legacy::plan);
-        let (before, at) = had.unwrap_or((&self.maker.plan, Generation(1)));
+        let had = taken.slot.handover.as_ref().map(Handover::plan);
+        let (before, at) = had.unwrap_or((&self.factory.plan, Generation(1)));
         let prepared =
             match at == generation {
                 true => None,
@@ -366,9 +366,9 @@ impl Staff {
             };
         // Its figures stay to be looked at meanwhile; no other command adds or removes.
         let mut slot = mem::take(&mut taken.slot);
-        drop(parked);
+        drop(dormant);
         let made = aside(|| {
-            let mut runtime = self.maker.make(info, &mut slot, prepared.is_some())?;
+            let mut runtime = self.factory.make(info, &mut slot, prepared.is_some())?;
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
             for (function, words) in &said {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -377,11 +377,11 @@ impl Staff {
             }
             Ok(runtime)
         });
-        let mut parked = lock(&self.parked);
+        let mut dormant = lock(&self.dormant);
         let mut runtime = match made {
             Ok(runtime) => runtime,
             Err(error) => {
-                if let Some(place) = parked.get_mut(&number) {
+                if let Some(place) = dormant.get_mut(&number) {
                     place.slot = slot;
                 }
                 return Err(format!(
@@ -389,25 +389,25 @@ impl Staff {
                 ));
             }
         };
-        let last = parked.remove(&number).map(|parked| parked.last);
+        let last = dormant.remove(&number).map(|dormant| dormant.last);
         if let (true, Some(last)) = (has_failed, last) {
             lock(&self.before).entry(number).or_default().go_on_from(&last);
         }
         let stored = runtime.variables().into_iter().map(|(function, _)| function);
         self.counted.is_back(number, &stored.collect::<Vec<_>>());
-        drop(parked);
+        drop(dormant);
         self.views.make(&mut runtime, number);
         runtime.each_link(|_, link| link.set_session(session));
         let (handle, inbox) = Handle::new();
         let mut seat = Some(super::build::seat(Worker::Runtime(Box::new(runtime)), inbox));
         let mut threads: Vec<_> = shared.threads.iter().collect();
-        threads.sort_by_key(|thread| lock(&thread.door.workers).len());
+        threads.sort_by_key(|thread| lock(&thread.inbox.workers).len());
         for thread in threads {
-            if let Some(door) = &*lock(&thread.door.seats)
+            if let Some(inbox) = &*lock(&thread.inbox.seats)
                 && let Some(taken) = seat.take()
             {
-                match door.send(taken) {
-                    Ok(()) => lock(&thread.door.workers).push(format!("runtime {number}")),
+                match inbox.send(taken) {
+                    Ok(()) => lock(&thread.inbox.workers).push(format!("runtime {number}")),
                     Err(refused) => seat = Some(refused.0),
                 }
             }
@@ -426,7 +426,7 @@ impl Staff {
     /// Has switches know as many routes as one runtime more may have.
     fn make_room(&self, shared: &Shared) -> Result<(), String> {
         let there = shared.runtimes().len() as u16;
-        let routes = super::build::routes_max(self.maker.settings.info.flows_max, there + 1);
+        let routes = super::build::routes_max(self.factory.settings.info.flows_max, there + 1);
         for switch in shared.switches.values() {
             switch
                 .switch(move |switch| switch.make_room(routes, wire::memory::Region::heap))
@@ -438,16 +438,16 @@ impl Staff {
     fn choose(
         &self,
         shared: &Shared,
-        parked: &BTreeMap<u16, Parked>,
+        dormant: &BTreeMap<u16, Dormant>,
         number: Option<u16>,
     ) -> Result<u16, String> {
         let most = shared.layout.runtimes;
         match number {
-            None => parked.keys().next().copied().ok_or_else(|| {
+            None => dormant.keys().next().copied().ok_or_else(|| {
                 let remedy = more_runtimes(most + 1);
                 format!("all runtimes that there may be ({most}) are there; {remedy}")
             }),
-            Some(number) if parked.contains_key(&number) => Ok(number),
+            Some(number) if dormant.contains_key(&number) => Ok(number),
             Some(number) if usize::from(number) < most => Err(format!("runtime {number} is there already")),
             Some(number) => Err(format!(
                 "there may be {most} runtimes, 0 to {}, so there is no runtime {number}; {}",
@@ -462,7 +462,7 @@ impl Staff {
     pub fn remove(&self, shared: &Shared, number: u16) -> Result<Removal, String> {
         shared
             .live
-            .staffing(|_, _, infos| self.remove_under(shared, number, infos))?
+            .with_workers(|_, _, infos| self.remove_under(shared, number, infos))?
     }
 
     fn remove_under(
@@ -471,7 +471,7 @@ impl Staff {
         number: u16,
         infos: &mut Vec<WorkerInfo>,
     ) -> Result<Removal, String> {
-        if lock(&self.parked).contains_key(&number) {
+        if lock(&self.dormant).contains_key(&number) {
             return Err(format!("runtime {number} is not there"));
         }
         let Some(handle) = shared.runtimes().remove(&number) else {
@@ -549,19 +549,23 @@ impl Staff {
         runtime.finish_variables(crate::store::LAST_CHANGES);
         self.counted
             .note(number, Gone::Removed, runtime.counted_rows(usize::MAX));
-        let Remains { links, peers, legacy } = runtime.dismantle();
+        let Dismantled {
+            links,
+            peers,
+            handover,
+        } = runtime.dismantle();
         let last = RuntimeStats {
             flows_max: 0,
             leaving: false,
             ..last
         };
-        lock(&self.parked).insert(
+        lock(&self.dormant).insert(
             number,
-            Parked {
+            Dormant {
                 slot: Slot {
                     links,
                     peers,
-                    legacy: Some(legacy),
+                    handover: Some(handover),
                     pool: None,
                 },
                 last,
@@ -579,7 +583,7 @@ impl Staff {
     pub fn kill(&self, shared: &Shared, number: u16) -> Result<Killed, String> {
         shared
             .live
-            .staffing(|_, _, infos| self.kill_under(shared, number, infos))?
+            .with_workers(|_, _, infos| self.kill_under(shared, number, infos))?
     }
 
     fn kill_under(
@@ -588,7 +592,7 @@ impl Staff {
         number: u16,
         infos: &mut Vec<WorkerInfo>,
     ) -> Result<Killed, String> {
-        if lock(&self.parked).contains_key(&number) {
+        if lock(&self.dormant).contains_key(&number) {
             return Err(format!("runtime {number} is not there; nothing was killed"));
         }
         let Some(handle) = shared.runtimes().remove(&number) else {
@@ -626,7 +630,7 @@ impl Staff {
         };
         let counted = mem::take(&mut wreck.stats);
         lock(&self.before).entry(number).or_default().go_on_from(&counted);
-        lock(&self.parked).insert(number, Parked::of_wreck(wreck));
+        lock(&self.dormant).insert(number, Dormant::of_wreck(wreck));
         let said = |why| format!("runtime {number} was killed, and others do not share objects yet: {why}");
         self.views.fail(shared, number).map_err(said)?;
         Ok(killed)

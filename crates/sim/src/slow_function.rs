@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Waits with some packets.
-pub struct Dawdler;
+pub struct SlowFunction;
 
 #[network_function]
-impl NetworkFunction for Dawdler {
+impl NetworkFunction for SlowFunction {
     const NAME: &'static str = "dawdler";
     const COUNTERS: &'static [&'static str] = &["waits_begun", "waits_over"];
     type Config = NoConfig;
@@ -22,7 +22,7 @@ impl NetworkFunction for Dawdler {
     type Group = ();
 
     fn new(_: &Arc<NoConfig>, _: &WorkerInfo) -> Result<Self, ConfigError> {
-        Ok(Dawdler)
+        Ok(SlowFunction)
     }
 
     async fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {

@@ -26,18 +26,18 @@ use alloc::vec::Vec;
 use nf::Generation;
 
 /// What is left of a runtime.
-pub struct Remains<P> {
+pub struct Dismantled<P> {
     /// The ends of its links to switches, or its port.
     pub links: Vec<P>,
     /// The ends of its links to other runtimes.
     pub peers: Vec<Option<P>>,
     /// What the next of its number goes on with.
-    pub legacy: Legacy,
+    pub handover: Handover,
 }
 
 /// Functions and figures of a runtime that has ended.
-pub struct Legacy {
-    chains: runner::Legacy,
+pub struct Handover {
+    chains: runner::Handover,
     outbox: (Drops, u64),
     counts: [u64; 4],
     flows_moved: [u64; 2],
@@ -46,7 +46,7 @@ pub struct Legacy {
     out: BTreeSet<nf::Block>,
 }
 
-impl Legacy {
+impl Handover {
     /// The configuration under which its functions were used last, and its number.
     pub fn plan(&self) -> (&Plan, Generation) {
         (&self.chains.plan, self.chains.generation)
@@ -88,14 +88,14 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Takes an empty runtime apart.
-    pub fn dismantle(mut self) -> Remains<P> {
+    pub fn dismantle(mut self) -> Dismantled<P> {
         debug_assert!(self.is_empty());
-        Remains {
+        Dismantled {
             links: core::mem::take(&mut self.links),
             peers: core::mem::take(&mut self.peers),
-            legacy: Legacy {
+            handover: Handover {
                 out: self.core.end_pools(),
-                chains: self.core.runner.leave_legacy(),
+                chains: self.core.runner.leave_handover(),
                 outbox: self.core.out.counts(),
                 counts: [
                     self.received,
@@ -111,22 +111,22 @@ impl<P: Port> Runtime<P> {
 
     /// Goes on with the functions and figures of the one that was here before, under the
     /// configuration that it had: before the first step, and made of the same settings.
-    pub fn inherit(&mut self, legacy: Legacy) {
-        self.core.runner.inherit(legacy.chains);
+    pub fn inherit(&mut self, handover: Handover) {
+        self.core.runner.inherit(handover.chains);
         self.core.copy_as_configured();
         if self.core.open_ledger() {
             self.restore();
         }
-        self.core.out.inherit(legacy.outbox);
+        self.core.out.inherit(handover.outbox);
         [
             self.received,
             self.core.flows_opened,
             self.core.flows_ended,
             self.stalls,
-        ] = legacy.counts;
-        self.moves.flows_moved = legacy.flows_moved;
-        self.moves.packets_moved = legacy.packets_moved;
-        self.core.note_out(legacy.out);
+        ] = handover.counts;
+        self.moves.flows_moved = handover.flows_moved;
+        self.moves.packets_moved = handover.packets_moved;
+        self.core.note_out(handover.out);
     }
 
     /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back what

@@ -210,15 +210,15 @@ pub fn kill(runtime: u16, unprotected: bool, asking: &Asking, out: &mut dyn Writ
     show(&gone, asking, out)
 }
 
-/// Has the process of a runtime's member end, and waits until a view is without that life.
+/// Has the process of a runtime's member end, and waits until a view is without that incarnation.
 fn kill_member(client: &mut Client, runtime: u16) -> Result<Gone, Failure> {
-    let life = client.life_of(runtime).map_err(Failure::failed)?;
+    let incarnation = client.incarnation_of(runtime).map_err(Failure::failed)?;
     let member = client.member_of(runtime).map(ToString::to_string);
     let Answer::Stopping = ask(client, &Request::Fail { runtime })? else {
         return Err(foreign());
     };
     let began = Instant::now();
-    while client.life_of(runtime).map_err(Failure::failed)? == life {
+    while client.incarnation_of(runtime).map_err(Failure::failed)? == incarnation {
         if began.elapsed() > REMOVED {
             return Err(Failure::failed(format!(
                 "the process of runtime {runtime} was told to end, and the coordinator's view has it still after {} s: `flowkeep cluster status` shows why",

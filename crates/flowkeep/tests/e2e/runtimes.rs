@@ -20,7 +20,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("flowkeep-staff-{}-{name}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("flowkeep-runtimes-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         // As fast as workers take it: a generator by the clock goes on while the machine does
         // something else, and what comes meanwhile has no room.
