@@ -476,7 +476,10 @@ impl Seat {
                     + stats.held
                     + stats.waiting;
                 let is_over = stats.flows + stats.groups_resting == 0;
-                let home = self.end < End::Finish || (is_over && self.lines.is_empty());
+                // Switches hear of the last ends of groups behind the moves that are under way.
+                let is_late = self.finishing.is_some_and(|since| since.elapsed() >= GRACE);
+                let has_said_all = runtime.is_at_rest() || is_late;
+                let home = self.end < End::Finish || is_over && has_said_all && self.lines.is_empty();
                 Answer::Drained {
                     home,
                     out: 0,

@@ -43,7 +43,7 @@
 //! *Keys.* Between hosts all frames but hellos are encrypted (`seal.rs`) with keys that follow from
 //! the cluster's key, both incarnations and a random salt of each end. A hello has its sender's
 //! salt and repeats the receiver's. So an end is known by its hello alone, and a hello to an
-//! earlier incarnation of the same incarnation makes no session.
+//! earlier start of the same incarnation makes no session.
 //!
 //! ```text
 //!                 a good hello of a worker                a frame for this incarnation

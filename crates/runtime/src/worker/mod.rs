@@ -482,8 +482,13 @@ impl<P: Port> Runtime<P> {
 
     /// Whether no link will ever bring anything again.
     pub fn finished(&self) -> bool {
-        self.links.iter().all(Port::finished)
-            && self.core.out.hairpins() == 0
+        self.links.iter().all(Port::finished) && self.is_at_rest()
+    }
+
+    /// Whether no group is on its way, no packet waits to leave, and all that is to be said is on
+    /// the links.
+    pub fn is_at_rest(&self) -> bool {
+        self.core.out.hairpins() == 0
             && self.backlog.iter().all(PacketList::is_empty)
             && self.moves.is_idle()
             && self.moves.has_said_all()
