@@ -221,7 +221,8 @@ pub(crate) struct Moves {
     pinned: u32,
     /// Blocks that switches have returned, and which have.
     returned: HashMap<nf::Block, Switches>,
-    /// Slots closed because their source was gone: what it may have had said of them (`peer_failure`).
+    /// Slots closed because their source was gone: what it may have had said of them
+    /// (`peer_failure`).
     closed: VecDeque<peer_failure::Closed>,
     /// Groups of such slots that are not begun here.
     pub(crate) barred: peer_failure::Barred,

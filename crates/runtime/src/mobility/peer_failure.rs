@@ -13,10 +13,10 @@
 //! ```
 //!
 //! *A slot is barred* whose source is gone and kept copies. Its homes may see that end later than
-//! this runtime, and send packets here meanwhile: these are declined, since the source's flows go on
-//! elsewhere. A home that knows holds them back, and asks about the group once nothing of it goes on
-//! ([`Message::Doubted`](crate::message::Message::Doubted)): then it may begin here. So it may
-//! when a switch's session ends, and [`BARRED`] later.
+//! this runtime, and send packets here meanwhile: these are declined, since the source's flows go
+//! on elsewhere. A home that knows holds them back, and asks about the group once nothing of it
+//! goes on ([`Message::Doubted`](crate::message::Message::Doubted)): then it may begin here. So it
+//! may when a switch's session ends, and [`BARRED`] later.
 //!
 //! *Taken back.* The target may have installed the group, let packets out, and its last words be
 //! lost. Then its heir goes on with the group. A home says nothing to the source while the target
@@ -69,8 +69,8 @@ use wire::packet::{Kind, flag as packet_flag};
 /// How many slots are remembered: of more than that, no switch's word is so late.
 pub(super) const CLOSED: usize = 1024;
 
-/// How long, in nanoseconds, a home may see later than this runtime that another is gone: longer than
-/// a silence, by its default.
+/// How long, in nanoseconds, a home may see later than this runtime that another is gone: longer
+/// than a silence, by its default.
 const BARRED: u64 = 250_000_000;
 
 /// Groups that are not begun here, and until when.

@@ -31,7 +31,7 @@ mod change {
 std::thread_local! {
     static CHANGE: Cell<u8> = const { Cell::new(0) };
     /// How long flows live from their packet on, in seconds.
-    static INCARNATION: Cell<u64> = const { Cell::new(100) };
+    static LIFE: Cell<u64> = const { Cell::new(100) };
 }
 
 #[derive(FlowState, Default, Clone, Copy, Debug, PartialEq)]
@@ -78,7 +78,7 @@ macro_rules! function {
                 Verdict::Forward
             }
             fn timeout(&self, _: &$flow) -> Option<Duration> {
-                Some(Duration::from_secs(INCARNATION.get()))
+                Some(Duration::from_secs(LIFE.get()))
             }
         }
     };
@@ -394,10 +394,10 @@ fn an_incarnation_that_grows_is_written_at_the_interval() {
     let mut cluster = begin(1, 1, &plan, 0, WALL);
     feed(&mut cluster, 1, 1, 0);
     pass_interval(&mut cluster);
-    INCARNATION.set(100_000);
+    LIFE.set(100_000);
     feed(&mut cluster, 1, 1, 0);
     pass_interval(&mut cluster);
-    INCARNATION.set(100);
+    LIFE.set(100);
     drop(cluster);
     assert_eq!(alive(&plan, 90_000 * SECOND), 1);
 }

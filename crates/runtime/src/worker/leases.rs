@@ -103,8 +103,8 @@ impl<P: Port> Runtime<P> {
             self.core.out.send(link, &asked);
         }
         if self.core.sender.is_wanted() {
-            let incarnations = Message::Incarnation(self.core.incarnation());
-            self.core.out.send(link, &incarnations);
+            let incarnation = Message::Incarnation(self.core.incarnation());
+            self.core.out.send(link, &incarnation);
         }
     }
 

@@ -547,8 +547,8 @@ mod tests {
         }
     }
 
-    /// The first bytes of a payload are such as an IPv4 header begins with, that of no later fragment
-    /// where the number is 0.
+    /// The first bytes of a payload are such as an IPv4 header begins with, that of no later
+    /// fragment where the number is 0.
     #[test]
     fn a_query_that_is_damaged_is_an_error_where_the_product_takes_it_for_one() {
         let mut errors = 0;

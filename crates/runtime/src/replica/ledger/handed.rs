@@ -27,9 +27,9 @@
 //! *With `store`* no packet waits. *Gone* is said at once, and *Done* waits for the store as long
 //! as a change may be late (`bound`), so a store that is down stops no move.
 //!
-//! *One end dies alone.* The other goes on, as with any move (`mobility::peer_failure`), and the dead one's
-//! records are refused when its next incarnation tells of them. Should all die before that
-//! incarnation has begun, the older records may be those that go on.
+//! *One end dies alone.* The other goes on, as with any move (`mobility::peer_failure`), and the
+//! dead one's records are refused when its next incarnation tells of them. Should all die before
+//! that incarnation has begun, the older records may be those that go on.
 //!
 //! Invariants: a group's mark goes when all of its flows are written; the source's records stay
 //! until *Done*. Checkers: `tests::store_commit`, with moves.
