@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | 0 | 1 | what | 1 a packet, 2 a message between workers ([`crate::message`]), which is the rest |
 //! | 1 | 1 | link | link type: 0 loopback, 1 Ethernet, 101 raw, 113 and 200 cooked |
-//! | 2 | 1 | way | bit 0: from outside; bit 1: leaves to outside |
+//! | 2 | 1 | way | bit 0: from outside; bit 1: leaves to outside; bit 2: a copy that a function held, between runtimes |
 //! | 3 | 1 | flags | see below |
 //! | 4 | 1 | port | it came in at |
 //! | 5 | 1 | egress | one more than the port it is to leave by; 0 if its side decides |
@@ -31,6 +31,7 @@
 //! | *ICMP error* | carried, and holds only where parsing finds one, too: the configuration may have it be none (`Plan::judge_icmp_error`) |
 //! | *inside to inside*, *hairpin*, hairpins, side, exit, port, egress | carried: they follow from ports and functions, not from bytes |
 //! | *watched* | carried: the mark goes with the packet |
+//! | *copy* | carried: a runtime that drops what a removed one has handed over counts packets, not copies. Of switches' packets it is cleared (`worker::intake`) |
 //! | hash | carried: by which group it was routed, which a runtime compares with its own (`is_routed_here`) and nothing else |
 //! | wire length | carried: a capture may hold less |
 //! | time | carried, and taken where both ends have one clock; otherwise the receiver's own time is, as another host's says nothing here |
@@ -118,7 +119,8 @@ pub fn write(packet: &Packet) -> [u8; HEAD] {
             _ => 0,
         };
     }
-    let way = packet.side() as u8 | (packet.exit() as u8) << 1;
+    let copy = u8::from(packet.has(flag::COPY));
+    let way = packet.side() as u8 | (packet.exit() as u8) << 1 | copy << 2;
     let egress = packet.egress().map_or(0, |port| port + 1);
     head[..7].copy_from_slice(&[
         PACKET,
@@ -203,7 +205,7 @@ pub fn read_packet(
 ) -> Result<(), Refused> {
     let &[_, link, way, bits, port, egress, hairpins, protocol, ..] = head;
     let link = link_type(link).ok_or(Refused::Field)?;
-    if way > 3 || hairpins > 1 {
+    if way > 7 || hairpins > 1 {
         return Err(Refused::Field);
     }
     // A packet that a function made came in nowhere: it has port 0, if there is none, too.
@@ -240,6 +242,9 @@ pub fn read_packet(
         if is(*bits) {
             carried |= of;
         }
+    }
+    if way & 4 != 0 {
+        carried |= flag::COPY;
     }
     buffer.set_flags(carried);
     if is(8) {
@@ -323,7 +328,7 @@ mod tests {
             Err(Refused::Form)
         );
         assert_eq!(refused(frame, parsed, |said| said[1] = 2), Err(Refused::Field));
-        assert_eq!(refused(frame, parsed, |said| said[2] = 4), Err(Refused::Field));
+        assert_eq!(refused(frame, parsed, |said| said[2] = 8), Err(Refused::Field));
         assert_eq!(refused(frame, parsed, |said| said[6] = 2), Err(Refused::Field));
         assert_eq!(refused(frame, parsed, |said| said[4] = 4), Err(Refused::Port));
         assert_eq!(refused(frame, parsed, |said| said[5] = 5), Err(Refused::Port));

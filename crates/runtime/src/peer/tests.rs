@@ -309,7 +309,7 @@ fn fill_packet(packet: &mut Packet, random: &mut Random, number: u64, now: u64) 
     if random.once_in(9) {
         packet.add_hairpin();
     }
-    for of in [flag::INSIDE_TO_INSIDE, flag::HAIRPIN, 0x4000, 0x8000] {
+    for of in [flag::INSIDE_TO_INSIDE, flag::HAIRPIN, flag::COPY, 0x4000, 0x8000] {
         if random.once_in(4) {
             packet.set_flags(of);
         }

@@ -7,7 +7,7 @@ use super::Runtime;
 use crate::env::{Burst, Port};
 use crate::message::Message;
 use crate::stats::DropReason;
-use wire::packet::Kind;
+use wire::packet::{Kind, flag};
 use wire::{PacketBox, PacketList, planted};
 
 impl<P: Port> Runtime<P> {
@@ -41,9 +41,12 @@ impl<P: Port> Runtime<P> {
     fn sort_out(&mut self, link: usize, burst: &mut Burst) {
         let mut packets = Burst::new();
         let mut all = burst.take().into_iter();
-        while let Some(packet) = all.next() {
+        while let Some(mut packet) = all.next() {
             match packet.kind() {
-                Kind::Data => packets.push(packet),
+                Kind::Data => {
+                    packet.clear_flags(flag::COPY);
+                    packets.push(packet);
+                }
                 Kind::Empty => self.core.out.recycle(packet),
                 Kind::Message => {
                     self.received += packets.len() as u64;

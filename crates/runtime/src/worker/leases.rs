@@ -24,7 +24,7 @@ use crate::message::Message;
 use crate::record::Record;
 use crate::stats::DropReason;
 use protocols::membership::WorkerId;
-use wire::packet::Kind;
+use wire::packet::{Kind, flag};
 
 impl<P: Port> Runtime<P> {
     /// By which of its leases it may act until when.
@@ -148,11 +148,11 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Drops packets, and messages unread.
+    /// Drops packets, and messages unread. Copies that functions held are in no count.
     pub(super) fn drop_unheard(&mut self, burst: &mut Burst) {
         for packet in burst.drain(..) {
             match packet.kind() {
-                Kind::Data => {
+                Kind::Data if !packet.has(flag::COPY) => {
                     self.received += 1;
                     self.core.out.drop_packet(packet, DropReason::PeerGone);
                 }
