@@ -15,7 +15,7 @@
 //! | 12 | leaving: whether it gets no new groups 1 | 2 |
 //! | 13 | all told | 1 |
 //! | 16 | hear: round 8 | 9 |
-//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none, its incarnation 8 | 15 |
+//! | 20 | keeps, of a runtime that has failed: runtime 2, number of the base of its copies here 4, 0 for none, all ones while it is there, its incarnation 8 | 15 |
 //! | 22 | recovered: runtime 2 | 3 |
 //! | 18 | lease asked for: incarnation 8, the asker's clock 8 | 17 |
 //! | 19 | lease granted: incarnation of the grantor 8, the asker's clock as it said it 8 | 17 |
@@ -128,8 +128,9 @@ pub enum Message {
     /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
     /// and which incarnation of it, 0 if that was never heard. To a switch that is met: of a
     /// runtime that is not there no copies are kept
-    /// ([`protocols::ownership::recovery::Report::OF_NONE`]). By a switch, with 0: it waits no
-    /// longer for its heir, which begins now or not at all, and says so.
+    /// ([`protocols::ownership::recovery::Report::OF_NONE`]), and of one that is there which
+    /// incarnation it is ([`protocols::ownership::recovery::Report::LATER`]). By a switch, with 0:
+    /// it waits no longer for its heir, which begins now or not at all, and says so.
     Keeps(RuntimeId, u32, u64),
     /// Of a runtime of the same process: this incarnation of it is the first that was met here
     /// since, and no copies of one before are kept.

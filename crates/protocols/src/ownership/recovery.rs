@@ -32,6 +32,9 @@ impl Report {
     /// The incarnation of a report which says that there is nothing of a runtime, whichever
     /// incarnation has failed.
     pub const OF_NONE: u64 = u64::MAX;
+    /// The number in what says that this incarnation is at a runtime's link: what there is of it is
+    /// reported once it is gone.
+    pub const LATER: u32 = u32::MAX;
 
     /// Whether it is about this incarnation, as far as is known.
     pub const fn is_of(self, incarnation: u64) -> bool {

@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_source_says_of_its_clock_no_flow_incarnations_for_ever(
+        fn whatever_a_source_says_of_its_clock_no_flow_lives_for_ever(
             source: u64, time_left: u64, now in 0..u64::MAX / 2, is_other: bool,
         ) {
             let deadline = Clocks::new(source, now, is_other).deadline(time_left, now, SECOND);

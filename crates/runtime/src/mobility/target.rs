@@ -400,6 +400,7 @@ impl Moves {
                 if let Some(until) = until.filter(|_| rests) {
                     core.flows.rest_arrived(place, until);
                 }
+                core.disclaim(group);
                 for block in blocks {
                     // One that came twice, or overlaps, keeps its first owner.
                     core.flows.owners.claim(block, group);

@@ -12,6 +12,8 @@ use super::Core;
 use crate::flows::actor::{Header, NO_GROUP};
 use crate::flows::group::GroupKey;
 use crate::message::Message;
+use alloc::vec::Vec;
+use nf::Block;
 
 /// How many of those that rest are looked at for one that may be evicted.
 const EVICTED_LOOKS: usize = 8;
@@ -119,6 +121,17 @@ impl Core {
             }
         }
         self.flows.groups().resting().is_empty()
+    }
+
+    /// A group begins here anew, or comes, and has no block yet: copies of it for which some were
+    /// claimed ([`crate::replica`]) do not go on, and these are not here.
+    #[cold]
+    pub fn disclaim(&mut self, group: GroupKey) {
+        let claimed: Vec<Block> = self.flows.owners.of(&group).collect();
+        for block in claimed {
+            self.flows.owners.release(block);
+            self.out.announce(Message::BlockDoubted(block, group));
+        }
     }
 
     /// Whether a group is here that has no flow.

@@ -264,6 +264,8 @@ pub(crate) struct Copies {
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
     pub(super) blocks_max: usize,
+    /// By words of a group: a block that was claimed for it as it was to go on.
+    pub(super) claimed: BTreeMap<[u64; 5], Block>,
     /// Groups that have moved to the primary and ended there, by their words, whose sources may
     /// have them yet.
     pub over: BTreeSet<[u64; 5]>,
@@ -333,6 +335,14 @@ impl Keeper {
             .iter()
             .flatten()
             .map(|copies| copies.flows.used as u64)
+            .sum()
+    }
+
+    /// Bytes of states that there is room for, for tests.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let kept = self.primaries.iter().flatten();
+        kept.map(|copies| copies.flows.states.len() + copies.groups.states.len())
             .sum()
     }
 
@@ -513,6 +523,7 @@ impl Copies {
             flows_of: Vec::new(),
             blocks: BTreeMap::new(),
             blocks_max,
+            claimed: BTreeMap::new(),
             over: BTreeSet::new(),
             current: None,
             generations: Generations::default(),

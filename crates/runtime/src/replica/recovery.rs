@@ -18,9 +18,14 @@
 //! goes on by the chain that follows its own, and is asked as it arrives. What may not go on ends
 //! behind all flows of the recovery.
 //!
-//! Invariants: a copy is installed once, or counted as lost; nothing is installed before every
-//! switch that is there, and one at least, has let the failed runtime go; bytes that are no states
-//! of their functions end there (`recovered[1]`).
+//! A group may begin here by itself behind the claims: a switch that has come since leads it here.
+//! It has none of the blocks that were claimed for it ([`Core::disclaim`]), and what was copied of
+//! it is lost, even if it ends before that has its turn: others may get these blocks.
+//!
+//! Invariants: a copy is installed once, or counted as lost; a copied group is installed only while
+//! its blocks are claimed for it; nothing is installed before every switch that is there, and one
+//! at least, has let the failed runtime go; bytes that are no states of their functions end there
+//! (`recovered[1]`).
 
 use super::generations::Heirs;
 use super::keeper::{Copies, FlowCopy, GroupCopy, Keeper};
@@ -32,12 +37,12 @@ use crate::record::{Facts, NO_DEADLINE};
 use crate::runner::change::ASKED;
 use crate::stats::{RECOVERED, RecoveryReceipt};
 use crate::watch::flows::Change as Flow;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use nf::{Affinity, Arrival};
 use protocols::ownership::recovery::{Report, may_begin};
 use protocols::ownership::{RuntimeId, Switches};
-use wire::planted;
+use wire::{FlowKey, planted};
 
 /// Flows installed in a step: packets of flows that go on wait behind them.
 const INSTALLS: usize = 128;
@@ -173,8 +178,8 @@ impl Keeper {
         }
     }
 
-    /// Another switch is at the end of a link: it is told which copies wait for it, and of which
-    /// runtimes that are not here there are none.
+    /// Another switch is at the end of a link: it is told which copies wait for it, of which
+    /// runtimes that are not here there are none, and which incarnations are here.
     pub fn switch_came(&mut self, core: &mut Core, switch: usize) {
         if core.sender.is_wanted() {
             for (runtime, copies) in (0..).zip(&self.primaries) {
@@ -184,6 +189,11 @@ impl Keeper {
                 if is_other && !has_any && !core.sessions.has_runtime(runtime) {
                     let none = Message::Keeps(RuntimeId(runtime), 0, Report::OF_NONE);
                     core.out.send(switch, &none);
+                }
+                let incarnation = self.incarnations.get(usize::from(runtime)).copied();
+                if let Some(incarnation) = incarnation.filter(|incarnation| *incarnation != 0) {
+                    let later = Message::Keeps(RuntimeId(runtime), Report::LATER, incarnation);
+                    core.out.send(switch, &later);
                 }
             }
         }
@@ -448,6 +458,7 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
     let copies = &recovery.copies;
     let anothers = copies.blocks.values().skip(1).map(|(_, group)| group);
     let anothers = anothers.chain(copies.blocks.values().take(1).map(|(_, group)| group));
+    let mut claimed = BTreeMap::new();
     for ((block, group), anothers) in copies.blocks.values().zip(anothers) {
         let group = match planted::is("heir_claims_anothers") {
             true => anothers,
@@ -457,6 +468,7 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
         if planted::is("heir_claims_nothing") {
             continue;
         }
+        claimed.insert(*group.words(), *block);
         if !core.has_group(group) && core.flows.owners.claim(*block, *group) {
             core.out.announce(Message::BlockClaimed(*block, *group));
             if wire::planted::is("heir_announces_early") {
@@ -468,6 +480,7 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
         end_over(core, copies);
     }
     recovery.groups = alloc::vec![0; copies.groups.records.len()];
+    recovery.copies.claimed = claimed;
     recovery.left = recovery.copies.take_flows_of();
     recovery.next = Some(0);
     (0..AHEAD).for_each(|slot| recovery.fetch(core, slot));
@@ -525,7 +538,7 @@ fn stage(
     if core.find(first, &facts.key).is_some() {
         return Staged::Here;
     }
-    let Some(group) = install_group(core, groups, copies, copy) else {
+    let Some(group) = install_group(core, groups, copies, copy, facts.key) else {
         return Staged::Lost;
     };
     // What groups on their way were promised is theirs.
@@ -633,9 +646,15 @@ fn end_cut(core: &mut Core, cut: &mut Vec<u32>) -> usize {
 }
 
 /// The place of a flow's group, installed with its first flow; `None` if it cannot be.
-fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &FlowCopy) -> Option<u32> {
+fn install_group(
+    core: &mut Core,
+    groups: &mut [u32],
+    copies: &Copies,
+    copy: &FlowCopy,
+    key: FlowKey,
+) -> Option<u32> {
     if core.flows.affinity() == Affinity::Flow {
-        return Some(NO_GROUP);
+        return has_its_blocks(core, copies, &GroupKey::of_flow(key)).then_some(NO_GROUP);
     }
     let known = groups.get_mut(copy.group as usize)?;
     let group = copies.groups.get(copy.group)?;
@@ -650,10 +669,17 @@ fn install_group(core: &mut Core, groups: &mut [u32], copies: &Copies, copy: &Fl
     Some(index)
 }
 
+/// Whether a copied group's blocks are claimed for it, if it has any.
+fn has_its_blocks(core: &Core, copies: &Copies, group: &GroupKey) -> bool {
+    let claimed = copies.claimed.get(group.words());
+    claimed.is_none_or(|block| core.flows.owners.at(block.addr, block.first) == Some(*group))
+}
+
 /// Installs the state of a copied group; `None` if it is here already, or is none.
 fn install_state(core: &mut Core, copies: &Copies, slot: u32, group: &GroupCopy) -> Option<u32> {
     let length = core.flows.groups().state_length();
-    if !group.is_whole() || usize::from(group.length) != length {
+    let is_it = group.is_whole() && usize::from(group.length) == length;
+    if !is_it || !has_its_blocks(core, copies, &group.key) {
         return None;
     }
     let (index, is_new) = core.flows.enter_group(group.key)?;

@@ -177,6 +177,12 @@ impl Sender {
         self.unprotected
     }
 
+    /// Bytes of notes on groups, and of runs, for tests.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.groups.capacity() + self.runs.capacity() + self.before.group_shadow.bytes()
+    }
+
     /// Flows of which the replica has, or is about to have, copies.
     pub fn flows(&self) -> u64 {
         self.flows

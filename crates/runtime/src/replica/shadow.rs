@@ -37,6 +37,12 @@ pub struct Shape {
 pub struct Shadow(Vec<u8>);
 
 impl Shadow {
+    /// How many there is room for, for tests.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     #[inline]
     fn room(&mut self, length: usize) -> &mut [u8] {
         if self.0.len() < length {

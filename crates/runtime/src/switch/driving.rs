@@ -55,10 +55,15 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// Whether every port has brought all it ever will and nothing waits to be turned or asked.
     pub fn finished(&self) -> bool {
         self.ports.finished()
-            && self.turning.is_empty()
+            && !self.has_hairpins()
             && !self.recovery.is_active()
             && !self.directory.has_suspects()
             && !self.outbox.has_messages()
+    }
+
+    /// Whether hairpinned packets wait here to be routed: they are on no link.
+    pub fn has_hairpins(&self) -> bool {
+        !self.turning.is_empty()
     }
 
     /// Has room for so many routes from now on, if that is more than before, in memory that

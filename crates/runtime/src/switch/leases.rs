@@ -60,21 +60,24 @@ impl<P: Port, L: Port> Switch<P, L> {
         })
     }
 
-    /// Whether a view has removed a runtime which this switch, as it begins, has not met, and others
-    /// have yet to say which copies they have of it.
+    /// Whether an incarnation of a runtime is over which this switch, as it begins, has not met,
+    /// and others have yet to say which copies they have of it: a view has removed it, or the next
+    /// one is here.
     pub(super) fn awaits_word_of_removed(&mut self) -> bool {
-        let Some(leases) = &self.leases else {
-            return false;
-        };
         if self.presence.is_told() || crate::replica::is_broken("words of removed incarnations are awaited") {
             return false;
         }
-        let (outbox, recovery) = (&self.outbox, &mut self.recovery);
+        let (outbox, recovery, leases) = (&self.outbox, &mut self.recovery, self.leases.as_deref());
         let now = self.local.now;
-        let mut removed = leases.machine.removed().map(|(id, _)| usize::from(id.number));
-        removed.any(|runtime| {
-            let is_unmet = runtime < outbox.runtimes() && self.presence.may_have_unmet(runtime);
-            is_unmet && recovery.awaits_word_of(runtime, |other| outbox.is_there(other), now)
+        let is_there = |other| outbox.is_there(other);
+        let is_removed = |runtime| {
+            let mut removed = leases.into_iter().flat_map(|leases| leases.machine.removed());
+            removed.any(|(id, _)| usize::from(id.number) == runtime)
+        };
+        let mut unmet = (0..outbox.runtimes()).filter(|runtime| self.presence.may_have_unmet(*runtime));
+        unmet.any(|runtime| {
+            is_removed(runtime) && recovery.awaits_word_of(runtime, is_there, now)
+                || recovery.awaits_word_before(runtime, is_there, now)
         })
     }
 

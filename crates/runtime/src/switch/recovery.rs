@@ -27,6 +27,11 @@
 //!   Keeps{F, base, incarnation} ── incarnation is F's here: kept until the session ends │ is suspended: counted │ else: not met, suspended without routes
 //! ```
 //!
+//! A runtime may see later than this switch that an incarnation is over, and *all told* says
+//! nothing of that one. So it says which one is at its link (`Report::LATER`), and a switch that
+//! begins and has the next one waits for its word, for as long as for an heir, before it tells that
+//! one all, and before it reads ports.
+//!
 //! Copies of an incarnation whose flows have gone on elsewhere are another matter: that incarnation
 //! had not heard of it when it sent them. Nothing is recovered from them until it has been met
 //! again.
@@ -153,6 +158,9 @@ pub(super) struct Recovery {
     /// By runtime, by another one: it had nothing of the first when it met this switch, or what it
     /// had goes on.
     has_none: Vec<Vec<bool>>,
+    /// By runtime, by another one: which incarnation of the first was at its link when it met this
+    /// switch; 0 for none, and once it has said what it has of it.
+    linked: Vec<Vec<u64>>,
     /// By runtime: until when others are waited for that may have copies of an incarnation which
     /// was not met; 0 before that is asked.
     word_by: Vec<u64>,
@@ -174,6 +182,7 @@ impl Recovery {
             incarnations: alloc::vec![0; runtimes],
             recovered: alloc::vec![0; runtimes],
             has_none: alloc::vec![alloc::vec![false; runtimes]; runtimes],
+            linked: alloc::vec![alloc::vec![0; runtimes]; runtimes],
             word_by: alloc::vec![0; runtimes],
             active: 0,
             packets: 0,
@@ -251,6 +260,7 @@ impl Recovery {
             reports[runtime] = None;
             self.has_none[failed][runtime] = false;
             self.meetings[failed][runtime] = 0;
+            self.linked[failed][runtime] = 0;
             if let Some(suspension) = &mut self.suspended[failed]
                 && suspension.heir == Some(runtime as u16)
             {
@@ -271,8 +281,16 @@ impl Recovery {
         }
     }
 
-    /// A runtime says which copies it has of one that has failed.
+    /// A runtime says which copies it has of one that has failed, or that it will.
     pub fn note_report(&mut self, failed: u16, by: usize, report: Report) {
+        let linked = &mut self.linked[usize::from(failed)][by];
+        if report.number == Report::LATER {
+            *linked = report.incarnation;
+            return;
+        }
+        if *linked == report.incarnation {
+            *linked = 0;
+        }
         if report.incarnation == Report::OF_NONE {
             self.has_none[usize::from(failed)][by] = true;
         } else if self.is_wanted() {
@@ -295,7 +313,22 @@ impl Recovery {
         let is_silent = |(runtime, report): (usize, &Option<Report>)| {
             runtime != failed && is_there(runtime) && report.is_none() && !self.has_none[failed][runtime]
         };
-        if !self.has_copies || !reports.any(is_silent) {
+        let is_silent = reports.any(is_silent);
+        self.waits_for_word(failed, is_silent, now)
+    }
+
+    /// The same of an incarnation that is over since the next one is here, and that another runtime
+    /// had at its link when it met this switch.
+    pub fn awaits_word_before(&mut self, runtime: usize, is_there: impl Fn(usize) -> bool, now: u64) -> bool {
+        let here = self.incarnations[runtime];
+        let mut linked = self.linked[runtime].iter().enumerate();
+        let is_before = |(by, linked): (usize, &u64)| is_there(by) && *linked != 0 && *linked != here;
+        let is_silent = here != 0 && linked.any(is_before);
+        self.waits_for_word(runtime, is_silent, now)
+    }
+
+    fn waits_for_word(&mut self, failed: usize, is_silent: bool, now: u64) -> bool {
+        if !self.has_copies || !is_silent {
             return false;
         }
         if self.word_by[failed] == 0 {
@@ -592,6 +625,23 @@ mod tests {
         assert_eq!(decide(&mut recovery), Decision::None);
         recovery.note_report(1, 0, Report { number: 4, ..none });
         assert_eq!(decide(&mut recovery), Decision::Heir(0, NEXT));
+    }
+
+    #[test]
+    fn what_was_kept_of_an_incarnation_before_is_awaited_once_the_next_one_is_here() {
+        let everywhere = |_| true;
+        let report = |number, incarnation| Report { number, incarnation };
+        let mut recovery = Recovery::new(3, 1000);
+        recovery.note_report(1, 0, report(Report::LATER, NEXT));
+        recovery.note_report(1, 2, report(Report::LATER, OLD));
+        recovery.note_report(1, 2, report(4, OLD - 2));
+        assert!(!recovery.awaits_word_before(1, everywhere, 0), "it may live");
+        recovery.note_incarnation(1, NEXT);
+        assert!(recovery.awaits_word_before(1, everywhere, 0));
+        assert!(!recovery.awaits_word_before(1, |runtime| runtime != 2, 0));
+        assert!(!recovery.awaits_word_before(1, everywhere, 1000), "for a time");
+        recovery.note_report(1, 2, report(5, OLD));
+        assert!(!recovery.awaits_word_before(1, everywhere, 0));
     }
 
     #[test]

@@ -448,6 +448,41 @@ fn flows_go_on_when_a_switch_fails_with_their_runtime() {
     assert!(outcome.is_err(), "the broken rule is noticed");
 }
 
+/// A runtime fails with the only switch, and both begin again before the other runtime, which has
+/// copies, sees that it failed. Answers how many flows there were, how many went on, and how many
+/// there are.
+fn fail_unseen() -> [u64; 3] {
+    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    (members.is_replicated, members.apart) = (true, Some((1, 2)));
+    (0..3).for_each(|worker| members.start(worker));
+    members.meet();
+    members.settle();
+    fill(&mut members, 0, 1..10);
+    let before = members.flows();
+    members.stop(0);
+    members.stop(1);
+    members.apart = Some((1, 2));
+    members.start(1);
+    members.start(0);
+    members.switch(0).wait_to_be_told(SECOND);
+    fill(&mut members, 0, 1..10);
+    members.meet();
+    members.settle();
+    members.assert_one_home();
+    members.assert_blocks_are_known("seen");
+    let recovered = members.runtime(1).stats().recovered[0];
+    [before[0], recovered, members.flows().iter().sum()]
+}
+
+#[test]
+fn a_switch_that_begins_waits_for_those_that_have_not_seen_a_runtime_fail() {
+    assert_eq!(fail_unseen(), [5, 5, 9]);
+    crate::replica::BROKEN.set("words of removed incarnations are awaited");
+    let outcome = std::panic::catch_unwind(|| assert_eq!(fail_unseen(), [5, 5, 9]));
+    crate::replica::BROKEN.set("");
+    assert!(outcome.is_err(), "the broken rule is noticed");
+}
+
 /// A runtime has begun apart from a switch when the other one fails, whose copies it has. Answers
 /// how many flows there were, how many went on before it met the switch, and how many then.
 fn fail_beside_an_heir_that_begins() -> [u64; 3] {
@@ -481,6 +516,46 @@ fn an_heir_that_begins_waits_for_switches_that_it_has_not_met() {
     crate::replica::BROKEN.set("");
     let is_noticed = outcome.map_or(true, |[_, early, _]| early > 0);
     assert!(is_noticed, "the broken rule is noticed");
+}
+
+/// A switch begins again while a runtime has claimed the blocks of copies and installed none, and
+/// does not wait to be told: it leads a group of the copies there as a new one.
+#[test]
+fn a_group_that_begins_anew_at_an_heir_has_none_of_the_blocks_of_its_copy() {
+    let (failed, heir) = (2, 3);
+    let mut members = Members::copied(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    assert_eq!(members.flows(), [3, 3]);
+    members.stop(failed);
+    for step in 0.. {
+        members.now += 1000;
+        for worker in [0, 1, heir] {
+            members.step(worker);
+        }
+        if members.runtime(1).blocks().len() == 6 {
+            break;
+        }
+        assert!(step < 1000, "the heir claims blocks");
+    }
+    members.start(1);
+    let packets = (1..7).map(super::groups::packet_of);
+    members.switch(1).port_mut(0).input.extend(packets);
+    for worker in [1, 1, heir, heir] {
+        members.now += 1000;
+        members.step(worker);
+    }
+    assert_eq!(members.runtime(1).stats().recovered, [0, 0]);
+    let anew = members.flows()[1] - 3;
+    assert!(anew > 0, "none has begun anew");
+    members.settle();
+    // A flow that is here counts as one that goes on.
+    assert_eq!(members.runtime(1).stats().recovered, [3, 0]);
+    members.assert_one_home();
+    members.assert_blocks_are_known("at the heir");
+    members.start(failed);
+    members.settle();
+    members.assert_blocks_are_known("beside the next incarnation");
+    members.assert_nothing_stays();
 }
 
 /// A runtime fails, and its next incarnation so many steps later, while flows of the first go on

@@ -230,11 +230,11 @@ impl Members {
         }
     }
 
-    /// Those that did not meet meet now.
+    /// Those that did not meet meet now, and see each other as they are, until this is called again.
     pub(super) fn meet(&mut self) {
         self.apart = None;
-        for (there, incarnation) in self.unseen.drain(..) {
-            incarnation.set(self.incarnations[there].get());
+        for (there, incarnation) in &self.unseen {
+            incarnation.set(self.incarnations[*there].get());
         }
     }
 

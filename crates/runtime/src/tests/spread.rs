@@ -708,6 +708,31 @@ fn a_slow_runtime_makes_what_peers_hand_over_wait_and_loses_nothing() {
 }
 
 #[test]
+fn a_hairpinned_packet_that_waits_for_room_is_seen() {
+    let plan = plan(vec![factory::<Meter>()]);
+    let mut cluster = cluster_with(1, 1, Policy::RoundRobin, &plan, 64, 256, 64);
+    let switch = &mut cluster.switches[0];
+    let frames = (0..2).map(|n| udp(1, 1000 + n, 1, 80, false, b""));
+    switch.port_mut(0).input.extend(frames);
+    switch.step(1);
+    let link = switch.link_mut(0);
+    let (incoming, outgoing) = (link.incoming.clone(), link.outgoing.clone());
+    // One comes back to be turned, and the other is yet to be read.
+    let mut packet = outgoing.borrow_mut().pop_front().unwrap();
+    packet.set_flags(wire::packet::flag::HAIRPIN);
+    incoming.borrow_mut().push_back(packet);
+    switch.step(2);
+    assert_eq!((switch.stats().turned, outgoing.borrow().len()), (1, 1));
+    assert!(switch.has_hairpins() && !switch.finished());
+    let mut other = outgoing.borrow_mut().pop_front().unwrap();
+    other.set_kind(Kind::Empty);
+    incoming.borrow_mut().push_back(other);
+    switch.step(3);
+    assert_eq!((outgoing.borrow().len(), outgoing.borrow()[0].hairpins()), (1, 1));
+    assert!(!switch.has_hairpins() && switch.finished());
+}
+
+#[test]
 fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 4096);

@@ -451,7 +451,11 @@ impl<P: Port> Runtime<P> {
 
     /// The group of a new flow, made if it is the first and may be; or why not.
     fn enter_group(&mut self, packet: &PacketBox, key: FlowKey) -> Result<u32, DropReason> {
+        let is_recovering = self.keeper.has_work();
         if self.core.flows.affinity() == Affinity::Flow {
+            if is_recovering {
+                self.core.disclaim(GroupKey::of_flow(key));
+            }
             return Ok(NO_GROUP);
         }
         let group = self.core.group_of(packet, key);
@@ -470,6 +474,9 @@ impl<P: Port> Runtime<P> {
             if self.core.sessions.is_beginning() {
                 self.core.flows.abandon_group(index);
                 return Err(DropReason::TooEarly);
+            }
+            if is_recovering {
+                self.core.disclaim(group);
             }
             let state = self.core.flows.groups().state(index);
             self.core.runner.create_group(state);
