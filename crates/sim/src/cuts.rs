@@ -61,6 +61,9 @@ impl Script {
         if random.once_in(2) {
             self.shape.drift_ppm = RATES;
         }
+        if self.draw_removals() {
+            return;
+        }
         let span = self.heals_at;
         let mut last = span;
         for _ in 0..random.between(1, 4) {

@@ -5,6 +5,9 @@
 //!   all is copied ─► a runtime crashes ─► its flows go on ─► all is copied ─► the heir crashes ─► …
 //! ```
 //!
+//! With a coordinator most such faults are drawn in [`crate::cuts`], and whether flows survive them
+//! is not asked; here are scripts of which it is ([`Script::draw_removals`]).
+//!
 //! Not here: faults of all scripts ([`crate::script`]).
 
 use crate::Time;
@@ -15,6 +18,9 @@ use crate::script::{Fault, MILLI, Move, Part, Script, Timed, Who, Why};
 /// As long a partition may last after which both ends still know each other, whatever stalls and
 /// losses there are besides (`apart::DEAD_AFTER`).
 const SILENCE_SHORT: u64 = 60 * MILLI;
+/// Until a view is without a runtime that failed, its flows go on elsewhere and all is copied again,
+/// if nothing else goes wrong.
+const REMOVED: u64 = 250 * MILLI;
 /// How much longer than silence a worker may say nothing.
 const SILENCE_MORE: u64 = 80 * MILLI;
 
@@ -53,6 +59,41 @@ impl Script {
             6 => self.draw_silence_once_copied(&mut random, span),
             _ => self.draw_silence(&mut random, span),
         }
+    }
+
+    /// With a coordinator, in a quarter of the scripts with copies: a runtime crashes or stands still
+    /// until a view is without it, once all is copied, then perhaps another. Nothing else goes
+    /// wrong but on the network, and no flow is lost. Answers whether that was drawn.
+    pub(crate) fn draw_removals(&mut self) -> bool {
+        let mut random = Random::of(self.seed, Stream::Copies, 48 + self.scenario as u64);
+        if !self.is_copied() || !random.once_in(4) {
+            return false;
+        }
+        self.moves.retain(|order| order.part != Part::Faults);
+        self.faults.clear();
+        let mut at = random.between(self.heals_at / 8, self.heals_at);
+        for _ in 0..random.between(1, 3) {
+            let worker = self.shape.switches + random.below(u64::from(self.shape.runtimes)) as u8;
+            let time = random.between(MILLI / 10, REMOVED);
+            let fault = match random.once_in(3) {
+                true => Fault::Silence {
+                    worker,
+                    why: Why::Stands(true),
+                    time,
+                },
+                false => Fault::Crash {
+                    who: Who::Copied(worker, time),
+                },
+            };
+            self.faults.push(Timed { at, fault });
+            at += REMOVED + random.below(REMOVED);
+        }
+        self.heals_at = at + REMOVED;
+        self.lengthen_talks(&mut random);
+        for talk in &mut self.talks {
+            talk.gap = random.of_these(&[talk.gap, 5 * MILLI, 15 * MILLI]);
+        }
+        true
     }
 
     /// A runtime is given up once all is copied, and goes on when its flows are elsewhere; perhaps

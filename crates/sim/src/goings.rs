@@ -32,9 +32,11 @@ pub(crate) struct Going {
 }
 
 impl Script {
-    /// In half of the scripts with a coordinator and several processes of runtimes.
+    /// In half of the scripts with a coordinator and several processes of runtimes, but for those
+    /// in which flows survive failures.
     pub(crate) fn draw_goings(&mut self) {
-        if self.joined().is_none() || self.shape.processes_of_runtimes() < 2 {
+        let is_failing = !self.is_calm && self.keeps_flows();
+        if self.joined().is_none() || self.shape.processes_of_runtimes() < 2 || is_failing {
             return;
         }
         let mut random = Random::of(self.seed, Stream::Goings, self.scenario as u64);

@@ -607,8 +607,10 @@ impl Script {
     }
 
     /// Whether no flow may be lost: one runtime crashes at a time, once all is copied; there is
-    /// room for all, and groups move only when all is healed.
+    /// room for all, and groups move only when all is healed. With a coordinator nothing else goes
+    /// wrong ([`Script::draw_removals`]).
     pub fn keeps_flows(&self) -> bool {
+        let is_alone = |timed: &Timed| matches!(timed.fault, Fault::Crash { .. } | Fault::Silence { .. });
         let is_lossless = |timed: &Timed| match timed.fault {
             Fault::Crash { who } => match who {
                 Who::Copied(worker, _) => !self.shape.has_switch(worker),
@@ -622,7 +624,7 @@ impl Script {
             && self.shape.is_roomy
             && self.moves.iter().all(|order| order.part != Part::Faults)
             && self.faults.iter().all(is_lossless)
-            && (self.joined().is_none() || self.is_calm)
+            && (self.joined().is_none() || self.is_calm || self.faults.iter().all(is_alone))
     }
 
     /// The first worker of those that have tables of routes in common with this one.

@@ -44,7 +44,7 @@ impl Delivered {
             let holder = now.entry((protocol, external)).or_insert(Some(inside));
             *holder = holder.filter(|holder| *holder == inside);
             let ends = flow.translated.as_ref();
-            let ends = ends.and_then(|(source, destination)| Some((end(source)?, end(destination)?)));
+            let ends = ends.and_then(|(from, to)| Some((end(from)?, turned(end(to)?))));
             let is_its = |talk: &Talk| {
                 !flow.is_from_outside
                     && (talk.client == inside && end(&flow.ends.1) == Some(talk.to))
@@ -268,6 +268,12 @@ fn protocol_of(manner: Manner) -> u8 {
     }
 }
 
+/// For which end a packet leaves that a flow sends to this one. What is hairpinned goes through a
+/// second flow, that of the server inside, and only that one shows the server's own end.
+fn turned(end: End) -> End {
+    if end == HAIRPIN { HAIRPIN_SERVER } else { end }
+}
+
 fn is_virtual(addr: [u8; 4]) -> bool {
     crate::scenario::VIRTUAL.contains(&addr)
 }
@@ -275,4 +281,126 @@ fn is_virtual(addr: [u8; 4]) -> bool {
 fn is_external(end: End) -> bool {
     let (first, count) = POOL_PORTS;
     POOL.contains(&end.addr) && (first..first + count).contains(&end.port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Quote;
+    use crate::scenario::{Scenario, inside_host};
+    use crate::script::{Fate, Part};
+    use runtime::worker::FlowEnds;
+    use wire::{Addr, FlowKey};
+
+    const CLIENT: End = End::new(inside_host(4), 40_005);
+    /// The client's external endpoint as it was answered, and as it is now.
+    const BEFORE: End = End::new(POOL[0], 2013);
+    const NOW: End = End::new(POOL[0], 1535);
+
+    /// One talk: the client's with the server inside, by that one's external endpoint.
+    fn script() -> Script {
+        let mut script = Script::of(Scenario::Edge, 0);
+        script.talks = vec![Talk {
+            part: Part::Faults,
+            start: 0,
+            manner: Manner::Udp,
+            is_v6: false,
+            client: CLIENT,
+            to: HAIRPIN,
+            burst: 3,
+            rounds: 2,
+            gap: 0,
+            size: 100,
+            fate: Fate::Answered,
+        }];
+        script
+    }
+
+    /// What the client's runtime and the server's show of a hairpinned flow.
+    fn flows(external: End) -> [Sighting; 2] {
+        let wide = |end: End| Endpoint::new(Addr::v4(end.addr), end.port);
+        let flow = |ends: (End, End), translated: (End, End), is_from_outside| FlowEnds {
+            key: FlowKey::new(wide(ends.0), wide(ends.1), wire::protocol::UDP, 0).0,
+            reply_key: None,
+            is_from_outside,
+            is_undecided: false,
+            ends: (wide(ends.0), wide(ends.1)),
+            translated: Some((wide(translated.0), wide(translated.1))),
+        };
+        [
+            (1, flow((CLIENT, HAIRPIN), (external, HAIRPIN), false)),
+            (2, flow((external, HAIRPIN), (external, HAIRPIN_SERVER), true)),
+        ]
+    }
+
+    fn packet(id: u16, is_answer: bool, head: Head) -> Packet {
+        Packet {
+            talk: 0,
+            head: Head { id, ..head },
+            label: None,
+            is_answer,
+            is_wild: false,
+            split: 0,
+            passages: Default::default(),
+            about: 0,
+            copy_of: 0,
+            is_misled: false,
+        }
+    }
+
+    fn head(source: End, destination: End, transport: Transport) -> Head {
+        Head {
+            id: 0,
+            is_v6: false,
+            source,
+            destination,
+            transport,
+        }
+    }
+
+    /// An error about packet 24, with whence and whither that went as it is quoted.
+    fn error(from: End, to: End, (source, destination): (End, End)) -> Head {
+        let quote = Quote {
+            id: 24,
+            source,
+            destination,
+            protocol: wire::protocol::UDP,
+            seq: 0,
+            is_sound: true,
+        };
+        let (kind, code) = (3, 3);
+        let [from, to] = [from, to].map(|end| End::new(end.addr, 0));
+        head(from, to, Transport::Error { kind, code, quote })
+    }
+
+    /// All workers died since the client was answered, and its flow began again with another port
+    /// (`edge` 91204573).
+    #[test]
+    fn an_error_about_a_hairpinned_answer_quotes_the_ends_that_its_flow_has_now() {
+        let script = script();
+        let about = packet(24, true, head(HAIRPIN_SERVER, BEFORE, Transport::Udp));
+        let sent = packet(30, false, error(CLIENT, HAIRPIN, (HAIRPIN, CLIENT)));
+        let may_leave = |delivered: &Delivered, to: End, quoted: (End, End)| {
+            let now = error(NOW, to, quoted);
+            delivered.error_left(&script, &sent, &about, &now).is_ok()
+        };
+        let mut delivered = Delivered::default();
+        delivered.learn(&script, &flows(BEFORE));
+        assert!(may_leave(&delivered, HAIRPIN_SERVER, (HAIRPIN_SERVER, BEFORE)));
+        assert!(!may_leave(&delivered, HAIRPIN_SERVER, (HAIRPIN_SERVER, NOW)));
+        delivered.learn(&script, &flows(NOW));
+        assert!(may_leave(&delivered, HAIRPIN_SERVER, (HAIRPIN_SERVER, NOW)));
+        for (to, quoted) in [
+            // It was not turned around, or what it quotes was not.
+            (HAIRPIN, (HAIRPIN, NOW)),
+            (HAIRPIN_SERVER, (HAIRPIN, NOW)),
+            // A port of one of both ends was left as it was.
+            (HAIRPIN_SERVER, (HAIRPIN_SERVER, End::new(NOW.addr, CLIENT.port))),
+            (HAIRPIN_SERVER, (End::new(HAIRPIN_SERVER.addr, HAIRPIN.port), NOW)),
+            // It goes to another host.
+            (End::new(inside_host(1), 0), (HAIRPIN_SERVER, NOW)),
+        ] {
+            assert!(!may_leave(&delivered, to, quoted), "{to} {quoted:?}");
+        }
+    }
 }

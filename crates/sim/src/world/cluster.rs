@@ -294,7 +294,7 @@ impl Cluster {
         self.ends.values().map(|end| end.borrow().lost).sum()
     }
 
-    /// Whether nothing is on any ring or waits at any port.
+    /// Whether nothing is on any ring, waits at any port, or is hairpinned and waits at a switch.
     pub fn is_at_rest(&self) -> bool {
         let rings = self.inputs.iter().flatten();
         rings
@@ -304,6 +304,7 @@ impl Cluster {
                 .interfaces
                 .iter()
                 .all(|interface| interface.borrow().incoming.is_empty())
+            && !self.switches.iter().any(Switch::has_hairpins)
             && self.ends_are_at_rest()
     }
 

@@ -4,9 +4,9 @@
 //!   faults ─► heal ─► rest ─► [roomy: early talks ─► rest] ─► leap ─► empty ─► late talks ─► rest ─► leap ─► empty
 //! ```
 //!
-//! *Rest*: no talk open, no frame in the network, none on a ring or at a port. All adds up then,
-//! and all buffers are home. *Empty*: all clocks leap by more than any flow's time, and some turns
-//! later there is no flow, group, route or block.
+//! *Rest*: no talk open, no frame in the network, none on a ring, at a port or hairpinned at a
+//! switch. All adds up then, and all buffers are home. *Empty*: all clocks leap by more than any
+//! flow's time, and some turns later there is no flow, group, route or block.
 
 use super::apart::Past;
 use super::{Cluster, Due, World};
