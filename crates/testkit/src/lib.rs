@@ -91,6 +91,7 @@ pub use moving::{
 };
 pub use outcome::{Fate, FlowFields, Outcome};
 pub use play::{Setup, run, setup};
+pub use runtime::replication::Policy;
 pub use sent::Sent;
 pub use step::{Step, answer, frame, frames, ping, tcp, udp, wait};
 

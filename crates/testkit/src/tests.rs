@@ -530,11 +530,11 @@ fn a_function_that_sleeps_for_no_time_is_found() {
 }
 
 /// Counts what outside hosts send, and drops it; a count is kept for a minute.
-struct Tally;
+pub(crate) struct Tally;
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
-struct Tallied {
+pub(crate) struct Tallied {
     packets: u64,
 }
 
@@ -625,7 +625,7 @@ fn a_group_without_a_time_whose_state_is_gone_is_a_warning() {
     assert_eq!(life.forgotten, None);
 }
 
-fn hit(host: u8) -> Step {
+pub(crate) fn hit(host: u8) -> Step {
     udp(&format!("198.51.100.{host}:1000"), "10.0.0.1:80").from_outside()
 }
 

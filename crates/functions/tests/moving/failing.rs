@@ -9,6 +9,7 @@ use crate::host_limits::limits;
 use crate::ids::{dripping, http, ids};
 use crate::load_balancer::{balancer, clients};
 use crate::nat::{POOL, nat};
+use crate::tables::records;
 use crate::traffic::{conversations, conversations_in_window};
 use flowkeep_functions::counter::By;
 use flowkeep_functions::firewall::Firewall;
@@ -16,7 +17,7 @@ use flowkeep_functions::flow_monitor::{self, FlowMonitor};
 use flowkeep_functions::host_limits::HostLimits;
 use flowkeep_functions::ids::config::Mode;
 use flowkeep_functions::nat::Nat;
-use testkit::{Migration, Step, Survived, Way, migration};
+use testkit::{Migration, Policy, Step, Survived, Way, migration};
 
 /// The firewall learns windows again behind a failure, and notes that in its options: a segment
 /// out of the window may pass then.
@@ -129,6 +130,49 @@ fn forwarding_goes_on() {
 fn the_counter_goes_on() {
     survives(counter(By::Protocol, false), conversations());
     survives(counter(By::InsideHost, true), conversations());
+}
+
+/// With lazy fields committed, records have each packet that left; without, they lack some.
+#[test]
+fn counts_are_exact_where_lazy_fields_are_committed() {
+    let lacks = |monitor: Migration, way: Way| {
+        let survived = monitor.ways([way]).replay(conversations());
+        let found = records::read(survived.events());
+        let counted: u64 = found
+            .iter()
+            .map(|record| record.packets[0] + record.packets[1])
+            .sum();
+        survived.left() as i64 - counted as i64
+    };
+    for way in Way::FAILURES {
+        assert_eq!(lacks(monitor(60).committing_lazy(), way), 0, "{way:?}");
+        assert!(lacks(monitor(60), way) > 0, "{way:?}");
+    }
+}
+
+/// So many packets are between two at which copies are kept, and a runtime fails.
+const UNCOPIED: usize = 4;
+
+/// A chain has another policy until `commit` is set, before every packet of a script once, and then
+/// a runtime fails.
+#[track_caller]
+fn goes_on_from(before: Policy, migration: impl Fn() -> Migration, script: &[Step]) {
+    let mut moved = 0;
+    for first in 0..UNCOPIED {
+        let at = (first..script.len()).step_by(UNCOPIED);
+        let failing = migration().replicated_by(before).ways(Way::FAILURES).at(at);
+        moved += failing.check(script.to_vec()).moved();
+    }
+    assert!(moved > 10, "{moved}");
+}
+
+#[test]
+fn flows_of_before_go_on_when_commit_is_set_while_traffic_passes() {
+    for before in [Policy::None, Policy::Snapshot] {
+        goes_on_from(before, guarded, &conversations_in_window());
+        goes_on_from(before, || nat(POOL), &conversations());
+        goes_on_from(before, || limits("flows_per_host = 2"), &conversations());
+    }
 }
 
 /// Before every packet of a script all flows are over once, and then a runtime fails: what is over

@@ -85,6 +85,12 @@ impl Gate {
         }
     }
 
+    /// Bytes of marks, for tests.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.marks.as_ref().map_or(0, |marks| size_of_val(&**marks))
+    }
+
     /// Packets that wait.
     pub fn packets(&self) -> usize {
         self.queue.len()

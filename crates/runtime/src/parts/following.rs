@@ -26,6 +26,23 @@ pub(crate) enum Following {
     All,
 }
 
+#[cfg(test)]
+std::thread_local! {
+    /// How many packets each instance of [`Core::begin`] has had, by `FOLLOWED` and `WATCHED`.
+    pub(crate) static BEGUN: core::cell::RefCell<std::collections::BTreeMap<(bool, bool), u64>> =
+        const { core::cell::RefCell::new(std::collections::BTreeMap::new()) };
+}
+
+/// Tells tests which instance has a packet.
+#[cfg(test)]
+pub(super) fn note_begun(is_followed: bool, is_watched: bool) {
+    BEGUN.with_borrow_mut(|begun| *begun.entry((is_followed, is_watched)).or_default() += 1);
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) const fn note_begun(_: bool, _: bool) {}
+
 impl Core {
     /// [`Core::begin`] of a packet that may be watched.
     #[inline(always)]

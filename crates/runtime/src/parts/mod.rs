@@ -62,6 +62,8 @@ use crate::watch::flows::{Change, Followers};
 use crate::watch::trace::Event;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+#[cfg(test)]
+pub(crate) use following::BEGUN;
 pub(crate) use following::Following;
 use hashbrown::HashSet;
 use nf::{Affinity, Departure, Direction, Recall, Side};
@@ -268,6 +270,7 @@ impl Core {
         mut packet: PacketBox,
         direction: Direction,
     ) {
+        following::note_begun(FOLLOWED, WATCHED);
         let exit = if packet.has(packet_flag::INSIDE_TO_INSIDE) {
             Side::Inside
         } else {

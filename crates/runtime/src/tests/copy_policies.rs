@@ -1,6 +1,6 @@
 //! A chain's policy says what is copied, and when: with each packet, now and then, or never.
 
-use super::replica::{Stamp, out, stamps, with_a_stuck_replica};
+use super::replica::{Stamp, out, stamps, stamps_of, with_a_stuck_replica};
 use super::sessions::Members;
 use super::*;
 use crate::replica::policy::{Copying, Policy as Copied};
@@ -84,6 +84,61 @@ fn flows_of_a_chain_without_copies_begin_again() {
         ..Copying::default()
     };
     assert_eq!(stamp_after(none, 5, 0), 1);
+}
+
+/// One runtime has flows of two chains, of which the second, to port 81, has no copies.
+fn beside_a_chain_with_copies() -> Members {
+    let chain = |name: &str, port: u16, replication| ChainRule {
+        name: name.to_string(),
+        matching: Match {
+            destination_port: std::iter::once(port..=port).collect(),
+            ..Match::default()
+        },
+        functions: vec!["stamp".to_string()],
+        replication,
+    };
+    let chains = vec![chain("kept", 80, None), chain("bare", 81, Some(Copied::None))];
+    let plan = Plan::new(chains, vec![factory::<Stamp>()]).unwrap();
+    let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan);
+    members.runtime(1).set_leaving(true);
+    members.settle();
+    members
+}
+
+/// Which instance of the packet path runs is chosen for a runtime and not for a chain: packets of
+/// the chain without copies are looked at as the others are, and nothing more is done for them.
+#[test]
+fn of_a_chain_without_copies_nothing_is_told_beside_one_with_copies() {
+    let mut members = beside_a_chain_with_copies();
+    let bare = |port: u16| udp(1, port, 1, 81, false, &[0; 8]);
+    // The replica takes no step.
+    let go_on = |members: &mut Members, packets: Vec<super::Sent>| {
+        members.switch(0).port_mut(0).input.extend(packets);
+        for _ in 0..200 {
+            members.now += 1000;
+            members.step(0);
+            members.step(1);
+        }
+    };
+    for _ in 0..3 {
+        go_on(&mut members, (0..20).map(|n| bare(4000 + n)).collect());
+        assert_eq!(members.runtime(0).records_unacknowledged(), 0);
+    }
+    assert_eq!(members.sent().len(), 60);
+    // Nor do they wait for what others wait for.
+    let both = (0..20).flat_map(|n| [out(3000 + n), bare(4000 + n)]);
+    go_on(&mut members, both.collect());
+    let left = stamps_of(members.sent());
+    assert!((4000..4020).all(|port| left[&port] == [1, 2, 3, 4]), "{left:?}");
+    assert_eq!((left.len(), members.runtime(0).stats().held), (20, 20));
+    members.settle();
+    assert_eq!(members.sent().len(), 100);
+    let primary = members.runtime(0).stats();
+    assert_eq!(
+        (primary.flows, primary.protected_flows, primary.unprotected),
+        (40, 20, 0)
+    );
+    assert_eq!(members.runtime(1).stats().copies, 20);
 }
 
 /// The flows of the one that stops are at the first then.

@@ -148,7 +148,7 @@ impl Cluster {
 }
 
 #[test]
-fn a_group_incarnations_on_without_flows_as_long_as_its_function_says() {
+fn a_group_lives_on_without_flows_as_long_as_its_function_says() {
     let mut cluster = cluster(2, 2, Policy::RoundRobin, &shy(), 64);
     cluster.feed(0, (1..5).map(|host| of(host, 1000)));
     assert_eq!((sum(&cluster), cluster.routes()), ((4, 4), 4));

@@ -7,6 +7,7 @@ mod clocks;
 mod copied;
 mod copied_moves;
 mod copied_whole;
+mod copies_uncalled;
 mod copy_policies;
 mod crash;
 mod delays;

@@ -305,7 +305,7 @@ fn writes_of_what_is_lazy_are_spread_over_the_time() {
 }
 
 #[test]
-fn a_flow_out_of_the_store_never_incarnations_shorter() {
+fn a_flow_out_of_the_store_never_lives_shorter() {
     // Packets so far apart: less than the margin, about it, and far more.
     for (gap, packets) in [
         (SECOND / 10, 60),

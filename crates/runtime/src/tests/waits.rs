@@ -390,7 +390,7 @@ fn a_late_drop_is_obeyed_and_the_new_flow_is_gone() {
 }
 
 #[test]
-fn a_wait_does_not_change_how_long_a_flow_incarnations() {
+fn a_wait_does_not_change_how_long_a_flow_lives() {
     let runtime = &mut behind_a_meter(16, [udp(1, 1, 1, 80, false, b"")]);
     assert_eq!(runtime.stats().flows, 1);
     // The meter asks for ten seconds; the function that waits behind it asks for nothing.

@@ -6,15 +6,21 @@
 //!   0 ◄── acknowledged: so many ─── 1     read in a step of 0: so much of that is known to be there
 //!   0 ── packet, with its stamp ──► switch     not before a copy with that stamp is known to be there
 //! ```
+//!
+//! Of a cluster without copies there is no such record, no runtime has memory for copies, and all
+//! packets take the path without them.
 
 use super::failing::Process;
 use super::replica::{Stamp, out, reply, stamps_of};
 use super::{factory, plan};
+use crate::chain::{ChainRule, Plan};
 use crate::env::LinkTo;
 use crate::mobility::{Order, Selector};
+use crate::parts::BEGUN;
 use crate::record::{Copy, Record};
 use crate::replica::BROKEN;
-use std::collections::HashMap;
+use crate::replica::policy::Policy as Copied;
+use std::collections::{BTreeMap, HashMap};
 use std::vec;
 use std::vec::Vec;
 use wire::packet::Kind;
@@ -111,6 +117,8 @@ struct Seen {
     left: usize,
     too_early: usize,
     acknowledgements: usize,
+    /// Records of copies, of either side.
+    records: usize,
 }
 
 /// Both runtimes, and all that is between them.
@@ -121,6 +129,14 @@ struct Reader {
 }
 
 impl Reader {
+    fn new(is_replicated: bool, plan: Plan) -> Self {
+        Reader {
+            process: Process::new(1, 2, is_replicated, plan),
+            wires: Default::default(),
+            seen: Seen::default(),
+        }
+    }
+
     /// Shows the frames that wait at one worker's end of a link, `of` being at the other.
     fn waiting<T>(&mut self, at: LinkTo, of: LinkTo, read: impl FnOnce(&mut [PacketBox]) -> T) -> T {
         let mut read = Some(read);
@@ -168,14 +184,17 @@ impl Reader {
             }
         }
         let mut wire = core::mem::take(wire);
+        let mut records = 0;
         self.waiting(other, me, |frames| {
             each_copy(&frames[told..], |copy| {
+                records += 1;
                 if !matches!(copy, Copy::Acknowledged { .. } | Copy::Refused { .. }) {
                     wire.note(copy);
                 }
             });
         });
         self.wires[number] = wire;
+        self.seen.records += records;
         let packets = self.waiting(LinkTo::Switch(0), me, |frames| {
             let packets = frames[left..].iter().filter(|frame| frame.kind() == Kind::Data);
             let sent = packets.map(|packet| (packet.exit(), packet.frame().to_vec()));
@@ -188,52 +207,53 @@ impl Reader {
             self.seen.too_early += stamps.iter().filter(early).count();
         }
     }
-}
 
-/// So many single steps of workers in an order drawn from a seed, packets of both directions in
-/// between; flows move at times.
-fn read(seed: u64, steps: usize) -> Seen {
-    let mut reader = Reader {
-        process: Process::new(1, 2, true, plan(vec![factory::<Stamp>()])),
-        wires: Default::default(),
-        seen: Seen::default(),
-    };
-    let mut random = seed;
-    let mut draw = |below: usize| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) as usize % below
-    };
-    for step in 0..steps {
-        let process = &mut reader.process;
-        process.now += 1000;
-        if step % 3 == 0 {
-            let port = match step / 3 {
-                first if first < usize::from(PORTS) => first,
-                _ => draw(PORTS.into()),
-            };
-            let port = 3000 + port as u16;
-            // Replies are for flows that there are.
-            let is_reply = step > 600 && draw(2) == 0;
-            let packet = if is_reply { reply(port) } else { out(port) };
-            process.switches[0].port_mut(0).input.push_back(packet);
-        }
-        if step % 400 == 399 {
-            let from = draw(2);
-            let order = Order {
-                selector: Selector::All,
-                to: vec![1 - from as u16],
-            };
-            let runtime = process.runtimes[from].as_mut().expect("none fails");
-            // One that is under way goes on.
-            let _ = runtime.order(order);
-        }
-        match draw(3) {
-            0 => drop(process.step(0)),
-            runtime => reader.step_runtime(runtime - 1),
+    /// So many single steps of workers in an order drawn from a seed, packets of both directions in
+    /// between; flows move at times.
+    fn play(&mut self, seed: u64, steps: usize) {
+        let mut random = seed;
+        let mut draw = |below: usize| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % below
+        };
+        for step in 0..steps {
+            let process = &mut self.process;
+            process.now += 1000;
+            if step % 3 == 0 {
+                let port = match step / 3 {
+                    first if first < usize::from(PORTS) => first,
+                    _ => draw(PORTS.into()),
+                };
+                let port = 3000 + port as u16;
+                // Replies are for flows that there are.
+                let is_reply = step > 600 && draw(2) == 0;
+                let packet = if is_reply { reply(port) } else { out(port) };
+                process.switches[0].port_mut(0).input.push_back(packet);
+            }
+            if step % 400 == 399 {
+                let from = draw(2);
+                let order = Order {
+                    selector: Selector::All,
+                    to: vec![1 - from as u16],
+                };
+                let runtime = process.runtimes[from].as_mut().expect("none fails");
+                // One that is under way goes on.
+                let _ = runtime.order(order);
+            }
+            match draw(3) {
+                0 => drop(process.step(0)),
+                runtime => self.step_runtime(runtime - 1),
+            }
         }
     }
+}
+
+/// Plays that traffic where copies are kept; answers what was seen.
+fn read(seed: u64, steps: usize) -> Seen {
+    let mut reader = Reader::new(true, plan(vec![factory::<Stamp>()]));
+    reader.play(seed, steps);
     reader.seen
 }
 
@@ -251,4 +271,60 @@ fn each_packet_that_leaves_has_its_change_acknowledged_before() {
     let seen = read(0, 3000);
     BROKEN.set("");
     assert!(seen.too_early > 100, "{seen:?}");
+}
+
+/// What two runtimes pay for copies.
+#[derive(Debug)]
+struct Price {
+    /// Records on the links between them.
+    records: usize,
+    /// Bytes that they hold.
+    bytes: usize,
+    /// Whether a flow's bytes were noted before a function's call.
+    has_noted: bool,
+    /// Instances of the packet path that had packets: whether they follow, and watch, calls.
+    instances: Vec<(bool, bool)>,
+}
+
+/// The same traffic by a chain of this policy.
+fn price(is_replicated: bool, policy: Copied) -> Price {
+    let chain = ChainRule {
+        name: "test".into(),
+        functions: vec!["stamp".into()],
+        replication: Some(policy),
+        ..ChainRule::default()
+    };
+    let plan = Plan::new(vec![chain], vec![factory::<Stamp>()]).unwrap();
+    BEGUN.set(BTreeMap::new());
+    let mut reader = Reader::new(is_replicated, plan);
+    reader.play(0, 3000);
+    let seen = &reader.seen;
+    assert!(seen.left > 300, "{policy:?}: {seen:?}");
+    let runtimes = || reader.process.runtimes.iter().flatten();
+    Price {
+        records: seen.records,
+        bytes: runtimes().map(|runtime| runtime.copy_bytes()).sum(),
+        has_noted: runtimes().any(|runtime| runtime.shadow().iter().any(|byte| *byte != 0)),
+        instances: BEGUN.take().into_keys().collect(),
+    }
+}
+
+/// As the program makes it where all chains have the policy `none`: no runtime is to keep copies.
+#[test]
+fn a_cluster_without_copies_pays_nothing_for_them() {
+    let none = price(false, Copied::None);
+    assert_eq!(
+        (none.records, none.bytes, none.has_noted),
+        (0, 0, false),
+        "{none:?}"
+    );
+    assert_eq!(none.instances, [(false, false)]);
+    // Each of these is seen where copies are kept.
+    let commit = price(true, Copied::Commit);
+    assert!(
+        commit.records > 300 && commit.bytes > 0 && commit.has_noted,
+        "{commit:?}"
+    );
+    assert!(commit.instances.contains(&(true, true)), "{commit:?}");
+    assert!(!commit.instances.contains(&(false, false)), "{commit:?}");
 }

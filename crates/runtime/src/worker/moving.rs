@@ -282,6 +282,19 @@ impl<P: Port> Runtime<P> {
         self.core.sender.sent() - self.core.gate.acknowledged()
     }
 
+    /// Bytes that are held for copies, others' and its own, for tests; but for [`Runtime::shadow`].
+    #[cfg(test)]
+    pub fn copy_bytes(&self) -> usize {
+        self.keeper.bytes() + self.core.gate.bytes() + self.core.sender.bytes()
+    }
+
+    /// The committed bytes of a flow as they were noted last, for tests. Each runtime has room for
+    /// one flow's, which begins zeroed.
+    #[cfg(test)]
+    pub fn shadow(&self) -> &[u8] {
+        self.core.runner.stages().shadow()
+    }
+
     /// What is on its way, for tests.
     #[cfg(test)]
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, protocols::ownership::Phase)> {

@@ -48,6 +48,9 @@
 //! - a recovered flow has the time left that it had when it was copied: flows may be there still
 //!   that are over in the other run.
 //!
+//! With [`Migration::replicated_by`] the policy is another one where no runtime fails, and `commit`
+//! is set before one does.
+//!
 //! # Changes of the configuration
 //! [`survives_change`] is the line for them: new instances take over before every step, asked about
 //! each flow, and the same with a runtime that fails meanwhile, whose flows the other one asks as
@@ -82,6 +85,7 @@ use crate::step::Step;
 use crate::watch::{Notes, Watched, WatchedConfig};
 pub(crate) use clock::ahead;
 use nf::{FlowState, NetworkFunction, Prefix};
+use runtime::replication::Policy;
 use runtime::stage::{Configured, Factory};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -222,6 +226,7 @@ pub fn migration() -> Migration {
         uncounted: BTreeSet::new(),
         lazy: Vec::new(),
         commits_lazy: false,
+        replication: Policy::Commit,
         flows_max: 1024,
         begins_at: play::BEGINNING,
         switches: 1,
@@ -257,6 +262,8 @@ pub struct Migration {
     lazy: Vec<String>,
     /// Whether they are copied like the others.
     commits_lazy: bool,
+    /// The policy while no runtime fails.
+    replication: Policy,
     flows_max: u32,
     begins_at: u64,
     switches: u8,
@@ -321,6 +328,16 @@ impl Migration {
     /// it: they are compared like all others when runtimes fail.
     pub fn committing_lazy(mut self) -> Self {
         self.commits_lazy = true;
+        self
+    }
+
+    /// With this policy where no runtime fails, `none` or `snapshot`: before each step at which one
+    /// does, `commit` is set, as `flowkeep replication set` has it, and all flows are copied;
+    /// behind the step this one is set again. Packets pass with it only where not every step is
+    /// such a one ([`Migration::every`], [`Migration::at`]). A change of configuration undoes it:
+    /// so it is not for [`Way::CHANGES`].
+    pub fn replicated_by(mut self, policy: Policy) -> Self {
+        self.replication = policy;
         self
     }
 

@@ -14,7 +14,7 @@
 
 use super::clock;
 use super::failing::Counted;
-use super::rig::{Coming, Rig, Shape};
+use super::rig::{CHAIN, Coming, Rig, Shape};
 use super::story::{Chapter, Counts, Story};
 use super::{Migration, Way};
 use crate::build::{Conversations, Last};
@@ -22,6 +22,7 @@ use crate::step::{Step, What};
 use crate::watch::Notes;
 use nf::{Endpoint, Side, Verdict};
 use runtime::chain::{ChainRule, Plan};
+use runtime::replication::Policy;
 use runtime::stats::{Named, RuntimeStats};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -83,7 +84,7 @@ fn plan(migration: &Migration, notes: &Arc<Mutex<Notes>>, number: u64) -> Result
         other.unwrap_or(&function.make)(notes.clone())
     });
     let rule = ChainRule {
-        name: "test".into(),
+        name: CHAIN.into(),
         functions: functions.map(|function| function.name.into()).collect(),
         ..ChainRule::default()
     };
@@ -114,6 +115,7 @@ pub fn play(
         frame_max: longest.max().unwrap_or(0).max(FRAME_MAX),
         now: migration.begins_at,
         commits_lazy: migration.commits_lazy,
+        replication: migration.replication,
         is_apart: way.is_failure() && !points.is_empty(),
     };
     let mut player = Player {
@@ -142,6 +144,10 @@ pub fn play(
 
 impl Player<'_> {
     fn play(&mut self, number: usize, step: &Step, way: Option<Way>) -> Result<(), Failure> {
+        let fails = way.is_some_and(Way::is_failure);
+        if fails {
+            self.set_replication(Policy::Commit)?;
+        }
         match way {
             Some(Way::Over) => {
                 self.order_both()?;
@@ -187,7 +193,18 @@ impl Player<'_> {
             }
         }
         self.close_chapter();
-        Ok(())
+        match fails {
+            true => self.set_replication(self.migration.replication),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets a policy; all flows that are to have copies by it get them.
+    fn set_replication(&mut self, replication: Policy) -> Result<(), Failure> {
+        match self.rig.set_replication(replication).map_err(Failure::Broken)? {
+            true => self.settle(),
+            false => Ok(()),
+        }
     }
 
     fn packet(

@@ -37,7 +37,7 @@ use nf::{Endpoint, Generation, Side, WorkerInfo};
 use runtime::chain::Plan;
 use runtime::mobility::{Order, Receipt, Selector};
 use runtime::objects::Members;
-use runtime::replication::Copying;
+use runtime::replication::{Copying, Policy as Replication};
 use runtime::stats::{Named, RuntimeStats};
 use runtime::switch::{self, Policy, SideRule, Switch};
 use runtime::worker::change::{ChangeError, Prepared};
@@ -116,6 +116,8 @@ const BUFFERS: usize = 1024;
 const BUFFERS_APART: usize = 256;
 /// Workers that have had this many turns without coming to rest never will.
 const TURNS_MAX: usize = 100_000;
+/// The chain's name.
+pub const CHAIN: &str = "test";
 /// The runtimes' number.
 const RUNTIMES: u16 = 2;
 /// How long, in nanoseconds, packets wait for a recovery: it takes no time by the clock.
@@ -139,6 +141,8 @@ pub struct Shape {
     pub now: u64,
     /// Whether lazy fields are copied as committed ones.
     pub commits_lazy: bool,
+    /// The policy by which flows are copied.
+    pub replication: Replication,
     /// Whether each worker is a process of its own, with copies at the other runtime.
     pub is_apart: bool,
 }
@@ -174,6 +178,7 @@ impl Shape {
             replicated: self.is_apart,
             now: now + clock::ahead(number),
             copying: Copying {
+                policy: self.replication,
                 has_lazy: self.commits_lazy,
                 drops_alone: false,
                 ..Copying::default()
@@ -340,6 +345,18 @@ impl Rig {
         {
             self.generations[number] += 1;
         }
+    }
+
+    /// Flows are copied by this policy from now on, at runtimes that come back, too; answers whether
+    /// it is another one.
+    pub fn set_replication(&mut self, replication: Replication) -> Result<bool, String> {
+        let before = std::mem::replace(&mut self.shape.replication, replication);
+        if before == replication {
+            return Ok(false);
+        }
+        let mut runtimes = self.runtimes.iter_mut().flatten();
+        runtimes.try_for_each(|runtime| runtime.set_replication(CHAIN, Some(replication)))?;
+        Ok(true)
     }
 
     fn there(&self) -> impl Iterator<Item = &Worker> {

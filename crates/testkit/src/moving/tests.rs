@@ -1,6 +1,7 @@
 //! Moves tried on a function that comes through them, and with one fault at a time.
 
 use super::*;
+use crate::tests::{Tally, hit};
 use crate::{tcp, udp, wait};
 use nf::{
     Arrival, ConfigError, Cx, Departure, FlowState, Keep, Packet, Verdict, WorkerInfo, network_function,
@@ -335,6 +336,62 @@ fn what_an_instance_keeps_to_itself_is_noticed_when_it_fails() {
 fn a_state_that_a_recovery_forgets_is_noticed() {
     let words = failure(&failing(Fault::ForgottenOnArrival), script());
     assert!(words.contains("has 2 of"), "{words}");
+}
+
+/// Copies begin before a runtime fails: flows without one, or with an older one, go on.
+#[test]
+fn flows_that_are_committed_from_now_on_survive_failures() {
+    for before in [Policy::None, Policy::Snapshot] {
+        for (way, first) in Way::FAILURES
+            .into_iter()
+            .flat_map(|way| (0..3).map(move |at| (way, at)))
+        {
+            let at = (first..script().len()).step_by(3);
+            let failing = failing(Fault::None).replicated_by(before).ways([way]).at(at);
+            let survived = failing.check(script());
+            assert!(
+                survived.moved() > 8 * 40 / 9,
+                "{before:?}, {way:?}: {}",
+                survived.moved()
+            );
+        }
+        // What a group knows, and the flows of one host.
+        let packets = [
+            (1, "x"),
+            (2, "x"),
+            (1, "d"),
+            (2, "x"),
+            (1, "x"),
+            (3, "k"),
+            (1, "x"),
+            (2, "x"),
+        ];
+        let ledger = || {
+            migration()
+                .function::<Ledger>(nf::NoConfig {})
+                .replicated_by(before)
+        };
+        for every in [2, 3] {
+            ledger().ways(Way::FAILURES).every(every).check(of_host(&packets));
+        }
+    }
+}
+
+/// A group that rests has no flow: what it knows is in its copy, and how long it lives on.
+#[test]
+fn groups_that_rest_survive_failures() {
+    let pause = |seconds| wait(Duration::from_secs(seconds));
+    let first = [hit(1), hit(2), hit(1), pause(30), hit(1)];
+    // The second host's time is over then, and the first one's is not.
+    let script = || first.iter().cloned().chain([pause(40), hit(2), hit(1), hit(2)]);
+    for way in Way::FAILURES {
+        let survived = migration()
+            .function::<Tally>(nf::NoConfig {})
+            .ways([way])
+            .check(script());
+        assert!(survived.moved() > 5, "{way:?}: {}", survived.moved());
+        assert_eq!((survived.dropped("odd"), survived.dropped("even")), (4, 3));
+    }
 }
 
 /// What is over is in no copy, and begins again.
