@@ -4,7 +4,7 @@
 //! read it, and that is the user of this process, or root.
 //!
 //! ```text
-//!   # the reply key of this cluster
+//!   # the second key of this cluster
 //!   2 8f1c…(64 digits)
 //! ```
 //!
@@ -179,7 +179,7 @@ fn parse(text: &str) -> Result<(u8, [u8; 32]), (usize, &'static str)> {
         return Err(wrong("the key is all zeros, which is no secret"));
     }
     if let Some((at, _)) = lines.next() {
-        return Err((at + 1, "there is a reply key"));
+        return Err((at + 1, "there is a second key"));
     }
     Ok((number, secret))
 }
@@ -285,7 +285,7 @@ mod tests {
             ),
             (&format!("1 {}", "x".repeat(64)), "no hexadecimal digit"),
             (&format!("1 {}", "0".repeat(64)), "all zeros"),
-            (&format!("{good}{good}"), "line 2: there is a reply key"),
+            (&format!("{good}{good}"), "line 2: there is a second key"),
         ];
         for (index, (text, says)) in cases.iter().enumerate() {
             let text = said(&[files.write(&index.to_string(), text, 0o600)]);

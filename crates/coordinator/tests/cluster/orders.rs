@@ -123,7 +123,7 @@ fn orders() {
 }
 
 #[test]
-fn a_runtime_is_removed_though_it_incarnations() {
+fn a_runtime_is_removed_though_it_lives() {
     unsuspected(removed);
 }
 

@@ -350,7 +350,7 @@ fn a_switch_that_is_killed_comes_again_and_finds_the_flows() {
 /// A member that is drained by the coordinator: it lives, new flows go elsewhere, and so do those
 /// that it has when they are told to.
 #[test]
-fn a_member_that_is_drained_gets_no_new_flows_and_incarnations() {
+fn a_member_that_is_drained_gets_no_new_flows_and_lives() {
     let site = Site::made("drained", false, &brief(300, 2000, 3600), "");
     let [front, left, mut right] = site.all();
     passes(&front, 4000);
