@@ -1,8 +1,9 @@
 //! Packets that functions hold (`Verdict::Consume`), copies that they keep, and packets of calls
 //! that were given up.
 //!
-//! Invariants: packets held at one place keep their order; no more are held than
-//! [`Bounds::held_max`](super::Bounds::held_max); half of the own buffers stay free of copies.
+//! Invariants: packets held at one place keep their order; functions hold no more than
+//! [`Bounds::held_max`](super::Bounds::held_max), and packets of calls that were given up take no
+//! room of theirs; half of the own buffers stay free of copies.
 
 use super::{Ahead, Job, Runner};
 use crate::chain::FUNCTIONS_MAX;
@@ -29,11 +30,14 @@ pub(crate) type Place = (u32, u8, bool);
 /// What is held.
 pub(super) struct Held {
     lists: hashbrown::HashMap<Place, PacketList>,
+    /// Those that functions hold.
     count: u32,
     /// Those of them that are copies.
     copies: u32,
+    /// Packets of calls that were given up.
+    given_up: u32,
     most: u32,
-    /// How many more may be held now.
+    /// How many more functions may hold now.
     room: u32,
 }
 
@@ -43,12 +47,13 @@ impl Held {
             lists: hashbrown::HashMap::with_capacity(room_for(most as usize)),
             count: 0,
             copies: 0,
+            given_up: 0,
             most,
             room: 0,
         }
     }
 
-    /// How many packets more may be held.
+    /// How many packets more functions may hold.
     #[inline(always)]
     pub fn room(&self) -> u32 {
         self.room
@@ -56,7 +61,7 @@ impl Held {
 
     /// Packets held that are no copies.
     pub fn originals(&self) -> u32 {
-        self.count - self.copies
+        self.count - self.copies + self.given_up
     }
 
     /// The packets held at a place, for a call.
@@ -71,7 +76,7 @@ impl Held {
         self.room = if is_scarce { 0 } else { room };
     }
 
-    /// Adds a packet, or a copy; there is room.
+    /// Adds a packet that a function holds, or a copy; there is room.
     fn put(&mut self, place: Place, packet: PacketBox, flows: &mut FlowStore, out: &Outbox) {
         self.count += 1;
         self.copies += u32::from(packet.has(packet_flag::COPY));
@@ -80,7 +85,7 @@ impl Held {
         self.measure(out);
     }
 
-    /// A packet is held no more; `None` for a copy, which is gone.
+    /// A function holds a packet no more; `None` for a copy, which is gone.
     fn leave(&mut self, mut packet: PacketBox, out: &mut Outbox) -> Option<PacketBox> {
         self.count -= 1;
         let is_copy = packet.has(packet_flag::COPY);
@@ -105,7 +110,11 @@ impl Held {
     /// Takes out all that is held at a place; they count no more.
     fn take(&mut self, place: Place) -> Option<PacketList> {
         let list = self.lists.remove(&place)?;
-        self.count -= list.len() as u32;
+        let count = match place.1 {
+            GIVEN_UP => &mut self.given_up,
+            _ => &mut self.count,
+        };
+        *count -= list.len() as u32;
         Some(list)
     }
 }
@@ -155,6 +164,9 @@ impl Runner {
 
     /// Takes out packets that are held; copies among them are gone.
     fn take_held(&mut self, place: Place, out: &mut Outbox) -> PacketList {
+        if place.1 == GIVEN_UP {
+            return self.held.take(place).unwrap_or_default();
+        }
         let mut packets = PacketList::new();
         let mut list = self.held.lists.remove(&place).unwrap_or_default();
         while let Some(packet) = list.pop() {
@@ -256,7 +268,7 @@ impl Runner {
 
     /// Adds a packet of a call that was given up.
     pub(super) fn put_given_up(&mut self, actor: u32, packet: PacketBox, flows: &mut FlowStore) {
-        self.held.count += 1;
+        self.held.given_up += 1;
         flows.header_mut(actor).flags |= flag::HOLDS;
         self.held
             .lists
@@ -296,11 +308,17 @@ impl Runner {
         let Some((at, opening, place)) = super::waiting::Place::read(at, opening) else {
             return out.drop_packet(packet, DropReason::HeldAtEnd);
         };
+        if let Some(place) = place {
+            // Functions do not hold it: as many as may wait here, in calls and behind them.
+            let most = self.bounds.waiting_max.saturating_add(self.bounds.queued_max);
+            if self.held.given_up >= most {
+                return out.drop_packet(packet, DropReason::WaitingQueueFull);
+            }
+            packet.set_hash(place.0);
+            return self.put_given_up(actor, packet, flows);
+        }
         if self.held.count >= self.held.most {
             return out.drop_packet(packet, DropReason::HeldFull);
-        }
-        if let Some(place) = place {
-            packet.set_hash(place.0);
         }
         self.held.put((actor, at, opening), packet, flows, out);
     }

@@ -86,8 +86,25 @@ pub(super) struct Cluster {
     pub ahead: Vec<u64>,
 }
 
+/// The most packets that the functions of each runtime hold.
+const HELD_MAX: u32 = 1024;
+
 pub(super) fn cluster(switches: u8, runtimes: u16, policy: Policy, plan: &Plan, flows_max: u32) -> Cluster {
     cluster_with_routes(switches, runtimes, policy, plan, flows_max, 4096)
+}
+
+/// A switch and two runtimes whose functions hold so many packets at most.
+pub(super) fn cluster_that_holds(plan: &Plan, held_max: u32) -> Cluster {
+    make(
+        1,
+        2,
+        Policy::RoundRobin,
+        plan,
+        [64, 4096, held_max],
+        [128, 256],
+        &[0, 0],
+        None,
+    )
 }
 
 pub(super) fn cluster_with_routes(
@@ -109,7 +126,7 @@ pub(super) fn cluster_with_buffers(
     flows_max: u32,
     buffers: usize,
 ) -> Cluster {
-    let sizes = [flows_max, 4 * flows_max];
+    let sizes = [flows_max, 4 * flows_max, HELD_MAX];
     make(
         switches,
         runtimes,
@@ -130,7 +147,7 @@ pub(super) fn cluster_of_clocks(switches: u8, plan: &Plan, flows_max: u32, ahead
         ahead.len() as u16,
         Policy::RoundRobin,
         plan,
-        [flows_max, 4 * flows_max],
+        [flows_max, 4 * flows_max, HELD_MAX],
         [128, 256],
         ahead,
         None,
@@ -150,7 +167,7 @@ pub(super) fn stored_cluster(
         ahead.len() as u16,
         Policy::RoundRobin,
         plan,
-        [flows_max, 4 * flows_max],
+        [flows_max, 4 * flows_max, HELD_MAX],
         [128, 256],
         ahead,
         Some(storing),
@@ -171,7 +188,7 @@ fn cluster_with(
         runtimes,
         policy,
         plan,
-        [flows_max, routes_max],
+        [flows_max, routes_max, HELD_MAX],
         [depth, 256],
         &vec![0; usize::from(runtimes)],
         None,
@@ -184,7 +201,7 @@ fn make(
     runtimes: u16,
     policy: Policy,
     plan: &Plan,
-    [flows_max, routes_max]: [u32; 2],
+    [flows_max, routes_max, held_max]: [u32; 3],
     [depth, buffers]: [usize; 2],
     ahead: &[u64],
     storing: Option<(Storing, u64)>,
@@ -211,6 +228,7 @@ fn make(
             now: ahead[usize::from(runtime)],
             storing: storing.map(|(storing, _)| storing),
             wall: storing.map_or(0, |(_, wall)| wall),
+            held_max,
             ..Settings::alone(flows_max)
         };
         made.push(

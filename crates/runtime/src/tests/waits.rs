@@ -691,6 +691,40 @@ fn a_call_that_may_begin_again_goes_along_with_its_group() {
     GENERATION.set(0);
 }
 
+/// Functions hold no packet of a call that is given up: however few they may hold, none is dropped.
+#[test]
+fn packets_of_calls_that_are_given_up_take_no_room_of_held_ones() {
+    let plan = plan(vec![factory::<Gate>()]);
+    let mut cluster = super::spread::cluster_that_holds(&plan, 2);
+    // Two flows at each runtime, three packets each.
+    for n in 0..12 {
+        cluster.feed(0, [udp(1 + n % 4, 1000, 1, 80, false, &[1, 7, n])]);
+    }
+    let held =
+        |cluster: &super::spread::Cluster| [0, 1].map(|index: usize| cluster.runtimes[index].stats().held);
+    assert_eq!(held(&cluster), [6, 6]);
+    for (from, all) in [(0, [0, 12]), (1, [12, 0])] {
+        let order = Order {
+            selector: Selector::All,
+            to: vec![1 - from as u16],
+        };
+        cluster.runtimes[from].order(order).unwrap();
+        cluster.settle();
+        assert_eq!(held(&cluster), all);
+        assert_eq!(cluster.runtimes[1 - from].stats().waiting, 4);
+        cluster.check();
+    }
+    GENERATION.set(1);
+    cluster.settle();
+    let sent = cluster.sent();
+    for flow in 0..4 {
+        let order = sent.iter().map(number).filter(|n| n % 4 == flow);
+        assert!(order.eq([flow, flow + 4, flow + 8]));
+    }
+    cluster.check();
+    GENERATION.set(0);
+}
+
 /// What a call that is given up has emitted is dropped, since it emits it once more at the target.
 #[test]
 fn what_a_call_that_is_given_up_has_emitted_is_not_the_next_ones() {
