@@ -1,0 +1,173 @@
+//! Runtimes that fail with a switch, or while a switch begins: what it has not met, and what others
+//! have of it.
+
+use super::lent::{Lender, fill};
+use super::replica::*;
+use super::sessions::{Members, SECOND};
+use super::*;
+use crate::switch::Policy;
+use std::vec;
+
+/// A runtime fails with a switch, and both begin again: the switch, which has never met the one
+/// that failed, hears of the copies. With another incarnation in between, too.
+fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
+    let what = std::format!("{switches} switches, {incarnations} incarnations, {settles}");
+    let mut members = Members::copied(switches, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..10);
+    let before = members.flows();
+    let failed = switches;
+    members.stop(0);
+    members.stop(failed);
+    for _ in 0..incarnations {
+        members.start(failed);
+        if settles {
+            // The other runtimes see that it failed before there is a switch to tell.
+            for _ in 0..200 {
+                members.now += 1000;
+                for runtime in failed..failed + 3 {
+                    members.step(runtime);
+                }
+            }
+        }
+    }
+    members.start(0);
+    members.switch(0).wait_to_be_told(SECOND);
+    members.settle();
+    assert_eq!(members.runtime(1).stats().recovered, [before[0], 0], "{what}");
+    assert_eq!(members.flows().iter().sum::<u64>(), 9, "{what}");
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    // The runtime that is there again gives out nothing that is in use.
+    fill(&mut members, 0, 1..10);
+    fill(&mut members, switches - 1, 20..35);
+    members.assert_one_home();
+    members.assert_blocks_are_known(&what);
+    members.assert_nothing_stays();
+}
+
+#[test]
+fn flows_go_on_when_a_switch_fails_with_their_runtime() {
+    for (switches, incarnations, settles) in [
+        (1, 1, false),
+        (1, 1, true),
+        (1, 2, false),
+        (2, 1, false),
+        (2, 1, true),
+    ] {
+        fail_with_a_switch(switches, incarnations, settles);
+    }
+    crate::replica::BROKEN.set("unmet incarnations are suspended");
+    let outcome = std::panic::catch_unwind(|| fail_with_a_switch(1, 1, false));
+    crate::replica::BROKEN.set("");
+    assert!(outcome.is_err(), "the broken rule is noticed");
+}
+
+/// A runtime fails with the only switch, and both begin again before the other runtime, which has
+/// copies, sees that it failed. Answers how many flows there were, how many went on, and how many
+/// there are.
+fn fail_unseen() -> [u64; 3] {
+    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    (members.is_replicated, members.apart) = (true, Some((1, 2)));
+    (0..3).for_each(|worker| members.start(worker));
+    members.meet();
+    members.settle();
+    fill(&mut members, 0, 1..10);
+    let before = members.flows();
+    members.stop(0);
+    members.stop(1);
+    members.apart = Some((1, 2));
+    members.start(1);
+    members.start(0);
+    members.switch(0).wait_to_be_told(SECOND);
+    fill(&mut members, 0, 1..10);
+    members.meet();
+    members.settle();
+    members.assert_one_home();
+    members.assert_blocks_are_known("seen");
+    let recovered = members.runtime(1).stats().recovered[0];
+    [before[0], recovered, members.flows().iter().sum()]
+}
+
+#[test]
+fn a_switch_that_begins_waits_for_those_that_have_not_seen_a_runtime_fail() {
+    assert_eq!(fail_unseen(), [5, 5, 9]);
+    crate::replica::BROKEN.set("words of removed incarnations are awaited");
+    let outcome = std::panic::catch_unwind(|| assert_eq!(fail_unseen(), [5, 5, 9]));
+    crate::replica::BROKEN.set("");
+    assert!(outcome.is_err(), "the broken rule is noticed");
+}
+
+/// A runtime has begun apart from a switch when the other one fails, whose copies it has. Answers
+/// how many flows there were, how many went on before it met the switch, and how many then.
+fn fail_beside_an_heir_that_begins() -> [u64; 3] {
+    let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Stamp>()]));
+    (members.is_replicated, members.apart) = (true, Some((1, 3)));
+    (0..4).for_each(|worker| members.start(worker));
+    members.settle();
+    for switch in [0, 1] {
+        members.feed(switch, (0..20).map(|n| out(2000 + n)));
+    }
+    let before = members.flows();
+    assert_eq!(before[1], 0);
+    members.stop(2);
+    members.settle();
+    let early = members.runtime(1).stats().recovered[0];
+    members.meet();
+    members.settle();
+    for switch in [0, 1] {
+        members.feed(switch, (0..20).map(|n| out(2000 + n)));
+    }
+    members.assert_one_home();
+    members.assert_nothing_stays();
+    [before[0], early, members.runtime(1).stats().recovered[0]]
+}
+
+#[test]
+fn an_heir_that_begins_waits_for_switches_that_it_has_not_met() {
+    assert_eq!(fail_beside_an_heir_that_begins(), [20, 0, 20]);
+    crate::replica::BROKEN.set("members that were not met are waited for");
+    let outcome = std::panic::catch_unwind(fail_beside_an_heir_that_begins);
+    crate::replica::BROKEN.set("");
+    let is_noticed = outcome.map_or(true, |[_, early, _]| early > 0);
+    assert!(is_noticed, "the broken rule is noticed");
+}
+
+/// A switch begins again while a runtime has claimed the blocks of copies and installed none, and
+/// does not wait to be told: it leads a group of the copies there as a new one.
+#[test]
+fn a_group_that_begins_anew_at_an_heir_has_none_of_the_blocks_of_its_copy() {
+    let (failed, heir) = (2, 3);
+    let mut members = Members::copied(2, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
+    fill(&mut members, 0, 1..7);
+    assert_eq!(members.flows(), [3, 3]);
+    members.stop(failed);
+    for step in 0.. {
+        members.now += 1000;
+        for worker in [0, 1, heir] {
+            members.step(worker);
+        }
+        if members.runtime(1).blocks().len() == 6 {
+            break;
+        }
+        assert!(step < 1000, "the heir claims blocks");
+    }
+    members.start(1);
+    let packets = (1..7).map(super::groups::packet_of);
+    members.switch(1).port_mut(0).input.extend(packets);
+    for worker in [1, 1, heir, heir] {
+        members.now += 1000;
+        members.step(worker);
+    }
+    assert_eq!(members.runtime(1).stats().recovered, [0, 0]);
+    let begun = members.flows()[1] - 3;
+    assert!(begun > 0, "a group begins at the heir");
+    members.settle();
+    // A flow that is here counts as one that goes on.
+    assert_eq!(members.runtime(1).stats().recovered, [3, 0]);
+    members.assert_one_home();
+    members.assert_blocks_are_known("at the heir");
+    members.start(failed);
+    members.settle();
+    members.assert_blocks_are_known("beside the next incarnation");
+    members.assert_nothing_stays();
+}
