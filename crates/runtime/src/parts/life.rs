@@ -123,7 +123,7 @@ impl Core {
         self.flows.groups().resting().is_empty()
     }
 
-    /// A group begins here anew, or comes, and has no block yet: copies of it for which some were
+    /// A group begins here, or comes, and has no block yet: copies of it for which some were
     /// claimed ([`crate::replica`]) do not go on, and these are not here.
     #[cold]
     pub fn disclaim(&mut self, group: GroupKey) {
