@@ -31,7 +31,7 @@
 //! | *ICMP error* | carried, and holds only where parsing finds one, too: the configuration may have it be none (`Plan::judge_icmp_error`) |
 //! | *inside to inside*, *hairpin*, hairpins, side, exit, port, egress | carried: they follow from ports and functions, not from bytes |
 //! | *watched* | carried: the mark goes with the packet |
-//! | *copy* | carried: a runtime that drops what a removed one has handed over counts packets, not copies. Of switches' packets it is cleared (`worker::intake`) |
+//! | *copy* | carried: a runtime that drops what a removed one has handed over counts packets, not copies. Of packets of switches that are processed it is cleared (`worker::intake`) |
 //! | hash | carried: by which group it was routed, which a runtime compares with its own (`is_routed_here`) and nothing else |
 //! | wire length | carried: a capture may hold less |
 //! | time | carried, and taken where both ends have one clock; otherwise the receiver's own time is, as another host's says nothing here |

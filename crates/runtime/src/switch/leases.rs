@@ -74,10 +74,12 @@ impl<P: Port, L: Port> Switch<P, L> {
             let mut removed = leases.into_iter().flat_map(|leases| leases.machine.removed());
             removed.any(|(id, _)| usize::from(id.number) == runtime)
         };
-        let mut unmet = (0..outbox.runtimes()).filter(|runtime| self.presence.may_have_unmet(*runtime));
-        unmet.any(|runtime| {
+        let unmet = (0..outbox.runtimes()).filter(|runtime| self.presence.may_have_unmet(*runtime));
+        // Each is asked for, so that the time of all begins now.
+        unmet.fold(false, |awaits, runtime| {
             is_removed(runtime) && recovery.awaits_word_of(runtime, is_there, now)
                 || recovery.awaits_word_before(runtime, is_there, now)
+                || awaits
         })
     }
 

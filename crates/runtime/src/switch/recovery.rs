@@ -271,7 +271,9 @@ impl Recovery {
 
     /// A runtime says which incarnation it is.
     pub fn note_incarnation(&mut self, runtime: usize, incarnation: u64) {
-        (self.incarnations[runtime], self.word_by[runtime]) = (incarnation, 0);
+        if core::mem::replace(&mut self.incarnations[runtime], incarnation) != incarnation {
+            self.word_by[runtime] = 0;
+        }
         self.meetings[runtime]
             .iter_mut()
             .filter(|met| **met != incarnation)
