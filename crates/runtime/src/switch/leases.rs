@@ -75,12 +75,13 @@ impl<P: Port, L: Port> Switch<P, L> {
             removed.any(|(id, _)| usize::from(id.number) == runtime)
         };
         let unmet = (0..outbox.runtimes()).filter(|runtime| self.presence.may_have_unmet(*runtime));
+        let mut awaits = false;
         // Each is asked for, so that the time of all begins now.
-        unmet.fold(false, |awaits, runtime| {
-            is_removed(runtime) && recovery.awaits_word_of(runtime, is_there, now)
-                || recovery.awaits_word_before(runtime, is_there, now)
-                || awaits
-        })
+        for runtime in unmet {
+            awaits |= is_removed(runtime) && recovery.awaits_word_of(runtime, is_there, now)
+                || recovery.awaits_word_before(runtime, is_there, now);
+        }
+        awaits
     }
 
     #[cold]
