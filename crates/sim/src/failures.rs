@@ -63,7 +63,8 @@ impl Script {
 
     /// With a coordinator, in a quarter of the scripts with copies: a runtime crashes or stands still
     /// until a view is without it, once all is copied, then perhaps another. Nothing else goes
-    /// wrong but on the network, and no flow is lost. Answers whether that was drawn.
+    /// wrong but on the network, and where nothing is ever full no flow is lost. Answers whether
+    /// that was drawn.
     pub(crate) fn draw_removals(&mut self) -> bool {
         let mut random = Random::of(self.seed, Stream::Copies, 48 + self.scenario as u64);
         if !self.is_copied() || !random.once_in(4) {

@@ -264,7 +264,7 @@ pub(crate) struct Copies {
     /// In an order that is the same each time.
     pub blocks: BTreeMap<(Addr, u16), (Block, GroupKey)>,
     pub(super) blocks_max: usize,
-    /// By words of a group: a block that was claimed for it as it was to go on.
+    /// By words of a group: the last of its blocks, which are claimed as it is to go on.
     pub(super) claimed: BTreeMap<[u64; 5], Block>,
     /// Groups that have moved to the primary and ended there, by their words, whose sources may
     /// have them yet.

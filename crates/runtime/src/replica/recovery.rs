@@ -22,10 +22,10 @@
 //! It has none of the blocks that were claimed for it ([`Core::disclaim`]), and what was copied of
 //! it is lost, even if it ends before that has its turn: others may get these blocks.
 //!
-//! Invariants: a copy is installed once, or counted as lost; a copied group is installed only while
-//! its blocks are claimed for it; nothing is installed before every switch that is there, and one
-//! at least, has let the failed runtime go; bytes that are no states of their functions end there
-//! (`recovered[1]`).
+//! Invariants: a copy is installed once, or counted as lost; a copied group that has blocks is
+//! installed only while the last of them is claimed for it; nothing is installed before every
+//! switch that is there, and one at least, has let the failed runtime go; bytes that are no states
+//! of their functions end there (`recovered[1]`).
 
 use super::generations::Heirs;
 use super::keeper::{Copies, FlowCopy, GroupCopy, Keeper};
@@ -654,7 +654,7 @@ fn install_group(
     key: FlowKey,
 ) -> Option<u32> {
     if core.flows.affinity() == Affinity::Flow {
-        return has_its_blocks(core, copies, &GroupKey::of_flow(key)).then_some(NO_GROUP);
+        return may_go_on(core, copies, &GroupKey::of_flow(key)).then_some(NO_GROUP);
     }
     let known = groups.get_mut(copy.group as usize)?;
     let group = copies.groups.get(copy.group)?;
@@ -669,8 +669,8 @@ fn install_group(
     Some(index)
 }
 
-/// Whether a copied group's blocks are claimed for it, if it has any.
-fn has_its_blocks(core: &Core, copies: &Copies, group: &GroupKey) -> bool {
+/// Whether a copied group has no block, or the last one is claimed for it: it lets go of all.
+fn may_go_on(core: &Core, copies: &Copies, group: &GroupKey) -> bool {
     let claimed = copies.claimed.get(group.words());
     claimed.is_none_or(|block| core.flows.owners.at(block.addr, block.first) == Some(*group))
 }
@@ -679,7 +679,7 @@ fn has_its_blocks(core: &Core, copies: &Copies, group: &GroupKey) -> bool {
 fn install_state(core: &mut Core, copies: &Copies, slot: u32, group: &GroupCopy) -> Option<u32> {
     let length = core.flows.groups().state_length();
     let is_it = group.is_whole() && usize::from(group.length) == length;
-    if !is_it || !has_its_blocks(core, copies, &group.key) {
+    if !is_it || !may_go_on(core, copies, &group.key) {
         return None;
     }
     let (index, is_new) = core.flows.enter_group(group.key)?;
