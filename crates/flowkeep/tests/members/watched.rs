@@ -1,13 +1,14 @@
 //! What all members see, by one command over the cluster: traces, captures, events; and a member
 //! that is killed by one.
 
-use super::joined::{COPIES, Site, flows, passes};
+use super::joined::{COPIES, Site, flows, passes, recovered};
 use super::machine;
 use super::rig::PATIENCE;
 use super::wide::wide;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -217,6 +218,8 @@ fn a_runtime_is_killed_over_the_cluster_and_its_flows_go_on() {
     let site = Site::with("killed-wide", false, COPIES);
     let [front, left, mut right] = site.all();
     passes(&front, 4000);
+    let of_right = flows(&right.status());
+    assert!(of_right > 50, "{of_right}");
     let kill = ["runtime", "kill", "1"];
     wide(&site, "read", &kill).refused(1, &["role-without-right"]);
     let began = Instant::now();
@@ -230,8 +233,9 @@ fn a_runtime_is_killed_over_the_cluster_and_its_flows_go_on() {
         assert!(began.elapsed() < PATIENCE, "{}", done.err);
     };
     assert!(done.out.contains("member right"), "{}", done.out);
-    assert!(!right.process.wait().expect("it has ended").success());
+    assert_eq!(right.process.wait().expect("it has ended").signal(), Some(9));
     left.wait_until("all flows go on", |status| flows(status) == 400);
+    assert_eq!(recovered(&left.status()), [of_right, 0]);
     // Without copies it is refused, and nothing ends.
     wide(&site, "operate", &["runtime", "kill", "0"]).refused(1, &["have no copy"]);
     passes(&front, 2000);

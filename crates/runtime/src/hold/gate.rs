@@ -129,7 +129,7 @@ impl Gate {
 
     /// No replica is in use: nothing waits any more.
     pub fn open(&mut self, out: &mut Outbox) -> usize {
-        self.marks = None;
+        self.end();
         let count = self.queue.len();
         for waiting in self.queue.drain(..) {
             out.pass(waiting.packet);
@@ -140,10 +140,16 @@ impl Gate {
     /// Nothing waits any more, and what does is dropped.
     #[cold]
     pub fn close(&mut self, reason: DropReason, out: &mut Outbox) {
-        self.marks = None;
+        self.end();
         for waiting in self.queue.drain(..) {
             out.drop_packet(waiting.packet, reason);
         }
+    }
+
+    /// No record is acknowledged any more, so no later packet may wait for one.
+    fn end(&mut self) {
+        self.marks = None;
+        (self.acknowledged, self.latest, self.loose) = (0, 0, 0);
     }
 
     /// The latest record of a flow or group has this number.

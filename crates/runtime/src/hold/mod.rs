@@ -222,7 +222,8 @@ impl OutputHold {
     }
 
     /// Passes on the packets whose barriers are acknowledged, by the gate for copies or for a
-    /// store; answers how many.
+    /// store; answers how many. While there are no copies, `alone` says of a packet of a chain
+    /// whether it leaves.
     #[inline]
     pub fn release(
         &mut self,
@@ -230,6 +231,7 @@ impl OutputHold {
         gates: [&mut Gate; 2],
         out: &mut Outbox,
         now: u64,
+        alone: impl FnMut((u8, u8)) -> bool,
     ) -> usize {
         match self.is_empty() {
             true => 0,
@@ -238,6 +240,7 @@ impl OutputHold {
                 flows,
                 gates,
                 out,
+                alone,
             ),
         }
     }
@@ -251,7 +254,7 @@ impl OutputHold {
 
     /// Passes on all packets that wait: no flow is left whose replies could be lost.
     pub fn release_all(&mut self, flows: &mut FlowStore, gates: [&mut Gate; 2], out: &mut Outbox) {
-        self.release_while(|_, _| true, flows, gates, out);
+        self.release_while(|_, _| true, flows, gates, out, |_| true);
     }
 
     #[cold]
@@ -261,6 +264,7 @@ impl OutputHold {
         flows: &mut FlowStore,
         [copies, store]: [&mut Gate; 2],
         out: &mut Outbox,
+        mut alone: impl FnMut((u8, u8)) -> bool,
     ) -> usize {
         let mut count = 0;
         while let Some(Held {
@@ -285,7 +289,9 @@ impl OutputHold {
                     header.stored = 0;
                 }
             }
-            let gate = match store.is_for(generation, chain) {
+            let is_stored = store.is_for(generation, chain);
+            let is_alone = !is_stored && !copies.is_closed();
+            let gate = match is_stored {
                 true => &mut *store,
                 false => &mut *copies,
             };
@@ -293,6 +299,9 @@ impl OutputHold {
                 self.packets -= 1;
                 count += 1;
                 match header {
+                    _ if is_alone && !alone((generation, chain)) => {
+                        out.drop_packet(packet, DropReason::NoReplica);
+                    }
                     Some(header) => gate.pass(actor, &header, packet, out),
                     // What its flow was, and that it is over, is at the replica behind all records
                     // so far.

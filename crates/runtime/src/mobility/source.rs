@@ -445,10 +445,11 @@ impl Moves {
     }
 
     /// Another runtime was given the group: what is here of it is a copy, and leaves as one that
-    /// has moved. Flows whose calls wait stay until these are over and their time is.
+    /// has moved. What of it waits to leave is dropped, calls among it.
     #[cold]
     pub(crate) fn drop_copy(&mut self, core: &mut Core, group: GroupKey) {
         let flows = core.flows_of(group);
+        core.drop_waiting(&flows);
         let aliases = core.flows.announced_keys(&flows);
         for actor in flows {
             if matches!(core.flows.header(actor).phase, Phase::Active | Phase::Leaving) {

@@ -387,7 +387,10 @@ impl Moves {
         let rests = moving.rests.take();
         let until = rests.map(|left| moving.clocks.deadline(left, core.now, 0));
         core.reserved -= left as usize;
-        is_unsound |= !blocks.iter().all(|block| core.flows.owners.may_have(block));
+        let owners = &core.flows.owners;
+        // One that was claimed for a copy of this group is its own.
+        let is_its = |block: &nf::Block| owners.at(block.addr, block.first) == Some(group);
+        is_unsound |= !(blocks.iter()).all(|block| owners.may_have(block) || is_its(block));
         self.refuse_unsound(core, &mut actors, is_unsound);
         let rests = actors.is_empty() && !is_unsound && rests.is_some() && core.runner.stages().outlives;
         let place = match actors.is_empty() && !rests {

@@ -172,7 +172,7 @@ impl Moves {
                 key,
                 from,
                 to,
-                incarnation: core.sessions.incarnation_by_views(to.0),
+                incarnation: core.sessions.incarnation_to_name(to.0),
                 epoch,
                 is_last,
                 taken,

@@ -28,6 +28,7 @@ impl Core {
             [&mut self.gate, &mut self.store_gate],
             &mut self.out,
             self.now,
+            |chain| self.sender.leaves_alone(chain),
         )
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Sessions {
     /// The same ends, as views have them.
     pub switch_ends: Vec<End>,
     pub runtime_ends: Vec<End>,
+    /// By runtime, which incarnation it has said that it is where copies are kept; 0 for none.
+    pub said: Vec<u64>,
     /// Whether workers go by views only.
     pub by_views: bool,
     /// The newest view.
@@ -144,6 +146,7 @@ impl Sessions {
     pub fn note_runtimes(&mut self, sessions: Vec<u64>) {
         self.leaving = alloc::vec![false; sessions.len()];
         self.runtime_ends = alloc::vec![End::default(); sessions.len()];
+        self.said = alloc::vec![0; sessions.len()];
         self.runtimes = sessions;
     }
 
@@ -161,13 +164,21 @@ impl Sessions {
             .map_or(0, End::incarnation)
     }
 
-    /// The same where views say which incarnations are over; 0 elsewhere, and of this runtime
-    /// itself.
-    pub fn incarnation_by_views(&self, runtime: u16) -> u64 {
+    /// Which incarnation of a runtime a switch is told of: the one that views have; without views the
+    /// one that has said so where copies are kept. 0 if none has, and of this runtime itself.
+    pub fn incarnation_to_name(&self, runtime: u16) -> u64 {
         if self.by_views {
-            self.incarnation(runtime)
-        } else {
-            0
+            return self.incarnation(runtime);
+        }
+        let said = self.said.get(usize::from(runtime)).copied();
+        said.filter(|_| self.has_runtime(runtime)).unwrap_or(0)
+    }
+
+    /// Where copies are kept, another runtime says which incarnation it is; 0: another session
+    /// begins.
+    pub fn note_said(&mut self, runtime: usize, incarnation: u64) {
+        if let Some(said) = self.said.get_mut(runtime) {
+            *said = incarnation;
         }
     }
 

@@ -32,6 +32,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use nf::{Addr, Block};
 use protocols::ownership::RuntimeId;
+use protocols::ownership::recovery::Report;
 use wire::FlowKey;
 use wire::memory::prefetch;
 use wire::planted;
@@ -381,6 +382,7 @@ impl Keeper {
             is_second,
         } = copy
         {
+            core.sessions.note_said(peer, incarnation);
             let is_mate = self.is_mate.get(peer) == Some(&true);
             if let Some(known) = self.incarnations.get_mut(peer)
                 && core::mem::replace(known, incarnation) == 0
@@ -420,7 +422,9 @@ impl Keeper {
             usize::from(recovery.failed) != peer || !recovery.is_of_incarnation(incarnation)
         });
         core.still_until = still_until(&self.recoveries);
-        let Some(place) = self.primaries.get_mut(peer) else {
+        // No base has the number by which a switch is told of none.
+        let place = self.primaries.get_mut(peer).filter(|_| number != Report::LATER);
+        let Some(place) = place else {
             return core.out.reject();
         };
         if number == 0 {

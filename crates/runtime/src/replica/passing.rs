@@ -11,7 +11,6 @@
 //!
 //! Invariant: this file calls both ways of waiting, and neither calls this file.
 
-use super::policy::Policy;
 use crate::parts::Core;
 use crate::runner::Changed;
 use crate::stats::DropReason;
@@ -68,19 +67,17 @@ impl Core {
 
     #[cold]
     fn pass_unprotected(&mut self, actor: u32, packet: PacketBox) {
-        if self.lacks_replica(actor) {
-            return self.out.drop_packet(packet, DropReason::NoReplica);
-        }
         let header = self.flows.header(actor);
-        self.sender.unprotected += u64::from(self.sender.policy_of(header) != Policy::None);
-        self.out.pass(packet);
+        match self.sender.leaves_alone((header.generation, header.chain)) {
+            true => self.out.pass(packet),
+            false => self.out.drop_packet(packet, DropReason::NoReplica),
+        }
     }
 
     /// Whether a flow's packets are to be dropped, since no runtime keeps copies.
     pub fn lacks_replica(&self, actor: u32) -> bool {
-        !self.sender.is_on()
-            && self.sender.drops_alone()
-            && self.sender.policy_of(self.flows.header(actor)) == Policy::Commit
+        let header = self.flows.header(actor);
+        !self.sender.is_on() && self.sender.drops((header.generation, header.chain))
     }
 
     #[inline(never)]

@@ -162,6 +162,19 @@ impl Sender {
         self.is_wanted && self.copying.drops_alone
     }
 
+    /// The same of packets of a chain of this generation.
+    pub(super) fn drops(&self, chain: (u8, u8)) -> bool {
+        self.drops_alone() && self.policy_of_chain(chain) == Policy::Commit
+    }
+
+    /// Whether a packet of a chain leaves where there is no replica; it counts as unprotected then.
+    pub fn leaves_alone(&mut self, chain: (u8, u8)) -> bool {
+        let leaves = !self.drops(chain);
+        let is_meant = self.is_wanted && self.policy_of_chain(chain) != Policy::None;
+        self.unprotected += u64::from(leaves && is_meant);
+        leaves
+    }
+
     /// The replica, if it is one.
     pub fn replica(&self) -> Option<u16> {
         self.to
@@ -557,8 +570,8 @@ impl Core {
         }
         self.send_blocks_of(group, false);
         self.end_change(begins);
-        match self.sender.to == Some(to) {
-            // It hears of both by one link.
+        match self.sender.to == Some(to) && self.sender.former.is_none() {
+            // It hears of both by one link, and no other replica counts.
             true => Withdrawn::default(),
             false => Withdrawn {
                 number: self.sender.number,

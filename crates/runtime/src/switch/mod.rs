@@ -559,6 +559,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::AllTold => self.presence.all_told(runtime),
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
                 Message::Incarnation(incarnation) => {
+                    outbox.note_said(runtime, incarnation);
                     self.recovery.note_incarnation(runtime, incarnation);
                     is_report_heard = true;
                 }

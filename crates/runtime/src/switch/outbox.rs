@@ -48,6 +48,8 @@ struct Peer<L> {
     session: u64,
     /// The same end, as views have it.
     end: End,
+    /// Which incarnation it has said in this session that it is where copies are kept; 0 for none.
+    said: u64,
     /// The link is down, and the runtime a member still: nothing is sent there.
     is_suspended: bool,
     burst: Burst,
@@ -82,6 +84,7 @@ impl<L: Port> Outbox<L> {
         let runtimes = runtimes.into_iter().map(|link| Peer {
             session: link.session(),
             end: End::default(),
+            said: 0,
             is_suspended: false,
             enough: link.room().min(2 * BURST),
             link,
@@ -197,6 +200,23 @@ impl<L: Port> Outbox<L> {
         self.runtimes[runtime].end.incarnation()
     }
 
+    /// Where copies are kept, a runtime says which incarnation it is.
+    pub fn note_said(&mut self, runtime: usize, incarnation: u64) {
+        if let Some(peer) = self.runtimes.get_mut(runtime) {
+            peer.said = incarnation;
+        }
+    }
+
+    /// Which incarnation of a runtime is met, by the name that sources of moves have for it: that of
+    /// views, or, without views, what it has said where copies are kept. 0 while it has not.
+    pub fn incarnation_to_name(&self, runtime: usize) -> u64 {
+        let peer = &self.runtimes[runtime];
+        match peer.end.incarnation() {
+            0 if !self.by_views => peer.said,
+            incarnation => incarnation,
+        }
+    }
+
     /// Whether the session that is known is one of an incarnation that a view has removed.
     #[inline]
     pub fn is_fenced(&self, runtime: usize) -> bool {
@@ -254,6 +274,7 @@ impl<L: Port> Outbox<L> {
         let session = peer.end.session(peer.link.session());
         let before = core::mem::replace(&mut peer.session, session);
         peer.end.begin();
+        peer.said = 0;
         peer.is_suspended = false;
         if before == 0 {
             return VecDeque::new();

@@ -4,6 +4,7 @@
 use super::flows::Meter;
 use super::groups::{Leaser, OURS, Service};
 use super::sessions::Members;
+use super::timers::Alarm;
 use super::*;
 use crate::group::GroupKey;
 use crate::members::{WorkerGone, gone_between};
@@ -13,6 +14,8 @@ use crate::record::Record;
 use crate::switch::Policy;
 use protocols::membership::{Incarnation, Member, Membership, Standing, Term, View, WorkerId};
 use protocols::ownership::{Epoch, Phase, RuntimeId};
+use std::boxed::Box;
+use std::string::String;
 use std::vec;
 use wire::packet::Kind;
 
@@ -68,7 +71,11 @@ pub(super) fn hear(members: &mut Members, worker: usize, view: &View) {
 }
 
 fn with_leases() -> Members {
-    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    leased(factory::<Meter>())
+}
+
+fn leased(function: Box<dyn Factory>) -> Members {
+    let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![function]));
     for worker in 0..3 {
         members.start(worker);
         begin(&mut members, worker, 1, first());
@@ -159,6 +166,36 @@ fn a_runtime_without_a_lease_ends_no_flow() {
     members.check();
 }
 
+/// What a timer's call does is another runtime's by then.
+#[test]
+fn a_runtime_without_a_lease_fires_no_timer() {
+    let mut members = leased(factory::<Alarm>());
+    // Each flow arms a timer that is due long after the lease is over.
+    let alarms = (1..9).map(|host| udp(host, 1000, 1, 60_000, false, b"x"));
+    members.feed(0, alarms);
+    let fired = |members: &mut Members| {
+        let counters = members.runtime(0).stats().counters;
+        let fired = counters.iter().filter(|counter| counter.name == "fired");
+        fired.map(|counter| counter.count).sum::<u64>()
+    };
+    let lines = |members: &mut Members| {
+        let mut lines = String::new();
+        members.runtime(0).take_events(&mut lines);
+        lines.matches("\"fired\"").count()
+    };
+    members.now += 61_000_000_000;
+    for _ in 0..8 {
+        members.now += 1000;
+        members.step(1);
+    }
+    assert_eq!((fired(&mut members), lines(&mut members)), (0, 0));
+    for _ in 0..12 {
+        members.now += LEASE / 4;
+        members.settle();
+    }
+    assert_ne!((fired(&mut members), lines(&mut members)), (0, 0));
+}
+
 /// Which incarnations of their target the re-routes name that the first runtime says to the switch.
 fn incarnations_named(members: &mut Members) -> Vec<u64> {
     let order = Order {
@@ -205,6 +242,14 @@ fn a_source_names_the_incarnation_of_a_target_where_there_are_views() {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     members.feed(0, packets(1..9));
     assert_eq!(incarnations_named(&mut members), [0; 4]);
+    // Nor are there copies: with them each runtime says which incarnation it is.
+    let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+    members.feed(0, packets(1..9));
+    let named = incarnations_named(&mut members);
+    assert!(
+        named.len() == 4 && named.iter().all(|incarnation| *incarnation != 0),
+        "{named:?}"
+    );
 }
 
 /// Groups of a runtime in a phase of a move.

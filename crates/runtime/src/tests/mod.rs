@@ -1,6 +1,7 @@
 //! Functions and ports for the worker's tests, and the tests by subject.
 
 mod accounts;
+mod alone;
 mod at_once;
 mod change;
 mod clocks;

@@ -22,7 +22,7 @@ const MS: u64 = 1_000_000;
 
 /// A packet to port `n` arms a timer `n` that is due `n` milliseconds later; one to port 0 cancels
 /// the first.
-struct Alarm {
+pub(super) struct Alarm {
     timers: Timers<u16, u64>,
     recalled: Cell<u32>,
 }

@@ -1,13 +1,14 @@
 //! First packets that wait until switches of other processes have heard of their flows.
 
 use super::flows::Masquerade;
-use super::sessions::{Members, SECOND};
+use super::sessions::{Members, SECOND, everywhere};
 use super::spread::{Link, Queue, link};
 use super::waits::Sleeper;
 use super::*;
 use crate::group::GroupKey;
 use crate::message::Message;
 use crate::switch::{Policy, SideRule, Switch, home_of};
+use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use std::vec;
 use wire::packet::Kind;
 use wire::{FlowKey, HashSeed};
@@ -200,6 +201,43 @@ fn what_waits_of_a_flow_that_ends_leaves_all_the_same() {
         of_flow.next() == Some(&flow)
     }));
     members.check();
+}
+
+/// A switch says that flows whose packets wait are at the other runtime, which took this one for
+/// gone.
+#[test]
+fn what_waits_of_a_flow_that_another_runtime_has_is_lost() {
+    let mut members = three(2);
+    members.feed(0, packets(0));
+    // The other one has moved flows to here before.
+    members.runtime(0).order(everywhere(0, 2)).unwrap();
+    members.settle();
+    let keys = |members: &mut Members| -> Vec<FlowKey> {
+        let flows = members.runtime(1).flows(0, 1000).0;
+        flows.into_iter().map(|flow| flow.key).collect()
+    };
+    let before = keys(&mut members);
+    assert_eq!(before.len(), usize::from(FLOWS));
+    let others = (0..FLOWS).map(|flow| udp(1, 2000 + u16::from(flow), 1, 80, false, &[FLOWS + flow]));
+    feed_others(&mut members, others);
+    let held = members.runtime(1).stats().held;
+    let mut waiting = keys(&mut members);
+    waiting.retain(|key| !before.contains(key));
+    assert_eq!(waiting.len() as u64, held);
+    assert_ne!(held, 0);
+    for key in waiting {
+        let moved = SwitchSays::Moved(RuntimeId(0), Epoch::default().next());
+        members.say(0, 4, |frame| {
+            Message::begin(frame);
+            assert!(Message::Switch(GroupKey::of_flow(key), moved).append(frame));
+        });
+    }
+    step_others(&mut members);
+    assert_eq!(members.runtime(1).stats().held, 0);
+    assert_eq!(members.dropped("peer_gone"), held);
+    members.settle();
+    let rest = 2 * usize::from(FLOWS) - held as usize;
+    assert_eq!(left(&mut members).len(), rest);
 }
 
 #[test]

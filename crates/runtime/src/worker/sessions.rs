@@ -157,6 +157,7 @@ impl<P: Port> Runtime<P> {
         let session = self.peers[runtime].as_ref().map_or(0, Port::session);
         let session = self.core.sessions.runtime_ends[runtime].session(session);
         self.core.sessions.runtime_ends[runtime].begin();
+        self.core.sessions.note_said(runtime, 0);
         let before = core::mem::replace(&mut self.core.sessions.runtimes[runtime], session);
         if before != 0 {
             self.peer_gone(runtime as u16);
@@ -386,7 +387,6 @@ impl<P: Port> Runtime<P> {
                     // It goes on elsewhere from a copy, with what it took: nothing is given back
                     // here.
                     if self.core.may_end_now() {
-                        self.core.drop_waiting(&flows);
                         self.moves.give_up_copy(&mut self.core, group);
                     }
                     continue;

@@ -106,7 +106,7 @@ impl Directory {
             to: reroute.to,
             epoch: reroute.epoch,
             is_removed: !self.runtimes[to].is_there
-                || is_of_another_incarnation(reroute, outbox.incarnation(to)),
+                || is_of_another_incarnation(reroute, outbox.incarnation_to_name(to)),
         };
         home.handle(input, |(to, says)| {
             // One answer for all keys of the group: behind the last of them, if none waits.

@@ -209,6 +209,32 @@ fn a_route_turns_to_the_incarnation_of_a_target_that_has_agreed() {
     assert_eq!(leads, target, "a rule that is broken is noticed");
 }
 
+/// The same without views, where the target that is met has said which incarnation it is as copies
+/// are kept.
+fn leads_to_another_that_has_said_so(agreed: u64, said: u64) -> Option<u16> {
+    let keys = [key(1)];
+    let mut rig = Rig::at_source(&keys);
+    rig.outbox.note_said(TARGET, said);
+    rig.agreed = agreed;
+    rig.reroute(&keys, [SOURCE, TARGET], MOVED, Taken::Not);
+    rig.leads(&keys[0])
+}
+
+#[test]
+fn a_route_turns_to_the_incarnation_that_has_said_so_where_there_are_copies() {
+    let [source, target] = [SOURCE, TARGET].map(|runtime| Some(runtime as u16));
+    for (agreed, said, leads) in [
+        (1, 1, target),
+        (1, 2, source),
+        (2, 1, source),
+        (0, 1, target),
+        (1, 0, target),
+    ] {
+        let led = leads_to_another_that_has_said_so(agreed, said);
+        assert_eq!(led, leads, "{agreed} agreed, {said} is met");
+    }
+}
+
 /// Where a key leads when the target has failed before it said that it has the group, and its next
 /// incarnation says so of it.
 fn leads_behind_a_next_incarnation(is_back: bool) -> Option<u16> {
