@@ -22,6 +22,7 @@ mod fused;
 mod groups;
 mod grown;
 mod heard;
+mod heirs;
 mod hostile;
 mod late;
 mod leases;
