@@ -123,6 +123,16 @@ impl Heard {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Gone {
+    /// When it was fenced, or was seen to act no more.
+    at: u64,
+    /// The entry by which it was suspected, if it was.
+    entry: Option<u64>,
+    /// Its process has ended, or it has left: it grants nothing by any view.
+    has_ended: bool,
+}
+
 /// Views before the newest that are remembered for members that may still have them. No view is
 /// made beyond that.
 const OLDER_MAX: usize = 64;
@@ -139,9 +149,8 @@ pub struct Coordinator {
     suspects: BTreeMap<WorkerId, Suspect>,
     /// The last entry that changed them.
     list: u64,
-    /// When incarnations that are members of older views alone were fenced, and the entry by which
-    /// they were suspected.
-    gone: BTreeMap<(WorkerId, Incarnation), (u64, u64)>,
+    /// Incarnations that are members of older views alone.
+    gone: BTreeMap<(WorkerId, Incarnation), Gone>,
     heard: BTreeMap<WorkerId, Heard>,
     unheard: Unheard,
     /// Incarnations whose processes have ended.
@@ -150,6 +159,10 @@ pub struct Coordinator {
     /// How incarnations of members are to stand, until a view has them so.
     standing: BTreeMap<(WorkerId, Incarnation), Option<Standing>>,
     settled_at: u64,
+    /// Members may take so long to come to this coordinator, behind the settling time; and until
+    /// when none is suspected that was not heard yet.
+    returning: u64,
+    returned_at: u64,
     /// Entries that are not known to be in the log, in order.
     unlogged: VecDeque<(u64, Entry)>,
     next_entry: u64,
@@ -195,6 +208,8 @@ impl Coordinator {
             joining: BTreeMap::new(),
             standing: BTreeMap::new(),
             settled_at: now.saturating_add(timing.settling),
+            returning: 0,
+            returned_at: 0,
             unlogged: VecDeque::new(),
             next_entry: 0,
             reached: 0,
@@ -230,7 +245,7 @@ impl Coordinator {
     pub fn needed(&self) -> BTreeSet<u64> {
         let mut all: BTreeSet<u64> = self.older.iter().map(|(entry, _)| *entry).collect();
         all.extend(self.suspects.values().map(|suspect| suspect.entry));
-        all.extend(self.gone.values().map(|(entry, _)| *entry));
+        all.extend(self.gone.values().filter_map(|gone| gone.entry));
         all.insert(self.view_entry);
         // Numbers of entries and of lists go on from here.
         all.extend(self.next_entry.checked_sub(1));
@@ -244,6 +259,13 @@ impl Coordinator {
         let suspects = self.suspects.iter();
         let suspects = suspects.map(|(id, suspect)| (*id, suspect.incarnation));
         (self.list, suspects.collect())
+    }
+
+    /// Members that were with another coordinator may take so long to come to this one, behind the
+    /// settling time. Until then it suspects none that it has not heard yet.
+    pub fn wait_for_return(&mut self, returning: u64) {
+        self.returning = returning;
+        self.returned_at = self.settled_at.saturating_add(returning);
     }
 
     /// The coordinator itself stood still for so long, and has heard no member meanwhile. It
@@ -294,6 +316,7 @@ impl Coordinator {
                 }
             }
             Input::Join(incarnations) => {
+                self.hear(now);
                 let most = if has(Bug::FirstWorkerJoins) {
                     1
                 } else {
@@ -373,12 +396,18 @@ impl Coordinator {
         match entry {
             Entry::View(view) => {
                 let is_in = |id: &WorkerId, incarnation| view.has(*id, incarnation);
-                for (id, suspect) in &self.suspects {
-                    if !is_in(id, suspect.incarnation) {
-                        let fenced_at = suspect.fenced_at.unwrap_or(now);
-                        let gone = (suspect.entry, fenced_at);
-                        self.gone.insert((*id, suspect.incarnation), gone);
-                    }
+                let leave = self.view.members().iter();
+                for member in leave.filter(|member| !is_in(&member.id, member.incarnation)) {
+                    let incarnation = (member.id, member.incarnation);
+                    let suspect = self.suspects.get(&member.id);
+                    let suspect = suspect.filter(|suspect| suspect.incarnation == member.incarnation);
+                    let gone = Gone {
+                        at: suspect.and_then(|suspect| suspect.fenced_at).unwrap_or(now),
+                        entry: suspect.map(|suspect| suspect.entry),
+                        // One that was suspected may act on, and know of no later view.
+                        has_ended: suspect.is_none() || self.stopped.contains(&incarnation),
+                    };
+                    self.gone.insert(incarnation, gone);
                 }
                 self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
                 for (id, suspect) in &mut self.suspects {
@@ -444,6 +473,7 @@ impl Coordinator {
             // An incarnation that is over by the newest view may not know it.
             return out(Output::Say(id, Word::View(self.view.clone())));
         }
+        self.hear(now);
         let known = self.heard.get(&id).copied().unwrap_or(Heard::nothing(now));
         let view = view.max(known.view).min(self.view.number);
         let heard = Heard {
@@ -459,14 +489,52 @@ impl Coordinator {
         };
         self.heard.insert(id, heard);
         self.forget_older();
-        let is_back = self
-            .suspects
-            .get(&id)
-            .is_some_and(|suspect| suspect.fenced_at.is_none());
-        let is_back = is_back && !self.stopped.contains(&(id, incarnation));
-        if is_back && !self.is_deciding() && !self.is_to_go(now, (id, incarnation)) {
+        let suspect = self.suspects.get(&id);
+        let is_fenced = suspect.is_none_or(|suspect| suspect.fenced_at.is_some());
+        if !is_fenced && !self.is_deciding() && self.is_back(now, (id, incarnation)) {
             self.decide(now, Entry::Restore(id, incarnation), out);
         }
+    }
+
+    /// Whether a suspect is heard again and may stay. Its record may have to wait for others.
+    fn is_back(&self, now: u64, incarnation: (WorkerId, Incarnation)) -> bool {
+        let heard = self.heard.get(&incarnation.0).filter(|heard| !heard.is_nothing());
+        heard.is_some_and(|heard| now.saturating_sub(heard.at) < self.timing.suspicion)
+            && !self.stopped.contains(&incarnation)
+            && !self.is_to_go(now, incarnation)
+    }
+
+    /// A process is heard. Where members would have been suspected if the coordinator had not been
+    /// cut off, none is for twice as long again: a connection sends again what was lost after twice
+    /// the time that it was cut, at most.
+    fn hear(&mut self, now: u64) {
+        let Timing {
+            suspicion, settling, ..
+        } = self.timing;
+        let is_late = |(id, heard): (&WorkerId, &Heard)| {
+            now.saturating_sub(heard.at) >= suspicion
+                && !heard.is_nothing()
+                && !self.suspects.contains_key(id)
+        };
+        if let Some(gap) = self.cut_off(now)
+            && self.heard.iter().any(is_late)
+        {
+            let longest = settling.saturating_add(self.returning);
+            let patience = gap.saturating_mul(2).max(suspicion).min(longest);
+            self.settled_at = self.settled_at.max(now.saturating_add(patience));
+        }
+    }
+
+    /// For how long the coordinator has heard none of the members that it had heard, if for so long
+    /// that it takes itself for cut off. Or all have failed: then none is left to withdraw a lease,
+    /// until a process asks to join.
+    fn cut_off(&self, now: u64) -> Option<u64> {
+        let heard = self.heard.values().filter(|heard| !heard.is_nothing());
+        let newest = heard.map(|heard| heard.at).max()?;
+        let gap = now.saturating_sub(newest);
+        // When a cut begins, one member was heard a little later than another.
+        let is_long = gap >= self.timing.suspicion.div_ceil(2);
+        (is_long && self.joining.is_empty()).then_some(gap)
     }
 
     /// Forgets views that no member has any more, and what was known of their members.
@@ -485,19 +553,22 @@ impl Coordinator {
     }
 
     fn look_for_silence(&mut self, now: u64, out: &mut impl FnMut(Output)) {
-        if now < self.settled_at {
+        if now < self.settled_at || self.cut_off(now).is_some() {
             return;
         }
         let Timing {
             suspicion, settling, ..
         } = self.timing;
         let silent = |member: &&Member| {
-            let heard = self.heard.get(&member.id).map_or(0, |heard| heard.at);
+            let heard = self.heard.get(&member.id).copied().unwrap_or(Heard::nothing(0));
+            if heard.is_nothing() && now < self.returned_at {
+                return false;
+            }
             let longest = match self.is_newcomer(member) {
                 true => suspicion.max(settling),
                 false => suspicion,
             };
-            now.saturating_sub(heard) >= longest || self.is_stuck(now, member.id)
+            now.saturating_sub(heard.at) >= longest || self.is_stuck(now, member.id)
         };
         let silent: Vec<_> = self.view.members().iter().filter(silent).copied().collect();
         for member in silent {
@@ -559,8 +630,12 @@ impl Coordinator {
                 .collect();
             for id in ids {
                 let is_fenced = self.is_fenced(now, id);
+                let suspect = self.suspects.get(&id);
+                let is_back =
+                    suspect.is_some_and(|suspect| self.is_back(now, (id, suspect.incarnation)));
                 if let Some(suspect) = self.suspects.get_mut(&id)
                     && is_fenced
+                    && !is_back
                 {
                     suspect.fenced_at.get_or_insert(now);
                 }
@@ -641,9 +716,13 @@ impl Coordinator {
             let is_any = |(id, _): &(WorkerId, Incarnation)| *id == by.id && has(Bug::LaterIncarnationCounts);
             suspect.withdrawn.contains(&(by.id, by.incarnation)) || suspect.withdrawn.iter().any(is_any)
         };
+        let grants_no_more = |by: &Member| {
+            let gone = self.gone.get(&(by.id, by.incarnation));
+            has_withdrawn(by) || gone.is_some_and(|gone| gone.has_ended && self.is_promise_over(now, gone.at))
+        };
         match id.role {
             Role::Switch => {
-                let withdrawn = view.members().iter().filter(|by| has_withdrawn(by));
+                let withdrawn = view.members().iter().filter(|by| grants_no_more(by));
                 let weight: u32 = withdrawn.map(|by| view.weight(by.id)).sum();
                 2 * weight >= view.total() || (has(Bug::FewAreEnough) && weight > 0)
             }
@@ -659,12 +738,17 @@ impl Coordinator {
         let suspect = self.suspects.get(&switch.id);
         let suspect = suspect.filter(|suspect| suspect.incarnation == switch.incarnation);
         let gone = self.gone.get(&(switch.id, switch.incarnation));
-        let gone = gone.map(|(_, at)| *at);
+        let gone = gone.map(|gone| gone.at);
         let fenced_at = suspect.and_then(|suspect| suspect.fenced_at).or(gone);
+        fenced_at.is_some_and(|at| self.is_promise_over(now, at))
+    }
+
+    /// Whether what was granted until then is over.
+    fn is_promise_over(&self, now: u64, granted: u64) -> bool {
         let promise = match has(Bug::PromisesForgotten) {
             true => 0,
             false => self.timing.term.promise(),
         };
-        fenced_at.is_some_and(|at| now.saturating_sub(at) >= promise)
+        now.saturating_sub(granted) >= promise
     }
 }

@@ -43,11 +43,19 @@
 //! It is suspected until the report of it is taken back. So is a member that is heard and does not
 //! take the newest view for as long: no other view follows meanwhile.
 //!
+//! A coordinator that hears none of the members that it had heard takes itself for cut off: it
+//! suspects none, and as one is heard again, none for twice as long as that lasted. If all have
+//! failed, no member is left to withdraw a lease anyway, until a process asks to join. A suspect
+//! that is heard again is not fenced while the record that restores it waits for the log.
+//!
 //! | suspect | is fenced when |
 //! |---|---|
 //! | any | its host's agent has seen its process end, or the process that follows it knows so |
 //! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
+//!
+//! A member that left, or whose process has ended, grants nothing a promise later, and counts as one
+//! that has withdrawn. One that a view has removed as silent may live and grant on.
 //!
 //! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by
 //! each view that it may have; one that a view still has is to be fenced by that one too, since its
@@ -61,7 +69,8 @@
 //!
 //! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it
 //! on [`Input::Logged`]. A coordinator that restarts replays its log, suspects no member for a
-//! settling time, and says again what its log ends with. Entries are numbered, and those that
+//! settling time, and for longer none that it has not heard ([`Coordinator::wait_for_return`]), and
+//! says again what its log ends with. Entries are numbered, and those that
 //! [`Coordinator::needed`] no longer names may go from the log.
 //!
 //! Invariants: a worker that a published view has removed does not act; two views of one number are

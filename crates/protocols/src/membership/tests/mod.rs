@@ -1,4 +1,5 @@
 //! Membership, explored and step by step.
 
 mod explore;
+mod silence;
 mod steps;
