@@ -330,6 +330,9 @@ impl Coordinator {
                 }
             }
             Input::Stand(id, incarnation, standing) => {
+                if standing.is_none() {
+                    self.hear(now);
+                }
                 if self.view.has(id, incarnation) {
                     self.standing.insert((id, incarnation), standing);
                 }
@@ -526,15 +529,16 @@ impl Coordinator {
     }
 
     /// For how long the coordinator has heard none of the members that it had heard, if for so long
-    /// that it takes itself for cut off. Or all have failed: then none is left to withdraw a lease,
-    /// until a process asks to join.
+    /// that it takes itself for cut off. Or all have failed: then none is left to withdraw a lease.
+    /// A process that waits to join, or to be no member any more, is there.
     fn cut_off(&self, now: u64) -> Option<u64> {
         let heard = self.heard.values().filter(|heard| !heard.is_nothing());
         let newest = heard.map(|heard| heard.at).max()?;
         let gap = now.saturating_sub(newest);
         // When a cut begins, one member was heard a little later than another.
         let is_long = gap >= self.timing.suspicion.div_ceil(2);
-        (is_long && self.joining.is_empty()).then_some(gap)
+        let is_asked = !self.joining.is_empty() || self.standing.values().any(Option::is_none);
+        (is_long && !is_asked).then_some(gap)
     }
 
     /// Forgets views that no member has any more, and what was known of their members.
@@ -631,8 +635,7 @@ impl Coordinator {
             for id in ids {
                 let is_fenced = self.is_fenced(now, id);
                 let suspect = self.suspects.get(&id);
-                let is_back =
-                    suspect.is_some_and(|suspect| self.is_back(now, (id, suspect.incarnation)));
+                let is_back = suspect.is_some_and(|suspect| self.is_back(now, (id, suspect.incarnation)));
                 if let Some(suspect) = self.suspects.get_mut(&id)
                     && is_fenced
                     && !is_back

@@ -45,8 +45,9 @@
 //!
 //! A coordinator that hears none of the members that it had heard takes itself for cut off: it
 //! suspects none, and as one is heard again, none for twice as long as that lasted. If all have
-//! failed, no member is left to withdraw a lease anyway, until a process asks to join. A suspect
-//! that is heard again is not fenced while the record that restores it waits for the log.
+//! failed, no member is left to withdraw a lease anyway, until a process asks to join. One that
+//! waits to join or to leave is heard. A suspect that is heard again is not fenced while the record
+//! that restores it waits for the log.
 //!
 //! | suspect | is fenced when |
 //! |---|---|

@@ -37,7 +37,12 @@ fn a_coordinator_that_hears_no_member_suspects_none() {
         assert_eq!(rig.log.len(), 1, "{gap}");
         let mut well = rig.coordinator.clone();
         let mut outputs = 0;
-        for (id, now) in [(R, patience - 1), (Q, patience - 1), (S, patience), (S, patience + 1)] {
+        for (id, now) in [
+            (R, patience - 1),
+            (Q, patience - 1),
+            (S, patience),
+            (S, patience + 1),
+        ] {
             let beat = Input::Heartbeat(id, ONE, 1, u64::MAX);
             well.handle(begins + now, beat, |_| outputs += 1);
         }
@@ -81,7 +86,11 @@ fn a_process_that_asks_to_join_is_heard_as_a_member_is() {
     rig.handle(201, Input::Stand(Q, ONE, Some(Standing::Leaving)));
     assert_eq!(rig.coordinator.view().number, 2);
     rig.handle(1000, Input::Tick);
-    assert_eq!(rig.log.len(), 2, "they have failed, or the coordinator is cut off");
+    assert_eq!(
+        rig.log.len(),
+        2,
+        "they have failed, or the coordinator is cut off"
+    );
     rig.handle(1001, Input::Join(vec![(S, Incarnation(2))]));
     rig.handle(1001, Input::Stopped(S, ONE));
     assert_eq!(rig.log[2..], [Entry::Withdraw(S, ONE)]);
@@ -91,6 +100,19 @@ fn a_process_that_asks_to_join_is_heard_as_a_member_is() {
     assert_eq!(rig.log.len(), 3);
     rig.handle(1101, Input::Tick);
     assert!(rig.coordinator.view().has(S, Incarnation(2)), "{:?}", rig.log);
+}
+
+/// All members leave at once: a view waits for none that says nothing else.
+#[test]
+fn a_process_that_asks_to_leave_is_heard_as_a_member_is() {
+    let mut rig = begun(&[S, R]);
+    rig.handle(201, Input::Stand(R, ONE, Some(Standing::Leaving)));
+    assert_eq!(rig.coordinator.view().number, 2);
+    rig.handle(202, Input::Stand(S, ONE, None));
+    rig.handle(249, Input::Tick);
+    assert!(rig.coordinator.view().has(S, ONE), "others may take the view");
+    rig.handle(250, Input::Tick);
+    assert!(!rig.coordinator.view().has(S, ONE), "{:?}", rig.log);
 }
 
 #[test]
@@ -180,7 +202,10 @@ fn what_members_had_granted_that_have_left_is_over_after_a_promise() {
     rig.beats(260..=420, &rest);
     let over = 257 + TERM.promise();
     rig.beat(over - 1, &rest);
-    assert!(rig.coordinator.view().has(S, ONE), "they may have granted it leases");
+    assert!(
+        rig.coordinator.view().has(S, ONE),
+        "they may have granted it leases"
+    );
     rig.beat(over, &rest);
     assert!(!rig.coordinator.view().has(S, ONE));
 }
@@ -205,5 +230,8 @@ fn what_members_grant_that_were_removed_counts_on() {
             rig.withdrawn(now, by, S);
         }
     }
-    assert_eq!(rig.coordinator.view(), &view(rig.coordinator.view().number, &[S, T, R]));
+    assert_eq!(
+        rig.coordinator.view(),
+        &view(rig.coordinator.view().number, &[S, T, R])
+    );
 }
