@@ -10,8 +10,8 @@
 //!
 //! Heartbeats count from when they came in, not from when they are looked at: a slow decider
 //! suspects no worker for that. A coordinator that was stopped itself (more than half of a
-//! suspicion between two looks) suspects no worker for as long again: a suspicion at least, twice
-//! the settling time at most.
+//! suspicion between two looks, or since the service's last turn, which hears members) suspects no
+//! worker for as long again: a suspicion at least, twice the settling time at most.
 //!
 //! A worker's number belongs to its member's name, its role and its place among the member's
 //! workers of that role, for good. It is in the log, with the incarnation, before the machine hears
@@ -45,7 +45,7 @@ pub use trial::TRIAL_MS;
 use crate::log::{Log, LogError, Report, Writer};
 use crate::proto;
 use crate::refusal::Refusal;
-use crate::server::{Event, Events};
+use crate::server::{Event, Events, Turns};
 use crate::translate;
 use book::{Book, NoNumber, Slot};
 use configured::Configured;
@@ -65,6 +65,9 @@ pub const ASKS_MAX: usize = 1024;
 const WAITING_MAX: usize = 256;
 /// How long an answer waits for a view.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Behind the settling time: an agent that was with another coordinator finds that one silent, and
+/// may find an address silent that it tries before this one.
+const RETURNING: Duration = crate::agent::SILENCE.saturating_mul(2);
 /// Records that the log has besides those that are needed, before they go.
 const SPARE: usize = 64;
 
@@ -107,6 +110,8 @@ fn nanos(duration: Duration) -> u64 {
 pub(crate) struct Decider {
     begun: Instant,
     looked: Instant,
+    /// The service's turns.
+    serving: Turns,
     timing: Timing,
     machine: Coordinator,
     book: Book,
@@ -198,7 +203,8 @@ pub(crate) fn replay(log: &mut dyn Log, timing: Timing) -> Result<Replayed, LogE
     spare.extend(before);
     let settling = timing.settling.saturating_mul(2);
     let machine = Coordinator::replay(0, Timing { settling, ..timing }, entries);
-    let machine = machine.map_err(|why| LogError::Order(format!("{why:?}")))?;
+    let mut machine = machine.map_err(|why| LogError::Order(format!("{why:?}")))?;
+    machine.wait_for_return(nanos(RETURNING));
     Ok(Replayed {
         machine,
         book,
@@ -215,7 +221,7 @@ impl Decider {
     pub(crate) fn new(
         replayed: Replayed,
         writer: Writer,
-        begun: Instant,
+        (begun, serving): (Instant, Turns),
         events: Events,
         refused: Arc<crate::refusal::Refusals>,
     ) -> (Self, watch::Receiver<Arc<Published>>) {
@@ -228,6 +234,7 @@ impl Decider {
         let decider = Decider {
             begun,
             looked: begun,
+            serving,
             timing: replayed.timing,
             machine: replayed.machine,
             book: replayed.book,
@@ -281,10 +288,12 @@ impl Decider {
         nanos(moment.saturating_duration_since(self.begun))
     }
 
-    /// A coordinator that was stopped has heard no worker, and suspects none for that.
+    /// A coordinator that was stopped, or whose service was, has heard no worker, and suspects none
+    /// for that.
     fn look_at_clock(&mut self) {
         let now = Instant::now();
-        let gap = nanos(now.saturating_duration_since(self.looked));
+        let gap = now.saturating_duration_since(self.looked);
+        let gap = nanos(gap.max(self.serving.since_last()));
         if gap > self.timing.suspicion / 2 {
             self.machine.stood_still(self.at(now), gap);
         }

@@ -70,7 +70,9 @@
 //!
 //! A coordinator replays the log, then listens for a *settling* time: it decides nothing and
 //! answers `settling` to callers that ask for decisions. Members connect again by themselves. Then
-//! it listens for the same time once more before it suspects any member.
+//! it listens for the same time once more before it suspects any member, and for 5 s more before it
+//! suspects one that it has not heard yet: agents notice after 2.5 s that the coordinator before is
+//! silent, and may find another address silent, too.
 //!
 //! Without any coordinator members go on for ever with the view they have: leases come from
 //! members. No member joins, leaves or is removed.

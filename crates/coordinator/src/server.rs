@@ -192,24 +192,49 @@ pub struct Server {
     turns: [Turns; 2],
 }
 
-/// Turns that a thread has taken.
-#[derive(Clone, Default)]
-struct Turns(Arc<AtomicU64>);
+/// Turns that a thread has taken, and when it took the last one, in nanoseconds since `begun`.
+#[derive(Clone)]
+pub(crate) struct Turns {
+    begun: Instant,
+    taken: Arc<AtomicU64>,
+    last: Arc<AtomicU64>,
+}
 
 impl Turns {
-    /// Between two turns of a thread that has tasks.
-    const BETWEEN: Duration = Duration::from_millis(100);
-
-    fn count(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    async fn take(self) {
-        loop {
-            self.count();
-            tokio::time::sleep(Turns::BETWEEN).await;
+    pub(crate) fn new(begun: Instant) -> Self {
+        Turns {
+            begun,
+            taken: Arc::default(),
+            last: Arc::default(),
         }
     }
+
+    pub(crate) fn count(&self) {
+        let last = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last.store(last, Ordering::Relaxed);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How long ago the last one was.
+    pub(crate) fn since_last(&self) -> Duration {
+        let last = Duration::from_nanos(self.last.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(last)
+    }
+
+    /// Those of a thread that has tasks.
+    async fn take(self, pause: Duration) {
+        loop {
+            self.count();
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// Between two turns of the service: well within half of a suspicion, after which the decider
+/// excuses members that are silent.
+fn service_pause(suspicion: u64) -> Duration {
+    let pause = Duration::from_nanos(suspicion / 10);
+    pause.clamp(Duration::from_millis(1), Duration::from_millis(100))
 }
 
 impl Server {
@@ -236,10 +261,13 @@ impl Server {
         let reports = handle.clone();
         let writer = Writer::start(log, move |report| reports.report(report));
         let writer = writer.map_err(system("the log's thread"))?;
+        let begun = Instant::now();
+        let turns = [Turns::new(begun), Turns::new(begun)];
+        let [serving, deciding] = turns.clone();
         let (decider, newest) = Decider::new(
             replayed,
             writer,
-            Instant::now(),
+            (begun, serving.clone()),
             settings.events.clone(),
             refused.clone(),
         );
@@ -258,8 +286,7 @@ impl Server {
             keeper: settings.keeper,
         };
         let age = settings.age;
-        let turns = [Turns::default(), Turns::default()];
-        let [serving, deciding] = turns.clone();
+        let pause = service_pause(timing.suspicion);
         let (end, ended) = oneshot::channel();
         let (ready, readiness) = mpsc::channel();
         let serve = thread::Builder::new()
@@ -270,7 +297,7 @@ impl Server {
                     Ok(runtime) => {
                         let _ = ready.send(Ok(()));
                         runtime.block_on(async {
-                            tokio::spawn(serving.take());
+                            tokio::spawn(serving.take(pause));
                             service::serve(listener, tls, (service, age), ended).await;
                         });
                     }
@@ -310,7 +337,8 @@ impl Server {
     /// How many turns the service and the decider have taken: more with each look, ten or more each
     /// second, as long as neither hangs. The log's thread may wait for its disk.
     pub fn turns(&self) -> [u64; 2] {
-        self.turns.each_ref().map(|turns| turns.0.load(Ordering::Relaxed))
+        let taken = |turns: &Turns| turns.taken.load(Ordering::Relaxed);
+        self.turns.each_ref().map(taken)
     }
 
     /// How often something was refused by this name.

@@ -19,8 +19,8 @@
 //! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent
 //! says that this worker has stopped.
 //!
-//! The agent connects again, to the next address, for as long as it lives. Meanwhile workers go on
-//! with the view they have.
+//! The agent connects again for as long as it lives: to the next address if the coordinator was
+//! silent, or does not answer. Meanwhile workers go on with the view they have.
 //!
 //! States of an agent: *joining* (asks until a view has its workers) → *attending* ⇄ *alone* (no
 //! coordinator answers).
@@ -51,6 +51,7 @@ pub use contacts::Contacts;
 pub use decided::Decided;
 pub use loads::Loads;
 pub use reaching::{Tried, Tries};
+pub(crate) use running::SILENCE;
 pub use running::{Agent, AgentError, AgentEvent, Keep, Settings};
 pub use seat::{Figures, Seat};
 pub use serving::{Answerer, Serving};

@@ -2,6 +2,11 @@
 //!
 //! A coordinator ends each connection after an hour. The agent has opened the next one by then, and
 //! lets the old one go when the new one is heard, so it is never silent for that.
+//!
+//! A coordinator that says nothing for [`SILENCE`] counts as gone, and the next address is tried
+//! first: its sockets may be open though it stands still, or its host is off. It says loads each
+//! second. The agent counts silence in its own turns, so one that stood still itself leaves no
+//! coordinator for that.
 
 use super::connecting::{CallError, Client, connect, said};
 use super::contacts::Contacts;
@@ -18,6 +23,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc as channel, oneshot};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
@@ -28,6 +34,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const WORKLOADS_MAX: usize = 4;
 /// A connection that lasted so long was good: the next one is tried at once.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
+/// After such a silence of a coordinator the next one is tried; and where there are several, each
+/// may take so long to be reached.
+pub(crate) const SILENCE: Duration = Duration::from_millis(2500);
+/// For how many heartbeats of a silence one turn counts at most.
+const TURN_MAX: u32 = 10;
 /// Between two attempts to take another connection while there is one.
 const RENEWAL_AGAIN: Duration = Duration::from_secs(10);
 /// How long a call may take to be answered.
@@ -194,7 +205,13 @@ impl Ways {
     pub(super) async fn connect(&mut self, identity: &Identity) -> Result<(String, Client), CallError> {
         let address = self.addresses.get(self.next).cloned().unwrap_or_default();
         self.next = (self.next + 1) % self.addresses.len().max(1);
-        let client = connect(&address, identity).await?;
+        let connecting = connect(&address, identity);
+        let client = match self.addresses.len() {
+            ..=1 => connecting.await?,
+            _ => timeout(SILENCE, connecting)
+                .await
+                .map_err(|_| silent(&address))??,
+        };
         Ok((address, client))
     }
 
@@ -211,10 +228,40 @@ impl Ways {
     }
 }
 
+fn silent(address: &str) -> CallError {
+    CallError::Connection {
+        address: address.to_owned(),
+        why: "it does not answer in time".to_owned(),
+    }
+}
+
+/// For how long a coordinator has been silent, in an agent's own turns.
+struct Silence {
+    looked: Instant,
+    lasts: Duration,
+}
+
+impl Silence {
+    fn begin() -> Self {
+        Silence {
+            looked: Instant::now(),
+            lasts: Duration::ZERO,
+        }
+    }
+
+    /// Another turn. Whether it has lasted too long.
+    fn is_too_long(&mut self, turn_max: Duration) -> bool {
+        let passed = self.looked.elapsed();
+        self.looked += passed;
+        self.lasts += passed.min(turn_max);
+        self.lasts >= SILENCE
+    }
+}
+
 pub(super) async fn within<T>(
     call: impl Future<Output = Result<tonic::Response<T>, Status>>,
 ) -> Result<T, Status> {
-    let answered = tokio::time::timeout(CALL, call).await;
+    let answered = timeout(CALL, call).await;
     let answered = answered.map_err(|_| Status::deadline_exceeded("no answer in time"))?;
     answered.map(tonic::Response::into_inner)
 }
@@ -242,7 +289,6 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
         let mut begun = None;
         let over = match ways.connect(&settings.identity).await {
             Ok((address, client)) => {
-                ways.keep();
                 begun = Some(Instant::now());
                 let ended = attend((client, &address), &settings, &mut desks, &mut orders, || {
                     if std::mem::take(&mut is_alone) {
@@ -252,7 +298,11 @@ async fn run(settings: Settings, mut orders: channel::Receiver<Order>, joined: &
                 .await;
                 match ended {
                     Ended::Agent => return,
-                    Ended::Connection(status) => said(&status),
+                    Ended::Silent => format!("{address} has said nothing for {SILENCE:?}"),
+                    Ended::Connection(status) => {
+                        ways.keep();
+                        said(&status)
+                    }
                 }
             }
             Err(why) => why.to_string(),
@@ -344,6 +394,8 @@ fn seats(answer: &proto::JoinAnswer, count: usize) -> Option<(Vec<Seat>, Vec<Des
 enum Ended {
     /// The member does not want the agent any more.
     Agent,
+    /// The coordinator says nothing.
+    Silent,
     /// Another connection is needed.
     Connection(Status),
 }
@@ -396,10 +448,12 @@ async fn attend(
     orders: &mut channel::Receiver<Order>,
     mut heard: impl FnMut(),
 ) -> Ended {
-    let mut line = match Line::open(client).await {
-        Ok(line) => line,
-        Err(status) => return Ended::Connection(status),
+    let mut line = match timeout(SILENCE, Line::open(client)).await {
+        Ok(Ok(line)) => line,
+        Ok(Err(status)) => return Ended::Connection(status),
+        Err(_) => return Ended::Silent,
     };
+    let mut silence = Silence::begin();
     let mut next = std::pin::pin!(Line::next(settings, address));
     let mut beat = tokio::time::interval(settings.heartbeat);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -409,6 +463,9 @@ async fn attend(
     loop {
         tokio::select! {
             _ = beat.tick() => {
+                if silence.is_too_long(settings.heartbeat * TURN_MAX) {
+                    return Ended::Silent;
+                }
                 for desk in desks.iter_mut() {
                     desk.hand();
                 }
@@ -426,6 +483,7 @@ async fn attend(
             }
             notification = line.notifications.message() => match notification {
                 Ok(Some(notification)) => {
+                    silence = Silence::begin();
                     heard();
                     let newest = (notification.view.as_ref(), notification.suspects.as_ref());
                     let newest = (newest.0.map(|view| view.number), newest.1.map(|all| all.list));
@@ -530,5 +588,21 @@ fn decide(desks: &mut [Desk], sharing: &proto::Sharing) {
     for desk in desks.iter_mut().filter(|desk| desk.id.role == Role::Runtime) {
         desk.decision = Some(decision.clone());
         desk.hand();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_stood_still_itself_leaves_no_coordinator_for_that() {
+        let mut silence = Silence::begin();
+        let turn = Duration::from_millis(1);
+        silence.lasts = SILENCE - 2 * turn;
+        thread::sleep(50 * turn);
+        assert!(!silence.is_too_long(turn));
+        thread::sleep(turn);
+        assert!(silence.is_too_long(turn));
     }
 }

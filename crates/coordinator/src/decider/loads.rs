@@ -1,5 +1,6 @@
 //! What runtimes do, as their heartbeats say: told to all members once a second, for switches that
-//! place new groups by it.
+//! place new groups by it. It is said though nothing has changed: an agent that hears nothing tries
+//! another coordinator.
 //!
 //! A runtime that was not heard for [`FRESH`] is left out: a switch has no figure of it then.
 //! Nothing here is in the log.
@@ -38,12 +39,7 @@ impl Decider {
         }
         self.loads_at = now + PERIOD;
         let loads = self.loads(now);
-        self.published.send_if_modified(|published| {
-            let is_other = published.loads != loads;
-            if is_other {
-                Arc::make_mut(published).loads = loads;
-            }
-            is_other
-        });
+        self.published
+            .send_modify(|published| Arc::make_mut(published).loads = loads);
     }
 }

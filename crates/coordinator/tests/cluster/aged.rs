@@ -4,7 +4,7 @@ use super::rig::*;
 use flowkeep_coordinator::agent::AgentEvent;
 use flowkeep_coordinator::log::Embedded;
 use flowkeep_coordinator::refusal::Refusal;
-use flowkeep_coordinator::server::{Event, Server};
+use flowkeep_coordinator::server::Server;
 use protocols::membership::Role;
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -33,12 +33,6 @@ fn join(cluster: &Cluster, at: SocketAddr, renewal: Duration, links: &Arc<Links>
     let noted = said.clone();
     settings.events = Arc::new(move |event| noted.lock().unwrap().push((Instant::now(), event)));
     (Process::join(settings, links).unwrap(), said)
-}
-
-fn suspicions(cluster: &Cluster) -> usize {
-    let events = cluster.events.lock().unwrap();
-    let is_suspicion = |event: &&Event| matches!(event, Event::Published { suspects: 1.., .. });
-    events.iter().filter(is_suspicion).count()
 }
 
 /// A member has its next connection before the coordinator ends the one there is: it is heard all

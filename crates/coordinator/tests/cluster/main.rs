@@ -11,6 +11,7 @@ mod machine;
 mod orders;
 mod relay;
 mod rig;
+mod silent;
 mod terms;
 
 use flowkeep_coordinator::agent::{AgentError, CallError, connect, enrol};
@@ -189,9 +190,15 @@ impl Killable {
     }
 
     /// kill -9
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Killable {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -322,6 +322,13 @@ pub fn status(identity: &Identity, at: SocketAddr) -> Option<proto::StatusAnswer
     })
 }
 
+/// Decisions of the coordinator in this process with suspects.
+pub fn suspicions(cluster: &Cluster) -> usize {
+    let events = cluster.events.lock().unwrap();
+    let is_suspicion = |event: &&Event| matches!(event, Event::Published { suspects: 1.., .. });
+    events.iter().filter(is_suspicion).count()
+}
+
 /// The names of members that run, by status.
 pub fn running(status: &proto::StatusAnswer) -> Vec<String> {
     let is_running = |member: &&proto::MemberStatus| {
