@@ -10,7 +10,7 @@
 //!
 //! Not here: what leases cost a packet (`flowkeep bench leases`).
 
-use super::joined::{Site, no_lease, passes};
+use super::joined::{Site, is_listed, no_lease, passes};
 use super::machine::{self, Pauses};
 use super::rig::Member;
 use serde_json::Value;
@@ -22,6 +22,8 @@ const USUAL: &str = "--unguarded";
 const FULL: &str = "flows = 1000\npackets_max = 1099511627776\npace = \"reader\"\nsources = [\"10.0.0.0/24\"]\nsource_ports = [1024, 60000]\n\
      destinations = [\"198.51.100.0/28\"]\ndestination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
 
+/// How long the load goes on for a member that stands still.
+const BURNS: Duration = Duration::from_secs(6);
 /// Of a processor, in percent, for heartbeats of one member.
 const AGENT_MAX: f64 = 5.0;
 /// Silence of 50 ms is a suspicion, and a heartbeat is sent every 10: a shorter pause causes none.
@@ -115,6 +117,21 @@ fn full_load() {
         lost * 1000 < passed,
         "{lost} dropped without a lease, {passed} passed"
     );
+    // The coordinator suspects under that load: it may excuse what it did not hear in its pauses.
+    let removed = std::thread::scope(|scope| {
+        let load = scope.spawn(|| burn(BURNS));
+        std::thread::sleep(BURNS / 10);
+        members[2].signal("-STOP");
+        let since = Instant::now();
+        site.coordinator
+            .wait_until("it is removed", |view| !is_listed(view, "right"));
+        let removed = since.elapsed();
+        load.join().expect("it only burns");
+        removed
+    });
+    members[2].signal("-CONT");
+    println!("one that stands still is removed after {removed:?}");
+    assert!(removed < BURNS / 2, "{removed:?}");
 }
 
 #[test]

@@ -129,8 +129,9 @@ struct Gone {
     at: u64,
     /// The entry by which it was suspected, if it was.
     entry: Option<u64>,
-    /// Its process has ended, or it has left: it grants nothing by any view.
-    has_ended: bool,
+    /// When it was known that its process has ended, or that it has left: it grants nothing more by
+    /// any view.
+    ended_at: Option<u64>,
 }
 
 /// Views before the newest that are remembered for members that may still have them. No view is
@@ -313,6 +314,8 @@ impl Coordinator {
                 if self.view.has(id, incarnation) {
                     self.stopped.insert((id, incarnation));
                     self.suspect(now, id, incarnation, out);
+                } else if let Some(gone) = self.gone.get_mut(&(id, incarnation)) {
+                    gone.ended_at.get_or_insert(now);
                 }
             }
             Input::Join(incarnations) => {
@@ -404,11 +407,14 @@ impl Coordinator {
                     let incarnation = (member.id, member.incarnation);
                     let suspect = self.suspects.get(&member.id);
                     let suspect = suspect.filter(|suspect| suspect.incarnation == member.incarnation);
+                    let has_ended = suspect.is_none()
+                        || self.stopped.contains(&incarnation)
+                        || self.standing.get(&incarnation) == Some(&None);
                     let gone = Gone {
                         at: suspect.and_then(|suspect| suspect.fenced_at).unwrap_or(now),
                         entry: suspect.map(|suspect| suspect.entry),
                         // One that was suspected may act on, and know of no later view.
-                        has_ended: suspect.is_none() || self.stopped.contains(&incarnation),
+                        ended_at: has_ended.then_some(now),
                     };
                     self.gone.insert(incarnation, gone);
                 }
@@ -509,19 +515,22 @@ impl Coordinator {
 
     /// A process is heard. Where members would have been suspected if the coordinator had not been
     /// cut off, none is for twice as long again: a connection sends again what was lost after twice
-    /// the time that it was cut, at most.
+    /// the time that it was cut, at most. A member that was late when the cut began is not excused.
     fn hear(&mut self, now: u64) {
         let Timing {
             suspicion, settling, ..
         } = self.timing;
+        let Some(gap) = self.cut_off(now) else {
+            return;
+        };
         let is_late = |(id, heard): (&WorkerId, &Heard)| {
-            now.saturating_sub(heard.at) >= suspicion
+            let silent = now.saturating_sub(heard.at);
+            silent >= suspicion
+                && silent.saturating_sub(gap) < suspicion
                 && !heard.is_nothing()
                 && !self.suspects.contains_key(id)
         };
-        if let Some(gap) = self.cut_off(now)
-            && self.heard.iter().any(is_late)
-        {
+        if self.heard.iter().any(is_late) {
             let longest = settling.saturating_add(self.returning);
             let patience = gap.saturating_mul(2).max(suspicion).min(longest);
             self.settled_at = self.settled_at.max(now.saturating_add(patience));
@@ -721,7 +730,8 @@ impl Coordinator {
         };
         let grants_no_more = |by: &Member| {
             let gone = self.gone.get(&(by.id, by.incarnation));
-            has_withdrawn(by) || gone.is_some_and(|gone| gone.has_ended && self.is_promise_over(now, gone.at))
+            let ended_at = gone.and_then(|gone| gone.ended_at);
+            has_withdrawn(by) || ended_at.is_some_and(|at| self.is_promise_over(now, at))
         };
         match id.role {
             Role::Switch => {

@@ -55,8 +55,9 @@
 //! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
 //!
-//! A member that left, or whose process has ended, grants nothing a promise later, and counts as one
-//! that has withdrawn. One that a view has removed as silent may live and grant on.
+//! A member that left, or whose process has ended, grants nothing a promise later, and counts as
+//! one that has withdrawn. One that a view has removed as silent may live and grant on. So may one
+//! whose end the log does not have, for a coordinator that has begun since.
 //!
 //! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by
 //! each view that it may have; one that a view still has is to be fenced by that one too, since its

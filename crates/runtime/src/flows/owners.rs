@@ -113,7 +113,7 @@ fn table(room: usize) -> Table {
 impl BlockOwners {
     /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are
     /// noted, too, at the cost of an allocation whenever their number has doubled. Of what others
-    /// say ([`BlockOwners::may_have`]), so many are noted at most, or [`BLOCKS`] if that is more.
+    /// say ([`BlockOwners::may_note`]), so many are noted at most, or [`BLOCKS`] if that is more.
     pub fn new(blocks: usize, seed: HashSeed) -> Self {
         let room = blocks_at_start(blocks).max(1);
         BlockOwners {
@@ -401,12 +401,6 @@ impl BlockOwners {
         let at = |at: u32| self.records.get(at as usize);
         let latest = self.latest_of(group).and_then(at);
         core::iter::successors(latest, move |record| at(record.before)).map(Record::block)
-    }
-
-    /// Whether a block that comes from elsewhere may be noted: no group has it, it may be a block,
-    /// and there are not too many.
-    pub fn may_have(&self, block: &Block) -> bool {
-        self.at(block.addr, block.first).is_none() && self.may_note(block)
     }
 
     /// Whether what another worker says of a block, by which one is noted or gets another owner,

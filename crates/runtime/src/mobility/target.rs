@@ -388,9 +388,11 @@ impl Moves {
         let until = rests.map(|left| moving.clocks.deadline(left, core.now, 0));
         core.reserved -= left as usize;
         let owners = &core.flows.owners;
-        // One that was claimed for a copy of this group is its own.
-        let is_its = |block: &nf::Block| owners.at(block.addr, block.first) == Some(group);
-        is_unsound |= !(blocks.iter()).all(|block| owners.may_have(block) || is_its(block));
+        is_unsound |= !blocks.iter().all(|block| {
+            // One that was claimed for a copy of this group is its own.
+            let owner = owners.at(block.addr, block.first);
+            owners.may_note(block) && owner.is_none_or(|owner| owner == group)
+        });
         self.refuse_unsound(core, &mut actors, is_unsound);
         let rests = actors.is_empty() && !is_unsound && rests.is_some() && core.runner.stages().outlives;
         let place = match actors.is_empty() && !rests {

@@ -31,6 +31,8 @@ pub(crate) enum Word {
         group: GroupKey,
         from: RuntimeId,
         to: RuntimeId,
+        /// The one that has agreed.
+        incarnation: u64,
         epoch: Epoch,
         taken: Taken,
     },
@@ -81,6 +83,7 @@ impl Moves {
             group,
             from,
             to,
+            incarnation: core.sessions.incarnation_to_name(to.0),
             epoch,
             taken,
         };
@@ -165,6 +168,7 @@ impl Moves {
                 group,
                 from,
                 to,
+                incarnation,
                 epoch,
                 taken,
             } => Message::Reroute(Reroute {
@@ -172,7 +176,7 @@ impl Moves {
                 key,
                 from,
                 to,
-                incarnation: core.sessions.incarnation_to_name(to.0),
+                incarnation,
                 epoch,
                 is_last,
                 taken,

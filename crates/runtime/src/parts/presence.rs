@@ -164,8 +164,8 @@ impl Sessions {
             .map_or(0, End::incarnation)
     }
 
-    /// Which incarnation of a runtime a switch is told of: the one that views have; without views the
-    /// one that has said so where copies are kept. 0 if none has, and of this runtime itself.
+    /// Which incarnation of a runtime a switch is told of: the one that views have; without views
+    /// the one that has said so where copies are kept. 0 if none has, and of this runtime itself.
     pub fn incarnation_to_name(&self, runtime: u16) -> u64 {
         if self.by_views {
             return self.incarnation(runtime);

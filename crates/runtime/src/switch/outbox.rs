@@ -207,8 +207,8 @@ impl<L: Port> Outbox<L> {
         }
     }
 
-    /// Which incarnation of a runtime is met, by the name that sources of moves have for it: that of
-    /// views, or, without views, what it has said where copies are kept. 0 while it has not.
+    /// Which incarnation of a runtime is met, by the name that sources of moves have for it: that
+    /// of views, or, without views, what it has said where copies are kept. 0 while it has not.
     pub fn incarnation_to_name(&self, runtime: usize) -> u64 {
         let peer = &self.runtimes[runtime];
         match peer.end.incarnation() {

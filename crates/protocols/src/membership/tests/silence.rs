@@ -1,5 +1,5 @@
-//! Whom a coordinator suspects that hears no member, or has just begun; and what becomes of those
-//! that are heard again.
+//! A coordinator that hears no member, or has just begun: which members it suspects, and what
+//! becomes of those that are heard again.
 
 use super::super::*;
 use super::steps::*;
@@ -77,6 +77,18 @@ fn one_of_two_that_falls_silent_is_suspected_as_the_other_is_heard() {
         rig.handle(now, Input::Tick);
     }
     assert_eq!(rig.log.len(), 2);
+}
+
+/// Each pause is a cut, and excuses what fell silent in it.
+#[test]
+fn one_that_is_heard_with_pauses_excuses_another_once() {
+    let mut rig = begun(&[S, R]);
+    for now in (230..=290).step_by(30) {
+        rig.beat(now, &[S]);
+    }
+    assert_eq!(rig.log.len(), 1);
+    rig.beat(320, &[S]);
+    assert_eq!(rig.log[1..], [Entry::Withdraw(R, ONE)]);
 }
 
 /// All have failed, and the first one begins again: a later view waits for it alone.
