@@ -423,8 +423,7 @@ impl Keeper {
         });
         core.still_until = still_until(&self.recoveries);
         // No base has the number by which a switch is told of none.
-        let place = self.primaries.get_mut(peer).filter(|_| number != Report::LATER);
-        let Some(place) = place else {
+        let Some(place) = self.primaries.get_mut(peer).filter(|_| number != Report::LATER) else {
             return core.out.reject();
         };
         if number == 0 {

@@ -210,11 +210,11 @@ impl<L: Port> Outbox<L> {
     /// Which incarnation of a runtime is met, by the name that sources of moves have for it: that
     /// of views, or, without views, what it has said where copies are kept. 0 while it has not.
     pub fn incarnation_to_name(&self, runtime: usize) -> u64 {
-        let peer = &self.runtimes[runtime];
-        match peer.end.incarnation() {
+        let named = |peer: &Peer<L>| match peer.end.incarnation() {
             0 if !self.by_views => peer.said,
             incarnation => incarnation,
-        }
+        };
+        self.runtimes.get(runtime).map_or(0, named)
     }
 
     /// Whether the session that is known is one of an incarnation that a view has removed.

@@ -171,13 +171,7 @@ fn a_runtime_without_a_lease_ends_no_flow() {
 fn a_runtime_without_a_lease_fires_no_timer() {
     let mut members = leased(factory::<Alarm>());
     // Each flow arms a timer that is due long after the lease is over.
-    let alarms = (1..9).map(|host| udp(host, 1000, 1, 60_000, false, b"x"));
-    members.feed(0, alarms);
-    let fired = |members: &mut Members| {
-        let counters = members.runtime(0).stats().counters;
-        let fired = counters.iter().filter(|counter| counter.name == "fired");
-        fired.map(|counter| counter.count).sum::<u64>()
-    };
+    members.feed(0, (1..9).map(|host| udp(host, 1000, 1, 60_000, false, b"x")));
     let lines = |members: &mut Members| {
         let mut lines = String::new();
         members.runtime(0).take_events(&mut lines);
@@ -188,12 +182,12 @@ fn a_runtime_without_a_lease_fires_no_timer() {
         members.now += 1000;
         members.step(1);
     }
-    assert_eq!((fired(&mut members), lines(&mut members)), (0, 0));
+    assert_eq!(lines(&mut members), 0, "a timer's call writes one");
     for _ in 0..12 {
         members.now += LEASE / 4;
         members.settle();
     }
-    assert_ne!((fired(&mut members), lines(&mut members)), (0, 0));
+    assert_ne!(lines(&mut members), 0);
 }
 
 /// Which incarnations of their target the re-routes name that the first runtime says to the switch.
