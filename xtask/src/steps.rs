@@ -513,27 +513,38 @@ fn failures<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     kept
 }
 
-/// Adds up the results of test binaries. One that began and gave no result (it crashed) is a
-/// failure.
+/// Adds up the results of test binaries. One that began and gave no result (it crashed), or whose
+/// result has no failure and that cargo says has failed, is a failure.
 fn tally(output: &str) -> Tally {
     let mut tally = Tally::default();
-    let (mut begun, mut ended) = (0, 0);
+    // Of the binary that runs: its failures if it gave a result, and whether cargo says that it failed.
+    let (mut runs, mut failed, mut is_error) = (false, None, false);
+    let crashed = |runs: bool, failed: Option<u64>, is_error: bool| {
+        u64::from(runs && (failed.is_none() || is_error && failed == Some(0)))
+    };
     for line in output.lines() {
         let trimmed = line.trim_start();
         if trimmed.starts_with("Running ") || trimmed.starts_with("Doc-tests ") {
-            begun += 1;
+            tally.failed += crashed(runs, failed, is_error);
+            (runs, failed, is_error) = (true, None, false);
         } else if let Some(result) = trimmed.strip_prefix("test result: ") {
-            ended += 1;
+            // Doc-tests may give two results.
+            let count = number_before(result, " failed");
+            failed = Some(failed.unwrap_or(0) + count);
             tally.passed += number_before(result, " passed");
-            tally.failed += number_before(result, " failed");
+            tally.failed += count;
+        } else if line.starts_with(TARGET_FAILED) {
+            is_error = true;
         } else if trimmed.starts_with("not run:") && !tally.not_run.iter().any(|seen| seen == trimmed) {
             tally.not_run.push(trimmed.to_owned());
         }
     }
-    // Doc-tests may give two results, so fewer binaries than results is nothing wrong.
-    tally.failed += u64::saturating_sub(begun, ended);
+    tally.failed += crashed(runs, failed, is_error);
     tally
 }
+
+/// Cargo's words behind a binary that failed, before its target.
+const TARGET_FAILED: &str = "error: test failed, to rerun pass `";
 
 /// What a fuzzer did, from the figures at its end.
 fn executions(output: &str) -> Option<String> {

@@ -35,7 +35,8 @@
 //! Each end says its incarnation first in a session: in
 //! [`LeaseAsked`](crate::message::Message::LeaseAsked) between switches and others, in
 //! [`Record::Incarnation`](crate::record::Record::Incarnation) between runtimes, with the number of
-//! a view that has it. An incarnation that the view here has not, if that is no older, is over: it
+//! a view that has it (where no copies are kept, runtimes of one process say one of no view before
+//! that). An incarnation that the view here has not, if that is no older, is over: it
 //! was removed before this worker began, or by a view that was never here. Words and packets behind
 //! it are dropped, in the same frame and burst too. A runtime whose incarnation a switch has not
 //! heard, or that its view does not list, gets no new groups.

@@ -123,7 +123,7 @@ pub enum Message {
     /// By a switch: all before *hear* with this number is in its tables.
     Heard(u64),
     /// The sender's incarnation, which no other of this runtime had: first in a session, where
-    /// copies are kept.
+    /// copies are kept, or there are no views.
     Incarnation(u64),
     /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
     /// and which incarnation of it, 0 if that was never heard. To a switch that is met: of a

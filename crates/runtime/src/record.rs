@@ -211,7 +211,7 @@ pub(crate) enum Record<'a> {
     },
     Leaving(bool),
     /// Which incarnation the sender is, by views, and the number of one that has it: the first of a
-    /// session.
+    /// session. Without copies, and without views or before them: which it is, and [`NO_VIEW`].
     Incarnation(u64, u32),
     /// A function's pool wants so many blocks, at this address above all.
     Wanted(u8, u16, Addr),
@@ -221,6 +221,9 @@ pub(crate) enum Record<'a> {
     /// A piece of a message about shared objects, and whether it is the last ([`crate::objects`]).
     Object(bool, &'a [u8]),
 }
+
+/// Of an incarnation that no view has named yet.
+pub(crate) const NO_VIEW: u32 = u32::MAX;
 
 /// In [`Facts::time_left`]: no function has said how long it lives.
 pub(crate) const NO_DEADLINE: u64 = u64::MAX;

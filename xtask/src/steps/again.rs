@@ -12,7 +12,7 @@
 //!
 //! Why: `docs/decisions/0032-a-live-test-may-fail-once.md`.
 
-use super::{Step, run, tally};
+use super::{Step, TARGET_FAILED, run, tally};
 
 /// So many may be run again.
 const MOST: usize = 3;
@@ -88,7 +88,7 @@ fn failed(output: &str) -> Vec<Failed> {
             (is_list, names) = (true, Vec::new());
         } else if line.starts_with("test result:") || line.trim_start().starts_with("Running ") {
             is_list = false;
-        } else if let Some(target) = line.strip_prefix("error: test failed, to rerun pass `") {
+        } else if let Some(target) = line.strip_prefix(TARGET_FAILED) {
             let target = target.trim_end_matches('`');
             all.extend(names.drain(..).map(|test| Failed {
                 target: target.to_owned(),
@@ -153,5 +153,11 @@ mod tests {
                        error: test failed, to rerun pass `-p flowkeep --test operator`\n";
         assert_eq!(to_run(crashed), None);
         assert_eq!(to_run(&(written(MEMBERS, &["a"]) + crashed)), None);
+        // Nor where doc-tests have a result more than there are programs, or it crashed at its end.
+        let two =
+            "   Doc-tests a\ntest result: ok. 1 passed; 0 failed\ntest result: ok. 1 passed; 0 failed\n";
+        assert_eq!(to_run(&(written(MEMBERS, &["a"]) + crashed + two)), None);
+        let at_its_end = crashed.replace("test y ... ", "test result: ok. 2 passed; 0 failed");
+        assert_eq!(to_run(&(written(MEMBERS, &["a"]) + &at_its_end + two)), None);
     }
 }

@@ -111,7 +111,7 @@ pub const PARTS: [&str; IN_HEAD] = [
 
 /// The number of what workers say to each other, which is another with each change of it: builds of
 /// one version that are not released yet may differ in that.
-const RECORDS: u32 = 4;
+const RECORDS: u32 = 5;
 
 /// Bits of a function's word: the versions of its flow state and its group state, their layouts,
 /// and the objects that it shares.

@@ -1,7 +1,7 @@
 //! The machine's own noise, which a bound on time must not blame on the program under test.
 //!
 //! ```text
-//!   Pauses:     a thread per processor sleeps for 1 ms ── how much later it wakes ──► longest pause
+//!   Pauses:     a thread on each processor sleeps for 1 ms ── how much later it wakes ──► pauses
 //!   wake_cost:  a thread that sleeps and wakes ── processor time of one wake ──► how dear the machine is
 //! ```
 //!
@@ -15,9 +15,11 @@
 //! A test is tried again as a whole, with all that it asks for: a run that was paused shows nothing,
 //! of loss and order neither. Which attempt passed is printed.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,9 @@ const ATTEMPTS: u32 = 4;
 const NAP: Duration = Duration::from_millis(1);
 /// What a wake costs on a machine of 2020 with nothing else to do.
 const WAKE_COST: Duration = Duration::from_micros(20);
+
+/// Shorter pauses are not kept one by one.
+const KEPT: Duration = Duration::from_millis(5);
 
 /// Threads that only sleep, and how much too long they did.
 pub struct Pauses {
@@ -37,28 +42,47 @@ pub struct Pauses {
 struct Shared {
     is_over: AtomicBool,
     longest_ns: AtomicU64,
+    /// When each ended, and how long it was.
+    kept: Mutex<Vec<(Instant, Duration)>>,
 }
 
 impl Pauses {
     /// Begins to watch; the watchers end with this.
     pub fn watch() -> Self {
         let shared = Arc::new(Shared::default());
-        let processors = thread::available_parallelism().map_or(2, usize::from);
-        let watcher = |_| {
+        let allowed = sched_getaffinity(None).unwrap_or_default();
+        let watcher = |processor| {
             let shared = shared.clone();
             thread::spawn(move || {
+                let mut only = CpuSet::new();
+                only.set(processor);
+                // A watcher that may not stay on one processor sees pauses of some.
+                let _ = sched_setaffinity(None, &only);
                 while !shared.is_over.load(Ordering::Relaxed) {
                     let began = Instant::now();
                     thread::sleep(NAP);
                     let late = began.elapsed().saturating_sub(NAP);
-                    shared
-                        .longest_ns
-                        .fetch_max(late.as_nanos() as u64, Ordering::Relaxed);
+                    let late_ns = late.as_nanos() as u64;
+                    shared.longest_ns.fetch_max(late_ns, Ordering::Relaxed);
+                    if late >= KEPT {
+                        let mut kept = shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                        kept.push((Instant::now(), late));
+                    }
                 }
             })
         };
-        let threads = (0..processors).map(watcher).collect();
+        let processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+        let threads = processors.map(watcher).collect();
         Pauses { shared, threads }
+    }
+
+    /// The longest pause of which some is in this time, of those of 5 ms and more that have ended.
+    pub fn longest_within(&self, time: RangeInclusive<Instant>) -> Duration {
+        let kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let within = kept
+            .iter()
+            .filter(|(end, length)| time.start() <= end && *end - *length <= *time.end());
+        within.map(|(_, length)| *length).max().unwrap_or_default()
     }
 
     /// The longest pause so far.
@@ -88,15 +112,15 @@ pub fn unless_excused(limit: Duration, test: impl Fn() -> bool) {
     judged(ATTEMPTS, limit, test);
 }
 
-/// As [`unless_paused`], so many times at most.
-pub fn tried(attempts: u32, limit: Duration, test: impl Fn()) {
+fn tried(attempts: u32, limit: Duration, test: impl Fn()) {
     judged(attempts, limit, || {
         test();
         true
     });
 }
 
-fn judged(attempts: u32, limit: Duration, test: impl Fn() -> bool) {
+/// As [`unless_excused`], so many times at most.
+pub fn judged(attempts: u32, limit: Duration, test: impl Fn() -> bool) {
     let mut excused = 0;
     for attempt in 1..=attempts {
         let pauses = Pauses::watch();
@@ -209,6 +233,8 @@ mod tests {
         while pauses.longest().is_zero() {
             thread::sleep(NAP);
         }
+        let now = Instant::now();
+        assert_eq!(pauses.longest_within(now + KEPT..=now), Duration::ZERO);
         assert!(wake_cost(Duration::from_millis(50)) >= 1.0);
     }
 }

@@ -475,10 +475,11 @@ fn flows_are_deleted_by_command() {
     let key = ["source", "destination"]
         .map(|end| flow[end].as_str().unwrap_or_else(|| panic!("{said}")).to_owned());
     let output = running.ask(&["flow", "delete", "udp", &key[1], &key[0]]);
-    assert_eq!(
-        text(&output.stdout),
-        "1 flow has ended\n",
-        "{}",
+    // One runtime is asked behind the other: its next packet may have begun it at that one.
+    let ended = text(&output.stdout);
+    assert!(
+        ["1 flow has ended\n", "2 flows have ended\n"].contains(&ended.as_str()),
+        "{ended}{}",
         text(&output.stderr)
     );
     let none = "flow delete tcp 10.9.9.9:1 10.9.9.8:2";

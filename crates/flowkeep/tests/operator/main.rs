@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `trial` | a configuration that goes back by itself |
 //! | `checks` | servers that are checked: they stop, say nothing, answer 500, and return |
+//! | `benched` | `bench system`: what it measures |
 //! | `shapes` | what `--json` prints, and its schemas |
 //! | `said` | what a process says by its level, and a command of what is not there |
 //! | `memory` | what `chain check` says of memory, and what a cluster takes |
@@ -20,6 +21,7 @@
 //! | `done` | what is done by hand, in the event log |
 //! | `events` | flows as they open, end, move and go on |
 
+mod benched;
 mod checks;
 mod codes;
 mod done;

@@ -26,7 +26,7 @@ pub(crate) struct Sessions {
     /// The same ends, as views have them.
     pub switch_ends: Vec<End>,
     pub runtime_ends: Vec<End>,
-    /// By runtime, which incarnation it has said that it is where copies are kept; 0 for none.
+    /// By runtime, which incarnation it has said that it is, if not by views; 0 for none.
     pub said: Vec<u64>,
     /// Whether workers go by views only.
     pub by_views: bool,
@@ -165,7 +165,7 @@ impl Sessions {
     }
 
     /// Which incarnation of a runtime a switch is told of: the one that views have; without views
-    /// the one that has said so where copies are kept. 0 if none has, and of this runtime itself.
+    /// the one that has said so. 0 if none has, and of this runtime itself.
     pub fn incarnation_to_name(&self, runtime: u16) -> u64 {
         if self.by_views {
             return self.incarnation(runtime);
@@ -174,8 +174,7 @@ impl Sessions {
         said.filter(|_| self.has_runtime(runtime)).unwrap_or(0)
     }
 
-    /// Where copies are kept, another runtime says which incarnation it is; 0: another session
-    /// begins.
+    /// Another runtime says which incarnation it is, not by views; 0: another session begins.
     pub fn note_said(&mut self, runtime: usize, incarnation: u64) {
         if let Some(said) = self.said.get_mut(runtime) {
             *said = incarnation;

@@ -560,8 +560,11 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
                 Message::Incarnation(incarnation) => {
                     outbox.note_said(runtime, incarnation);
-                    self.recovery.note_incarnation(runtime, incarnation);
-                    is_report_heard = true;
+                    // Where a store alone has flows, it decides what is back.
+                    if self.recovery.has_copies() {
+                        self.recovery.note_incarnation(runtime, incarnation);
+                        is_report_heard = true;
+                    }
                 }
                 Message::Keeps(failed, number, incarnation) => {
                     self.recovery

@@ -48,7 +48,7 @@ struct Peer<L> {
     session: u64,
     /// The same end, as views have it.
     end: End,
-    /// Which incarnation it has said in this session that it is where copies are kept; 0 for none.
+    /// Which incarnation it has said in this session that it is, if not by views; 0 for none.
     said: u64,
     /// The link is down, and the runtime a member still: nothing is sent there.
     is_suspended: bool,
@@ -200,7 +200,7 @@ impl<L: Port> Outbox<L> {
         self.runtimes[runtime].end.incarnation()
     }
 
-    /// Where copies are kept, a runtime says which incarnation it is.
+    /// A runtime says which incarnation it is, not by views.
     pub fn note_said(&mut self, runtime: usize, incarnation: u64) {
         if let Some(peer) = self.runtimes.get_mut(runtime) {
             peer.said = incarnation;
@@ -208,7 +208,7 @@ impl<L: Port> Outbox<L> {
     }
 
     /// Which incarnation of a runtime is met, by the name that sources of moves have for it: that
-    /// of views, or, without views, what it has said where copies are kept. 0 while it has not.
+    /// of views, or, without views, what it has said. 0 while it has not.
     pub fn incarnation_to_name(&self, runtime: usize) -> u64 {
         let named = |peer: &Peer<L>| match peer.end.incarnation() {
             0 if !self.by_views => peer.said,

@@ -201,6 +201,11 @@ impl Recovery {
         self.returns
     }
 
+    /// Whether runtimes keep copies of each other's flows.
+    pub fn has_copies(&self) -> bool {
+        self.has_copies
+    }
+
     /// Whether a runtime that is at the link is the next incarnation of one that is suspended, and
     /// has what a store had of it.
     pub fn returns(&self, runtime: usize) -> bool {

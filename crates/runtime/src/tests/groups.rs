@@ -136,7 +136,7 @@ fn what_two_inside_hosts_say_is_one_flow_and_stays_inside() {
 }
 
 /// State of inside hosts, of which it does nothing.
-struct OfHosts;
+pub(super) struct OfHosts;
 
 #[network_function]
 impl NetworkFunction for OfHosts {

@@ -218,7 +218,7 @@ fn incarnations_named(members: &mut Members) -> Vec<u64> {
 
 /// A switch takes no other incarnation than the one that has agreed, so its source names that one.
 #[test]
-fn a_source_names_the_incarnation_of_a_target_where_there_are_views() {
+fn a_source_names_the_incarnation_of_a_target() {
     let incarnations = [(ALL[0], 1), (ALL[1], 1), (ALL[2], 7)];
     let mut members = Members::none(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
     for (worker, (_, incarnation)) in incarnations.into_iter().enumerate() {
@@ -232,18 +232,15 @@ fn a_source_names_the_incarnation_of_a_target_where_there_are_views() {
     members.feed(0, packets(1..9));
     assert_eq!(members.flows(), vec![4, 4]);
     assert_eq!(incarnations_named(&mut members), [7; 4]);
-    // Without views none is named, and any is taken.
-    let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
-    members.feed(0, packets(1..9));
-    assert_eq!(incarnations_named(&mut members), [0; 4]);
-    // Nor are there copies: with them each runtime says which incarnation it is.
-    let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
-    members.feed(0, packets(1..9));
-    let named = incarnations_named(&mut members);
-    assert!(
-        named.len() == 4 && named.iter().all(|incarnation| *incarnation != 0),
-        "{named:?}"
-    );
+    // Without views each runtime says which incarnation it is, whether there are copies or not.
+    for is_copied in [false, true] {
+        let make = if is_copied { Members::copied } else { Members::all };
+        let mut members = make(1, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));
+        members.feed(0, packets(1..9));
+        let [source, target] = [0, 1].map(|runtime| members.runtime(runtime).said_incarnation());
+        assert_ne!(source, target);
+        assert_eq!(incarnations_named(&mut members), [target; 4], "{is_copied}");
+    }
 }
 
 /// Groups of a runtime in a phase of a move.

@@ -24,6 +24,7 @@ mod grown;
 mod heard;
 mod heirs;
 mod hostile;
+mod large_group;
 mod late;
 mod leases;
 mod leases_and_copies;

@@ -21,7 +21,7 @@
 use super::Runtime;
 use crate::env::{Burst, Port};
 use crate::message::Message;
-use crate::record::Record;
+use crate::record::{NO_VIEW, Record};
 use crate::stats::DropReason;
 use protocols::membership::WorkerId;
 use wire::packet::{Kind, flag};
@@ -102,7 +102,8 @@ impl<P: Port> Runtime<P> {
             let asked = Message::LeaseAsked(leases.incarnation(), leases.since(), now);
             self.core.out.send(link, &asked);
         }
-        if self.core.sender.is_wanted() {
+        // With views a lease says it.
+        if self.core.sender.is_wanted() || self.leases.is_none() {
             let incarnation = Message::Incarnation(self.core.incarnation());
             self.core.out.send(link, &incarnation);
         }
@@ -113,6 +114,9 @@ impl<P: Port> Runtime<P> {
         if let Some(leases) = &self.leases {
             let incarnation = Record::Incarnation(leases.incarnation(), leases.since());
             self.core.out.send_record(runtime as u16, &incarnation);
+        } else if !self.core.sender.is_wanted() {
+            let incarnation = Record::Incarnation(self.core.incarnation(), NO_VIEW);
+            self.core.out.send_record(runtime as u16, &incarnation);
         }
         if self.core.sender.is_wanted() {
             let incarnation = Record::Copy(self.core.no_base());
@@ -120,9 +124,13 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// A runtime says which incarnation it is.
+    /// A runtime says which incarnation it is: by views, or by none. One that begins says the
+    /// latter first: its own views come behind its links.
     #[cold]
     pub(super) fn hear_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32) {
+        if since == NO_VIEW {
+            return self.core.sessions.note_said(runtime, incarnation);
+        }
         if let Some(leases) = &self.leases {
             let view = leases.machine.view();
             self.core

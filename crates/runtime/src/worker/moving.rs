@@ -301,6 +301,12 @@ impl<P: Port> Runtime<P> {
         self.moves.moves_under_way()
     }
 
+    /// Which incarnation it says that it is, if not by views, for tests.
+    #[cfg(test)]
+    pub fn said_incarnation(&self) -> u64 {
+        self.core.incarnation()
+    }
+
     /// Which groups have which blocks here, for tests.
     #[cfg(test)]
     pub fn blocks(&self) -> Vec<((nf::Addr, u16), crate::group::GroupKey)> {

@@ -209,8 +209,7 @@ fn a_route_turns_to_the_incarnation_of_a_target_that_has_agreed() {
     assert_eq!(leads, target, "a rule that is broken is noticed");
 }
 
-/// The same without views, where the target that is met has said which incarnation it is as copies
-/// are kept.
+/// The same without views, where the target that is met has said which incarnation it is.
 fn leads_to_another_that_has_said_so(agreed: u64, said: u64) -> Option<u16> {
     let keys = [key(1)];
     let mut rig = Rig::at_source(&keys);
@@ -221,7 +220,7 @@ fn leads_to_another_that_has_said_so(agreed: u64, said: u64) -> Option<u16> {
 }
 
 #[test]
-fn a_route_turns_to_the_incarnation_that_has_said_so_where_there_are_copies() {
+fn a_route_turns_to_the_incarnation_that_has_said_so_without_views() {
     let [source, target] = [SOURCE, TARGET].map(|runtime| Some(runtime as u16));
     for (agreed, said, leads) in [
         (1, 1, target),
