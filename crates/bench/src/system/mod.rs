@@ -57,11 +57,15 @@ fn shares(mut delays: Vec<u32>, hertz: f64) -> [f64; SHARES.len()] {
     })
 }
 
-fn measure_load(load: &Load, flows: u32, options: &Options, memory: &Memory, hertz: f64) -> Vec<Case> {
-    let cpus = allowed_cpus();
-    let near = cpus.last().copied().unwrap_or_default();
-    let _ = pin_to(near);
-    let far = cpus.first().copied().unwrap_or_default();
+/// `far`: the processor of the runtime that has a thread of its own.
+fn measure_load(
+    load: &Load,
+    far: usize,
+    flows: u32,
+    options: &Options,
+    memory: &Memory,
+    hertz: f64,
+) -> Vec<Case> {
     let mut plain = (load.plain)(flows, memory);
     plain.open(flows);
     let mut systems = [Placement::OneThread, Placement::TwoThreads(far)]
@@ -123,11 +127,18 @@ fn measure_load(load: &Load, flows: u32, options: &Options, memory: &Memory, her
 /// Measures all loads at all numbers of flows.
 pub(super) fn measure(options: &Options, memory: &Memory) -> Vec<Case> {
     let hertz = CycleRate::calibrate(Duration::from_millis(20)).hertz;
+    // Behind the pin only one is allowed.
+    let cpus = allowed_cpus();
+    let [far, near] = [cpus.first(), cpus.last()].map(|cpu| cpu.copied().unwrap_or_default());
+    if near == far {
+        eprintln!("one processor for both threads: the figures of two threads say nothing");
+    }
+    let _ = pin_to(near);
     let mut cases = Vec::new();
     for &flows in &options.flows {
         for load in &LOADS {
             memory.begin_case();
-            cases.extend(measure_load(load, flows, options, memory, hertz));
+            cases.extend(measure_load(load, far, flows, options, memory, hertz));
         }
     }
     cases
