@@ -231,6 +231,11 @@ pub unsafe trait Stage {
     /// # Safety
     /// As for the trait.
     unsafe fn group_ended(&self, cx: &mut RawCx);
+    /// [`NetworkFunction::timeout`], in nanoseconds; 0 if it says none.
+    ///
+    /// # Safety
+    /// As for the trait.
+    unsafe fn timeout(&self, flow: NonNull<u8>) -> u64;
     /// [`NetworkFunction::group_timeout`], in nanoseconds.
     ///
     /// # Safety
@@ -644,6 +649,10 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
             self.function.group_ended(&mut state, Cx::of(cx));
             place.write(state);
         }
+    }
+    unsafe fn timeout(&self, flow: NonNull<u8>) -> u64 {
+        // SAFETY: the caller's promise.
+        nanoseconds(self.function.timeout(unsafe { flow.cast::<F::Flow>().as_ref() }))
     }
     unsafe fn group_timeout(&self, group: NonNull<u8>) -> u64 {
         // SAFETY: the caller's promise.

@@ -17,7 +17,8 @@ use flowkeep_functions::flow_monitor::{self, FlowMonitor};
 use flowkeep_functions::host_limits::HostLimits;
 use flowkeep_functions::ids::config::Mode;
 use flowkeep_functions::nat::Nat;
-use testkit::{Migration, Policy, Step, Survived, Way, migration};
+use std::time::Duration;
+use testkit::{Migration, Policy, Step, Survived, Way, migration, tcp, wait};
 
 /// The firewall learns windows again behind a failure, and notes that in its options: a segment
 /// out of the window may pass then.
@@ -226,6 +227,24 @@ fn what_is_over_is_given_back_once() {
             assert_eq!(survived.counter(taken), survived.counter(given_back));
         }
     }
+}
+
+/// A connection that is open may be silent for two hours, whatever its time was as it began: a runtime
+/// fails at each step, and the answer comes five minutes later.
+#[test]
+fn a_silent_connection_lives_as_long_as_it_would_have() {
+    let web = tcp("10.0.0.1:1000", "192.0.2.1:80");
+    let script = [
+        web.syn(),
+        web.reply().syn_ack(),
+        web.ack(),
+        wait(Duration::from_secs(1)),
+        wait(Duration::from_secs(300)),
+        web.reply().payload("late"),
+        web.payload("still there"),
+    ];
+    let survived = guarded().ways(Way::FAILURES).check(script);
+    assert_eq!(survived.left(), 5);
 }
 
 /// Verdicts on the packets of the captures, a runtime failing at every second, seventh and 31st.

@@ -92,6 +92,9 @@ struct Staging {
     hashes: [u64; 2],
     /// Whether another configuration let it in.
     is_of_before: bool,
+    /// Of a copy of another runtime's flow: the time in it is none of its state. What this runtime
+    /// has of a store has the time that was left when it was written.
+    lives_by_state: bool,
 }
 
 impl Recovery {
@@ -328,6 +331,7 @@ impl Keeper {
                 actor,
                 hashes,
                 is_of_before,
+                lives_by_state: recovery.failed != core.settings.info.runtime,
             }),
             Staged::Here => self.count(core, recovery, slot, true),
             Staged::Lost => self.count(core, recovery, slot, false),
@@ -609,6 +613,9 @@ fn arrive(core: &mut Core, staged: &Staging, cut: &mut Vec<u32>) -> bool {
             core.runner
                 .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
         }
+    }
+    if staged.lives_by_state && !super::is_broken("recovered flows live by their states") {
+        core.runner.live_by_state(actor, &mut core.flows, &mut core.out);
     }
     if core.flows.affinity() == Affinity::Flow {
         core.out.announce(Message::Routed(GroupKey::of_flow(first)));

@@ -114,6 +114,22 @@ impl Runner {
         }
     }
 
+    /// A flow goes on from its copy, which has the time that was left when all of it was sent, of
+    /// another state maybe: it lives as long as its functions say of the state that it has, from now
+    /// on. If none says how long, the copy's time counts.
+    pub fn live_by_state(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
+        let mut timeout = 0;
+        // SAFETY: the state is this actor's, and its functions have been told that it arrived.
+        unsafe {
+            self.each_step(actor, flows, out, |stage, flow, _| {
+                timeout = stage.timeout(flow).max(timeout);
+            });
+        }
+        if timeout > 0 && !planted::is("recovered_for_ever") {
+            self.extend(actor, timeout, flows);
+        }
+    }
+
     /// Copies of flows of these chains, by bits, have lazy bytes as committed ones.
     pub fn keep_lazy(&mut self, chains: u64) {
         self.lazy_kept = chains;
