@@ -600,6 +600,7 @@ fn arrive(core: &mut Core, staged: &Staging, cut: &mut Vec<u32>) -> bool {
     let (first, flags) = (header.key, header.flags);
     let is_found = core.flows.insert_hashed(actor, staged.hashes);
     core.flows.file(actor);
+    let mut timeout = 0;
     if staged.is_of_before {
         let goes_on = core
             .runner
@@ -607,15 +608,18 @@ fn arrive(core: &mut Core, staged: &Staging, cut: &mut Vec<u32>) -> bool {
         if !goes_on {
             cut.push(actor);
         }
+        timeout = core.runner.timeout_of(actor, &mut core.flows, &mut core.out);
     } else {
         let times = 1 + usize::from(planted::is("recovered_arrives_twice"));
         for _ in 0..times {
-            core.runner
+            timeout = core
+                .runner
                 .arrive_as(actor, Arrival::Recovered, &mut core.flows, &mut core.out);
         }
     }
-    if staged.lives_by_state && !super::is_broken("recovered flows live by their states") {
-        core.runner.live_by_state(actor, &mut core.flows, &mut core.out);
+    // The copy has the time that was left when all of the flow was sent, of another state maybe.
+    if staged.lives_by_state && timeout > 0 && !planted::is("recovered_for_ever") {
+        core.runner.extend(actor, timeout, &mut core.flows);
     }
     if core.flows.affinity() == Affinity::Flow {
         core.out.announce(Message::Routed(GroupKey::of_flow(first)));

@@ -95,14 +95,16 @@ impl Runner {
     /// Tells a flow's functions that it has come from another runtime.
     pub fn arrive(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
         if !planted::is("arrived_not_called") {
-            self.arrive_as(actor, Arrival::Migrated, flows, out);
+            let _ = self.arrive_as(actor, Arrival::Migrated, flows, out);
         }
     }
 
-    /// Tells a flow's functions that it has come, and why.
-    pub fn arrive_as(&mut self, actor: u32, why: Arrival, flows: &mut FlowStore, out: &mut Outbox) {
+    /// Tells a flow's functions that it has come, and why. Of one that is recovered, answers how long
+    /// they say that it lives by the state that it has, in nanoseconds; 0 if none says so.
+    pub fn arrive_as(&mut self, actor: u32, why: Arrival, flows: &mut FlowStore, out: &mut Outbox) -> u64 {
         let chain = 1u64.checked_shl(u32::from(flows.header(actor).chain));
         let is_kept = why == Arrival::Recovered && self.lazy_kept & chain.unwrap_or(0) != 0;
+        let mut timeout = 0;
         // SAFETY: the state is this actor's, with bytes that `is_flow` has found to be its
         // functions'.
         unsafe {
@@ -110,14 +112,17 @@ impl Runner {
                 cx.lazy_kept = is_kept;
                 stage.arrived(flow, why, cx);
                 cx.lazy_kept = false;
+                if why == Arrival::Recovered {
+                    timeout = stage.timeout(flow).max(timeout);
+                }
             });
         }
+        timeout
     }
 
-    /// A flow goes on from its copy, which has the time that was left when all of it was sent, of
-    /// another state maybe: it lives as long as its functions say of the state that it has, from now
-    /// on. If none says how long, the copy's time counts.
-    pub fn live_by_state(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
+    /// How long a flow's functions say that it lives by the state that it has, in nanoseconds; 0 if
+    /// none says so.
+    pub fn timeout_of(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) -> u64 {
         let mut timeout = 0;
         // SAFETY: the state is this actor's, and its functions have been told that it arrived.
         unsafe {
@@ -125,9 +130,7 @@ impl Runner {
                 timeout = stage.timeout(flow).max(timeout);
             });
         }
-        if timeout > 0 && !planted::is("recovered_for_ever") {
-            self.extend(actor, timeout, flows);
-        }
+        timeout
     }
 
     /// Copies of flows of these chains, by bits, have lazy bytes as committed ones.
