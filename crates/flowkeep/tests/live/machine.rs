@@ -104,19 +104,15 @@ impl Drop for Pauses {
 /// with a limit of zero is tried again in any case: for what may go wrong by chance, but not each
 /// time.
 pub fn unless_paused(limit: Duration, test: impl Fn()) {
-    tried(ATTEMPTS, limit, test);
+    judged(ATTEMPTS, limit, || {
+        test();
+        true
+    });
 }
 
 /// The same of a test that answers whether it held without a long pause of the machine.
 pub fn unless_excused(limit: Duration, test: impl Fn() -> bool) {
     judged(ATTEMPTS, limit, test);
-}
-
-fn tried(attempts: u32, limit: Duration, test: impl Fn()) {
-    judged(attempts, limit, || {
-        test();
-        true
-    });
 }
 
 /// As [`unless_excused`], so many times at most.
@@ -228,13 +224,29 @@ mod tests {
     }
 
     #[test]
+    fn pauses_are_found_by_when_they_were() {
+        let [ms, second] = [Duration::from_millis(1), Duration::from_secs(1)];
+        let begin = Instant::now() + second;
+        let pauses = Pauses {
+            shared: Arc::default(),
+            threads: Vec::new(),
+        };
+        // From 60 to 100 ms, and from 200 to 210.
+        let kept = [(begin + 100 * ms, 40 * ms), (begin + 210 * ms, 10 * ms)];
+        *pauses.shared.kept.lock().unwrap() = kept.into();
+        let within = |from, to| pauses.longest_within(begin + from * ms..=begin + to * ms);
+        assert_eq!(within(0, 59), Duration::ZERO);
+        assert_eq!([within(0, 60), within(70, 80), within(100, 199)], [40 * ms; 3]);
+        assert_eq!([within(101, 300), within(205, 206)], [10 * ms; 2]);
+        assert_eq!([within(101, 199), within(211, 300)], [Duration::ZERO; 2]);
+    }
+
+    #[test]
     fn sleepers_notice_how_late_they_are() {
         let pauses = Pauses::watch();
         while pauses.longest().is_zero() {
             thread::sleep(NAP);
         }
-        let now = Instant::now();
-        assert_eq!(pauses.longest_within(now + KEPT..=now), Duration::ZERO);
         assert!(wake_cost(Duration::from_millis(50)) >= 1.0);
     }
 }

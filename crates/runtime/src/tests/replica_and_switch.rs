@@ -173,17 +173,12 @@ fn a_group_that_begins_anew_at_an_heir_has_none_of_the_blocks_of_its_copy() {
     members.assert_nothing_stays();
 }
 
-/// Flows of the first runtime move to the third, which has agreed when it dies and begins again.
-/// Their source stands still: the switch meets the next incarnation before it reads where they go,
-/// and the source hears that switch before it sees the end of the one that has agreed (`bridge`
-/// 100531824). Answers how many stamps were given twice.
-fn move_to_an_incarnation_before() -> usize {
-    const SOURCE: usize = 1;
-    const TARGET: usize = 3;
-    let mut members = stamped(1, 3, Policy::LeastLoaded);
-    members.feed(0, (0..30).map(|n| out(2000 + n)));
-    let flows = members.flows()[0] as usize;
-    assert!(flows > 0);
+const SOURCE: usize = 1;
+const TARGET: usize = 3;
+
+/// All flows of the first runtime are to move to the third, which has agreed, and the source has said
+/// where they go: how many.
+fn told_where_they_go(members: &mut Members) -> usize {
     let order = crate::mobility::Order {
         selector: crate::mobility::Selector::All,
         to: vec![2],
@@ -193,9 +188,21 @@ fn move_to_an_incarnation_before() -> usize {
         members.now += 1000;
         members.step(worker);
     }
-    let is_told = |phase: &Phase| matches!(phase, Phase::Rerouting { .. });
     let told = members.runtime(0).moves_under_way();
-    assert_eq!(told.iter().filter(|(_, phase)| is_told(phase)).count(), flows);
+    let is_told = |phase: &Phase| matches!(phase, Phase::Rerouting { .. });
+    told.iter().filter(|(_, phase)| is_told(phase)).count()
+}
+
+/// Flows of the first runtime move to the third, which has agreed when it dies and begins again.
+/// Their source stands still: the switch meets the next incarnation before it reads where they go,
+/// and the source hears that switch before it sees the end of the one that has agreed (`bridge`
+/// 100531824). Answers how many stamps were given twice.
+fn move_to_an_incarnation_before() -> usize {
+    let mut members = stamped(1, 3, Policy::LeastLoaded);
+    members.feed(0, (0..30).map(|n| out(2000 + n)));
+    let flows = members.flows()[0] as usize;
+    assert!(flows > 0);
+    assert_eq!(told_where_they_go(&mut members), flows);
     // What the source has said is on its way.
     let word = members.queues[&(SOURCE, 0)].take();
     let before = members.incarnations[TARGET].get();
@@ -250,8 +257,6 @@ fn a_group_is_not_led_to_the_next_incarnation_of_the_target_that_has_agreed() {
 /// one that has agreed, and calls the flows back behind the word that they go (`inspect`
 /// 101504750). Answers how many begin at the next incarnation, by a packet between the two words.
 fn begun_at_the_next_incarnation() -> u64 {
-    const SOURCE: usize = 1;
-    const TARGET: usize = 3;
     const FLOWS: u16 = 10;
     let plan = plan(vec![factory::<Stamp>()]);
     let mut members = Members::all(1, 3, Policy::LeastLoaded, plan);
@@ -261,18 +266,7 @@ fn begun_at_the_next_incarnation() -> u64 {
     let packets = || (0..FLOWS).map(|n| out(2000 + n));
     members.feed(0, packets());
     assert_eq!(members.flows(), [u64::from(FLOWS), 0, 0]);
-    let order = crate::mobility::Order {
-        selector: crate::mobility::Selector::All,
-        to: vec![2],
-    };
-    members.runtime(0).order(order).unwrap();
-    for worker in [SOURCE, TARGET, SOURCE] {
-        members.now += 1000;
-        members.step(worker);
-    }
-    let is_told = |phase: &Phase| matches!(phase, Phase::Rerouting { .. });
-    let told = members.runtime(0).moves_under_way();
-    assert!(told.iter().any(|(_, phase)| is_told(phase)));
+    assert!(told_where_they_go(&mut members) > 0);
     let word = members.queues[&(SOURCE, 0)].take();
     members.start(TARGET);
     for worker in [0, TARGET, 2].into_iter().cycle().take(60) {
