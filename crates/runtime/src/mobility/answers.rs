@@ -1,16 +1,15 @@
-//! What switches are answered about keys and blocks that they ask about, as far as there are
-//! buffers; the rest later.
+//! Answers to switches that ask about keys and blocks, as far as there are buffers; the rest later.
 //!
 //! ```text
 //!   question ─► told at once, as a rule
 //!        └────► waits, while a step needs the buffers for what it says by itself ─► looked at again, and told if it is still so
 //! ```
 //!
-//! Invariants: a question is answered once, or needs no answer any more; what a step says by itself
-//! has its buffers, however much is asked. How many answers wait follows from how much there is to
-//! ask about ([`Moves::answers_max`]); beyond it a question is refused (`words_refused`). Only a
-//! switch that asks again and again can bring that about; it asks again with its next packet for
-//! the group.
+//! Invariants: a question is answered once, or needs no answer any more; the messages that a step
+//! begins itself have their buffers, however much is asked. How many answers wait follows from how
+//! much there is to ask about ([`Moves::answers_max`]); beyond it a question is refused
+//! (`words_refused`). Only a switch that asks again and again can bring that about; it asks again
+//! with its next packet for the group.
 //!
 //! Not here: words that no switch has asked for (`output.rs`, `telling.rs`).
 
@@ -25,7 +24,7 @@ use alloc::vec::Vec;
 use nf::Block;
 use protocols::ownership::{Phase as Part, Switches};
 
-/// What a switch is told.
+/// The answer to a switch.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     /// The key is idle, if it is.
@@ -40,8 +39,8 @@ pub(crate) enum Answer {
 pub(crate) type Answers = VecDeque<(u8, Answer)>;
 
 impl Moves {
-    /// Of answers that wait: for each switch, what may have routes to here, and reply keys and
-    /// blocks, at most one for each flow.
+    /// The most answers that may wait: for each switch, the keys and blocks that may have routes to
+    /// here, at most three for each flow.
     fn answers_max(&self, flows: usize, switches: u8) -> usize {
         3 * flows * usize::from(switches)
     }
@@ -68,8 +67,8 @@ impl Moves {
     /// Goes on with answers; says how many were given.
     pub(crate) fn go_on_answering(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
-        // One that is short by no more than a frame of these goes on: at rest a small pool may have
-        // no more than that.
+        // A worker that is short by no more than a frame of these goes on: at rest a small pool may
+        // have no more than that.
         while core.out.has_room()
             && let Some((link, answer)) = self.answers.pop_front()
         {
@@ -162,14 +161,14 @@ impl Moves {
         }
     }
 
-    /// What switches have asked while a group was on its way.
+    /// Answers the questions that switches asked while a group was on its way.
     #[cold]
     pub(super) fn answer_asked(&mut self, core: &mut Core, moving: &Moving) {
         for (link, block) in &moving.asked {
             self.answer_anyway(core, *link, Answer::Block(*block, moving.group));
         }
         if let Part::Active = moving.machine.phase() {
-            // Once what was kept is processed, it is said anyway.
+            // Once the kept packets are processed, it is said anyway.
             return;
         }
         for (link, key) in &moving.keys_asked {
@@ -198,7 +197,7 @@ impl Moves {
         if core.has_group(&key) {
             return;
         }
-        // What the step itself has to say goes before.
+        // The step's own messages go before.
         if self.answers.is_empty() && core.out.has_room() {
             core.tell_idle(key);
         } else if !self.answer_switch(core, link, Answer::Idle(key)) {
@@ -220,7 +219,7 @@ impl Moves {
         self.settle_returned(core, block);
     }
 
-    /// A switch has come, or gone: what it knew of blocks on their way home it knows no more.
+    /// A switch has come, or gone: it knows no more of the blocks on their way home that it knew.
     #[cold]
     pub(crate) fn returned_without(&mut self, core: &mut Core, switch: u8) {
         let mut blocks: Vec<nf::Block> = Vec::new();
@@ -234,8 +233,8 @@ impl Moves {
         }
     }
 
-    /// The runtime has been told which blocks are in use: what was on its way home meanwhile is
-    /// free already, but for those.
+    /// The runtime has been told which blocks are in use: blocks that were on their way home
+    /// meanwhile are free already, but for those.
     #[cold]
     pub(crate) fn forget_returned(&mut self, core: &Core) {
         self.returned
@@ -246,7 +245,7 @@ impl Moves {
         let Some(has) = self.returned.get(&block).copied() else {
             return;
         };
-        // One that is not there knows no block.
+        // A switch that is not there knows no block.
         let (sessions, out) = (&core.sessions, &core.out);
         let is_missing = |s| !has.has(s) && out.is_present(usize::from(s)) && sessions.may_know(&block, s);
         if (0..core.settings.switches).any(is_missing) {

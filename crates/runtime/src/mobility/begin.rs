@@ -152,8 +152,8 @@ impl Moves {
         self.drive(core, id, Input::Move(RuntimeId(to)));
     }
 
-    /// Groups that nothing comes for any more, and of which no call waits: to be settled behind all
-    /// that they have sent.
+    /// Groups for which no packet comes any more, and of which no call waits: to be settled behind
+    /// all that they have sent.
     pub(crate) fn settle_moves(&mut self, core: &mut Core) -> Vec<u32> {
         if self.settling.is_empty() {
             return Vec::new();
@@ -170,12 +170,12 @@ impl Moves {
             let group = moving.group;
             let mut actors = core::mem::take(&mut moving.actors);
             let known = core::mem::take(&mut moving.aliases);
-            // Those that have ended meanwhile, and whose places others may have.
+            // Drops flows that have ended meanwhile, and whose places others may have.
             let (before, order) = (actors.len(), moving.order);
             let mut place = NO_GROUP;
             actors.retain(|actor| {
                 let header = core.flows.header(*actor);
-                // One of the group is enough to know the others by.
+                // One flow of the group is enough to know the others by.
                 let is_known = place != NO_GROUP && header.group == place && header.phase != Phase::Free;
                 let is_of_it = is_known || core.flows.is_of(*actor, group);
                 if is_of_it {
@@ -190,8 +190,8 @@ impl Moves {
                 .iter()
                 .any(|actor| core.flows.header(*actor).phase == Phase::Waiting);
             is_waiting &= !planted::is("call_not_waited_for");
-            // What switches have yet to hear of, and what waits for its copy, leaves before
-            // *behind* is said.
+            // Messages that switches have yet to hear, and packets that wait for a copy, leave
+            // before *behind* is said.
             let has_unheard = core.hold.has_over()
                 || actors
                     .iter()
@@ -234,7 +234,7 @@ impl Moves {
         self.drive(core, id, Input::Settled);
     }
 
-    /// Goes on with what is to be told, and begins moves; answers how much was done.
+    /// Goes on with messages about keys, and begins moves; answers how much was done.
     pub(crate) fn go_on(&mut self, core: &mut Core) -> usize {
         self.steps += 1;
         self.go_on_telling_keys(core)
@@ -244,7 +244,7 @@ impl Moves {
             + self.begin_moves(core)
     }
 
-    /// Gives up what takes too long, and pins again what has woken up.
+    /// Gives up moves that take too long, and pins again flows that have woken up.
     pub(crate) fn watch_moves(&mut self, core: &mut Core) {
         let now = self.moving_time(core);
         if self.pinned == 0 && !self.steps.is_multiple_of(64) {
@@ -268,7 +268,7 @@ impl Moves {
     }
 
     /// Tells the homes of a group that is called back so once more, if all have answered, and the
-    /// target has not; those of one that is taken back, if some have yet to answer.
+    /// target has not; the homes of a group that is taken back, if some have yet to answer.
     #[cold]
     pub(super) fn call_back_again(&mut self, core: &mut Core, id: u32, now: u64) {
         let Some(moving) = self.moving(id) else {

@@ -1,4 +1,4 @@
-//! Packets of groups that move: which are kept, which are handed over, and when what was kept is
+//! Packets of groups that move: which are kept, which are handed over, and when kept ones are
 //! processed.
 //!
 //! ```text
@@ -24,8 +24,7 @@ use protocols::ownership::{Phase as Part, Take};
 use wire::{FlowKey, PacketBox, PacketList, planted};
 
 impl Moves {
-    /// What becomes of a packet that is of no flow here, while groups move; `None` if it was seen
-    /// to.
+    /// Takes a packet that is of no flow here, while groups move; `None` if it was seen to.
     #[cold]
     pub(crate) fn divert(
         &mut self,
@@ -34,7 +33,7 @@ impl Moves {
         key: &FlowKey,
         link: usize,
     ) -> Option<PacketBox> {
-        // By what it was routed, and what it would belong to: they may be two.
+        // The group it was routed by, and the group it would belong to: they may be two.
         let group = core.group_of(&packet, *key).hash(&core.settings.seed);
         let routed = packet.hash();
         let mut packet = packet;
@@ -74,8 +73,8 @@ impl Moves {
         None
     }
 
-    /// What becomes of a packet of a flow that waits, or is pinned; the packet, if it is to queue
-    /// behind a call.
+    /// Takes a packet of a flow that waits, or is pinned; the packet, if it is to queue behind a
+    /// call.
     #[cold]
     pub(crate) fn divert_known(
         &mut self,
@@ -188,7 +187,7 @@ impl Moves {
         self.send_packet(core, to, packet);
     }
 
-    /// Hands over what was kept, from one home or from all, in order.
+    /// Hands over the kept packets, from one home or from all, in order.
     pub(crate) fn hand_over_kept(&mut self, core: &mut Core, id: u32, to: u16, home: Option<u8>) {
         let Some(moving) = self.moving(id) else {
             return;

@@ -1,4 +1,4 @@
-//! The two clocks of a move: what times of the source are by the clock here.
+//! The two clocks of a move: how times of the source become times of the clock here.
 //!
 //! # Theory of operation
 //! A worker's clock counts from some moment of its own: its machine's start, as a rule. So no
@@ -25,7 +25,7 @@ use crate::parts::Core;
 use crate::record::{DEADLINE_MAX, NO_DEADLINE};
 use wire::planted;
 
-/// What the target knows of the clocks.
+/// The target's knowledge of the clocks.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Clocks {
     /// *Begin*, by the clock here.
@@ -47,13 +47,13 @@ impl Clocks {
         }
     }
 
-    /// What times of the source are re-based by.
+    /// The difference by which times of the source are re-based.
     pub fn by(self) -> i64 {
         self.by
     }
 
-    /// Until when a flow lives that had so much time left; none, or one that is never over, would
-    /// keep it for ever.
+    /// Until when a flow lives that had so much time left; no deadline, or one that is never over,
+    /// would keep it for ever.
     pub fn deadline(self, time_left: u64, now: u64, timeout: u64) -> u64 {
         if time_left == NO_DEADLINE {
             return now.saturating_add(timeout);
@@ -64,7 +64,7 @@ impl Clocks {
 }
 
 impl Moves {
-    /// What the clocks are with what a runtime says of its own.
+    /// The clocks, after a runtime has told the time of its own.
     pub(crate) fn clocks(&self, core: &Core, peer: usize, source: u64) -> Clocks {
         let is_other = match planted::is("first_clock_is_all") {
             true => self.peers.iter().copied().flatten().next(),

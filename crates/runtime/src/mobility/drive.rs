@@ -23,7 +23,7 @@ impl Moves {
         };
         let mut outputs = ArrayVec::<Output, 8>::new();
         moving.machine.handle(input, |output| {
-            // Of a recalled group all that was kept is processed together, at the end, in order.
+            // Of a recalled group all kept packets are processed together, at the end, in order.
             if !matches!(output, Output::Release(_)) {
                 outputs.push(output);
             }
@@ -113,8 +113,8 @@ impl Moves {
         core.end_arriving(&moving.group);
         self.unpin(core, &moving.actors, moving.group);
         match moving.machine.phase() {
-            // Here, at whichever end: what was kept goes on, and whether the group is idle is to be
-            // seen now.
+            // Here, at whichever end: the kept packets go on, and whether the group is idle is to
+            // be seen now.
             Part::Active => {
                 if moving.is_to_be_routed {
                     self.claim_again(core, moving.group);
@@ -147,7 +147,7 @@ impl Moves {
     }
 
     /// A switch that is not there has nothing to say of a group any more; but it does not say that
-    /// no heir has one that is taken back. The next one there does, if it comes in time.
+    /// no heir has a group that is taken back. The next one there does, if it comes in time.
     pub(super) fn answer_for(&mut self, core: &mut Core, id: u32, switch: u8) {
         let now = self.moving_time(core);
         let Some(moving) = self.moving(id) else {

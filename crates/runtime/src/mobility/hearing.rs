@@ -1,4 +1,4 @@
-//! What other runtimes and switches say of groups that move, and which machine hears it.
+//! Messages of other runtimes and switches about groups that move, and which machine hears each.
 //!
 //! ```text
 //!   link ─► frame ─► record ─► says: the group's machine, or the answer for a group that does not move here
@@ -6,10 +6,10 @@
 //!        └─► packet, handed over: `target`
 //! ```
 //!
-//! What comes may be anything. Invariants: a word that its sender may not say changes nothing and
+//! The messages may be anything. Invariants: a word that its sender may not say changes nothing and
 //! is counted; each worker that asks is answered.
 //!
-//! Not here: what becomes of it (`drive`), and what is sent (`words`, `source`).
+//! Not here: their effects (`drive`), and messages to others (`words`, `source`).
 
 use super::Moves;
 use super::Moving;
@@ -30,7 +30,7 @@ impl Moves {
         peer: usize,
         bytes: &'a [u8],
     ) -> Option<&'a [u8]> {
-        // Flows are most of what comes.
+        // Flows are most of the records.
         if let Some((facts, piece, rest)) = Facts::read(bytes) {
             self.take_flow(core, peer, &facts, piece);
             return Some(rest);
@@ -49,9 +49,9 @@ impl Moves {
                 flows,
                 figures,
             } => {
-                // Behind what is said of the group whose state comes, nothing more of it does. What
-                // is said of others may stand in between: a sender that waits for buffers does so
-                // in the middle of a state.
+                // Behind the message about the group whose state comes, no more of that state
+                // comes. Messages about other groups may stand in between: a sender that waits for
+                // buffers does so in the middle of a state.
                 let coming = self.incoming[peer].group;
                 let coming = coming.and_then(|id| self.moving(id));
                 if coming.is_some_and(|moving| moving.group == group) {
@@ -197,9 +197,9 @@ impl Moves {
         }
     }
 
-    /// Whether a slot here is yet to hear this word. One that was answered before in the same words
-    /// was of the incarnation before of that runtime, heard when its end had been seen: each counts
-    /// its changes of hands from the start.
+    /// Whether a slot here is yet to hear this word. A word that was answered before in the same
+    /// words was of the incarnation before of that runtime, heard when its end had been seen: each
+    /// counts its changes of hands from the start.
     fn slot_awaits(
         &mut self,
         core: &Core,

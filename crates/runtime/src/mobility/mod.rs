@@ -19,12 +19,12 @@
 //!                                  Done with its figures ─► source: `departed(Migrated)`, the copy goes
 //! ```
 //!
-//! What is constant while a group moves makes this simple: its flows may end, but none begins and
-//! so no reply key and no block is added. A call that waits is given up, where its function says
-//! that it may begin again: its packet goes along with the flow. Any other delays the move, and
-//! after [`Settings::move_timeout`](super::Settings::move_timeout) it is called back: the source
-//! then pins the group's flows, keeps all its packets, and processes them in the order of [`Class`]
-//! when all homes have answered and the target has handed over what it kept.
+//! A group that moves gains nothing, which makes this simple: its flows may end, but none begins
+//! and so no reply key and no block is added. A call that waits is given up, where its function
+//! says that it may begin again: its packet goes along with the flow. Any other delays the move,
+//! and after [`Settings::move_timeout`](super::Settings::move_timeout) it is called back: the
+//! source then pins the group's flows, keeps all its packets, and processes them in the order of
+//! [`Class`] when all homes have answered and the target has handed over its kept packets.
 //!
 //! It is not said that a group is *idle* while it moves ([`crate::parts::Silent`]), the target not
 //! before the source has dropped its copy: a route that ends may begin again there. The runtime
@@ -34,14 +34,14 @@
 //! [`STEP`]: a capture's clock leaps.
 //!
 //! Invariants: those of the machines; packets kept are bounded (beyond is a counted drop,
-//! `moving_full`) and counted as held; an established flow that is not moving costs nothing; what
-//! was reserved for an accepted Open is there when it comes; no word to a runtime is lost: without
+//! `moving_full`) and counted as held; an established flow that is not moving costs nothing; the
+//! reserved room of an accepted Open is there when it comes; no word to a runtime is lost: without
 //! a buffer it waits (`outbox/runtimes.rs`).
 //!
-//! What comes from another runtime may be anything, since it may be another process: lengths,
-//! counts, keys, chains and blocks are held against what was announced and what there is here. A
-//! flow's bytes are held against its functions' schemas before a function takes them for a state
-//! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is none is over
+//! Records from another runtime may be anything, since it may be another process: lengths, counts,
+//! keys, chains and blocks are held against the announcement and the state here. A flow's bytes are
+//! held against its functions' schemas before a function takes them for a state
+//! ([`Plain::is_valid`](nf::plain::Plain::is_valid)). A flow that is malformed is over
 //! (`flows_refused`), a word that its sender may not say is not heard (`words_refused`).
 //!
 //! *Said again.* A link loses nothing while its session lasts, so two words only are repeated: that
@@ -49,8 +49,8 @@
 //! seen that a target began again says *moved* to the target before it, and no switch would tell
 //! the new one. A switch that has not answered has the word still to read, and a slow one is told
 //! twice as late each time. A target remembers which of these words it has answered: the second one
-//! may be late, and the group there by another way. What a slot still waits for is none of these: the
-//! source's incarnation before may have had the same said.
+//! may be late, and the group there by another way. Other words that a slot still waits for are not
+//! repeated: the source's incarnation before may have had the same said.
 //!
 //! Not here: replicas ([`crate::replica`]).
 
@@ -86,7 +86,7 @@ use wire::{HashSeed, PacketBox};
 
 pub use crate::settings::MOVES_MAX;
 
-/// In a replay, what a step counts for against the timeout, in nanoseconds.
+/// In a replay, the time that a step counts for against the timeout, in nanoseconds.
 pub const STEP: u64 = 1000;
 /// How long, in nanoseconds, a group that is called back waits for the target's word before its
 /// homes are told again.
@@ -97,8 +97,8 @@ const TAKEN_AGAIN: u64 = 10_000_000;
 /// From then on a switch that has not seen it is told that this was said for long: longer than it
 /// takes each worker to see that a runtime is gone.
 const LATE: u64 = 4_000_000_000;
-/// Buffers without which nothing is heard from other runtimes: what a burst of words is answered
-/// with, and some more.
+/// Buffers without which no record is heard from other runtimes: for the answers to a burst of
+/// words, and some more.
 pub(crate) const ANSWERS: usize = 48;
 /// How many flows' lines are fetched ahead.
 const AHEAD: usize = 16;
@@ -120,12 +120,12 @@ pub(crate) struct Kept {
     pub class: Class,
 }
 
-/// What the worker does, since it has to do with packets of any flow: in order, before it takes up
-/// the next packet or message.
+/// The worker's part of a move, since it has to do with packets of any flow: in order, before it
+/// takes up the next packet or message.
 pub(crate) enum Effect {
     /// Calls of these flows that were given up begin again.
     BeginAgain(Vec<u32>),
-    /// What was kept for a group is processed. Of its keys the group's own is the last.
+    /// The packets kept for a group are processed. Of its keys the group's own is the last.
     Process { kept: Vec<Kept>, keys: Vec<GroupKey> },
 }
 
@@ -141,7 +141,7 @@ struct Moving {
     aliases: Vec<GroupKey>,
     kept: Vec<Kept>,
     dropped: u32,
-    /// By [`Moves::moving_time`]: when it is given up; of one that is called back, when that is
+    /// By [`Moves::moving_time`]: when it is given up; of a group that is called back, when that is
     /// said again.
     deadline: u64,
     /// Source: how long that is from the last time that it was said.
@@ -172,7 +172,7 @@ struct Moving {
     keys_asked: BTreeSet<(usize, [u64; 5])>,
     /// Source: the target is gone, so that switches may have forgotten the routes that led there.
     is_to_be_routed: bool,
-    /// Target: what came of the group as a whole is not as it must be.
+    /// Target: the group's own records are not as they must be.
     is_unsound: bool,
     /// Source: flows that it had when it began.
     weight: u32,
@@ -181,7 +181,7 @@ struct Moving {
     /// Target: since when flows' times left count, and by how much the clock here is ahead of the
     /// source's.
     clocks: clocks::Clocks,
-    /// Target: what it will tell of the installation.
+    /// Target: its report of the installation.
     figures: Figures,
     /// Target: *Done* as it waits to be said (`stored`).
     done_waiting: Option<Says>,
@@ -192,7 +192,7 @@ struct Moving {
     blocks: Vec<nf::Block>,
 }
 
-/// All that a runtime has to do with moves.
+/// A runtime's groups on their way, and its orders.
 pub(crate) struct Moves {
     /// By runtime: whether there is a link to it, and whether its clock is another one.
     peers: Vec<Option<bool>>,
@@ -206,9 +206,9 @@ pub(crate) struct Moves {
     all: Vec<Option<Moving>>,
     free: Vec<u32>,
     orders: order::Orders,
-    /// What switches are still to be told.
+    /// Messages that switches are still to be told.
     telling: VecDeque<Telling>,
-    /// What switches have asked and are still to be answered.
+    /// Questions of switches that are still to be answered.
     answers: answers::Answers,
     /// States that are being sent.
     sending: VecDeque<source::Sending>,
@@ -221,13 +221,13 @@ pub(crate) struct Moves {
     pinned: u32,
     /// Blocks that switches have returned, and which have.
     returned: HashMap<nf::Block, Switches>,
-    /// Slots closed because their source was gone: what it may have had said of them
+    /// Slots closed because their source was gone: words that it may have had said of them
     /// (`peer_failure`).
     closed: VecDeque<peer_failure::Closed>,
     /// Groups of such slots that are not begun here.
     pub(crate) barred: peer_failure::Barred,
-    /// Words that groups are called back which have been answered, by which switch: of those that
-    /// come once more nothing follows.
+    /// Words that groups are called back which have been answered, by which switch: a repeated one
+    /// has no effect.
     ended: VecDeque<(GroupKey, RuntimeId, Epoch, u8)>,
     /// Words that wait for the store, or for a replica.
     handing: VecDeque<stored::Handing>,
@@ -354,7 +354,8 @@ impl Moves {
     pub(crate) fn join(&mut self, peers: Vec<Option<bool>>, core: &mut Core) {
         // Of each group on its way between two runtimes (each has [`MOVES_MAX`] at most, and begins
         // no other before it is answered) at most eight records are pending, and two more for each
-        // switch that says where it has gone: what is more answers records that had no reason.
+        // switch that says where it has gone: records beyond that answer records that had no
+        // reason.
         let records_max = 2 * MOVES_MAX as usize * (8 + 2 * usize::from(core.settings.switches));
         core.out.join(peers.len(), ANSWERS, records_max);
         self.incoming = peers.iter().map(|_| record::Stream::default()).collect();
@@ -376,7 +377,7 @@ impl Moves {
             .is_some_and(Option::is_some)
     }
 
-    /// What the worker is to do next.
+    /// The next effect for the worker.
     #[inline]
     pub(crate) fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
@@ -387,7 +388,7 @@ impl Moves {
         self.effects.push_back(Effect::BeginAgain(actors));
     }
 
-    /// What was kept for a group goes on.
+    /// The packets kept for a group go on.
     fn process(&mut self, kept: Vec<Kept>, group: GroupKey, mut keys: Vec<GroupKey>) {
         keys.push(group);
         self.effects.push_back(Effect::Process { kept, keys });

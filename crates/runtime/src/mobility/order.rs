@@ -9,14 +9,14 @@
 //! *Another target.* A target may have become full, or be drained, since the order was given; it
 //! may be gone, or too slow. Where an order says several that may take its flows, a group that did
 //! not move to one of them, for whatever reason, is offered to the others, each at most once: to
-//! those that are there, have not said that they take no groups, and of those first to one at which
-//! no move of this order has failed.
+//! those that are there, have not refused groups, and of those first to a target at which no move
+//! of this order has failed.
 //!
-//! *Taken back* ([`crate::Runtime::cancel`]): what is on its way ends as it would have, what has
-//! not begun does not begin.
+//! *Taken back* ([`crate::Runtime::cancel`]): moves on their way end as they would have, others do
+//! not begin.
 //!
-//! As many orders as [`KEPT`] may be under way; another is refused. Of those that are over,
-//! receipts are kept as long as there is room.
+//! As many orders as [`KEPT`] may be under way; another is refused. Receipts of finished orders are
+//! kept as long as there is room.
 //!
 //! A group that rests ([`crate::flows::resting`]) moves as one without flows; a receipt's figure
 //! for it is its own.
@@ -24,8 +24,8 @@
 //! Groups move whole: a flow that is named takes its group along, and *asked* counts all of them.
 //! As many groups as [`Settings::moves_max`](crate::Settings::moves_max) are on their way at once,
 //! and of groups with many flows no more than have
-//! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: what is on its way
-//! together pauses together. When half of them have arrived the next ones begin together.
+//! [`Settings::moved_flows_max`](crate::Settings::moved_flows_max) of them: groups on their way
+//! together pause together. When half of them have arrived the next ones begin together.
 //!
 //! *Selection.* An order looks through the groups that there are when it is given (where flows are
 //! by themselves: through the flows), [`LOOKS`] places at once and as many in each step after that.
@@ -52,9 +52,9 @@ pub enum Selector {
     All,
     /// Of all groups one in so many, by their hashes.
     OneIn(u16),
-    /// The one with this key, its first or its second.
+    /// The flow with this key, its first or its second.
     Flow(FlowKey),
-    /// Those with an end in this prefix, before translation.
+    /// Flows with an end in this prefix, before translation.
     Ends(Prefix),
 }
 
@@ -68,7 +68,7 @@ impl Core {
     /// Whether a selector that looks at no flow names a group.
     fn is_chosen(&self, selector: &Selector, group: &GroupKey) -> bool {
         match selector {
-            // By other bits than those that tables and switches go by.
+            // By other bits than tables and switches go by.
             Selector::OneIn(many) => {
                 (group.hash(&self.settings.seed) >> 16 & 0xffff).is_multiple_of(u64::from((*many).max(1)))
             }
@@ -99,7 +99,7 @@ pub struct Order {
 pub enum OrderError {
     /// It names no runtime to go to.
     Nowhere,
-    /// It names this runtime, or one that is not there.
+    /// It names this runtime, or an absent one.
     NoSuchRuntime(u16),
     /// There are more switches than a move can have to do with.
     TooManySwitches,
@@ -129,7 +129,7 @@ impl fmt::Display for OrderError {
 
 impl core::error::Error for OrderError {}
 
-/// What came of an order so far. Times in nanoseconds.
+/// The progress of an order so far. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Flows of all groups that have begun to move, without those that ended before they were sent.
@@ -138,10 +138,11 @@ pub struct Receipt {
     pub moved: u64,
     /// Groups without flows that are.
     pub resting: u64,
-    /// Flows whose groups the target did not take, nor another to whom they were offered then.
+    /// Flows whose groups were refused by the target, and by others to which they were offered
+    /// then.
     pub refused: u64,
-    /// Flows whose groups did not move to a target, so that they were offered to another; what came
-    /// of that is in the other figures.
+    /// Flows whose groups did not move to a target, so that they were offered to another; the
+    /// outcome of that is in the other figures.
     pub offered_again: u64,
     /// Flows whose groups were called back, or could not begin to move: no runtime was there to
     /// take them.
@@ -258,7 +259,7 @@ pub(crate) struct Orders {
 /// Groups, or flows, that an order looks at in a step.
 const LOOKS: u32 = 4096;
 
-/// Orders that are under way at most; those that are over are kept as long as there is room.
+/// The most orders under way; finished ones are kept as long as there is room.
 pub const KEPT: usize = 16;
 
 impl Orders {
@@ -309,8 +310,8 @@ impl Orders {
 }
 
 impl Moves {
-    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are
-    /// left of that stays.
+    /// The same, of no more than so many flows. Groups move whole: a group that has more flows than
+    /// are left of that stays.
     pub fn order_some(
         &mut self,
         core: &mut Core,
@@ -366,7 +367,7 @@ impl Moves {
         Ok(number)
     }
 
-    /// Takes back what has not begun of an order, if there is such an order.
+    /// Takes back the moves of an order that have not begun, if there is such an order.
     pub fn cancel(&mut self, core: &mut Core, number: u32) {
         let Some(ordered) = self.orders.find(number) else {
             return;
@@ -377,7 +378,7 @@ impl Moves {
         self.see_whether_over(core, number);
     }
 
-    /// What has come of an order; `None` if it is long over.
+    /// The progress of an order; `None` if it is long over.
     pub fn receipt(&mut self, number: u32) -> Option<Receipt> {
         let ordered = self.orders.find(number)?;
         ordered.pauses.sort_unstable();
@@ -388,7 +389,7 @@ impl Moves {
         Some(receipt.clone())
     }
 
-    /// Whether an order is over; one that is forgotten is.
+    /// Whether an order is over; a forgotten one is.
     pub fn is_over(&mut self, number: u32) -> bool {
         let ordered = self.orders.find(number);
         ordered.is_none_or(|ordered| ordered.receipt.is_over)
@@ -429,8 +430,8 @@ impl Moves {
         count
     }
 
-    /// Selects among groups, by their places: none that has no flow yet but those that arrive. One
-    /// that rests is not meant by an order for so many flows.
+    /// Selects among groups, by their places: of groups without a flow yet, only those that arrive.
+    /// A group that rests is not meant by an order for so many flows.
     fn select_groups(
         &self,
         core: &Core,

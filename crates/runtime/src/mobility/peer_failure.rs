@@ -3,8 +3,8 @@
 //! # Theory of operation
 //!
 //! When the session of a link to another runtime ends (`Port::session`), that runtime is gone, and
-//! another or none is in its place: what it was told, what it said in part, and what it had in hand
-//! is over. Each move with it is told so (`Input::Removed`), and goes on by itself:
+//! another or none is in its place: messages to it, its unfinished messages and its work in hand
+//! are over. Each move with it is told so (`Input::Removed`), and goes on by itself:
 //!
 //! ```text
 //!   source: asked or re-routed ─► the group is called back; what the target kept is lost
@@ -23,8 +23,8 @@
 //! is suspended there, or not yet seen to be gone, and the source asks again
 //! ([`protocols::ownership::recovery::TakenBack`]). A source that has copies of that target with
 //! the group is, or will hear of, the heir: it drops its own state, which is older. A home that is
-//! gone, too, has not said that no heir has the group: the next one there does, once it knows. One
-//! that stays away is not waited for any longer than heirs wait for switches.
+//! gone, too, has not said that no heir has the group: the next one there does, once it knows. A
+//! home that stays away is not waited for any longer than heirs wait for switches.
 //!
 //! The routes and blocks of a group that came back are said again: a switch may have forgotten
 //! those that led to the runtime that is gone. So are the blocks of a group that was installed
@@ -40,13 +40,13 @@
 //! as closed.
 //!
 //! Should the other one have lived all the while, its installed copy is the older one by epoch: the
-//! homes tell it so (`Moved`), and it drops the group as one that has moved away: with no word to
-//! its functions that would give back what the group took. Switches hear which blocks are here no
-//! more: some may have been taken here since.
+//! homes tell it so (`Moved`), and it drops the group as a group that has moved away: with no word
+//! to its functions that would give back what the group took. Switches hear which blocks are here
+//! no more: some may have been taken here since.
 //!
-//! Invariants: afterwards nothing here waits for the one that is gone; every packet for it that had
-//! not left is a counted drop (`peer_gone`); each group is at one runtime when all words have been
-//! heard.
+//! Invariants: afterwards nothing here waits for the runtime that is gone; every packet for it that
+//! had not left is a counted drop (`peer_gone`); each group is at one runtime when all words have
+//! been heard.
 //!
 //! Not here: noticing that a session is over (the worker that reads the links does); switches that
 //! are gone; blocks of ports that the gone runtime had from this one's pool, which no worker gives
@@ -97,7 +97,7 @@ impl Barred {
         self.0.remove(group);
     }
 
-    /// What homes knew is another matter now.
+    /// The homes' knowledge is another matter now.
     pub fn admit_all(&mut self) {
         self.0.clear();
     }
@@ -113,8 +113,8 @@ impl Barred {
     }
 }
 
-/// A slot that was closed because its source was gone, or had stopped: of which group, from whom,
-/// and with which change of hands that one would have called it back.
+/// A slot that was closed because its source was gone, or had stopped: its group, the source, and
+/// the change of hands with which the source would have called it back.
 pub(crate) struct Closed {
     pub(super) group: GroupKey,
     pub(super) from: RuntimeId,
@@ -141,7 +141,7 @@ impl Moves {
         self.forget_outgoing(core, runtime);
     }
 
-    /// What is left to be done for groups on their way, to or from here.
+    /// The work left for groups on their way, to or from here.
     #[cfg(test)]
     pub(crate) fn moves_left(&self, core: &Core) -> Vec<alloc::string::String> {
         let all = self.all.iter().flatten();
@@ -179,7 +179,7 @@ impl Moves {
     }
 
     /// A runtime is gone whose copies here may have groups that are taken back from it: these go on
-    /// from there, and what is here of them is older.
+    /// from there, and the state of them here is older.
     #[cold]
     pub fn leave_to_copies(&mut self, core: &mut Core, gone: u16, keeper: &Keeper) {
         let ids = 0..self.all.len() as u32;
@@ -248,8 +248,8 @@ impl Moves {
         }
     }
 
-    /// Drops what was for a runtime and has not left, but for empty buffers, which are the link's
-    /// to see to.
+    /// Drops packets and messages for a runtime that have not left, but for empty buffers, which
+    /// the link sees to.
     pub(crate) fn forget_outgoing(&mut self, core: &mut Core, runtime: u16) {
         for packet in core.out.take_outgoing(runtime).into_packets() {
             match packet.kind() {

@@ -1,11 +1,11 @@
-//! What of groups is fetched before it is looked at: with very many flows, none of it is in a
+//! Parts of groups that are fetched before they are looked at: with very many flows, none is in a
 //! cache.
 //!
 //! ```text
 //!   groups that begin next ─► their places and blocks of ports      words in a frame ─► the groups that they are of
 //! ```
 //!
-//! Nothing depends on it but time. What comes by a link is looked at here before it is checked: by
+//! Nothing depends on it but time. A burst from a link is looked at here before it is checked: by
 //! no more than a line's fetching.
 //!
 //! Not here: flows' lines, which `order`, `source` and `target` fetch as they go through lists of
@@ -22,7 +22,7 @@ use wire::packet::Kind;
 const NEXT: usize = 32;
 
 impl Moves {
-    /// Fetches what is looked at of the groups that will be next.
+    /// Fetches the parts of the next groups that will be looked at.
     pub(crate) fn prefetch_waiting(&self, core: &Core) {
         if core.flows.affinity() == Affinity::Flow {
             return;
@@ -40,7 +40,8 @@ impl Moves {
         }
     }
 
-    /// Fetches what is looked at when groups are spoken of: with many groups, that is in no cache.
+    /// Fetches the parts of groups that are looked at when groups are spoken of: with many groups,
+    /// they are in no cache.
     pub(crate) fn prefetch_groups_named(&self, core: &Core, burst: &Burst) {
         if core.flows.affinity() == Affinity::Flow {
             return;

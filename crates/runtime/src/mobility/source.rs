@@ -1,4 +1,4 @@
-//! The source's end of a move: what is asked, sent and dropped.
+//! The source's end of a move: its questions, the state that it sends, and drops.
 
 use super::AHEAD;
 use super::Moves;
@@ -29,8 +29,8 @@ pub(crate) struct Sending {
     sent: usize,
     /// When it was begun.
     began: u64,
-    /// Its copies are withdrawn: what the replica has yet to acknowledge of that. `State` waits for
-    /// it.
+    /// Its copies are withdrawn: the records of that which the replica has yet to acknowledge.
+    /// `State` waits for them.
     withdrawn: Option<Withdrawn>,
 }
 
@@ -382,7 +382,8 @@ impl Moves {
 
     pub(crate) fn depart_flow(&mut self, core: &mut Core, actor: u32) {
         if is_held(core.flows.header(actor).flags) {
-            // A copy that belongs to no group here; one that moves has none that wait.
+            // A copy that belongs to no group here; a copy of a flow that moves has no packets that
+            // wait.
             core.hold.forget(actor);
         }
         core.witness(actor, Flow::MovedOut);
@@ -444,8 +445,8 @@ impl Moves {
         self.note_finished(core, order, flows, Finished::Aborted);
     }
 
-    /// Another runtime was given the group: what is here of it is a copy, and leaves as one that
-    /// has moved. What of it waits to leave is dropped, calls among it.
+    /// Another runtime was given the group: its state here is a copy, and leaves as a group that
+    /// has moved. Packets of it that wait to leave are dropped, and calls.
     #[cold]
     pub(crate) fn drop_copy(&mut self, core: &mut Core, group: GroupKey) {
         let flows = core.flows_of(group);
@@ -482,8 +483,8 @@ impl Moves {
         }
     }
 
-    /// Another runtime has the group, or had it and is gone, and what is here began again when its
-    /// slot was closed: it ends, at once as far as there is room to say so.
+    /// Another runtime has the group, or had it and is gone, and the group here began again when
+    /// its slot was closed: it ends, at once as far as there is room to say so.
     #[cold]
     pub(crate) fn end_what_began(&mut self, core: &mut Core, group: GroupKey) {
         let flows = core.flows_of(group);
@@ -493,7 +494,7 @@ impl Moves {
                 core.end_actor(actor);
             }
         }
-        // What rests now ends there, too.
+        // A group that rests now ends there, too.
         if core.has_group(&group) {
             core.hear_taken(group);
         }

@@ -25,7 +25,7 @@ pub(super) struct Handing {
     copies: Withdrawn,
     /// Whether the store is waited for.
     is_for_store: bool,
-    /// The change that the store is to have; none before that is written.
+    /// The change that the store is to have; `None` before it is written.
     change: Option<u64>,
     /// Of *Done*: whether the store has the group's flows, and `change` says so in its record.
     has_flows: bool,
@@ -96,7 +96,7 @@ impl Moves {
         self.go_on_handing(core);
     }
 
-    /// Says what has been waited for; answers how many words.
+    /// Says words whose condition is met; answers how many.
     pub(super) fn go_on_handing(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
         for _ in 0..self.handing.len() {
@@ -106,7 +106,7 @@ impl Moves {
             let is_stored = !handing.is_for_store || is_stored(core, &mut handing);
             let is_copied = !core.awaits_arrived(&mut handing.copies);
             if !is_copied && !handing.is_for_store {
-                // What was copied behind it is not there either.
+                // Copies behind it are not there either.
                 self.handing.push_front(handing);
                 break;
             }
@@ -145,7 +145,7 @@ fn may_say_done(core: &Core) -> bool {
     !(may_have_one && core.is_unleased()) || crate::replica::is_broken("done waits for a lease")
 }
 
-/// Writes what is next, and says whether the store has all that the word waits for.
+/// Writes the next records, and says whether the store has all that the word waits for.
 fn is_stored(core: &mut Core, handing: &mut Handing) -> bool {
     loop {
         let group = &handing.group;

@@ -6,13 +6,13 @@
 //!   it begins again: the source says again where the group's packets go, and that nothing of it is behind
 //! ```
 //!
-//! Two links have no common order: such a switch may hear what the source says of the group, its
-//! routes and blocks, after all that the target has to say, and would keep it for ever. So the
-//! source has all switches *doubt* the group's keys and blocks at the end of a move of which a
-//! switch was told late. The same where the target has answered in a switch's stead, or met one
-//! that begins again (`Figures::is_unclear`). Each switch then asks the runtime that it thinks has
-//! them. By then that runtime has them, or knows that it has not; if it is moving the group in its
-//! turn, it answers when that is over.
+//! Two links have no common order: such a switch may hear the source's messages about the group,
+//! its routes and blocks, after all those of the target, and would keep it for ever. So the source
+//! has all switches *doubt* the group's keys and blocks at the end of a move of which a switch was
+//! told late. The same where the target has answered in a switch's stead, or met one that begins
+//! again (`Figures::is_unclear`). Each switch then asks the runtime that it thinks has them. By
+//! then that runtime has them, or knows that it has not; if it is moving the group in its turn, it
+//! answers when that is over.
 //!
 //! ```text
 //!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
@@ -87,7 +87,7 @@ impl Moves {
             }
             _ => return,
         };
-        // An heir may have what is taken back: it has no route here before that is known.
+        // An heir may have a group that is taken back: it has no route here before that is known.
         let is_here = !moving.machine.is_taken_back();
         if !is_here {
             (moving.again, moving.deadline) = (TAKEN_AGAIN, now.saturating_add(TAKEN_AGAIN));
@@ -142,7 +142,7 @@ impl Moves {
         })
     }
 
-    /// What is on its way, for tests.
+    /// Groups on their way, for tests.
     #[cfg(test)]
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, Part)> {
         let all = self.all.iter().flatten();

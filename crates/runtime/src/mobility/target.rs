@@ -1,4 +1,4 @@
-//! The target's end of a move: what is reserved, staged and installed.
+//! The target's end of a move: reserving, staging and installing.
 
 use super::Moves;
 use super::clocks::Clocks;
@@ -78,7 +78,7 @@ impl Moves {
         if self.under_way() >= most || self.telling.len() >= most {
             return Err(Refusal::Busy);
         }
-        // One that rests takes no other's place.
+        // A group that rests takes no other's place.
         let resting = match flows {
             0 => 0,
             _ => core.flows.groups().resting().len(),
@@ -207,8 +207,7 @@ impl Moves {
         self.stage_bytes(core, peer, bytes);
     }
 
-    /// The group whose state comes from a runtime: one that was accepted from it, and of which not
-    /// all has come.
+    /// The group whose state comes from a runtime: accepted from it, and not yet complete.
     fn staging(&mut self, peer: usize) -> Option<&mut Moving> {
         let id = self.incoming[peer].group?;
         let source = RuntimeId(peer as u16);
@@ -321,7 +320,7 @@ impl Moves {
         }
     }
 
-    /// A copy that another runtime held. One that is none, or finds no room, is gone, as copies
+    /// A copy that another runtime held. A malformed copy, or one without room, is gone, as copies
     /// are; its function goes on without.
     fn take_copy(&mut self, core: &mut Core, peer: usize, mut packet: PacketBox) {
         let stream = &mut self.incoming[peer];
@@ -389,7 +388,7 @@ impl Moves {
         core.reserved -= left as usize;
         let owners = &core.flows.owners;
         is_unsound |= !blocks.iter().all(|block| {
-            // One that was claimed for a copy of this group is its own.
+            // A block that was claimed for a copy of this group is its own.
             let owner = owners.at(block.addr, block.first);
             owners.may_note(block) && owner.is_none_or(|owner| owner == group)
         });
@@ -407,7 +406,7 @@ impl Moves {
                 }
                 core.disclaim(group);
                 for block in blocks {
-                    // One that came twice, or overlaps, keeps its first owner.
+                    // A block that came twice, or overlaps, keeps its first owner.
                     core.flows.owners.claim(block, group);
                 }
                 if is_unclear {
@@ -502,7 +501,7 @@ impl Moves {
         }
     }
 
-    /// Says that the group is installed, with what was seen meanwhile.
+    /// Says that the group is installed, with the figures seen meanwhile.
     pub(crate) fn say_done(&mut self, core: &mut Core, id: u32, to: u16, says: Says) {
         let Some(moving) = self.moving(id) else {
             return;
@@ -516,7 +515,7 @@ impl Moves {
         core.out.send_record(to, &record);
     }
 
-    /// The move came to nothing: what was reserved and staged is free again.
+    /// The move came to nothing: its reservations and staged state are free again.
     pub(crate) fn close_slot(&mut self, core: &mut Core, id: u32) {
         let Some(moving) = self.moving(id) else {
             return;

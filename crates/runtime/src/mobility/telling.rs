@@ -1,4 +1,4 @@
-//! What homes are told of the keys of a group, of which there may be very many: piece by piece, as
+//! Messages to homes about the keys of a group, of which there may be very many: piece by piece, as
 //! far as there are buffers.
 //!
 //! ```text
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Late words do no harm: until the last re-route is answered the move waits, and whether a key is
-//! idle is looked at when it is said. No worker waits for what is said again of a group that is
-//! called back: a target that hears of it late has answered it (`Moves::ended`).
+//! idle is looked at when it is said. No worker waits for the repeated word that a group is called
+//! back: a target that hears of it late has answered it (`Moves::ended`).
 //!
-//! Invariants: what is told of a key is told in order; a step that is under way keeps the buffers
-//! for what it may want to say.
+//! Invariants: messages about a key go in order; a step that is under way keeps the buffers for
+//! what it may want to say.
 //!
 //! Not here: words about single keys of flows that begin and end (`output.rs`), for which each step
 //! has buffers.
@@ -24,14 +24,14 @@ use crate::switch::home_of;
 use alloc::vec::Vec;
 use protocols::ownership::{Epoch, RuntimeId, Switches};
 
-/// What is told of each key, at its homes.
+/// The messages about each key, at its homes.
 #[derive(Clone, Copy)]
 pub(crate) enum Word {
     Reroute {
         group: GroupKey,
         from: RuntimeId,
         to: RuntimeId,
-        /// The one that has agreed.
+        /// The incarnation that has agreed.
         incarnation: u64,
         epoch: Epoch,
         taken: Taken,
@@ -125,7 +125,7 @@ impl Moves {
         self.telling.len()
     }
 
-    /// Goes on with what is to be told; answers how much was.
+    /// Goes on with messages that are due; answers how many.
     pub(crate) fn go_on_telling_keys(&mut self, core: &mut Core) -> usize {
         let mut count = 0;
         while let Some(mut telling) = self.telling.pop_front() {
