@@ -9,18 +9,18 @@
 //! Two links have no common order: such a switch may hear the source's messages about the group,
 //! its routes and blocks, after all those of the target, and would keep it for ever. So the source
 //! has all switches *doubt* the group's keys and blocks at the end of a move of which a switch was
-//! told late. The same where the target has answered in a switch's stead, or met one that begins
-//! again (`Figures::is_unclear`). Each switch then asks the runtime that it thinks has them. By
-//! then that runtime has them, or knows that it has not; if it is moving the group in its turn, it
-//! answers when that is over.
+//! told late. The same where the target has answered in a switch's stead, or met a switch that
+//! begins again (`Figures::is_unclear`). Each switch then asks the runtime that it thinks has them.
+//! By then that runtime has them, or knows that it has not; if it is moving the group in its turn,
+//! it answers when that is over.
 //!
 //! ```text
 //!   source: on its way ─told late─► over ─► Doubted, BlockDoubted ─► switch asks the holder ─► has it: silence
 //!                                                                                       └─► has not: Idle, BlockDoubted ─► forgotten
 //! ```
 //!
-//! What is on its way is told first, and only so: what is told of everything else is what is here
-//! and stays here as far as is known.
+//! Groups on their way are told first, and only so: all else is told as being here, and as staying
+//! here as far as is known.
 //!
 //! A group may be called back because its home is gone, or its home may go when it is called back:
 //! then no home tells the target, so the source does (`Back`). The target acts on that when it has
