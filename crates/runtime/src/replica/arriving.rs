@@ -62,9 +62,9 @@ impl Core {
         self.sender.arriving_sent = self.sender.sent;
     }
 
-    /// Copies a group with its flows, and what is new of its blocks, as one change.
+    /// Copies a group with its flows, and its new blocks, as one change.
     pub(super) fn copy_whole(&mut self, group: GroupKey, actors: &[u32]) {
-        // Not behind any packet's chain: what was observed before one is of no use.
+        // Not behind any packet's chain: states observed before a chain are of no use.
         self.sender.before.forget();
         let begins = self.begin_change();
         self.send_ends();
@@ -82,7 +82,8 @@ impl Core {
             return;
         }
         let header = self.flows.header(actor);
-        // A flow on its way from here is the target's soon; one that settles is sent when it has.
+        // A flow on its way from here is the target's soon; a flow that settles is sent when it
+        // has.
         let is_here = matches!(header.phase, Phase::Active | Phase::Waiting) && !is_unsettled(header);
         let has_policy = self.sender.policy_of(header) != Policy::None;
         if is_here && (header.copied != self.sender.base() || !has_policy) {
@@ -121,8 +122,8 @@ impl Core {
         self.sender.before.forget();
     }
 
-    /// By which records the replica has all of a group that has come. What was sent last for it was
-    /// sent a moment ago.
+    /// By which records the replica has all of a group that has come. Its last record was sent a
+    /// moment ago.
     pub fn copies_of_arrived(&self, group: &GroupKey) -> Withdrawn {
         let is_alone = self.flows.affinity() == Affinity::Flow;
         match self.sender.is_on() && (is_alone || self.sender.arriving.contains(group)) {

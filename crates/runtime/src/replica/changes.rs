@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A group and its flow depend on each other: a count of flows, a port that is free. A state of
-//! more than a record has room for is of one time only. So what a packet changed is one change, and
-//! so is what ends at once. Most changes are one record: those go without marks, and so *change* is
-//! sent with the first record of one that may have more.
+//! more than a record has room for is of one time only. So all that a packet changed is one change,
+//! and so are all ends of a moment. Most changes are one record: those go without marks, and so
+//! *change* is sent with the first record of a change that may have more.
 //!
 //! The replica counts a change's records when it is whole. So no packet leaves that waits for one
 //! of them, and a primary may number its marks by any of them.
@@ -40,15 +40,15 @@ const KEPT: usize = 1 << 16;
 /// Slots that a change puts or ends, and blocks, that there is room for from then on.
 const NAMED: usize = 448;
 
-/// What a primary's records are part of.
+/// The change that a primary's records are part of.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Change {
     /// Each is a change of its own.
     #[default]
     None,
-    /// One change, of which nothing is sent.
+    /// One change, of which no record is sent.
     Begins,
-    /// One change, of which the replica has heard.
+    /// One change, of whose beginning the replica has been told.
     Sent,
 }
 
@@ -64,10 +64,10 @@ pub(super) struct Gathered {
     checked: Checked,
 }
 
-/// What the copies would have by the records of a change that are checked.
+/// The content of the copies after those records of a change that are checked.
 #[derive(Default)]
 struct Checked {
-    /// By slot, and whether it is a group's: the length of the state; `None` of one that has ended.
+    /// By slot, and whether it is a group's: the length of the state; `None` if it has ended.
     slots: HashMap<(u32, bool), Option<u16>>,
     /// Whether blocks that it names are claimed.
     blocks: HashMap<(Addr, u16), bool>,
@@ -81,7 +81,7 @@ struct Checked {
 
 impl Checked {
     fn clear(&mut self) {
-        // What was made for a large one is cleared for no other.
+        // A table that a large change made grow is not kept for the next.
         if !self.slots.is_empty() {
             self.slots.clear();
             self.slots.shrink_to(NAMED);
@@ -110,7 +110,7 @@ impl Checked {
 }
 
 impl Gathered {
-    /// None. Has room for a change of so many bytes, and takes no more than `most`.
+    /// Empty. Has room for a change of so many bytes, and takes no more than `most`.
     pub fn new(usual: usize, most: usize) -> Self {
         let usual = (usual + ROOM).min(most);
         Gathered {
@@ -123,7 +123,7 @@ impl Gathered {
         }
     }
 
-    /// Forgets what has come.
+    /// Forgets the records that have come.
     pub fn clear(&mut self) {
         self.records.clear();
         if self.records.capacity() > self.usual + KEPT {
@@ -276,7 +276,7 @@ fn are_within(runs: &[u8], length: usize) -> bool {
 }
 
 impl Core {
-    /// What is sent until [`Core::end_change`] is one change, or part of one. Whether it begins
+    /// Records sent until [`Core::end_change`] are one change, or part of one. Whether it begins
     /// here, which that function is to be told.
     #[must_use = "the change ends"]
     pub(super) fn begin_change(&mut self) -> bool {
@@ -330,7 +330,7 @@ mod tests {
         assert!(gathered.begin() && gathered.add(&piece));
     }
 
-    /// One of them goes beyond what a change may have: nothing of that change is kept.
+    /// One record goes beyond the size of a change: nothing of that change is kept.
     fn refused_copies() -> (Vec<Option<u8>>, bool) {
         let mut copies = Copies::with_room(Slots::new(4, 8), Slots::new(2, 8), 1);
         let key = FlowKey::from_words([4, 1, 2, 3, 4]);

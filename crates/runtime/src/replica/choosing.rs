@@ -19,8 +19,8 @@ use crate::stats::DropReason;
 use alloc::vec::Vec;
 
 impl Core {
-    /// Chooses a replica if none is in use: of the runtimes that are there one that takes flows, of
-    /// these the one that was ordered, or the farthest, of these the next.
+    /// Chooses a replica if none is in use: among the runtimes that are there and take flows, the
+    /// ordered one, or the farthest, of these the next.
     #[cold]
     pub fn choose_replica(&mut self) {
         if !self.sender.is_wanted {
@@ -60,8 +60,8 @@ impl Core {
         }
     }
 
-    /// This runtime is to keep the copies; `None`: the one that the layout says. The one in use has
-    /// them until it has all of them.
+    /// This runtime is to keep the copies; `None`: the replica that the layout says. The replica in
+    /// use has them until it has all of them.
     #[cold]
     pub fn order_replica(&mut self, replica: Option<u16>) -> Result<(), Unfit> {
         if !self.sender.is_wanted {
@@ -87,7 +87,7 @@ impl Core {
         Ok(())
     }
 
-    /// The best replica of those that are there.
+    /// The best replica among the present runtimes.
     fn best(&self) -> Option<u16> {
         let (me, count) = (self.settings.info.runtime, self.sessions.runtimes.len() as u16);
         let others = (1..count).map(|step| (me + step) % count);
@@ -182,8 +182,7 @@ impl Core {
             self.mark_sent(actor);
         }
         for waiting in waiting_at_gate {
-            // What it depends on is in this base; its flow may be over, and then what is left of
-            // that is.
+            // Its records are in this base; its flow may be over, and then the remains of that are.
             if waiting.actor as usize >= self.flows.capacity() {
                 self.gate.pass_behind_all(waiting.packet, &mut self.out);
                 continue;
@@ -264,7 +263,7 @@ impl Core {
             return self.choose_now(true);
         }
         if has_next {
-            // It has what was acknowledged, which is all that packets have left by.
+            // It has all acknowledged records, and packets have left by no others.
             self.sender.is_refused = true;
             return;
         }
@@ -293,7 +292,8 @@ impl Core {
         self.let_former_go(count);
     }
 
-    /// The replica in use has what has come up to now: if it has all, the one before is let go.
+    /// The replica in use has all records up to now: if it has the whole base, the one before is
+    /// let go.
     #[inline]
     pub(super) fn let_former_go(&mut self, acknowledged: u64) {
         if self.sender.former.is_some() && acknowledged >= self.sender.first {

@@ -1,4 +1,4 @@
-//! What packets change, and which of them wait for it: a flow and its group before and behind a
+//! Changes by packets, and which packets wait for them: a flow and its group before and behind a
 //! chain.
 //!
 //! ```text
@@ -38,7 +38,7 @@ pub(crate) const PENDING_MAX: usize = 16_384;
 /// In [`Before`]: no flow, or no group.
 pub(super) const NONE: u32 = NO_GROUP;
 
-/// What a flow's state was before its packet's chain.
+/// A flow's state before its packet's chain.
 pub(super) struct Before {
     /// Whose, if any.
     pub(super) actor: u32,
@@ -52,7 +52,7 @@ pub(super) struct Before {
     is_group_noted: bool,
     /// The bytes of that group, or of a flow that is its own.
     pub(super) group_shadow: Shadow,
-    /// A packet of this flow has left, what it changed is sent, and no function was called since.
+    /// A packet of this flow has left, its changes are sent, and no function was called since.
     pub(super) passed: u32,
     /// A flow that begins: its group was looked at before functions were told.
     begins: u32,
@@ -74,14 +74,14 @@ impl Default for Before {
 }
 
 impl Before {
-    /// What comes next was not observed.
+    /// The next packet's flow was not observed.
     #[inline]
     pub(super) fn forget(&mut self) {
         (self.actor, self.plain, self.group) = (NONE, NONE, NONE);
     }
 }
 
-/// What a copy has of a flow's header besides its keys and time, and which copy it is.
+/// The facts that a copy has of a flow's header besides its keys and time, and which copy it is.
 #[inline(always)]
 fn facts(header: &Header) -> u32 {
     let (flags, answered) = (header.flags & COPIED, u8::from(header.answered));
@@ -99,8 +99,8 @@ impl Core {
             .is_some_and(|to| self.out.has_pending(to, PENDING_MAX))
     }
 
-    /// Observes a flow and its group before a packet's chain, if that is all that is to be done:
-    /// its copy is up to date, and the runner sees what the chain changes.
+    /// Observes a flow and its group before a packet's chain, if no more is to be done: its copy is
+    /// up to date, and the runner sees the chain's changes.
     #[inline(always)]
     pub fn observe_plainly(&mut self, actor: u32) -> bool {
         let header = self.flows.header(actor);
@@ -226,7 +226,7 @@ impl Core {
         header.group
     }
 
-    /// Behind such a call: what it may have changed is sent, unless a packet of it has taken that
+    /// Behind such a call: its possible changes are sent, unless a packet of it has taken them
     /// along.
     pub fn commit_woken(&mut self, actor: u32, group: u32) {
         if self.sender.is_on() {
@@ -244,7 +244,7 @@ impl Core {
         let is_observed = core::mem::replace(&mut self.sender.before.actor, NONE) == actor;
         let header = *self.flows.header(actor);
         if is_observed && header.phase == Phase::Active {
-            // What a later packet of the same call changed goes with all bytes.
+            // Changes by a later packet of the same call go with all bytes.
             self.flows.header_mut(actor).outdate_copy();
         }
         if self.is_to_be_sent(actor) {
@@ -281,7 +281,7 @@ impl Core {
         shape.note(state, &mut before.group_shadow);
     }
 
-    /// Behind a packet's chain, whatever became of the packet: what it changed is sent.
+    /// Behind a packet's chain, whatever became of the packet: its changes are sent.
     #[inline(always)]
     pub fn commit_after(&mut self, actor: u32) {
         let before = &mut self.sender.before;
@@ -298,7 +298,7 @@ impl Core {
         if header.phase == Phase::Active && self.sender.policy_of(header) == Policy::Snapshot {
             self.note_for_snapshot(actor);
         }
-        // What has passed is sent, and no function was called since.
+        // The changes of a packet that has left are sent, and no function was called since.
         if self.sender.before.passed != actor || self.flows.has_ended() {
             self.commit_rest(actor);
         }
@@ -398,7 +398,7 @@ impl Core {
             self.commit_group(header.group, header.chain, policy);
         }
         if policy == Policy::Commit && self.sender.sent == sent {
-            // The flow is all that has changed, if anything.
+            // If anything has changed, it is the flow alone.
             self.end_change(core::mem::take(&mut begins));
         }
         if policy == Policy::Commit {
@@ -450,7 +450,7 @@ impl Core {
             self.send_runs(actor, header.chain, header.group == NO_GROUP);
         } else {
             self.send_flow(actor);
-            // A later packet of the same call is compared with what was sent.
+            // A later packet of the same call is compared with the state that was sent.
             self.observe_flow(actor);
         }
     }
@@ -506,7 +506,7 @@ impl Core {
     }
 }
 
-/// Whether a flow's first packet is yet to settle it, by which it is sent. One that waits for
+/// Whether a flow's first packet is yet to settle it, by which it is sent. A packet that waits for
 /// switches has settled its flow, and the flow has a copy.
 pub(super) fn is_unsettled(header: &Header) -> bool {
     header.flags & flag::SETTLING != 0 && header.copied == 0

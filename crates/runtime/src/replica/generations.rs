@@ -19,12 +19,12 @@
 //! ```
 //!
 //! The *identity* is the digest by which links compare configurations ([`Plan::known_by`]), or in one
-//! process the number: numbers of several processes say nothing of each other. What a chain's flows
-//! keep is told by the digest of the ledger ([`Layout`]).
+//! process the number: numbers of several processes say nothing of each other. The digest of the
+//! ledger ([`Layout`]) tells which states a chain's flows keep.
 //!
 //! An heir that has prepared the very configuration of a copy waits for it, as long as it would
-//! wait for switches. One that lags without having prepared it judges by its own, as it judges all
-//! that comes to it; when it follows, it asks again.
+//! wait for switches. An heir that lags without having prepared it judges by its own, as it judges
+//! all that comes to it; when it follows, it asks again.
 //!
 //! A flow that is *cut* stays as it is until all flows of the recovery are there: its group is
 //! not to end before its other flows have come. No packet passes by it meanwhile: the first one
@@ -47,7 +47,7 @@ const KNOWN_MAX: usize = 4;
 /// Bytes of a chain in a record.
 const CHAIN: usize = 16;
 
-/// What a primary's generations mean.
+/// The configurations that a primary's generations stand for.
 #[derive(Default)]
 pub(crate) struct Generations(Vec<Known>);
 
@@ -96,7 +96,7 @@ impl Generations {
         self.0.iter().any(|known| known.identity == identity)
     }
 
-    /// What becomes of flows by a plan.
+    /// The chains that flows go on with, by a plan.
     pub fn heirs(&self, plan: &Plan, identity: u64) -> Heirs {
         let own = layouts(plan);
         let of = self.0.iter().map(|known| {
@@ -120,10 +120,10 @@ impl Generations {
     }
 }
 
-/// What becomes of copied flows.
+/// The chains that copied flows go on with.
 #[derive(Default)]
 pub(super) struct Heirs {
-    /// By which configuration; none before that was looked at.
+    /// By which configuration; `None` before one was looked at.
     identity: Option<u64>,
     /// By generation: whether it is the configuration in force, and chain by chain the chain that
     /// flows go on with.

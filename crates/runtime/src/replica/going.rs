@@ -12,7 +12,7 @@ use crate::parts::Core;
 use protocols::ownership::RuntimeId;
 
 impl Keeper {
-    /// The groups of which there are copies of a runtime, and those that had come there and are
+    /// The groups of which there are copies of a runtime, and groups that had come there and are
     /// over; each once or more often.
     pub fn groups_of(&self, primary: u16) -> impl Iterator<Item = GroupKey> {
         let copies = self.primaries.get(usize::from(primary)).and_then(Option::as_ref);
@@ -41,7 +41,7 @@ impl Keeper {
         })
     }
 
-    /// A runtime is gone: of its copies, those that another runtime has besides are none.
+    /// A runtime is gone: its copies that another runtime has besides are void.
     #[cold]
     pub fn forget_second(&mut self, runtime: usize) {
         if let Some(place) = self.primaries.get_mut(runtime)

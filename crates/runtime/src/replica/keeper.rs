@@ -6,7 +6,7 @@
 //!
 //! A slot has the number that the flow, or group, has at its primary. It has room for the longest
 //! state there is, and is memory that the system gives when it is written first. Of a flow's keys a
-//! copy has two words each, which is all of a key over IPv4; what other keys have besides lies
+//! copy has two words each, which is all of a key over IPv4; the remaining words of other keys lie
 //! apart, in memory that is written for them only.
 //!
 //! A record that cannot be kept is *refused*, and with it all that follows it: the copies stay as
@@ -14,10 +14,11 @@
 //! (`sender`). Should it fail before, its flows go on from there: no packet has left that depends
 //! on more.
 //!
-//! Invariants: what is acknowledged is kept, record by record as the primary counts them; one that
-//! cannot be is counted as rejected; no slot is beyond the most flows, or groups, of a runtime.
+//! Invariants: acknowledged records are kept, record by record as the primary counts them; a record
+//! that cannot be kept is counted as rejected; no slot is beyond the most flows, or groups, of a
+//! runtime.
 //!
-//! Not here: what becomes of copies when their primary fails (`recovery`).
+//! Not here: recovery from the copies of a failed primary (`recovery`).
 
 use super::changes::Gathered;
 use super::generations::Generations;
@@ -44,9 +45,9 @@ const HEAD_MAX: usize = 128;
 /// As many lines of a state are fetched at most.
 const LINES_MAX: usize = 8;
 
-/// What a copy has besides its state; all of its facts: [`Copies::facts`]. Numbers of eight bytes
-/// are kept as bytes: in each of as many copies as there are flows, what aligns them would be four
-/// more.
+/// A copy's facts besides its state; all of its facts: [`Copies::facts`]. Numbers of eight bytes
+/// are kept as bytes: there are as many copies as flows, and alignment would take four more bytes
+/// of each.
 #[derive(Clone, Copy)]
 pub(crate) struct FlowCopy {
     /// The first words of both keys.
@@ -95,7 +96,7 @@ impl Marks {
 
 const _: () = assert!(size_of::<Option<FlowCopy>>() == 52);
 
-/// What keys have behind their first two words: the first key, then the second.
+/// The words of keys behind their first two: the first key, then the second.
 type Wide = [u64; 6];
 
 #[derive(Clone, Copy)]
@@ -177,7 +178,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a record into a slot; what was there before. `None` if there is no such slot.
+    /// Puts a record into a slot; returns the record before it. `None` if there is no such slot.
     fn put(&mut self, slot: u32, record: T) -> Option<Option<T>> {
         let index = slot as usize;
         if index >= self.most {
@@ -270,11 +271,11 @@ pub(crate) struct Copies {
     /// Groups that have moved to the primary and ended there, by their words, whose sources may
     /// have them yet.
     pub over: BTreeSet<[u64; 5]>,
-    /// What further pieces belong to.
+    /// The slot that further pieces belong to.
     current: Option<(u32, bool)>,
     /// A change that has not come whole.
     pub(super) gathered: Gathered,
-    /// What the generations of flows mean.
+    /// The configurations that the generations of flows stand for.
     pub(super) generations: Generations,
     /// A record could not be kept: none is from there on.
     is_refused: bool,
@@ -417,7 +418,7 @@ impl Keeper {
         (number, is_second): (u32, bool),
         (now, incarnation): (u64, u64),
     ) {
-        // It lives, so what was kept of its incarnation before a cut is not to be recovered.
+        // It lives, so copies of its incarnation before a cut are not to be recovered.
         self.recoveries.retain(|recovery| {
             usize::from(recovery.failed) != peer || !recovery.is_of_incarnation(incarnation)
         });
@@ -446,7 +447,7 @@ impl Keeper {
         self.is_unacknowledged = true;
     }
 
-    /// Acknowledges what has come since this was called last.
+    /// Acknowledges the records that have come since this was called last.
     #[inline]
     pub fn acknowledge(&mut self, core: &mut Core) {
         if self.is_unacknowledged {
@@ -472,7 +473,7 @@ impl Keeper {
 }
 
 impl Copies {
-    /// None yet.
+    /// No copies yet.
     pub fn new(core: &Core, number: u32, incarnation: u64, by: i64) -> Self {
         let flows = Slots::new(core.flows.capacity(), core.flows.state_length());
         let groups = Slots::new(
@@ -493,7 +494,7 @@ impl Copies {
         (self.flows.stride, self.groups.stride) == lengths
     }
 
-    /// None, in the same memory: another base begins.
+    /// No copies, in the same memory: another base begins.
     fn begin(&mut self, number: u32, incarnation: u64, by: i64) {
         (self.number, self.incarnation, self.by) = (number, incarnation, by);
         (self.count, self.acknowledged, self.is_refused) = (1, 0, false);
@@ -608,7 +609,7 @@ impl Copies {
         }
     }
 
-    /// By how much the clock here is ahead of the one that a flow's times are by, in nanoseconds.
+    /// By how much the clock here is ahead of the clock of a flow's times, in nanoseconds.
     pub fn flow_by(&self, slot: u32) -> i64 {
         self.flows_by.get(slot as usize).copied().unwrap_or(self.by)
     }
@@ -790,7 +791,7 @@ impl Copies {
     }
 }
 
-/// The first run of changed bytes: where it is, its bytes, and what is behind it.
+/// The first run of changed bytes: its place, its bytes, and the rest behind it.
 #[inline]
 pub(super) fn split_run(runs: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     let ([high, low, count], behind) = runs.split_first_chunk::<3>()?;

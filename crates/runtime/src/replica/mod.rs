@@ -27,8 +27,8 @@
 //! | over | a group has come by a move, and ends before its source is known to have let go of it ([`arriving`]) |
 //! | change, changed | around the records of one change, where it has several ([`changes`]) |
 //!
-//! A chain has a policy ([`policy::Policy`]). What the table says is `commit`. Of `snapshot`, a
-//! flow's bytes are sent whole with its first packet and from time to time, and no packet waits; of
+//! A chain has a policy ([`policy::Policy`]). The table describes `commit`. Of `snapshot`, a flow's
+//! bytes are sent whole with its first packet and from time to time, and no packet waits; of
 //! `none`, nothing of a flow is sent. A group has a copy while it has had a flow that has one, and
 //! while it rests ([`crate::flows::resting`]) behind a flow of another policy than `none`.
 //!
@@ -37,10 +37,11 @@
 //! it has (`NetworkFunction::timeout`), from its recovery on; the copied time counts where none says
 //! anything.
 //!
-//! *Ends need no acknowledgement of their own.* What a flow gave back may be taken by another flow
-//! of the same runtime at once: that flow's record is behind the end on the same link, and no
-//! packet of that flow leaves before its record is acknowledged. What another runtime may have next
-//! waits for one: a block that leaves, and a route that ends ([`crate::flows::parting`]).
+//! *Ends need no acknowledgement of their own.* A port that a flow gave back may be taken by
+//! another flow of the same runtime at once: that flow's record is behind the end on the same link,
+//! and no packet of that flow leaves before its record is acknowledged. Ends that let another
+//! runtime have something wait for one: a block that leaves, and a route that ends
+//! ([`crate::flows::parting`]).
 //!
 //! # Recovery
 //!
@@ -56,9 +57,9 @@
 //! sessions only when F is gone: that is the lease's business (`protocols::membership`).
 //!
 //! A runtime says to each worker which *incarnation* of it this is, and copies are of one
-//! incarnation. So a switch that begins again while F begins again knows that what is kept of F is
-//! of an incarnation that it has never met: there is nothing to let go, the heir is told so once
-//! all have told what they have, and the new F which blocks are in use once that is recovered
+//! incarnation. So a switch that begins again while F begins again knows that copies of F are of an
+//! incarnation that it has never met: there is nothing to let go, the heir is told so once all have
+//! told what they have, and the new F which blocks are in use once that is recovered
 //! (`switch::recovery`).
 //!
 //! The heir is the primary of what it recovered: its own replica gets the copies as those of any

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! An operator orders another replica, or the one in use leaves. The base for the next one is sent
-//! *beside* the records for the one in use, in slots' order. What is sent to the one in use goes to
-//! the next one, too, as far as the walk has come ([`Next::mirror`]): behind that, the walk takes a
-//! flow as it is. So the walk's place is all that is noted of flows: the next one has a copy in a
+//! *beside* the records for the one in use, in slots' order. Records for the one in use go to the
+//! next one, too, as far as the walk has come ([`Next::mirror`]): behind that, the walk takes a
+//! flow as it is. So nothing but the walk's place is noted of flows: the next one has a copy in a
 //! slot if the slot is behind the walk and the one in use has a copy there.
 //!
 //! *Swap.* With *whole* the next one is the replica, in the same step: packets that have yet to
@@ -37,15 +37,15 @@
 //! | next, behind it, before its word | old is void: a base begins as where there was none |
 //! | next refuses a record, behind it, before its word | the same |
 //!
-//! The marks of a change are not sent to the next one: what comes before *whole* counts with it or
-//! not at all, and no change is under way at the swap.
+//! The marks of a change are not sent to the next one: records before *whole* count with it or not
+//! at all, and no change is under way at the swap.
 //!
 //! Invariants: there is one heir; a packet leaves when all that it depends on is at a runtime that
 //! would be the heir; a packet that passes costs one test here, with its record; of buffers a next
 //! one that reads nothing has a bounded number, for a second.
 //!
-//! Not here: which runtime is chosen (`choosing`); what becomes of the copies (`keeper`); the same for
-//! a replica that has refused a record and is sent all again: it has no room for both.
+//! Not here: which runtime is chosen (`choosing`); the copies at the next one (`keeper`); the same
+//! for a replica that has refused a record and is sent all again: it has no room for both.
 
 use super::records;
 use super::sender::{Pace, Sender};
@@ -238,7 +238,7 @@ impl Core {
                 next.send(&copy, &mut self.out);
             }
         }
-        // Those that the one in use is yet to be told of go to both.
+        // Ends that the replica in use is yet to be told of go to both.
         let sender = &self.sender;
         let over = sender.come.iter().filter(|(_, is_over)| **is_over);
         for group in over.map(|(words, _)| GroupKey::from_words(*words)) {
@@ -275,7 +275,7 @@ impl Core {
 
     /// Another base begins for this runtime, or none for any.
     pub(super) fn drop_others_than(&mut self, to: Option<u16>) {
-        // A base makes void what is there.
+        // A base makes older copies there void.
         match self.sender.next.as_ref().is_some_and(|next| Some(next.to) == to) {
             true => self.sender.next = None,
             false => self.drop_next(),
@@ -300,7 +300,7 @@ impl Core {
         true
     }
 
-    /// Goes on with the next one's base, behind all that the replica in use is to have; `false` if
+    /// Goes on with the next one's base, behind all records for the replica in use; `false` if
     /// there is nothing more to do.
     #[cold]
     pub(super) fn walk_next(&mut self) -> bool {
@@ -345,8 +345,8 @@ impl Core {
         }
     }
 
-    /// Whether the next replica reads too little for a base to come to an end. What it has not read
-    /// takes buffers, which packets wait in.
+    /// Whether the next replica reads too little for a base to come to an end. Its unread records
+    /// take buffers, which packets wait in.
     pub(super) fn is_next_stuck(&self) -> bool {
         let next = self.sender.next.as_ref();
         next.is_some_and(|next| {

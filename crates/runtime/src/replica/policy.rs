@@ -1,5 +1,5 @@
-//! What is copied of a chain's flows, and which packets wait for it; when snapshots are due
-//! (NFActor 4.1).
+//! How a chain's flows are copied, and which packets wait for it; when snapshots are due (NFActor
+//! 4.1).
 //!
 //! ```text
 //!   packet of a snapshot chain ─► counted ── every `packets`-th ───────────────► all bytes sent
@@ -16,7 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What is copied of a chain's flows.
+/// How a chain's flows are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// Nothing: they end with their runtime.

@@ -1,5 +1,4 @@
-//! What a primary sends: records of ends and blocks, of groups and flows, whole or as runs of what
-//! changed.
+//! A primary's records: of ends and blocks, of groups and flows, whole or as runs of changed bytes.
 //!
 //! Invariant: a record is counted when it is sent, so that the count names it.
 
@@ -103,15 +102,15 @@ impl Core {
         self.end_change(begins);
     }
 
-    /// A group rests: its last flow, of this chain, is over. Its copy outlives that, and one that
-    /// no flow had copied gets a copy.
+    /// A group rests: its last flow, of this chain, is over. Its copy outlives that, and a group
+    /// that no flow had copied gets a copy.
     fn send_rest(&mut self, group: u32, chain: (u8, u8)) {
         let has_copy = self.sender.has_group(group);
         let is_wanted = has_copy || self.sender.policy_of_chain(chain) != Policy::None;
         if !is_wanted || self.flows.groups().resting().until(group).is_none() {
             return;
         }
-        // What was observed before the chain is sent behind it.
+        // A group that was observed before the chain is sent behind it.
         if has_copy && self.sender.before.group == group {
             return self.send_time_left(group);
         }

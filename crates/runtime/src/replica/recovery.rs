@@ -5,22 +5,23 @@
 //!          ─► Recovered, behind all that ─► copies are forgotten
 //! ```
 //!
-//! What is installed is announced as a runtime announces what is new: switches have suspended the
+//! Installed flows are announced as a runtime announces new ones: switches have suspended the
 //! routes of the failed runtime and turn each that is announced. A group is announced behind the
 //! last of its flows: until then its packets wait at the switches. Groups that rest
 //! ([`crate::flows::resting`]) come behind all flows.
 //!
 //! A flow's keys and its functions' entries lie anywhere in tables. So each flow is *staged* first:
 //! it gets an actor, a group and its bytes, and the lines that its arrival needs are fetched. It
-//! arrives when [`AHEAD`] others have been staged behind it. None is staged at the end of a step.
+//! arrives when [`AHEAD`] others have been staged behind it. No flow is staged at the end of a
+//! step.
 //!
 //! A copy may be of another configuration than the one in force ([`super::generations`]): its flow
-//! goes on by the chain that follows its own, and is asked as it arrives. What may not go on ends
-//! behind all flows of the recovery.
+//! goes on by the chain that follows its own, and is asked as it arrives. Flows that may not go on
+//! end behind all flows of the recovery.
 //!
 //! A group may begin here by itself behind the claims: a switch that has come since leads it here.
-//! It has none of the blocks that were claimed for it ([`Core::disclaim`]), and what was copied of
-//! it is lost, even if it ends before that has its turn: others may get these blocks.
+//! It has none of the blocks that were claimed for it ([`Core::disclaim`]), and its copy is lost,
+//! even if it ends before that has its turn: others may get these blocks.
 //!
 //! Invariants: a copy is installed once, or counted as lost; a copied group that has blocks is
 //! installed only while the last of them is claimed for it; nothing is installed before every
@@ -46,8 +47,8 @@ use wire::{FlowKey, planted};
 
 /// Flows installed in a step: packets of flows that go on wait behind them.
 const INSTALLS: usize = 128;
-/// How many flows ahead of one that arrives are staged; how many ahead of these the lines of their
-/// keys are fetched, and how many ahead of those the copies themselves.
+/// How many flows are staged ahead of the flow that arrives; how many ahead of these the lines of
+/// their keys are fetched, and how many ahead of those the copies themselves.
 const AHEAD: usize = 16;
 /// Receipts of recoveries that are kept.
 const RECEIPTS: usize = 8;
@@ -60,17 +61,17 @@ pub(crate) const PATIENCE: u64 = 30_000_000_000;
 pub(crate) struct Recovery {
     pub failed: u16,
     copies: Copies,
-    /// When it is given up, if switches do not let it go; what has begun, too, as far as it has not
-    /// come: a switch that comes meanwhile is waited for.
+    /// When it is given up, if switches do not let it go; a recovery that has begun, too, as far as
+    /// it has not come: a switch that comes meanwhile is waited for.
     until: u64,
     began: u64,
-    /// When all switches had let it go; none before.
+    /// When all switches had let it go; `None` before.
     ready: Option<u64>,
     /// Flows that were installed, and that could not be.
     flows: [u64; 2],
     /// Which switches have let it go.
     let_go: Switches,
-    /// The next slot; none before the blocks are claimed.
+    /// The next slot; `None` before the blocks are claimed.
     next: Option<u32>,
     /// By slot of a group: one more than its place here; 0 for none.
     groups: Vec<u32>,
@@ -92,8 +93,8 @@ struct Staging {
     hashes: [u64; 2],
     /// Whether another configuration let it in.
     is_of_before: bool,
-    /// Of a copy of another runtime's flow: the time in it is none of its state. What this runtime
-    /// has of a store has the time that was left when it was written.
+    /// Of a copy of another runtime's flow: the time in it is none of its state. This runtime's
+    /// entry in a store has the time that was left when it was written.
     lives_by_state: bool,
 }
 
@@ -167,7 +168,7 @@ impl Keeper {
         }
     }
 
-    /// A switch waits no longer for what is to go on here: that begins now, by the configuration in
+    /// A switch waits no longer for a recovery here: that begins now, by the configuration in
     /// force, or not at all. Until it hears which, nothing of it begins elsewhere.
     #[cold]
     pub fn note_late(&mut self, core: &mut Core, switch: usize, failed: RuntimeId, incarnation: u64) {
@@ -230,7 +231,7 @@ impl Keeper {
                     && awaited.is_empty()
                     && planted::is("heir_without_word");
             if is_ready && recovery.waits_for_change(core) {
-                // The step is no idle one: what is prepared is decided soon.
+                // The step is no idle one: the prepared change is decided soon.
             } else if is_ready {
                 count += self.install_some(core, &mut recovery);
             } else if recovery.until <= core.now {
@@ -263,7 +264,7 @@ impl Keeper {
             count += end_cut(core, &mut self.cut);
         }
         if !self.cut.is_empty() {
-            // What is to end does not go on elsewhere.
+            // Flows that are to end do not go on elsewhere.
             core.still_until = core.now.saturating_add(STILL);
         }
         count
@@ -313,8 +314,7 @@ impl Keeper {
         count.max(1)
     }
 
-    /// Stages the flow of a slot, and has the one that was staged longest ago arrive; whether there
-    /// is a copy.
+    /// Stages the flow of a slot, and has the longest staged flow arrive; whether there is a copy.
     fn stage_next(&mut self, core: &mut Core, recovery: &mut Recovery, slot: u32) -> bool {
         let hashes = recovery.hashes_of(slot as usize);
         let (copies, groups) = (&recovery.copies, &mut recovery.groups);
@@ -359,8 +359,8 @@ impl Keeper {
         announce_if_whole(core, recovery, slot);
     }
 
-    /// A runtime has failed. If it has before, and there are copies of its next incarnation,
-    /// nothing more is installed of those from before: what was not is lost. Groups of which some
+    /// A runtime has failed. If it has before, and there are copies of its next incarnation, no
+    /// older copy is installed any more: older copies that were not are lost. Groups of which some
     /// flows are here go on with these.
     pub fn cut_off(&mut self, core: &mut Core, failed: u16) {
         let copies = self.primaries.get(usize::from(failed));
@@ -383,7 +383,8 @@ impl Keeper {
         }
     }
 
-    /// Nothing more is installed of what has begun: what was not is lost, and its blocks are free.
+    /// No more flows of a begun recovery are installed: the others are lost, and its blocks are
+    /// free.
     #[cold]
     fn end_early(&mut self, core: &mut Core, recovery: &mut Recovery, next: u32) {
         for slot in next..recovery.copies.flows.records.len() as u32 {
@@ -447,8 +448,8 @@ pub(super) fn still_until(recoveries: &[Recovery]) -> u64 {
 }
 
 /// Whether a switch is to let a failed runtime go before its flows go on here: it is there, or it
-/// may have routes: a member is, or, where no view says which are members, one that this runtime
-/// waits for as it begins.
+/// may have routes: a member is, or, where no view says which are members, a switch that this
+/// runtime waits for as it begins.
 fn is_awaited(core: &Core, switch: u8) -> bool {
     let sessions = &core.sessions;
     let may_have_routes =
@@ -491,7 +492,7 @@ fn begin(core: &mut Core, recovery: &mut Recovery) {
 }
 
 /// Groups that had come to the failed runtime and have ended there: should their sources take them
-/// back, a switch tells them that another has them. Of what began there again there are copies.
+/// back, a switch tells them that another has them. Groups that began there again have copies.
 #[cold]
 fn end_over(core: &mut Core, copies: &Copies) {
     let mut over = copies.over.clone();
@@ -507,7 +508,7 @@ fn end_over(core: &mut Core, copies: &Copies) {
     }
 }
 
-/// What became of a copy.
+/// The outcome of staging a copy.
 enum Staged {
     /// Its bytes are an actor's, which is in its group and in no table.
     As(u32),
@@ -545,7 +546,7 @@ fn stage(
     let Some(group) = install_group(core, groups, copies, copy, facts.key) else {
         return Staged::Lost;
     };
-    // What groups on their way were promised is theirs.
+    // The room promised to groups on their way is theirs.
     let has_room = core.flows.free() > core.reserved;
     let Some(actor) = has_room.then(|| core.flows.arrive()).flatten() else {
         abandon_if_empty(core, group);
@@ -591,8 +592,8 @@ fn write_header(core: &mut Core, actor: u32, facts: &Facts) {
     core.flows.set_reply_key(actor, facts.second);
 }
 
-/// A staged flow goes into the tables, and its functions are told, or asked. Whether it is there;
-/// one that may not go on is among those that are cut.
+/// A staged flow goes into the tables, and its functions are told, or asked. Whether it is there; a
+/// flow that may not go on is among those that are cut.
 fn arrive(core: &mut Core, staged: &Staging, cut: &mut Vec<u32>) -> bool {
     let actor = staged.actor;
     let header = core.flows.header_mut(actor);
@@ -695,7 +696,7 @@ fn install_state(core: &mut Core, copies: &Copies, slot: u32, group: &GroupCopy)
     }
     let (index, is_new) = core.flows.enter_group(group.key)?;
     if !is_new {
-        // It began here by itself: what was copied is older.
+        // It began here by itself: the copy is older.
         return None;
     }
     let state = copies.groups.state(slot).get(..length)?;
@@ -719,8 +720,8 @@ fn slots(core: &Core, copies: &Copies) -> usize {
     copies.flows.records.len() + groups
 }
 
-/// Installs a copied group that has no flow here, as one that rests; behind all flows. It takes no
-/// other's place. Whether it is one.
+/// Installs a copied group that has no flow here, as a group that rests; behind all flows. It takes
+/// no other's place. Whether it was installed.
 fn install_resting(core: &mut Core, copies: &Copies, slot: u32) -> bool {
     let group = copies.groups.get(slot);
     let installed = group.and_then(|group| Some((group, install_state(core, copies, slot, group)?)));

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! A replica that cannot keep a record says so ([`Copy::Refused`]) and acknowledges nothing more of
-//! the base: another one begins. One that has refused [`REFUSALS_MAX`] bases in a session is none
-//! any more, until its session ends.
+//! the base: another one begins. A replica that has refused [`REFUSALS_MAX`] bases in a session is
+//! none any more, until its session ends.
 //!
 //! Where the replica in use is there, and another is to take its place, that happens when the other
 //! one has all ([`super::next`]).
 //!
 //! Invariant: a runtime is protected only when the record *whole* of this base is acknowledged.
 //!
-//! Not here: which runtime is chosen (`choosing`); what packets change (`compare`), how records are
+//! Not here: which runtime is chosen (`choosing`); changes by packets (`compare`), how records are
 //! written (`records`).
 
 use super::changes::Change;
@@ -52,13 +52,13 @@ pub(crate) struct Sender {
     pub(super) is_wanted: bool,
     /// The replica.
     pub(super) to: Option<u16>,
-    /// The one that was ordered.
+    /// The ordered replica.
     pub(super) ordered: Option<u16>,
-    /// The one that has refused a base last, and how many it has in its session.
+    /// The replica that has refused a base last, and how many it has in its session.
     pub(super) refused: (u16, u32),
-    /// The one that is to take its place.
+    /// The replica that is to take its place.
     pub(super) next: Option<Box<Next>>,
-    /// The one whose place it took, until it has all.
+    /// The replica whose place it took, until it has all.
     pub(super) former: Option<Former>,
     /// The replica in use has refused a record of this base, and the next one goes on.
     pub(super) is_refused: bool,
@@ -72,10 +72,10 @@ pub(crate) struct Sender {
     pub(super) base: u8,
     /// Records of this base.
     pub(super) sent: u64,
-    /// From which of them on its keeper counts: the first; of one that took another's place,
+    /// From which of them on its keeper counts: the first; of a replica that took another's place,
     /// *whole*.
     pub(super) first: u64,
-    /// What the records that are sent now are part of.
+    /// The change that the records sent now are part of.
     pub(super) change: Change,
     /// The next actor that the base has not got.
     pub(super) walk: Option<u32>,
@@ -94,9 +94,9 @@ pub(crate) struct Sender {
     /// Groups, by their words, that came from other runtimes, whose sources may have them: whether
     /// each has ended here.
     pub(super) come: BTreeMap<[u64; 5], bool>,
-    /// Those that have since the replica was told last.
+    /// Of those, groups that have ended since the replica was told last.
     pub(super) over: Vec<GroupKey>,
-    /// Records of this base up to the last of those that it began with.
+    /// Records of this base up to the last group of those that it began with.
     pub(super) arriving_sent: u64,
     pub(super) unprotected: u64,
     pub(super) runs: Vec<u8>,
@@ -207,8 +207,8 @@ impl Sender {
         self.took
     }
 
-    /// What is copied of a flow; of one that is yet to be asked whether it goes on, by the chains
-    /// that it was let in by.
+    /// A flow's policy of copies; of a flow that is yet to be asked whether it goes on, by the
+    /// chains that it was let in by.
     #[inline]
     pub(super) fn policy_of(&self, header: &Header) -> Policy {
         self.policy_of_chain((header.generation, header.chain))
@@ -227,7 +227,7 @@ impl Sender {
         }
     }
 
-    /// What is copied of flows of a chain of the configuration in force.
+    /// The policy of copies for flows of a chain of the configuration in force.
     #[inline]
     pub(super) fn policy(&self, chain: u8) -> Policy {
         self.policy_by(&self.policies, chain)
@@ -301,7 +301,7 @@ impl Sender {
     }
 }
 
-/// What a copy has of a flow besides its states.
+/// The facts that a copy has of a flow besides its states.
 pub(crate) fn facts(header: &Header, second: wire::FlowKey, now: u64) -> Facts {
     Facts {
         key: header.key,
@@ -375,8 +375,8 @@ impl Core {
         self.runner.keep_lazy(kept);
     }
 
-    /// What is copied of the chains' flows from now on: of each, or as the settings say. Flows that
-    /// lack a copy get one, and copies that are no longer wanted are void.
+    /// The chains' policies of copies from now on: of each, or as the settings say. Flows that lack
+    /// a copy get one, and copies that are no longer wanted are void.
     #[cold]
     pub fn set_policies(&mut self, policies: impl Iterator<Item = Option<Policy>>) {
         let default = self.sender.copying.policy;
@@ -391,8 +391,7 @@ impl Core {
         }
         let is_other = policies != self.sender.policies;
         if is_other && self.sender.policies.contains(&Policy::Snapshot) {
-            // A snapshot is older than its flow: what changes from now on cannot be compared with
-            // it.
+            // A snapshot is older than its flow: changes from now on cannot be compared with it.
             (0..self.flows.used()).for_each(|actor| self.flows.header_mut(actor).outdate_copy());
         }
         let commits = policies.iter().map(|policy| *policy == Policy::Commit);
@@ -407,7 +406,7 @@ impl Core {
         }
     }
 
-    /// What is copied of the flows of each chain of the configuration in force.
+    /// The policy of copies of each chain of the configuration in force.
     pub fn policies(&self) -> &[Policy] {
         &self.sender.policies
     }
@@ -432,11 +431,11 @@ impl Core {
         self.sender.replica().filter(|_| is_whole)
     }
 
-    /// Goes on with the base, and with what came or is over; answers how much was done.
+    /// Goes on with the base, and with flows that came or are over; answers how much was done.
     #[inline]
     pub fn go_on_copying(&mut self) -> usize {
         if !self.sender.is_on() {
-            // Nothing is told of what is over.
+            // No replica is told of ends.
             self.flows.take_ended();
             self.flows.owners.take_changes();
             return match self.flows.parting.is_empty() {
@@ -444,7 +443,7 @@ impl Core {
                 false => self.go_on_parting(),
             };
         }
-        // No packet is under way: what ends has no group that was looked at before.
+        // No packet is under way: a flow that ends has no group that was looked at before.
         self.sender.before.group = NONE;
         if self.flows.has_ended() || self.flows.owners.has_changes() || !self.sender.over.is_empty() {
             self.send_ends();
@@ -544,7 +543,7 @@ impl Core {
     }
 
     fn has_room_to_copy(&self) -> bool {
-        // What one that stands still has yet to read holds up none that takes its place.
+        // Unread records of a replica that stands still hold up none that takes its place.
         let has_read = match &self.sender.next {
             Some(next) if self.sender.walk.is_none() => !self.out.has_pending(next.to, 1),
             _ => self.out.records_pending() == 0,

@@ -1,4 +1,4 @@
-//! What an entry of the ledger is, as bytes.
+//! An entry of the ledger, as bytes.
 //!
 //! Numbers are in network order.
 //!
@@ -10,7 +10,7 @@
 //!   group   what + 128: it is coming, and not all of its flows are here ([`super::handed`])
 //! ```
 //!
-//! Invariant: whatever bytes are read, nothing panics, and what was read is checked again where it
+//! Invariant: whatever bytes are read, nothing panics, and the result is checked again where it
 //! becomes a state (`recovery`).
 
 use crate::chain::Plan;
@@ -28,7 +28,7 @@ const COMING: u8 = 128;
 const HEAD: usize = 2 + 4 * 8 + 40;
 const BLOCK: usize = 20;
 
-/// What the clocks showed when an entry was written, in nanoseconds.
+/// The clocks when an entry was written, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     /// The worker's, by which times in states are.
@@ -37,7 +37,7 @@ pub(crate) struct Stamp {
     pub wall: u64,
 }
 
-/// What flows of a chain keep, as a digest; and the chain's name, as one.
+/// The digest of the states that flows of a chain keep; and of the chain's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub kept: u64,
@@ -95,7 +95,7 @@ impl Digest {
     }
 }
 
-/// By chain, what its flows keep.
+/// By chain, the layout of its flows' states.
 pub(crate) fn layouts(plan: &Plan) -> Vec<Layout> {
     let chains = plan.chains().iter().map(|chain| {
         let mut kept = Digest::new();
@@ -122,7 +122,7 @@ pub(crate) fn layouts(plan: &Plan) -> Vec<Layout> {
     chains.collect()
 }
 
-/// What groups keep.
+/// The layout of groups' states.
 pub(crate) fn group_layout(plan: &Plan) -> u64 {
     let mut kept = Digest::new();
     kept.bytes(&[FORM, plan.affinity() as u8]);

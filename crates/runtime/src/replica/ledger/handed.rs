@@ -83,8 +83,8 @@ impl Core {
         self.ledger.handed.coming.iter().any(|(key, _)| key == group)
     }
 
-    /// Writes what is not written of a group that has come. The change that the store is to have
-    /// then; none where it found no room.
+    /// Writes the unwritten parts of a group that has come. The change that the store is to have
+    /// then; `None` where it found no room.
     pub fn write_coming(&mut self, group: &GroupKey) -> Option<u64> {
         let mut is_written = true;
         for actor in self.flows_of(*group) {
@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// The store has all flows of a group that has come: its record says so from now on. The change
-    /// that the store is to have then; none where it found no room.
+    /// that the store is to have then; `None` where it found no room.
     pub fn write_come(&mut self, group: &GroupKey) -> Option<u64> {
         let index = self.flows.groups().at(*group);
         let known = index.and_then(|index| self.ledger.groups.get_mut(index as usize));

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! So writes are spread over `lazy`, however flows began, and a flow without packets costs one bit.
-//! The walk goes on in [`PARTS`], at most once an interval, which has what it wrote in one batch of
-//! the store. It waits while the store has yet to take [`BEHIND_MAX`] changes: what is committed
-//! goes first.
+//! The walk goes on in [`PARTS`], at most once an interval, whose writes are one batch of the
+//! store. It waits while the store has yet to take [`BEHIND_MAX`] changes: committed bytes go
+//! first.
 //!
 //! *Deadlines.* An entry says that its flow has longer than it has, by [`Lazy::margin`]: a flow
 //! whose packets come more often than that is not written for each of them, and its time in the
@@ -76,7 +76,7 @@ impl Lazy {
         2 * self.time
     }
 
-    /// What a header says of a flow that is written with this deadline, or about to be.
+    /// The marks in the header of a flow that is written with this deadline, or about to be.
     pub fn marks(&self, deadline: u64, is_touched: bool) -> (u8, u8) {
         if self.time == 0 {
             // Each packet has it written.
@@ -91,7 +91,7 @@ impl Lazy {
     #[inline(always)]
     pub fn reaches(&self, header: &Header, before: u64) -> bool {
         let tick = (header.deadline >> (self.tick & 63)) as u8;
-        // One that moves further at once may be anywhere.
+        // A deadline that moves further at once may be anywhere.
         header.deadline <= before.saturating_add(self.span) && tick.wrapping_sub(header.stored_to) as i8 <= 0
             || is_broken("a deadline beyond the store's is written")
     }
@@ -138,7 +138,7 @@ impl Lazy {
         self.rest += u128::from(passed) * used as u128;
         let share = usize::try_from(self.rest / time).unwrap_or(used);
         self.rest %= time;
-        // What is behind is no more than all.
+        // No more flows are overdue than there are.
         self.left = self.left.saturating_add(share).min(used);
     }
 

@@ -5,8 +5,8 @@
 //!
 //! The ledger is a map of the runtime's partition `replication` (`variables`): whole flows and
 //! whole groups as bytes ([`form`]), each under a number that is given once. A packet of a chain
-//! with the policy `store` that changes what is committed notes its flow ([`noting`]); no packet of
-//! it waits. What else a packet changes is written within `lazy` ([`lazy`]).
+//! with the policy `store` that changes committed bytes notes its flow ([`noting`]); no packet of
+//! it waits. Its other changes are written within `lazy` ([`lazy`]).
 //!
 //! ```text
 //!   packet ─► chain ─► noted: flow in the queue, group marked          ends, as they come
@@ -18,12 +18,12 @@
 //!                                        the store's agent (`stores`) ══► store
 //! ```
 //!
-//! A flow is in the queue once, however many packets pass. So what a packet changed is handed to
-//! the store's agent `interval` later, and the store has it when the agent's call is done: that is
-//! the window of loss. Entries are dated by the packet: ages at the store are that window. What a
-//! flow has is written as it is then, so a flow may be ahead of another by that much; but a group
-//! is written before each flow of it that knows more, and the store takes a batch whole. So no flow
-//! in the store has a port of a block that its group does not have there.
+//! A flow is in the queue once, however many packets pass. So a packet's changes are handed to the
+//! store's agent `interval` later, and the store has them when the agent's call is done: that is
+//! the window of loss. Entries are dated by the packet: ages at the store are that window. A flow's
+//! state is written as it is then, so a flow may be ahead of another by that much; but a group is
+//! written before each flow of it that knows more, and the store takes a batch whole. So no flow in
+//! the store has a port of a block that its group does not have there.
 //!
 //! *Numbers.* An entry's number is never given again. An actor's place may have another flow before
 //! the store has heard of the last one's end, and a batch may be cut between the two.
@@ -49,9 +49,9 @@
 //! The difference of both says by how much times in states are re-based, and the wall clock alone
 //! for how long the flow had no process: its deadline goes on meanwhile.
 //!
-//! *Layouts.* An entry has a digest of what its functions keep: names, versions, layouts, in the
-//! chain's order. One of another digest is refused and removed, and an event says so. It is never
-//! interpreted.
+//! *Layouts.* An entry has a digest of the states that its functions keep: names, versions,
+//! layouts, in the chain's order. An entry of another digest is refused and removed, and an event
+//! says so. It is never interpreted.
 //!
 //! # Packets that wait
 //!
@@ -91,7 +91,7 @@ const WRITES: usize = 64;
 /// In the queue: it is a group.
 const GROUP: u32 = 1 << 31;
 
-/// What the ledger knows of a flow's actor, or of a group's place.
+/// The ledger's facts about a flow's actor, or a group's place.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// The number of its entry; 0 for none.
@@ -105,7 +105,7 @@ struct Place {
     is_wanted: bool,
     /// Of a group: it comes from another runtime, and not all of its flows are written.
     is_coming: bool,
-    /// What it has at the store may lack what was to be waited for.
+    /// Its entry at the store may lack changes that packets were to wait for.
     is_behind: bool,
 }
 
@@ -125,16 +125,16 @@ struct Queued {
 pub(crate) struct Ledger {
     is_on: bool,
     interval: u64,
-    /// What the wall clock shows where the worker's shows 0.
+    /// The time of the wall clock where the worker's shows 0.
     wall: u64,
     /// Chains with the policy, a bit each.
     chains: u64,
     /// The same of flows that are yet to be asked whether they go on: their generation, by which
-    /// chains have other numbers. Such are not written; what their ends leave is.
+    /// chains have other numbers. Such are not written; the remains of their ends are.
     chains_before: Option<(u8, u64)>,
-    /// By chain, what its flows' entries say of their layout; and what groups' entries say.
+    /// By chain, the layout in its flows' entries; and the layout in groups' entries.
     layouts: Vec<form::Layout>,
-    /// By chain, what its packets are compared by.
+    /// By chain, the comparison of its packets.
     kept: Vec<noting::Kept>,
     /// Whether no group is to be noted before packets.
     is_simple: bool,
@@ -147,14 +147,14 @@ pub(crate) struct Ledger {
     groups: Vec<Place>,
     /// Actors, and groups, and when they are to be written, in that order.
     queue: VecDeque<Queued>,
-    /// How long ago what is written now was changed.
+    /// How long ago the change that is written now was made.
     age: u64,
     lazy: lazy::Lazy,
     /// Memory of entries that are gone.
     spares: Vec<Bytes>,
     /// A policy has changed: the next actor to be looked at.
     walk: Option<u32>,
-    /// What packets wait for.
+    /// The flows and groups that packets wait for.
     through: through::Through,
     handed: handed::Handed,
 }
@@ -237,7 +237,7 @@ impl Ledger {
                 self.put(header.group | GROUP, now);
             }
         }
-        // One that has the policy no more has an entry yet.
+        // A flow that has lost the policy has an entry yet.
         if let Some(flow) = self.flows.get_mut(actor as usize)
             && (has_policy || flow.entry != 0)
             && !core::mem::replace(&mut flow.is_queued, true)
@@ -390,7 +390,7 @@ impl Core {
         self.ledger.forget_observed();
     }
 
-    /// Writes what is due; answers how much was done.
+    /// Writes entries that are due; answers how much was done.
     #[inline]
     pub fn go_on_storing(&mut self) -> usize {
         if !self.ledger.is_on {
@@ -431,7 +431,7 @@ impl Core {
         while count < budget {
             if let Some(queued) = self.ledger.next(now) {
                 count += 1;
-                // A window of loss begins with the packet, not with what is written of it.
+                // A window of loss begins with the packet, not with the writing of its changes.
                 self.ledger.age = self.now.saturating_sub(queued.since);
                 self.store_place(queued, now == u64::MAX);
                 self.ledger.age = 0;
@@ -446,7 +446,7 @@ impl Core {
         count + self.store_touched(budget - count)
     }
 
-    /// Goes on with flows of which nothing has changed but what is lazy.
+    /// Goes on with flows of which only lazy bytes have changed.
     fn store_touched(&mut self, budget: usize) -> usize {
         let used = self.flows.used();
         self.ledger.lazy.begin_part(self.now, used);
@@ -468,7 +468,7 @@ impl Core {
         count
     }
 
-    /// Behind a change of policies: a flow that has the policy is noted, and so is one that has an
+    /// Behind a change of policies: a flow that has the policy is noted, and so is a flow with an
     /// entry.
     fn walk_stored(&mut self, actor: u32) {
         if actor >= self.flows.used() {

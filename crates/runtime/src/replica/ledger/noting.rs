@@ -1,4 +1,4 @@
-//! Which flows are to be written: what a packet changed of its flow and its group.
+//! Which flows are to be written: a packet's changes of its flow and its group.
 //!
 //! # Theory of operation
 //!
@@ -9,13 +9,13 @@
 //!        queue: written `interval` later                   touched: written within `lazy` ([`super::lazy`])
 //! ```
 //!
-//! What a chain changes of what its flow commits is seen by watching its calls
-//! ([`crate::stage::Watched`]). Where packets also wait, for copies or for the store, and where
-//! lazy bytes are committed, the states are compared by their shape ([`crate::replica::shadow`]).
+//! A chain's changes of committed bytes are seen by watching its calls ([`crate::stage::Watched`]).
+//! Where packets also wait, for copies or for the store, and where lazy bytes are committed, the
+//! states are compared by their shape ([`crate::replica::shadow`]).
 //!
 //! A group is looked at only if a call has taken its state, and noted before only where a packet of
-//! the chain did so lately. One that was taken and not noted counts as changed. Blocks of ports are
-//! noted where they change ([`crate::flows::owners`]).
+//! the chain did so lately. A group that was taken and not noted counts as changed. Blocks of ports
+//! are noted where they change ([`crate::flows::owners`]).
 //!
 //! *A deadline* in the store is later than the flow's by [`super::lazy::Lazy::margin`], and
 //! [`Header::stored_to`] says how far the flow's may move before it is beyond that: low bits of a
@@ -23,8 +23,8 @@
 //! than it would have, but for what the last `interval` brought.
 //!
 //! Invariants: a flow whose header says [`stored::WRITTEN`] has an entry with its committed bytes,
-//! or is in the queue; one that says [`stored::TOUCHED`] besides is in the queue, or marked in
-//! `lazy`.
+//! or is in the queue; a flow whose header says [`stored::TOUCHED`] besides is in the queue, or
+//! marked in `lazy`.
 //!
 //! Not here: the queue ([`super`]), and packets that wait for the store ([`super::through`]).
 
@@ -38,7 +38,7 @@ use crate::runner::Changed;
 const TAKING: u8 = 8;
 const BOTH: u8 = stored::WRITTEN | stored::TOUCHED;
 
-/// What the ledger knows of a chain.
+/// The ledger's facts about a chain.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Kept {
     /// Whether its flows are in a store.
@@ -47,7 +47,7 @@ pub(super) struct Kept {
     taking: u8,
 }
 
-/// What a packet's flow was before its chain.
+/// A packet's flow before its chain.
 pub(crate) struct Before {
     deadline: u64,
     flags: u8,
@@ -72,7 +72,7 @@ impl Core {
         self.ledger.is_simple = self.ledger.kept.iter().all(|kept| kept.taking == 0);
     }
 
-    /// What a flow is before a packet's chain; without `WATCHED` its calls are not watched.
+    /// The flow before a packet's chain; without `WATCHED` its calls are not watched.
     #[inline(always)]
     pub fn before_noting<const WATCHED: bool>(&mut self, actor: u32) -> Before {
         self.runner.watch_groups();
@@ -107,8 +107,8 @@ impl Core {
             return false;
         };
         let through = &mut self.ledger.through;
-        // Copies watch for the same, and forget what was taken. Where packets wait it is noted
-        // anyway.
+        // Copies watch for the same, and forget which states were taken. Where packets wait it is
+        // noted anyway.
         let is_watched = kept.taking > 0 || self.sender.is_on();
         if is_watched && header.group != NO_GROUP && !through.is_on() {
             observe_group(through, header.group, &self.runner, &self.flows);
@@ -131,7 +131,7 @@ impl Core {
             && !(self.ledger.has_groups && self.runner.is_group_taken())
     }
 
-    /// Behind the chain, where something may be other: what is to be written, and when.
+    /// Behind the chain, where the flow may have changed: notes it for writing, and when.
     /// `WATCHED`: its calls were watched.
     #[inline(never)]
     pub fn note_lack<const WATCHED: bool>(&mut self, actor: u32, before: &Before) {
@@ -190,7 +190,7 @@ impl Core {
     }
 
     fn is_flow_other<const WATCHED: bool>(&self, actor: u32, header: &Header, before: &Before) -> bool {
-        // What is held is lost with its runtime.
+        // Held packets are lost with their runtime.
         let is_marked =
             (header.flags ^ before.flags) & !flag::HOLDS != 0 || header.answered != before.answered;
         if is_marked || header.phase != Phase::Active {

@@ -1,4 +1,4 @@
-//! What is in the store of this runtime's flows goes on here: before its first step.
+//! This runtime's flows that are in the store go on here: before its first step.
 //!
 //! ```text
 //!   entries ─► read, layout found ─► copies, by slot ─► installed (`recovery`) ─► their entries are the flows' from here on
@@ -222,14 +222,14 @@ fn chain_of(core: &Core, layout: Layout) -> Option<u8> {
         .map(|chain| chain as u8)
 }
 
-/// By how much the worker's clock is ahead of the one that an entry was written by.
+/// By how much the worker's clock is ahead of the clock that an entry was written by.
 fn by(core: &Core, stamp: Stamp) -> i64 {
     let now = i128::from(core.ledger.wall) - (i128::from(stamp.wall) - i128::from(stamp.clock));
     // Where the wall clock shows 0 later by the worker's, times are earlier.
     (-now).clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// What is left of a flow's time: it went on while there was no process.
+/// The rest of a flow's time: it went on while there was no process.
 fn time_left(core: &Core, stored: u64, stamp: Stamp) -> u64 {
     if stored == NO_DEADLINE {
         return NO_DEADLINE;
@@ -249,8 +249,8 @@ impl Core {
         }
     }
 
-    /// From here on the entries of what was installed are those of the actors that have it; the
-    /// numbers of all others are refused.
+    /// From here on the entries of installed flows and groups are those of their actors and places;
+    /// the numbers of all others are refused.
     fn adopt_entries(
         &mut self,
         entries: &Map<u64, Bytes>,

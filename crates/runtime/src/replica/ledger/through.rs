@@ -13,11 +13,11 @@
 //! ```
 //!
 //! It is as with copies at a replica (`compare`), with the map's changes as records: they are
-//! numbered, go out in order, and the store takes a batch whole. So what a flow gave back is taken
-//! from the store before what another flow made of it is there.
+//! numbered, go out in order, and the store takes a batch whole. So the store gets the end of a
+//! flow's use of something before another flow's use of it.
 //!
-//! A group is compared for each packet of its flows, whatever the policy of their chain: what one
-//! of them changed, a packet of another that waits may depend on.
+//! A group is compared for each packet of its flows, whatever the policy of their chain: a packet
+//! of one flow that waits may depend on another flow's change of the group.
 //!
 //! *A store that is down.* Packets wait, and no more than a quarter of the pool's buffers; beyond
 //! is a counted drop (`store_full`). The same where the map has no room for one more flow, since
@@ -30,7 +30,7 @@
 //! Invariants: a packet leaves when the store has its flow, and its group, with all committed
 //! bytes that they had behind its chain; packets of a flow leave in order (the gate's).
 //!
-//! Not here: what an entry has ([`super::form`]).
+//! Not here: the form of an entry ([`super::form`]).
 
 use super::Ledger;
 use crate::flows::Ended;
@@ -45,7 +45,7 @@ use wire::PacketBox;
 /// How long, in nanoseconds, until an idle runtime looks again whether the store has answered.
 const LOOK: u64 = 50_000;
 
-/// What packets wait for, and what was before them.
+/// The chains whose packets wait, and the states before a chain.
 #[derive(Default)]
 pub(crate) struct Through {
     /// Chains whose packets wait, a bit each.
@@ -60,7 +60,7 @@ pub(crate) struct Through {
     group_shadow: Shadow,
     /// A flow that begins: its group was noted before functions were told.
     begins: Option<u32>,
-    /// What a packet of this flow changed is written, and no function was called since.
+    /// The changes of a packet of this flow are written, and no function was called since.
     passed: Option<u32>,
 }
 
@@ -100,7 +100,7 @@ impl Ledger {
         self.through.passed = None;
     }
 
-    /// What comes next was not observed before.
+    /// The next packet's flow was not observed before.
     pub fn forget_observed(&mut self) {
         let through = &mut self.through;
         (through.actor, through.group, through.passed) = (None, None, None);
@@ -116,7 +116,7 @@ impl Core {
             false => 0,
         };
         if chains != 0 {
-            // What is in reach of a packet's claims is asked for behind it.
+            // Changes of blocks within a packet's claims are asked for behind it.
             self.flows.owners.note_changes();
             if !self.store_gate.is_closed() {
                 self.store_gate.begin();
@@ -129,7 +129,7 @@ impl Core {
     /// Whether a packet of this flow is to pass the store's gate.
     pub fn waits_for_store(&self, actor: u32) -> bool {
         let chain = self.flows.header(actor).chain;
-        // One of a chain that has another policy now does not overtake what waits.
+        // A packet of a chain that has another policy now does not overtake packets that wait.
         self.ledger.waits(chain) || !self.sender.is_on() && self.store_gate.packets() > 0
     }
 
@@ -193,7 +193,7 @@ impl Core {
         if let Some(entries) = &self.runner.stages().ledger {
             self.store_gate.mark(mark_of(header, actor), entries.changes());
         }
-        // What functions change from here on is compared with this.
+        // Changes by functions from here on are compared with this.
         let waits = self.ledger.waits(header.chain);
         let through = &mut self.ledger.through;
         if waits {
@@ -222,7 +222,7 @@ impl Core {
                 .differs(state, &through.group_shadow)
     }
 
-    /// The same of a flow. One whose first packet is about to settle it is written then.
+    /// The same of a flow. A flow whose first packet is about to settle it is written then.
     fn is_flow_behind(&self, actor: u32, header: &Header) -> bool {
         let Some(known) = self.ledger.flows.get(actor as usize) else {
             return false;
@@ -247,7 +247,7 @@ impl Core {
         }
     }
 
-    /// A flow of this group is over: what it gave back is another's only when the store has that.
+    /// A flow of this group is over: its ports are another's only when the store has that.
     fn store_group_of_ended(&mut self, index: u32) {
         let known = self.ledger.groups.get(index as usize);
         if known.is_some_and(|known| known.entry != 0 || known.is_wanted) && self.store_group(index) {
@@ -299,7 +299,7 @@ impl Core {
         (waits || self.store_gate.packets() > 0).then(|| self.now.saturating_add(LOOK))
     }
 
-    /// Removes the entries of what is over, before its place has another.
+    /// Removes the entries of ended flows and groups, before their places have others.
     #[inline]
     pub(super) fn store_ends(&mut self) {
         if self.flows.has_ended_stored() {
@@ -340,7 +340,7 @@ impl Core {
         self.flows.give_ended_stored(ended);
     }
 
-    /// The runtime ends: what the store has not is dropped with the packets that would tell of it.
+    /// The runtime ends: packets are dropped whose changes the store does not have.
     #[cold]
     pub fn end_waiting_for_store(&mut self) {
         self.acknowledge_stored();
@@ -348,7 +348,8 @@ impl Core {
     }
 }
 
-/// Whether a flow's committed bytes are others than they were; `true` of one that was not observed.
+/// Whether a flow's committed bytes are others than they were; `true` of a flow that was not
+/// observed.
 pub(super) fn differs_from_observed(
     through: &Through,
     actor: u32,

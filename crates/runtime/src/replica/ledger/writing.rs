@@ -59,8 +59,8 @@ impl Core {
         let header = *self.flows.header(actor);
         // Where nothing is written below, its next packet is to have it written.
         self.flows.header_mut(actor).stored = 0;
-        // One on its way from here is the target's soon. One of the configuration before is noted
-        // when it was asked.
+        // A flow on its way from here is the target's soon. A flow of the configuration before is
+        // noted when it was asked.
         let is_here = matches!(header.phase, Phase::Active | Phase::Waiting | Phase::Leaving);
         if !is_here || self.is_to_be_judged(actor) {
             return true;
