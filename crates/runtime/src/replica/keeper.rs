@@ -14,9 +14,8 @@
 //! (`sender`). Should it fail before, its flows go on from there: no packet has left that depends
 //! on more.
 //!
-//! Invariants: acknowledged records are kept, record by record as the primary counts them; a record
-//! that cannot be kept is counted as rejected; no slot is beyond the most flows, or groups, of a
-//! runtime.
+//! Invariants: acknowledged records are kept, as the primary counts them; a record that cannot be
+//! kept is counted as rejected; no slot is beyond the most flows, or groups, of a runtime.
 //!
 //! Not here: recovery from the copies of a failed primary (`recovery`).
 

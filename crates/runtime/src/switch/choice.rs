@@ -6,11 +6,11 @@ use wire::planted;
 /// How a runtime is chosen for a new group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// The one with the smallest workload (NFVactor III-C): the fewest groups, and what
-    /// [`super::placing`] adds to them.
+    /// The runtime with the smallest workload (NFVactor III-C): the fewest groups, and the handicap
+    /// that [`super::placing`] adds.
     #[default]
     LeastLoaded,
-    /// One after the other (NFActor 3.2).
+    /// Runtimes one after the other (NFActor 3.2).
     RoundRobin,
     /// By the group's hash over a Maglev table: all switches choose alike, and few groups change
     /// when runtimes do.
@@ -23,9 +23,10 @@ pub(super) struct Choice {
     available: Vec<u16>,
     next: usize,
     maglev: Vec<u16>,
-    /// By runtime: for how many groups it counts besides those that it has here. None: for no more.
+    /// By runtime: for how many groups it counts besides those that it has here. Empty: for no
+    /// more.
     handicaps: Vec<u32>,
-    /// The same of those that are available, in their order.
+    /// The same of the available runtimes, in their order.
     added: Vec<u64>,
 }
 
@@ -67,7 +68,7 @@ impl Choice {
         }
     }
 
-    /// Those.
+    /// The runtimes that new groups may go to.
     pub fn available(&self) -> &[u16] {
         &self.available
     }

@@ -1,6 +1,6 @@
 //! A switch, for the thread that runs it: links, figures, ports, taps, the end.
 //!
-//! Not here: what a switch does (`step`); what a tap keeps ([`crate::watch`]).
+//! Not here: a switch's step (`step`); a tap's content ([`crate::watch`]).
 
 use super::Switch;
 use crate::env::{LinkTo, Port};
@@ -17,7 +17,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.settings.switch
     }
 
-    /// Shows each link, and to whom it is.
+    /// Shows each link, and the worker at its other end.
     pub fn each_link(&mut self, show: impl FnMut(LinkTo, &mut L)) {
         self.outbox.each_link(show);
     }

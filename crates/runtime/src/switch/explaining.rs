@@ -8,10 +8,10 @@
 //!                                            ─► the policy's choice, which is not made
 //! ```
 //!
-//! Invariant: what packets meet later is as if nothing had been asked. The frame is put into a
-//! buffer of this switch's pool, and the buffer goes back.
+//! Invariant: packets meet later the same state as if nothing had been asked. The frame is put into
+//! a buffer of this switch's pool, and the buffer goes back.
 //!
-//! Not here: what functions would do to the packet.
+//! Not here: the functions' verdicts on the packet.
 
 use super::{Switch, home_of};
 use crate::Port;
@@ -37,8 +37,8 @@ pub struct Whither {
     pub home: u8,
     /// Which runtime it goes to, and by what.
     pub route: Route,
-    /// Which runtime gave its group away last, and in which change of hands; none if the group has
-    /// not moved since this switch knows of it.
+    /// Which runtime gave its group away last, and in which change of hands; `None` if the group
+    /// has not moved since this switch knows of it.
     pub moved: Option<(u16, Epoch)>,
 }
 
@@ -63,7 +63,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         &self.plan
     }
 
-    /// Where a frame would go that came in now; from that side, or from the one that a port tells
+    /// Where a frame would go that came in now; from that side, or from the side that a port tells
     /// by its address, or from inside.
     ///
     /// # Errors

@@ -1,16 +1,16 @@
 //! A switch's membership: the leases by which it acts and those it grants, and which runtimes are
 //! members.
 //!
-//! A switch without its lease reads no port, sends nothing by any, and turns nothing around: what
-//! ports have waits there, what comes from other workers is a counted drop (`no_lease`). Messages
+//! A switch without its lease reads no port, sends nothing by any, and turns nothing around:
+//! packets of ports wait there, packets from other workers are counted drops (`no_lease`). Messages
 //! are handled. New groups go to runtimes that the view lists as running, and whose incarnation has
 //! been heard.
 //!
 //! Between switches only leases are said; a packet that a removed switch has handed over is routed
 //! as any other.
 //!
-//! Not here: rules and bounds ([`crate::members`]); what ends with a runtime (`directory`,
-//! `outbox`).
+//! Not here: rules and bounds ([`crate::members`]); the ends that follow a runtime's end
+//! (`directory`, `outbox`).
 
 use super::Switch;
 use crate::env::Port;
@@ -151,14 +151,14 @@ impl<P: Port, L: Port> Switch<P, L> {
             leases.note_met(id);
             let asked = Message::LeaseAsked(leases.incarnation(), leases.since(), self.local.now);
             if !self.outbox.send_of_lease(id, asked, &mut self.local) {
-                // Which incarnation says what comes is said first.
+                // The incarnation of the sender is said before all else.
                 self.outbox.push_message_first(runtime, asked);
             }
             self.lease_due = leases.due();
         }
     }
 
-    /// What another switch says: of leases, and nothing else.
+    /// Messages of another switch: of leases, and nothing else.
     #[cold]
     pub(super) fn handle_of_switch(&mut self, switch: usize, frame: PacketBox) {
         let mut bytes = frame.frame();

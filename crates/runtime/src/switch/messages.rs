@@ -2,9 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! A runtime may be another process, so what it says may be anything. Each message is held against
-//! what can be before it is handled; one that cannot be is rejected and counted (`words_refused`),
-//! and those behind it are handled.
+//! A runtime may be another process, so its messages may be anything. Each message is held against
+//! its bounds before it is handled; a message beyond them is rejected and counted
+//! (`words_refused`), and those behind it are handled.
 //!
 //! ```text
 //!   frame ─► record ─► valid? ─► handled ─► answer ─► waits for a buffer and room ─► link
@@ -34,7 +34,7 @@
 //! Invariants: no bytes of a runtime's end the process or grow a table beyond its bound
 //! (`whatever_runtimes_say_does_a_switch_no_harm`, the fuzz target `words`).
 //!
-//! Not here: what messages do (`Switch::handle`); packets of other processes (`peer::head`).
+//! Not here: the effects of messages (`Switch::handle`); packets of other processes (`peer::head`).
 
 use super::directory::Blocks;
 use crate::message::Message;
@@ -46,21 +46,21 @@ use protocols::ownership::RuntimeId;
 /// gone, and again to a switch that restarts), each of which is told to three runtimes at most; and
 /// it asks twice at most that its target be told *clear* (once more of a switch that restarts).
 /// That is 11. That it is called back is said again, to two runtimes, each time after twice as
-/// long: twelve times in the first hour in which a runtime reads nothing. What is rejected after
-/// that is said once more.
+/// long: twelve times in the first hour in which a runtime reads nothing. A message that is
+/// rejected after that is said once more.
 const MESSAGES_OF_A_MOVE: usize = 11 + 2 * 12;
 /// Messages that a block may have a switch owe: told, doubted, returned, lent.
 const MESSAGES_OF_A_BLOCK: usize = 4;
 
-/// How many messages may wait for one runtime: what all groups on their way from all runtimes and
-/// all blocks want said at once, if all of it is to this one; *all told*; and, for each runtime,
-/// that no more that it has lent is coming.
+/// How many messages may wait for one runtime: those of all groups on their way from all runtimes
+/// and of all blocks at once, if all of it is to this one; *all told*; and, for each runtime, that
+/// no more that it has lent is coming.
 pub(super) fn messages_max(runtimes: usize, blocks: usize) -> usize {
     runtimes * MOVES_MAX as usize * MESSAGES_OF_A_MOVE + blocks * MESSAGES_OF_A_BLOCK + 1 + runtimes
 }
 
-/// Whether one of so many runtimes may say that: what it names is there, and its number is not more
-/// than can be.
+/// Whether one of so many runtimes may say that: each worker and block that it names is there, and
+/// its number is within bounds.
 pub(super) fn is_valid(message: &Message, runtime: usize, runtimes: usize, blocks: &Blocks) -> bool {
     let is_there = |id: RuntimeId| usize::from(id.0) < runtimes;
     let is_its = |id: RuntimeId| usize::from(id.0) == runtime;

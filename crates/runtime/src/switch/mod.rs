@@ -21,8 +21,8 @@
 //! Of two inside hosts that talk with each other neither is known to have begun: the smaller
 //! endpoint's group has the flow (`flag::INSIDE_TO_INSIDE`), so that both directions are one.
 //!
-//! A switch is made of parts. A part is handed what it needs of the others, never the switch; what
-//! it wants said to a runtime it puts into the outbox.
+//! A switch is made of parts. A part is handed the parts of the others that it needs, never the
+//! switch; it puts its messages to runtimes into the outbox.
 //!
 //! ```text
 //!   step, handle ─► routing ─┬─► ports ───────────┐
@@ -120,7 +120,7 @@ impl SideRule {
     }
 }
 
-/// What a switch is made with.
+/// The settings that a switch is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its number, which is also its pool's. Of the cluster's ports, numbered in the order of the
@@ -156,7 +156,7 @@ pub struct Settings {
     pub now: u64,
 }
 
-/// What all parts of a switch are handed.
+/// The state that all parts of a switch are handed.
 struct Local {
     /// Which switch it is, of how many.
     number: u8,
@@ -281,8 +281,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         switch
     }
 
-    /// Another configuration is in force at the runtimes: from now on, what switches know of it is
-    /// this plan's. Its affinity is the same.
+    /// Another configuration is in force at the runtimes: from now on, switches know it by this
+    /// plan. Its affinity is the same.
     pub fn change(&mut self, plan: Plan) {
         debug_assert_eq!(plan.affinity(), self.affinity);
         self.plan = plan;
@@ -493,7 +493,8 @@ impl<P: Port, L: Port> Switch<P, L> {
             }
             match message {
                 Message::BlockClaimed(block, group) => {
-                    // What a runtime tells out of a store may be older than what another has begun.
+                    // A runtime's word out of a store may be older than flows that another has
+                    // begun.
                     let is_told = self.recovery.has_returns()
                         && !self.presence.has_told(runtime)
                         && !crate::replica::is_broken("blocks of others are refused");
@@ -560,7 +561,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Message::Hear(barrier) => outbox.acknowledge(runtime, barrier),
                 Message::Incarnation(incarnation) => {
                     outbox.note_said(runtime, incarnation);
-                    // Where a store alone has flows, it decides what is back.
+                    // Where a store alone has flows, it decides which incarnation is back.
                     if self.recovery.has_copies() {
                         self.recovery.note_incarnation(runtime, incarnation);
                         is_report_heard = true;
@@ -607,7 +608,8 @@ impl<P: Port, L: Port> Switch<P, L> {
     #[cold]
     fn look_for_unmet_incarnations(&mut self) {
         for runtime in 0..self.outbox.runtimes() {
-            // What one gives out that has been told all may be in use by an heir that comes late.
+            // Blocks that a runtime gives out once it was told all may be in use by an heir that
+            // comes late.
             if self.presence.may_have_forerunner(runtime) {
                 let is_there = self.outbox.is_there(runtime);
                 self.recovery.suspend_unmet(runtime, is_there, self.local.now);
@@ -623,15 +625,15 @@ impl<P: Port, L: Port> Switch<P, L> {
         let is_there = self.outbox.is_there(runtime);
         self.presence.session_over(runtime, was_there, is_there);
         if was_there {
-            // The one that restarts in its place in this process goes on with its pool.
+            // The runtime that restarts in its place in this process goes on with its pool.
             for message in unsaid {
                 if let Message::BlockReturned(block, home) = message {
                     self.directory.blocks.give_back(home, block, &mut self.outbox);
                 }
             }
             match self.recovery.has_said_nothing(runtime) {
-                // Nothing has been heard in this session: what waits for the incarnation before
-                // goes on to wait.
+                // Nothing has been heard in this session: packets that wait for the incarnation
+                // before go on to wait.
                 true => self.directory.part(runtime),
                 false => self.incarnation_over(runtime),
             }
@@ -648,7 +650,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.offer_runtimes();
     }
 
-    /// What a runtime had lent until now was said.
+    /// All blocks that a runtime had lent until now were said.
     fn say_lends_over(&mut self, runtime: usize) {
         let over = Message::LendsOver(RuntimeId(runtime as u16));
         for other in 0..self.outbox.runtimes() {
@@ -715,8 +717,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// What is left of a runtime's routes ends, or leads to the same incarnation again, and what
-    /// waited for it is routed.
+    /// The remaining routes of a runtime end, or lead to the same incarnation again, and packets
+    /// that waited for it are routed.
     #[cold]
     fn end_suspension(&mut self, runtime: usize, is_back: bool) {
         // Of an incarnation that was not met nothing is known but what the heir has announced; and
@@ -751,7 +753,7 @@ impl<P: Port, L: Port> Switch<P, L> {
 
     /// Reads no ports before all runtimes have told which groups they have, or for so long, in
     /// nanoseconds: for a switch that begins where runtimes of other processes may be at work.
-    /// Those whose links were there from the beginning have begun with it and have none.
+    /// Runtimes whose links were there from the beginning have begun with it and have none.
     pub fn wait_to_be_told(&mut self, at_most: u64) {
         self.presence
             .wait_to_be_told(self.local.now, at_most, &self.outbox);
@@ -776,7 +778,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.offer_runtimes();
     }
 
-    /// Gives up what is held for fragments that will not come: nothing more comes in anywhere.
+    /// Gives up packets held for fragments that will not come: nothing more comes in anywhere.
     pub fn finish(&mut self) {
         self.fragments.finish();
         self.drop_fragments();

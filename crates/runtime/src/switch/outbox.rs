@@ -1,4 +1,4 @@
-//! What leaves a switch for other workers: packets, messages, and buffers on their way home.
+//! A switch's packets, messages and buffers on their way home, as they leave for other workers.
 //!
 //! # Theory of operation
 //!
@@ -9,9 +9,9 @@
 //!
 //! A runtime's packets wait in a burst, its messages in a queue, which has memory of its own: a
 //! buffer is taken when a message leaves. [`Outbox::flush`] puts the messages behind the packets,
-//! so a message is behind everything that was pushed before it; that is all that its reader
-//! concludes from its place. An acknowledged *route barrier* ([`Outbox::acknowledge`]) leaves
-//! behind all messages, and beyond a link's room: the runtime holds packets until it comes.
+//! so a message is behind everything that was pushed before it; its reader concludes no more than
+//! that from its place. An acknowledged *route barrier* ([`Outbox::acknowledge`]) leaves behind all
+//! messages, and beyond a link's room: the runtime holds packets until it comes.
 //!
 //! A link's session says which worker is at the other end, 0 for none. Messages about moves for a
 //! runtime that this switch has not met yet are kept until it is met: other switches may have met
@@ -20,7 +20,7 @@
 //! Invariants: messages to a runtime leave in order, each once, or are counted as rejected; a
 //! buffer of another pool goes home over that pool's link.
 //!
-//! Not here: what messages say (`directory`, `presence`), how many there may be (`messages`).
+//! Not here: the meaning of messages (`directory`, `presence`), how many there may be (`messages`).
 
 use super::Local;
 use crate::env::{BURST, Burst, LinkTo, Port, give_or_keep};
@@ -128,13 +128,13 @@ impl<L: Port> Outbox<L> {
         peer.session == 0 && peer.link.is_still()
     }
 
-    /// Whether what is on a link when a port is read was put there before the packets that come of
+    /// Whether frames on a link when a port is read were put there before the packets that come of
     /// it.
     pub fn is_ring(&self, runtime: usize) -> bool {
         !self.runtimes[runtime].link.is_apart()
     }
 
-    /// What a runtime's link has brought.
+    /// The burst that a runtime's link has brought.
     pub fn receive(&mut self, runtime: usize, local: &mut Local) -> Burst {
         let mut burst = Burst::new();
         let peer = &mut self.runtimes[runtime];
@@ -146,8 +146,8 @@ impl<L: Port> Outbox<L> {
         burst
     }
 
-    /// [`Outbox::receive`] of a link that brings nothing that counts: what a fenced runtime sends
-    /// is dropped, and a session that begins while the one before is suspended waits.
+    /// [`Outbox::receive`] of a link that brings nothing that counts: frames of a fenced runtime
+    /// are dropped, and a session that begins while the one before is suspended waits.
     #[cold]
     fn receive_none(&mut self, runtime: usize, local: &mut Local) {
         let peer = &mut self.runtimes[runtime];
@@ -208,7 +208,7 @@ impl<L: Port> Outbox<L> {
     }
 
     /// Which incarnation of a runtime is met, by the name that sources of moves have for it: that
-    /// of views, or, without views, what it has said. 0 while it has not.
+    /// of views, or, without views, that of its own messages. 0 before one was said.
     pub fn incarnation_to_name(&self, runtime: usize) -> u64 {
         let named = |peer: &Peer<L>| match peer.end.incarnation() {
             0 if !self.by_views => peer.said,
@@ -299,7 +299,7 @@ impl<L: Port> Outbox<L> {
         self.drop_unheard(burst, local);
     }
 
-    /// A runtime is met: what waited for it is to be said.
+    /// A runtime is met: messages that waited for it are to be said.
     pub fn begin_session(&mut self, runtime: usize) {
         for message in core::mem::take(&mut self.runtimes[runtime].early) {
             self.push_message(runtime, message);
@@ -356,7 +356,7 @@ impl<L: Port> Outbox<L> {
 
     // Messages.
 
-    /// Counts what may not be said, or was too much.
+    /// Counts messages that may not be said, or were too many.
     #[cold]
     pub fn reject(&mut self) {
         self.rejected += 1;
@@ -417,9 +417,9 @@ impl<L: Port> Outbox<L> {
         queue
     }
 
-    // All that leaves.
+    // Leaving.
 
-    /// Transmits what was pushed, as far as there are buffers and links have room.
+    /// Transmits the pushed packets and messages, as far as there are buffers and links have room.
     pub fn flush(&mut self, local: &mut Local) {
         if self.waiting > 0 {
             self.write_messages(local);
@@ -542,7 +542,7 @@ impl<L: Port> Outbox<L> {
         self.switches[switch].is_some()
     }
 
-    /// What another switch's link has brought.
+    /// The burst that another switch's link has brought.
     pub fn receive_of_switch(&mut self, switch: usize, local: &mut Local) -> Burst {
         let mut burst = Burst::new();
         if let Some(link) = &mut self.switches[switch] {
@@ -562,8 +562,8 @@ impl<L: Port> Outbox<L> {
     ) -> Result<(), (PacketBox, DropReason)> {
         match self.switches.get_mut(usize::from(home)) {
             Some(Some(switch)) if switch.session() == 0 => Err((packet, DropReason::HomeAbsent)),
-            // What waits in a link to another process keeps its buffer: two switches without any
-            // would wait for each other.
+            // A packet that waits in a link to another process keeps its buffer: two switches
+            // without any would wait for each other.
             Some(Some(switch)) if switch.room() == 0 && !is_patient => Err((packet, DropReason::HomeBusy)),
             Some(Some(switch)) => {
                 let mut burst = Burst::from_iter([packet]);
@@ -576,7 +576,7 @@ impl<L: Port> Outbox<L> {
 
     // The links, for drivers.
 
-    /// Shows each link, and what is at its other end.
+    /// Shows each link, and the worker at its other end.
     pub fn each_link(&mut self, mut show: impl FnMut(LinkTo, &mut L)) {
         for (number, peer) in self.runtimes.iter_mut().enumerate() {
             show(LinkTo::Runtime(number as u16), &mut peer.link);
@@ -601,8 +601,8 @@ impl<L: Port> Peer<L> {
         queued.or_else(|| self.acknowledged.map(Message::Heard))
     }
 
-    /// What passes beyond a link's room: frames of messages that were counted against it, and
-    /// buffers on their way home.
+    /// Pushes beyond a link's room: frames of messages that were counted against it, and buffers on
+    /// their way home.
     fn push(&mut self, packet: PacketBox, local: &mut Local) {
         if self.burst.is_full() {
             self.link.transmit(local.now, &mut local.pool, &mut self.burst);

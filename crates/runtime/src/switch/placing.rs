@@ -19,11 +19,11 @@
 //!
 //! *No herd*: each new group counts at once, by itself, so no runtime stays the least loaded until
 //! the next word. With several switches each fills its own share of a
-//! gap, by its own groups. What was said may be late, so a handicap goes a quarter of the way each
-//! time, and an eighth of the average at most.
+//! gap, by its own groups. The word may be late, so a handicap goes a quarter of the way each time,
+//! and an eighth of the average at most.
 //!
-//! What is known of a runtime is left out of it where nothing is: it counts for its groups. Where
-//! runtimes do too little to say anything ([`PACKETS_MIN`]), all do.
+//! An unknown part of a runtime's load is left out: where all of it is unknown, it counts for its
+//! groups. Where runtimes do too little to say anything ([`PACKETS_MIN`]), all do.
 //!
 //! Invariants: with equal loads handicaps do not change which runtime is chosen; the path of a
 //! packet has one addition for each runtime, on a group's first packet only.
@@ -43,7 +43,7 @@ const STEP_MIN: i64 = 4;
 /// No runtime counts for more times the average.
 const SHARE_MAX: u64 = 16_000;
 
-/// What a runtime does.
+/// The load of a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
     /// Packets a second.
@@ -53,9 +53,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// What each runtime does, in thousandths of what runtimes do on the average: half by packets,
-    /// half by processor time. `None`: nothing is known
-    /// of it.
+    /// Each runtime's share, in thousandths of the average load: half by packets, half by processor
+    /// time. `None`: its load is unknown.
     pub fn shares(loads: &[Option<Load>]) -> Vec<Option<u64>> {
         let known = loads.iter().flatten().count() as u64;
         let sum = |of: fn(&Load) -> u64| {
@@ -123,7 +122,7 @@ mod tests {
         /// By switch: groups as (runtime, packets a second, seconds left).
         groups: Vec<Vec<(usize, u64, u32)>>,
         runtimes: usize,
-        /// What heartbeats say: late by some seconds.
+        /// Loads by heartbeats: late by some seconds.
         said: Vec<Vec<Option<Load>>>,
         seed: u64,
     }
@@ -176,7 +175,7 @@ mod tests {
             chosen
         }
 
-        /// A second: groups end, loads are said, and handicaps follow from what was said some
+        /// A second: groups end, loads are said, and handicaps follow from the loads of some
         /// seconds ago.
         fn tick(&mut self) {
             for groups in &mut self.groups {
@@ -212,7 +211,7 @@ mod tests {
             Load::shares(&[load(3000, 750), load(1000, 250), None]),
             [Some(1500), Some(500), None]
         );
-        // Workers that spin have the same processor time, so packets say all that is said.
+        // Workers that spin have the same processor time, so packets alone tell their loads apart.
         assert_eq!(
             Load::shares(&[load(3000, 1000), load(1000, 1000)]),
             [Some(1250), Some(750)]

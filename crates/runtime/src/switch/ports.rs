@@ -3,17 +3,17 @@
 //! # Theory of operation
 //!
 //! *Back-pressure.* A port that can wait is not read while a runtime's queue is nearly full, nor
-//! while packets wait to leave by a port of this switch; each time is a *stall*. What a waiting
-//! port has no room for stays here, in order, until it has. No more can wait than there are
+//! while packets wait to leave by a port of this switch; each time is a *stall*. Packets that a
+//! waiting port has no room for stay here, in order, until it has. No more can wait than there are
 //! buffers, and a switch without buffers reads nothing: so what a reflector cannot take in the No
 //! more can wait than there are buffers, and a switch without buffers reads nothing: so what a
 //! reflector cannot take in the end holds a generator at another switch, and nothing is lost. A
 //! port that cannot wait is given everything, and counts what it loses; it is read as long as
-//! *some* runtime has room. So one runtime's full queue does not hold up the others' packets (what
-//! is for it is a counted drop), and when all are full, what would be dropped behind parsing and
-//! routing stays in the device's queue, is taken up when there is room, and if that does not come
-//! in time is lost there for less. Where every port of the cluster can wait, what a peer hands
-//! over, and what is turned, waits for the runtime's queue, too.
+//! *some* runtime has room. So one runtime's full queue does not hold up the others' packets
+//! (packets for it are counted drops), and when all are full, packets that would be dropped behind
+//! parsing and routing stay in the device's queue, are taken up when there is room, and if that
+//! does not come in time are lost there for less. Where every port of the cluster can wait, packets
+//! that a peer hands over, and turned ones, wait for the runtime's queue, too.
 //!
 //! ```text
 //!   generator ─► switch 0 ─► runtimes ─► switch 1 ─► [ waiting ] ─► reflector ─► switch 1 ─► runtimes ─► …
@@ -28,7 +28,7 @@
 //! [`Settings::lead_max`](super::Settings::lead_max) later than a time at which everything earlier
 //! was done with, answers included. That everything is done with shows in the pool: all buffers are
 //! home. A function may hold packets, or wait for a time that only later packets bring: after
-//! [`PATIENCE`] steps in which nothing moves, what is out counts as held, and time goes on.
+//! [`PATIENCE`] steps in which nothing moves, packets that are out count as held, and time goes on.
 //!
 //! *Delay.* Of every [`SAMPLE`]th packet that leaves, the time from being read to being sent is
 //! noted. The count of sent packets says when one is due, so a burst costs an exclusive or, a
@@ -37,7 +37,7 @@
 //! time nothing is noted.
 //!
 //! Invariants: packets of a port are taken up, and leave, in order; a port that answers is never
-//! held up by time or by what waits to leave.
+//! held up by time or by packets that wait to leave.
 //!
 //! Not here: routes.
 
@@ -53,9 +53,9 @@ struct Slot<P> {
     port: P,
     rule: SideRule,
     burst: Burst,
-    /// What the port had no room for, oldest first.
+    /// Packets that the port had no room for, oldest first.
     waiting: PacketList,
-    /// What was read and is not yet taken up, oldest last.
+    /// Packets that were read and are not yet taken up, oldest last.
     ahead: Burst,
 }
 
@@ -124,7 +124,7 @@ impl<P: Port> Ports<P> {
         self.slots.len()
     }
 
-    // What leaves.
+    // Output.
 
     /// Sends a processed packet by the port of its side.
     #[inline]
@@ -164,7 +164,7 @@ impl<P: Port> Ports<P> {
             tap.goes(&slot.burst, number, local.now);
         }
         slot.port.transmit(local.now, &mut local.pool, &mut slot.burst);
-        // What is left is done with, and of other pools.
+        // The remaining buffers are done with, and of other pools.
         for packet in core::mem::take(&mut slot.burst) {
             outbox.give_home(packet, local);
         }
@@ -193,7 +193,7 @@ impl<P: Port> Ports<P> {
         }
     }
 
-    /// Sends what waits, as far as ports have room.
+    /// Sends packets that wait, as far as ports have room.
     pub fn flush<L: Port>(&mut self, outbox: &mut Outbox<L>, local: &mut Local) {
         for port in 0..self.slots.len() {
             let slot = &self.slots[port];
@@ -203,7 +203,7 @@ impl<P: Port> Ports<P> {
         }
     }
 
-    // What comes in.
+    // Input.
 
     /// Some of what a port has, to be taken in at once.
     pub fn receive<L: Port>(&mut self, index: usize, outbox: &Outbox<L>, local: &mut Local) -> Burst {
@@ -314,7 +314,7 @@ impl<P: Port> Ports<P> {
             .min_by_key(|(_, time)| *time)
     }
 
-    /// Whether a packet of this time may be taken up: all that is much earlier is done with.
+    /// Whether a packet of this time may be taken up: all much earlier packets are done with.
     fn may_go_on_to(&mut self, time: u64, held: usize, pool: &Pool) -> bool {
         if time <= self.progress.done.saturating_add(self.lead_max) {
             return true;

@@ -1,5 +1,5 @@
 //! Which runtimes are there: those that are not there yet, that have gone, and that restart; and
-//! what a restarted switch waits for.
+//! how long a restarted switch waits.
 //!
 //! # Theory of operation
 //!
@@ -26,7 +26,7 @@
 //! Until all switches have told it, it says that it is leaving (`worker::sessions`), and a switch
 //! that begins where no other is to be chosen waits for that before it reads its ports.
 //!
-//! Not here: what ends with a session (`directory`, `outbox`), what runtimes tell
+//! Not here: the ends that follow a session's end (`directory`, `outbox`), the runtimes' messages
 //! (`worker::sessions`), the link, which decides whether a worker is there.
 
 use super::directory::{Blocks, Place};
@@ -38,8 +38,8 @@ use wire::planted;
 
 /// Blocks told in a step: some frames.
 const TOLD: usize = 256;
-/// Where packets carry the time and it does not go on without them: what a step counts for, in
-/// nanoseconds.
+/// Where packets carry the time and it does not go on without them: the time that a step counts
+/// for, in nanoseconds.
 const STEP: u64 = 1000;
 
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl Runtime {
     }
 }
 
-/// What a switch that restarts waits for besides its time.
+/// The conditions that a switch that restarts waits for besides its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
     /// It has its lease. As long as it has not, no time passes: to join may take longer than all
@@ -82,8 +82,8 @@ pub(super) struct Presence {
     runtimes: Vec<Runtime>,
     /// When this switch began, where packets carry the time.
     began: Option<u64>,
-    /// Until when to wait for runtimes to tell what they have, and then for one that new groups may
-    /// go to.
+    /// Until when to wait for runtimes to tell what they have, and then for a runtime that new
+    /// groups may go to.
     told_by: Option<u64>,
     ready_by: Option<u64>,
     /// How long it waits at most to be told.
@@ -146,13 +146,13 @@ impl Presence {
         }
     }
 
-    /// Whether the view lists what is at a runtime's end as one that may have groups.
+    /// Whether the view lists the runtime at a link's end as a member that may have groups.
     pub fn set_member(&mut self, runtime: usize, is_member: bool) {
         self.runtimes[runtime].is_member = is_member;
     }
 
-    /// Whether a switch that begins waits for a runtime to tell what it has: no configuration lists
-    /// those that are not waited for, and no view has them.
+    /// Whether a switch that begins waits for a runtime to tell what it has: a runtime that is not
+    /// waited for is in no configuration, and in no view.
     pub fn set_expected(&mut self, runtime: usize, is_expected: bool) {
         self.runtimes[runtime].is_expected = is_expected;
     }
@@ -194,12 +194,12 @@ impl Presence {
         self.at_most = at_most;
         self.put_off(now);
         self.is_among_others = true;
-        // Those that began with it in one process have lost what they knew with it.
+        // Runtimes that began with it in one process have lost their knowledge with it.
         let there = (0..self.runtimes.len()).filter(|index| outbox.is_there(*index));
         self.telling.extend(there.map(|index| (index, None)));
     }
 
-    /// What it waits for has all of the time yet, from now on.
+    /// The runtimes that it waits for have all of the time yet, from now on.
     fn put_off(&mut self, now: u64) {
         self.told_by = self.told_by.map(|_| now.saturating_add(self.at_most));
         self.put_off_ready(now);
@@ -278,8 +278,8 @@ impl Presence {
         !self.telling.is_empty() && self.told_by.is_none()
     }
 
-    /// Tells runtimes that have begun which blocks are others', behind all that was to be said to
-    /// them before; answers how many were told some.
+    /// Tells runtimes that have begun which blocks are others', behind all earlier messages to
+    /// them; answers how many were told some.
     #[cold]
     pub fn tell_some<L: Port>(
         &mut self,
@@ -289,7 +289,7 @@ impl Presence {
     ) -> usize {
         let mut done = 0;
         for (runtime, mut left) in core::mem::take(&mut self.telling) {
-            // What its predecessor had may yet go on elsewhere; and so may what another has had in
+            // Flows of its predecessor may yet go on elsewhere; and so may flows of another in
             // blocks of its pool.
             let is_early = self.is_among_others && !self.runtimes[runtime].has_told
                 || is_recovering && !planted::is("told_before_recovered");

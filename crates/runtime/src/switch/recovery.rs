@@ -9,8 +9,8 @@
 //! ```
 //!
 //! While a runtime is suspended its routes stay, so that no other runtime is chosen for its groups;
-//! the heir's announcements turn them. When that is over, what is left of them ends, and what has
-//! waited is routed in the order in which it came.
+//! the heir's announcements turn them. When that is over, the rest of them end, and packets that
+//! waited are routed in the order in which they came.
 //!
 //! A report names the *incarnation* of F that it is about, and each runtime says to each switch
 //! which incarnation it is (`Incarnation`). A report may come before this switch sees the end of
@@ -37,14 +37,14 @@
 //! again.
 //!
 //! *Runtimes of one process* fail together and begin again together. The next incarnation of one
-//! has never met the incarnation of the other that has failed, so it reports nothing of it. It says
-//! which incarnation it has met (`Meets`): of those before it has no copies, and is not waited for.
+//! has never met the failed incarnation of the other, so it reports nothing of it. It says which
+//! incarnation it has met (`Meets`): of those before it has no copies, and is not waited for.
 //!
 //! *An incarnation that is back.* A link that was cut, and a runtime or switch that stood still,
 //! end a session, and the same incarnation is met in the next. While no heir is named here none can
 //! begin, since it waits for all switches: the suspension is over, and routes to that incarnation
-//! lead to it again. The same with those that are left when the heir has announced what it has, or
-//! the time is over. Of what an heir has announced that incarnation is told that it is
+//! lead to it again. The same with the remaining routes when the heir has announced all, or the
+//! time is over. That incarnation is told which groups, announced by an heir, are
 //! [taken](crate::message::Message::Taken).
 //!
 //! *Where workers go by views* no time decides while a member that runs has not been met: it may
@@ -60,8 +60,8 @@
 //! *Flows in a store* come back with their runtime ([`crate::replica::ledger`]). Where no copies
 //! wait for an heir, the suspension goes on until the runtime's next incarnation has told what it
 //! has; its routes lead to that incarnation then, and are probed. Where copies do, or the time is
-//! over, the rest of its routes end as ever, and flows begin elsewhere: what the next incarnation
-//! tells of later is [taken](crate::message::Message::Taken) from it.
+//! over, the rest of its routes end as ever, and flows begin elsewhere: groups that the next
+//! incarnation tells of later are [taken](crate::message::Message::Taken) from it.
 //!
 //! Packets of a flow leave in order: while some wait, later ones that are routed by the same key
 //! wait behind them, though the heir has announced the flow.
@@ -78,7 +78,7 @@ pub(super) use protocols::ownership::recovery::Report;
 use protocols::ownership::recovery::{Heard, Heir, heir};
 use wire::{PacketBox, PacketList, Pool};
 
-/// What follows from the reports.
+/// The decision that follows from the reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Decision {
     /// Some have not come, or it was made.
@@ -101,7 +101,7 @@ pub(super) enum Standing {
     Absent,
 }
 
-/// What a decision goes by.
+/// The facts that a decision goes by.
 pub(super) struct Known<F: Fn(usize) -> Standing> {
     /// Of each runtime.
     pub standing: F,
@@ -206,8 +206,8 @@ impl Recovery {
         self.has_copies
     }
 
-    /// Whether a runtime that is at the link is the next incarnation of one that is suspended, and
-    /// has what a store had of it.
+    /// Whether a runtime that is at the link is the next incarnation of a suspended runtime, and
+    /// has its flows from a store.
     pub fn returns(&self, runtime: usize) -> bool {
         self.returns && self.was_met(runtime)
     }
@@ -236,7 +236,7 @@ impl Recovery {
     /// A runtime has failed that was at a link.
     pub fn suspend(&mut self, runtime: usize, now: u64) {
         let incarnation = core::mem::take(&mut self.incarnations[runtime]);
-        // Those that have met it say what they have of it.
+        // Runtimes that have met it say what they have of it.
         self.meetings[runtime]
             .iter_mut()
             .filter(|met| **met == incarnation)
@@ -288,7 +288,7 @@ impl Recovery {
         }
     }
 
-    /// A runtime says which copies it has of one that has failed, or that it will.
+    /// A runtime says which copies it has of a failed runtime, or that it will.
     pub fn note_report(&mut self, failed: u16, by: usize, report: Report) {
         let linked = &mut self.linked[usize::from(failed)][by];
         if report.number == Report::LATER {
@@ -377,8 +377,8 @@ impl Recovery {
             return;
         }
         let mut reports = self.reports[runtime].iter().flatten();
-        // Copies of what has gone on elsewhere were made by an incarnation that had not heard of
-        // it.
+        // Copies of flows that have gone on elsewhere were made by an incarnation that had not
+        // heard of it.
         let recovered = self.recovered[runtime];
         let is_over = |incarnation: u64| {
             incarnation != 0
@@ -408,7 +408,7 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.heir == Some(runtime as u16))
     }
 
-    /// What follows for a runtime.
+    /// The decision for a runtime.
     pub fn decide(&mut self, failed: usize, now: u64, known: &Known<impl Fn(usize) -> Standing>) -> Decision {
         let mut others = (0..self.suspended.len()).filter(|runtime| *runtime != failed);
         let is_unmet = others.any(|runtime| (known.standing)(runtime) == Standing::Unmet)
@@ -499,14 +499,14 @@ impl Recovery {
         suspension.is_some_and(|suspension| suspension.was_met)
     }
 
-    /// Whether the incarnation that was let go is at the link again. What an heir has not announced
-    /// of it is there as it was.
+    /// Whether the incarnation that was let go is at the link again. Flows that an heir has not
+    /// announced are there as they were.
     pub fn is_back(&self, runtime: usize) -> bool {
         let suspension = self.suspended[runtime].as_ref();
         suspension.is_some_and(|suspension| suspension.is_of(self.incarnations[runtime]))
     }
 
-    /// A runtime is suspended no more; hands out what waited.
+    /// A runtime is suspended no more; hands out the packets that waited.
     pub fn end(&mut self, failed: usize) -> PacketList {
         let Some(suspension) = self.suspended[failed].take() else {
             return PacketList::new();
@@ -540,7 +540,7 @@ mod tests {
     const OLD: u64 = 11;
     const NEXT: u64 = 13;
 
-    /// What follows for runtime 1, where all three runtimes are met.
+    /// The decision for runtime 1, where all three runtimes are met.
     fn decide(recovery: &mut Recovery) -> Decision {
         decide_at(recovery, 0)
     }

@@ -119,8 +119,8 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.route(&mut packets, true);
     }
 
-    /// A fragment goes to where its datagram is followed; from there it and those that waited for
-    /// it go on. Appends to `packets`, and routes them when there are more than a burst.
+    /// A fragment goes to where its datagram is followed; from there it and the fragments that
+    /// waited for it go on. Appends to `packets`, and routes them when there are more than a burst.
     #[cold]
     fn follow(&mut self, packet: PacketBox, packets: &mut Burst) {
         let mut home = self.fragments.home(&packet, self.settings.switches);
@@ -162,7 +162,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         self.turning.push(packet);
     }
 
-    /// Routes what was turned.
+    /// Routes turned packets.
     pub(super) fn take_turned(&mut self) -> usize {
         let mut count = 0;
         while !self.turning.is_empty() && self.ports.may_route(&self.outbox) {
@@ -237,7 +237,7 @@ impl<P: Port, L: Port> Switch<P, L> {
         claimed.or_else(|| owner_by_plan(&self.plan, self.affinity, end, protocol))
     }
 
-    /// Before a burst is routed: what it would find that leads to no runtime ends.
+    /// Before a burst is routed: routes that it would find end if they lead to no runtime.
     #[cold]
     fn weed(&mut self, lanes: &[Lane]) {
         for lane in lanes {
@@ -274,7 +274,7 @@ impl<P: Port, L: Port> Switch<P, L> {
     fn send_by(&mut self, packet: PacketBox, route: u32) {
         let runtime = self.directory.runtime(route);
         if self.recovery.is_active() {
-            // Those before it may wait for another runtime, from which its group was on its way.
+            // Packets before it may wait for another runtime, from which its group was on its way.
             let awaited = self.recovery.awaits(&packet);
             if let Some(failed) = awaited.or_else(|| self.directory.suspended(route)) {
                 return self.keep_for_recovery(packet, failed);
@@ -363,8 +363,8 @@ impl<P: Port, L: Port> Switch<P, L> {
             return self.forward(packet, lane, at_home);
         }
         let before = by_reply.or_else(|| self.directory.find(&lane.group));
-        // What it is called, and whose it is: it is gone behind the next line, and cannot be at
-        // work elsewhere before this switch has transmitted.
+        // Its name and its owner: it is gone behind the next line, and cannot be at work elsewhere
+        // before this switch has transmitted.
         let marks = packet.flags() & packet_flag::WATCHED;
         let name = watch::name_of(&packet);
         let dropped = self.local.drops.total();

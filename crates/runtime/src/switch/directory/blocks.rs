@@ -16,7 +16,7 @@
 //! or not (`BlockDoubted`). No runtime that restarts is told *all* before these answers are there.
 //!
 //! *A block that its holder has not got* may be the other's: that is asked, and if it has not got it
-//! either, the block ends. What is said of one block says nothing of others of the group: its holder
+//! either, the block ends. A word about one block says nothing of others of the group: its holder
 //! stays who it is until the other claims.
 //!
 //! A block that goes back to a runtime that is not there is *pending return* until it is.
@@ -48,10 +48,11 @@ pub(in crate::switch) type Place = (Addr, u16);
 #[derive(Clone, Copy)]
 struct Holder {
     runtime: u16,
-    /// In which incarnation of that runtime, of those that this switch has met.
+    /// The incarnation of that runtime, among those that this switch has met.
     incarnation: u16,
     blocks: u32,
-    /// The other that may have it, should that one go: it moves, or has moved, from or to there.
+    /// The other runtime that may have it, should that one go: it moves, or has moved, from or to
+    /// there.
     other: u16,
     /// Both have claimed blocks: the group began again at one before it was known to be over at the
     /// other.
@@ -62,7 +63,7 @@ struct Holder {
 pub(in crate::switch) struct Blocks {
     owners: BlockOwners,
     holders: HashMap<GroupKey, Holder>,
-    /// What runtimes are asked about blocks, and have not answered; whether all others that may
+    /// Blocks that runtimes are asked about, and have not answered; whether all others that may
     /// have the block have not got it.
     asked: HashMap<(u16, Block, GroupKey), bool>,
     /// Blocks that go back to runtimes that are not there.
@@ -155,8 +156,8 @@ impl Blocks {
         }
     }
 
-    /// A runtime has gone, and its flows have ended or gone on elsewhere: what it had borrowed is
-    /// to go home.
+    /// A runtime has gone, and its flows have ended or gone on elsewhere: the blocks that it had
+    /// borrowed are to go home.
     #[cold]
     pub fn let_lent_go(&mut self, runtime: usize, now: u64) {
         let owners = &self.owners;
@@ -217,8 +218,8 @@ impl Blocks {
         holder.is_some_and(|holder| holder != runtime)
     }
 
-    /// A group on its way has a block, unless another has claimed it. The runtime to be asked is
-    /// the one that is known to have the group.
+    /// A group on its way has a block, unless another has claimed it. The runtime that is known to
+    /// have the group is to be asked.
     pub fn told(&mut self, runtime: usize, block: Block, group: GroupKey) {
         if self.owners.at(block.addr, block.first).is_none() {
             let holder = self.holder(&group).unwrap_or(runtime);
@@ -254,8 +255,8 @@ impl Blocks {
         if !outbox.is_there(other) {
             return self.release(block);
         }
-        // The holder may have claimed this, too, when it was met again, and have let go of what is
-        // another's; or the group began again there, where other blocks of it are.
+        // The holder may have claimed this, too, when it was met again, and have let go of others'
+        // blocks; or the group began again there, where other blocks of it are.
         self.asked.insert((holder.other, block, group), true);
         outbox.push_message(other, Message::BlockDoubted(block, group));
     }
@@ -300,7 +301,7 @@ impl Blocks {
             (holder.runtime, holder.other) = (runtime, holder.runtime);
             holder.is_mixed = true;
         }
-        // Others of its blocks are those of an incarnation before.
+        // Others of its blocks are of an incarnation before.
         holder.is_mixed |= holder.incarnation != incarnation;
         holder.incarnation = incarnation;
         holder.blocks += u32::from(is_new);
@@ -311,7 +312,7 @@ impl Blocks {
         !self.asked.is_empty() && self.asked.remove(&(runtime as u16, block, group)) == Some(true)
     }
 
-    /// What a runtime was asked in a session that is over it does not answer.
+    /// A runtime does not answer a question of a session that is over.
     pub(super) fn ask_no_more(&mut self, runtime: usize) {
         self.asked.retain(|(to, ..), _| usize::from(*to) != runtime);
     }
@@ -339,7 +340,7 @@ impl Blocks {
         }
     }
 
-    /// An incarnation of a runtime is over: what is noted from now on is of the next one.
+    /// An incarnation of a runtime is over: blocks noted from now on are of the next one.
     pub(super) fn leave(&mut self, runtime: usize) {
         if let Some(incarnation) = self.incarnations.get_mut(runtime) {
             *incarnation = incarnation.wrapping_add(1);
@@ -363,13 +364,13 @@ impl Blocks {
         let gone = runtime as u16;
         self.ask_no_more(runtime);
         let (holders, incarnations) = (&mut self.holders, &self.incarnations);
-        // What a next incarnation has claimed meanwhile is that one's.
+        // Blocks that a next incarnation has claimed meanwhile are that one's.
         let now = incarnation_of(incarnations, gone);
         let (mut is_one, mut suspect) = (false, HashSet::new());
         for (group, holder) in holders.iter_mut() {
             if holder.runtime != gone || holder.incarnation == now {
-                // Some may have been those of the one that has gone. And what that one sent of a
-                // group that it moved may be gone with it.
+                // Some blocks may have been the gone incarnation's. And its messages about a group
+                // that it moved may be gone with it.
                 let came_from_it = holder.other == gone;
                 if core::mem::take(&mut holder.is_mixed) || came_from_it {
                     suspect.insert(*group);

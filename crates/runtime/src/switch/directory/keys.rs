@@ -31,7 +31,7 @@ const GROWTH: usize = 4;
 pub(super) struct Keys {
     now: Table,
     before: Option<Table>,
-    /// Those not in use yet, the largest first.
+    /// Tables not in use yet, the largest first.
     larger: Vec<Table>,
 }
 
@@ -175,7 +175,7 @@ mod tests {
         }
         assert_eq!((growths, keys.is_moving()), (2, false));
         assert_eq!(keys.len(), (0..most).filter(|n| is_in(*n, most)).count());
-        // What is not in the table before is not moved into the table of now.
+        // A key that is not in the table before is not moved into the table of now.
         keys.move_entry(hash(0), 0);
         assert_eq!(keys.find(hash(0), |value| value == 0), None);
     }

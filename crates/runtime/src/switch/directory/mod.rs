@@ -8,14 +8,14 @@
 //! it since. A runtime says so when its last flow of the group ends. Two cases are left in which no
 //! flow of the group ends there, so that no runtime would say it:
 //!
-//! - What made the route began no flow of the group: it met a flow that another group opened (both
-//!   ends of an exchange that is not between inside and outside may send), or its block of ports
-//!   has changed hands on its way.
+//! - The packet that made the route began no flow of the group: it met a flow that another group
+//!   opened (both ends of an exchange that is not between inside and outside may send), or its
+//!   block of ports has changed hands on its way.
 //! - *Idle* came while packets were on their way, and these do not begin the group again either.
 //!
 //! In both the route is *suspect*, and its runtime is *probed*, behind everything that was sent for
-//! it: a runtime without the group says idle again, which ends the route as ever; one with it is
-//! silent, and will say so in time.
+//! it: a runtime without the group says idle again, which ends the route as ever; a runtime with
+//! the group is silent, and will say so in time.
 //!
 //! ```text
 //!   chosen, or Idle refused ──► suspect ──probe, in band──► the runtime has it: silence, the route stays
@@ -77,7 +77,7 @@ const LOOKS: usize = 512;
 /// Reply keys that were rejected and whose flows have not ended yet, as far as is known, at most.
 const REJECTED: usize = 64;
 
-/// What the directory knows of a runtime.
+/// The directory's facts about a runtime.
 #[derive(Clone, Copy, Default)]
 struct Seat {
     is_there: bool,
@@ -271,8 +271,8 @@ impl Directory {
 
     // Beginning and end.
 
-    /// A group gets a route to a runtime that was chosen; `None` if there is no room. What it is
-    /// for may begin no flow of the group.
+    /// A group gets a route to a runtime that was chosen; `None` if there is no room. The packet
+    /// that it is for may begin no flow of the group.
     pub fn choose(&mut self, key: GroupKey, runtime: usize) -> Option<u32> {
         let index = self.add(key, runtime)?;
         if self.affinity != Affinity::Flow {
@@ -394,7 +394,7 @@ impl Directory {
             self.rejected.remove(0);
         }
         self.rejected.push((key, runtime, reason));
-        // Before the route barrier is acknowledged, which lets go what waits of its flow.
+        // Before the route barrier is acknowledged, which lets go packets that wait of its flow.
         outbox.push_message(runtime, Message::Taken(key));
     }
 
@@ -454,8 +454,8 @@ impl Directory {
         if usize::from(route.runtime) != runtime || route.has(AWAITED) {
             return;
         }
-        // Sent since: the runtime has begun the group again, or will, as a rule; but not if a
-        // message has made the route, or turned it: then all that was sent is others'.
+        // Packets were sent since: the runtime has begun the group again, or will, as a rule; but
+        // not if a message has made the route, or turned it: then all those packets are others'.
         if consumed < route.last_sent() && !planted::is("route_over_too_early") {
             return self.suspect(index);
         }
@@ -478,7 +478,7 @@ impl Directory {
         !self.suspects.is_empty()
     }
 
-    /// Probes suspect routes, behind everything that was sent for them; those of runtimes without
+    /// Probes suspect routes, behind everything that was sent for them; routes of runtimes without
     /// room now come later. Answers how many.
     pub fn probe<L: Port>(&mut self, outbox: &mut Outbox<L>) -> usize {
         let mut probed = 0;
@@ -561,7 +561,7 @@ impl Directory {
     /// From now on routes to the last incarnation of a runtime stay, or do no more.
     pub fn suspend(&mut self, runtime: usize, is_suspended: bool) {
         self.runtimes[runtime].is_suspended = is_suspended;
-        // Those of groups on their way there go back to their sources.
+        // Routes of groups on their way there go back to their sources.
         self.unseen = self.routes.len();
     }
 
@@ -591,7 +591,7 @@ impl Directory {
         }
     }
 
-    /// The suspended runtime that a route's packets wait for: the one that it leads to, or the
+    /// The suspended runtime that a route's packets wait for: the runtime that it leads to, or the
     /// source of a move that its target has not installed.
     #[inline]
     pub fn suspended(&self, index: u32) -> Option<usize> {
@@ -606,7 +606,7 @@ impl Directory {
         usize::from(self.routes[index as usize].source)
     }
 
-    /// What was known by a runtime that is not there any more ends.
+    /// Routes, blocks and messages of a runtime that is not there any more end.
     pub fn gone<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         self.rejected.retain(|(_, to, _)| *to != runtime);
         self.unseen = self.routes.len();
@@ -616,8 +616,8 @@ impl Directory {
         self.blocks.gone(runtime, outbox);
     }
 
-    /// A runtime that was let go is there again as it was: what led to it does so again. What it
-    /// has no longer it says when it is asked.
+    /// A runtime that was let go is there again as it was: its old routes lead to it again. It
+    /// disclaims groups that it no longer has when it is asked.
     pub fn back<L: Port>(&mut self, runtime: usize, outbox: &mut Outbox<L>) {
         self.runtimes[runtime].is_back = true;
         self.rejected.retain(|(_, to, _)| *to != runtime);
@@ -687,8 +687,8 @@ impl Directory {
         looked
     }
 
-    /// Ends a route that leads to no runtime, or turns it to the one that has its group; whether it
-    /// is there.
+    /// Ends a route that leads to no runtime, or turns it to the runtime that has its group;
+    /// whether it is there.
     fn look_at(&mut self, index: u32) -> bool {
         if self.routes[index as usize].runtime == NO_RUNTIME {
             return false;

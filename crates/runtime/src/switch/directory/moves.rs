@@ -1,4 +1,4 @@
-//! Routes of groups that change hands: by which runtime's word they turn, and what is said of it.
+//! Routes of groups that change hands: by which runtime's word they turn, and the answers.
 //!
 //! A runtime re-routes each key of a group that moves; which runtime the route may follow, and
 //! which is told what, is [`protocols::ownership::Home`]'s to say, which is made of the route and
@@ -11,13 +11,13 @@
 //!                                 └─► the route is the heir's: Fenced
 //! ```
 //!
-//! *DrainMarker* is read when all packets before it have been put into their ports' bursts: what T
-//! sends comes later, whatever link is read first.
+//! *DrainMarker* is read when all packets before it have been put into their ports' bursts: packets
+//! of T come later, whatever link is read first.
 //!
 //! *Taken back.* T may have installed the group before it went, and its heir go on with it
 //! ([`TakenBack`]). S is told so when the heir announces the group ([`Directory::routed`]). One
-//! answer is for all keys of a group here, behind the last of them. So none is given while any of
-//! them waits, and S says all of them again. A runtime says the keys of a group one behind the
+//! answer is for all keys of a group here, behind the last of them. So no answer is given while any
+//! of them waits, and S says all of them again. A runtime says the keys of a group one behind the
 //! other, so one group of each is remembered between two of its keys.
 //!
 //! *A group without a route that is taken back* has one with the answer: no packet finds it without.
@@ -29,7 +29,7 @@
 //! route to S and is *pending*: T is not there. Such a group is as undecided as one without a
 //! route.
 //!
-//! Not here: what a group's runtimes do (`mobility`), packets' places in the links.
+//! Not here: the runtimes' end of a move (`mobility`), packets' places in the links.
 
 use super::route::{AWAITED, NO_RUNTIME};
 use super::{Directory, Pending, Unrouted};
@@ -41,8 +41,8 @@ use protocols::ownership::recovery::TakenBack;
 use protocols::ownership::{Epoch, Home, HomeInput, RuntimeId, SwitchSays};
 use wire::planted;
 
-/// Whether another incarnation of the target has agreed than the one that this switch has met: that
-/// one knows nothing of the group.
+/// Whether another incarnation of the target has agreed than this switch has met: that one knows
+/// nothing of the group.
 fn is_of_another_incarnation(reroute: &Reroute, met: u64) -> bool {
     let is_one = reroute.incarnation == 0 || met == 0 || reroute.incarnation == met;
     !is_one && !crate::replica::is_broken("a target's incarnation is named")
@@ -156,7 +156,7 @@ impl Directory {
         }
     }
 
-    /// What is done with the word of a source that takes a group back. Of a reply key it is as with
+    /// The verdict on the word of a source that takes a group back. Of a reply key it is as with
     /// any word if another runtime's flow has that key.
     fn taken_back(&self, found: Option<u32>, by: usize, reroute: &Reroute) -> TakenBack {
         if reroute.taken == Taken::Not || crate::replica::is_broken("what is taken back waits for an heir") {
@@ -170,8 +170,8 @@ impl Directory {
         }
     }
 
-    /// A source takes back what has no route here, and it is not known yet whether an heir of the
-    /// target has it: this switch has begun since.
+    /// A source takes back a group that has no route here, and it is not known yet whether an heir
+    /// of the target has it: this switch has begun since.
     #[cold]
     fn note_unrouted(&mut self, runtime: usize, reroute: &Reroute) -> TakenBack {
         if self.unrouted.len() < self.routes_max {
@@ -244,8 +244,8 @@ impl Directory {
         }
     }
 
-    /// The source of a move that this switch was told of late, having restarted: it is over. What
-    /// the target has said of it may have come before.
+    /// The source of a move that this switch was told of late, having restarted: it is over. The
+    /// target's word about the group may have come before.
     pub fn moved_before(&mut self, source: usize, key: &GroupKey) {
         if let Some(index) = self.find_live(key) {
             let route = &mut self.routes[index as usize];

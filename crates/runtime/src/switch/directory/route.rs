@@ -28,7 +28,7 @@ pub(super) const NO_RUNTIME: u16 = u16::MAX;
 const MARKS: u32 = 2;
 /// The route is among those to be probed.
 pub(super) const SUSPECT: u64 = 1;
-/// The runtime has yet to install the group. What that runtime has said of the group is older.
+/// The runtime has yet to install the group. That runtime's word about the group is older.
 pub(super) const AWAITED: u64 = 2;
 
 impl Route {

@@ -122,7 +122,7 @@ fn is_answered_too_early() -> bool {
     rig.target_goes();
     rig.take_back(&keys);
     let is_early = rig.answers() > 0;
-    // None of another group is held back by it.
+    // The answer for another group is not held back by it.
     rig.take_back(&keys[1..]);
     assert_eq!(rig.answers(), 1 + usize::from(is_early));
     // The heir has nothing of the group.
@@ -176,7 +176,7 @@ fn what_is_taken_back_has_a_route_with_the_answer() {
 }
 
 /// Where a key leads when an incarnation of the target has agreed to have it, and the switch has
-/// met another incarnation, or none that views tell.
+/// met another incarnation, or an incarnation of no view.
 fn leads_to_another_incarnation(agreed: u64, met: u64) -> Option<u16> {
     let keys = [key(1)];
     let mut rig = Rig::at_source(&keys);
@@ -412,8 +412,8 @@ fn a_block_stays_when_a_runtime_goes_that_has_another_of_its_group() {
     }
 }
 
-/// It claimed all again when it was met again, and has let go of what had begun elsewhere, from
-/// where that moves meanwhile.
+/// It claimed all again when it was met again, and has let go of the group that had begun
+/// elsewhere, from where that moves meanwhile.
 #[test]
 fn a_block_is_asked_for_where_its_group_has_moved_to() {
     let mut rig = Asker::new();
