@@ -13,10 +13,10 @@
 //! bits of their index: a shared place makes a packet wait longer, never shorter.
 //!
 //! A switch that ends its session may have let this runtime go, and its flows may be at their heir
-//! by the next one. So what waits here for its link is lost with the session: it would overtake, or
-//! repeat, what the heir does. The same holds for what waits of a flow that is another runtime's
-//! ([`Gate::refuse`]). A flow whose reply key a switch has refused takes along what waits of it: the
-//! switch drops such packets only until it hears of the flow's end.
+//! by the next one. So packets that wait here for its link are lost with the session: they would
+//! overtake, or repeat, what the heir does. The same holds for waiting packets of a flow that is
+//! another runtime's ([`Gate::refuse`]). A flow whose reply key a switch has refused takes along
+//! its waiting packets: the switch drops such packets only until it hears of the flow's end.
 //!
 //! Invariants: no packet leaves before the record that its mark numbers is acknowledged; packets of
 //! one flow leave in order, since the queue is one, tickets in it never fall, and a flow's mark is
@@ -53,7 +53,7 @@ pub(crate) struct Waiting {
 
 /// See the module's page.
 pub(crate) struct Gate {
-    /// By the low bits of a flow's or group's index. None while no replica is in use.
+    /// By the low bits of a flow's or group's index. `None` while no replica is in use.
     marks: Option<Box<[u64; MARKS]>>,
     acknowledged: u64,
     /// The latest record of any flow.
@@ -96,8 +96,8 @@ impl Gate {
         self.queue.len()
     }
 
-    /// Records are numbered from 1 again, of another base or for another replica; what waits is
-    /// handed out, to be passed again.
+    /// Records are numbered from 1 again, of another base or for another replica; waiting packets
+    /// are handed out, to be passed again.
     pub fn begin(&mut self) -> VecDeque<Waiting> {
         self.marks = Some(Box::new([0; MARKS]));
         (self.acknowledged, self.latest, self.loose) = (0, 0, 0);
@@ -105,7 +105,7 @@ impl Gate {
     }
 
     /// Another runtime acknowledges from now on, by other numbers, and has nothing less than the one
-    /// before when it has this many records. What that one has yet to acknowledge waits for these.
+    /// before when it has this many records. Packets that wait for the one before wait for these.
     #[cold]
     pub fn rebase(&mut self, number: u64, acknowledged: u64) {
         let before = core::mem::replace(&mut self.acknowledged, acknowledged);
@@ -137,7 +137,7 @@ impl Gate {
         count
     }
 
-    /// Nothing waits any more, and what does is dropped.
+    /// No packet waits any more, and those that do are dropped.
     #[cold]
     pub fn close(&mut self, reason: DropReason, out: &mut Outbox) {
         self.end();
@@ -163,7 +163,7 @@ impl Gate {
     }
 
     /// The packets of these chains, a bit each, wait for copies. Later packets of flows that did,
-    /// and do so no longer, do not overtake what waits.
+    /// and do so no longer, do not overtake waiting packets.
     #[cold]
     pub fn set_waiting(&mut self, chains: u64) {
         self.waiting = chains;
@@ -281,8 +281,8 @@ impl Gate {
         }
     }
 
-    /// Drops what waits of a flow that must have no effect. A later flow may have its place by now,
-    /// so its packets are known by its keys, too.
+    /// Drops waiting packets of a flow that must have no effect. A later flow may have its place by
+    /// now, so its packets are known by its keys, too.
     #[cold]
     pub fn refuse(&mut self, actor: u32, keys: &[FlowKey], reason: DropReason, out: &mut Outbox) {
         for _ in 0..self.queue.len() {
@@ -313,7 +313,7 @@ impl Gate {
         count
     }
 
-    /// Drops what waits: it will not be acknowledged.
+    /// Drops all waiting packets: they will not be acknowledged.
     #[cold]
     pub fn drop_all(&mut self, out: &mut Outbox) {
         for waiting in core::mem::take(&mut self.queue) {

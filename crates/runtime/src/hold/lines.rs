@@ -69,7 +69,7 @@ impl HeldLines {
         length > self.ready
     }
 
-    /// A step has ended: what happened up to here is in so many records, of which so many are
+    /// A step has ended: the events up to here are in so many records, of which so many are
     /// acknowledged.
     pub fn go_on(&mut self, length: usize, sent: u64, acknowledged: u64) {
         if length > self.marked {

@@ -19,8 +19,8 @@
 //! | what a switch that restarts is sent | all of it | it is sent before *all told*, and is asked behind that |
 //!
 //! Only a flow's first packet is looked at, and only if its chain translates it: replies to others
-//! have the key of the packet that made the route. It waits for all that was sent so far: of a
-//! block claimed a moment ago another flow may be the next user. While it waits, its flow is
+//! have the key of the packet that made the route. It waits for all messages that were sent so far:
+//! of a block claimed a moment ago another flow may be the next user. While it waits, its flow is
 //! *settling* with a reply key, so that later packets, in both directions, take the rare way
 //! through `settle`; a packet of any other flow sees nothing of it.
 //!
@@ -83,7 +83,7 @@ pub(crate) fn is_held(flags: u8) -> bool {
     flags & (flag::SETTLING | flag::REPLY_KEY) == flag::SETTLING | flag::REPLY_KEY
 }
 
-/// What a packet of a flow has its mark at the gate under: its group, or itself.
+/// The index of a packet's mark at the gate: of its flow's group, or of the flow itself.
 #[inline]
 pub(crate) fn mark_of(header: &Header, actor: u32) -> u32 {
     match header.group {
@@ -92,7 +92,7 @@ pub(crate) fn mark_of(header: &Header, actor: u32) -> u32 {
     }
 }
 
-/// By which of its flow's keys a packet leaves: that of the replies to it, or the one that a reply
+/// By which of its flow's keys a packet leaves: that of the replies to it, or the key that a reply
 /// came back to.
 fn key_of(packet: &PacketBox) -> Option<FlowKey> {
     let (key, way) = FlowKey::of(packet)?;
@@ -112,7 +112,7 @@ impl OutputHold {
         self.packets
     }
 
-    /// The flows whose packets wait, but those that are over.
+    /// The flows whose packets wait, without flows that are over.
     pub fn actors(&self) -> Vec<u32> {
         let actors = self.queue.iter().map(|held| held.actor);
         actors.filter(|actor| *actor != OVER).collect()
@@ -190,7 +190,7 @@ impl OutputHold {
         Some(held)
     }
 
-    /// Drops what waits of a flow whose reply key is another's, or which is another's itself.
+    /// Drops waiting packets of a flow whose reply key is another's, or which is another's itself.
     #[cold]
     pub fn refuse(&mut self, actor: u32, reason: DropReason, out: &mut Outbox) {
         let Some(held) = self.forget_place(actor) else {
@@ -303,8 +303,7 @@ impl OutputHold {
                         out.drop_packet(packet, DropReason::NoReplica);
                     }
                     Some(header) => gate.pass(actor, &header, packet, out),
-                    // What its flow was, and that it is over, is at the replica behind all records
-                    // so far.
+                    // Its flow's state and end are at the replica behind all records so far.
                     None => gate.pass_behind_all(packet, out),
                 }
             }

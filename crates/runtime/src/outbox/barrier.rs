@@ -1,8 +1,8 @@
 //! Barriers of routes: which switches have read the messages that replies are routed by.
 //!
-//! A ring shows what was put on it before anything that another ring was given later, so a reply
-//! cannot overtake a message at another switch. Links to other processes have no such order among
-//! each other ([`Port::is_apart`]): the frame with the message may be lost, and come again when the
+//! A ring shows its frames before any frame that another ring was given later, so a reply cannot
+//! overtake a message at another switch. Links to other processes have no such order among each
+//! other ([`Port::is_apart`]): the frame with the message may be lost, and come again when the
 //! reply has been and gone. So each such switch is asked to say when it has read a message, and the
 //! packet waits for that ([`crate::hold`]), as for a replica's acknowledgement (output commit).
 //!
@@ -28,10 +28,10 @@ use crate::env::Port;
 use alloc::vec::Vec;
 
 /// How long, in nanoseconds, a switch that was never met is waited for: as long as a runtime that
-/// begins waits for one that is not there.
+/// begins waits for an absent switch.
 const STRANGE: u64 = 2_000_000_000;
 
-/// What each switch was sent, and has acknowledged.
+/// The last barriers that each switch was sent, and has acknowledged.
 pub struct Barrier {
     /// By switch; empty where no packet ever waits.
     switches: Vec<Progress>,
@@ -97,7 +97,7 @@ impl Barrier {
         }
     }
 
-    /// Another worker, or none, is at a switch's end; one that is there has yet to be sent all
+    /// Another worker, or none, is at a switch's end; a switch that is there has yet to be sent all
     /// routes.
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         if let Some(switch) = self.switches.get_mut(link) {

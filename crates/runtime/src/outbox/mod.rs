@@ -1,5 +1,5 @@
-//! What leaves a runtime: packets, messages to switches, records to runtimes, and buffers on their
-//! way home.
+//! A runtime's packets, messages to switches, records to runtimes, and buffers on their way home,
+//! as they leave.
 //!
 //! # Theory of operation
 //!
@@ -27,7 +27,7 @@
 //! Invariants: each packet given to the outbox is transmitted, kept, or counted as a drop, once;
 //! packets to one link keep their order; messages to one switch keep theirs.
 //!
-//! Not here: links, which the worker hands in; what is to be said.
+//! Not here: links, which the worker hands in; the meaning of messages.
 
 pub mod barrier;
 mod runtimes;
@@ -48,7 +48,7 @@ use wire::memory::Region;
 use wire::packet::{Kind, flag as packet_flag};
 use wire::{HashSeed, Packet, PacketBox, PacketList, Pool};
 
-/// What waits to be transmitted on one link.
+/// Messages, packets and buffers that wait to be transmitted on one link.
 #[derive(Default)]
 struct Lane {
     /// Whether a worker is at the other end, and whether one ever was.
@@ -84,7 +84,7 @@ const FRAMES: usize = 16;
 /// Pending messages that there is room for from the start: more than a burst has to say, as a rule.
 const PENDING: usize = 256;
 
-/// What an outbox is made for.
+/// The settings that an outbox is made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// How many switches there are; 0 for a runtime alone on one port.
@@ -99,7 +99,7 @@ pub(crate) struct Shape {
     pub now: u64,
 }
 
-/// What leaves one runtime.
+/// The packets, messages, records and buffers that leave one runtime.
 pub(crate) struct Outbox {
     shape: Shape,
     now: u64,
@@ -284,7 +284,7 @@ impl Outbox {
         self.lanes[link].consumed += 1;
     }
 
-    /// Does something before the packet at hand is counted: what ends has not seen it.
+    /// Does something before the packet at hand is counted: groups that end have not seen it.
     pub fn uncount_consumed(&mut self, link: usize) {
         self.lanes[link].consumed = self.lanes[link].consumed.wrapping_sub(1);
     }
@@ -306,7 +306,8 @@ impl Outbox {
         &mut self.barrier
     }
 
-    /// Another worker, or none, is at the end of a link: what was for the one before is forgotten.
+    /// Another worker, or none, is at the end of a link: all that was for the one before is
+    /// forgotten.
     #[cold]
     pub fn session_over(&mut self, link: usize, is_present: bool) {
         let lane = &mut self.lanes[link];
@@ -404,8 +405,8 @@ impl Outbox {
 
     // Links.
 
-    /// Transmits messages, then packets and empty buffers, on the links to switches; then what is
-    /// for other runtimes, with which `known` are the sessions.
+    /// Transmits messages, then packets and empty buffers, on the links to switches; then records
+    /// and packets for other runtimes, with which `known` are the sessions.
     pub fn transmit<P: Port>(&mut self, links: &mut [P], peers: &mut [Option<P>], known: &[u64]) {
         if self.unsettled != Switches::NONE {
             self.drop_unsettled();
@@ -468,7 +469,7 @@ impl Outbox {
         self.unsettled
     }
 
-    /// Packets leave by a switch again, but for those that wait for it now.
+    /// Packets leave by a switch again, but those that wait for it now are dropped.
     #[cold]
     pub fn settle(&mut self, link: usize) {
         self.drop_packets_for(link, DropReason::PeerGone);
@@ -484,8 +485,8 @@ impl Outbox {
         }
     }
 
-    /// Hands out all that has not left: the runtime fails. Its packets were passed on and are so no
-    /// more.
+    /// Hands out all frames that have not left: the runtime fails. Its packets were passed on and
+    /// are so no more.
     pub fn take_all(&mut self, lost: &mut PacketList) {
         let mut passed = PacketList::new();
         for lane in &mut self.lanes {
@@ -539,7 +540,7 @@ impl Outbox {
         self.hairpins.len()
     }
 
-    /// What has been counted: drops, and packets passed on.
+    /// Figures: drops, and packets passed on.
     pub fn counts(&self) -> (Drops, u64) {
         (self.drops, self.passed)
     }
@@ -585,7 +586,7 @@ fn hold_back<P: Port>(link: &mut P, lane: &mut Lane, now: u64, pool: &mut Pool) 
     transmit_list(link, &mut empty, now, pool);
 }
 
-/// Makes a packet that left for outside one that came in from there.
+/// Makes a packet that left for outside a packet that came in from there.
 pub(crate) fn turn_around(packet: &mut PacketBox) {
     packet.add_hairpin();
     packet.clear_flags(packet_flag::HAIRPIN | packet_flag::INSIDE_TO_INSIDE);

@@ -9,8 +9,8 @@
 //! that records of other runtimes can be read, and answered to switches: the others come home by
 //! themselves. So pending records are sent in the end, however many runtimes are short of buffers.
 //!
-//! Invariants: a record or packet that was taken here is sent, once, behind all that was taken
-//! before it.
+//! Invariants: a record or packet that was taken here is sent, once, behind all those taken before
+//! it.
 
 use super::Outbox;
 use crate::env::{Burst, Port};
@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use wire::packet::Kind;
 use wire::{PacketBox, PacketList, Pool};
 
-/// What is for other runtimes.
+/// Records and packets for other runtimes.
 #[derive(Default)]
 pub(super) struct Lanes {
     all: Vec<Outgoing>,
@@ -33,7 +33,7 @@ pub(super) struct Lanes {
     records_max: usize,
 }
 
-/// What is for one runtime.
+/// Records and packets for one runtime.
 #[derive(Default)]
 pub struct Outgoing {
     /// To be transmitted.
@@ -72,7 +72,7 @@ impl Outgoing {
 }
 
 impl Lanes {
-    /// Hands out all that has not left: the runtime fails.
+    /// Hands out all frames that have not left: the runtime fails.
     pub fn take_all(&mut self, lost: &mut PacketList) {
         for outgoing in core::mem::take(&mut self.all) {
             outgoing.into_packets().for_each(|packet| lost.push(packet));
@@ -94,8 +94,8 @@ impl Lanes {
         }
     }
 
-    /// `known`: the session with each that the worker goes by. What is for a runtime whose link
-    /// has another by now waits: it is for the incarnation before.
+    /// `known`: the session that the worker goes by with each runtime. Frames for a runtime whose
+    /// link has another by now wait: they are for the incarnation before.
     #[inline]
     pub fn transmit<P: Port>(&mut self, peers: &mut [Option<P>], known: &[u64], now: u64, pool: &mut Pool) {
         if self.pending > 0 {
@@ -117,7 +117,7 @@ impl Lanes {
         }
     }
 
-    /// Writes what is pending, as far as there are buffers.
+    /// Writes pending records and packets, as far as there are buffers.
     #[cold]
     fn write_pending(&mut self, pool: &mut Pool) {
         for outgoing in &mut self.all {
@@ -167,7 +167,7 @@ impl Lanes {
     }
 }
 
-/// Whether a link's session is with another incarnation than the one that the worker goes by.
+/// Whether a link's session is with another incarnation than the worker goes by.
 fn is_anothers(known: Option<&u64>, session: u64) -> bool {
     known.is_some_and(|known| session != 0 && session != *known)
 }
@@ -204,7 +204,7 @@ impl Outbox {
         };
     }
 
-    /// Sends a record to a runtime, behind all that was sent to it.
+    /// Sends a record to a runtime, behind all earlier ones.
     pub fn send_record(&mut self, to: u16, record: &Record<'_>) {
         self.runtimes.append(to, record, &mut self.pool);
     }
@@ -220,7 +220,7 @@ impl Outbox {
         }
     }
 
-    /// Sends a buffer to a runtime, behind what was sent to it.
+    /// Sends a buffer to a runtime, behind all earlier ones.
     #[cold]
     pub fn send_packet(&mut self, to: u16, packet: PacketBox) {
         self.runtimes.send(to, packet);
@@ -266,7 +266,7 @@ impl Outbox {
     /// Whether so many records and packets for a runtime wait for buffers.
     #[inline]
     pub fn has_pending(&self, to: u16, count: usize) -> bool {
-        // One runtime has no more than all.
+        // One runtime has no more than all have.
         let is_pending = |outgoing: &Outgoing| outgoing.pending.len() >= count;
         self.runtimes.pending >= count && self.runtimes.all.get(usize::from(to)).is_some_and(is_pending)
     }
@@ -276,7 +276,7 @@ impl Outbox {
         self.runtimes.all.iter().all(Outgoing::is_empty)
     }
 
-    /// Takes back what was for a runtime and has not left.
+    /// Takes back the records and packets for a runtime that have not left.
     pub fn take_outgoing(&mut self, runtime: u16) -> Outgoing {
         let Some(outgoing) = self.runtimes.all.get_mut(usize::from(runtime)) else {
             return Outgoing::default();

@@ -1,5 +1,5 @@
-//! What a message of a link between processes is: a packet behind what is known of it, or a message
-//! between workers.
+//! A message of a link between processes: a packet behind the notes about it, or a message between
+//! workers.
 //!
 //! Numbers are in network order.
 //!
@@ -37,8 +37,8 @@
 //! | time | carried, and taken where both ends have one clock; otherwise the receiver's own time is, as another host's says nothing here |
 //! | origin, capacity, the next one | the buffer's own |
 //!
-//! Invariants: a buffer filled here has offsets of its own frame or none; what does not hold is a
-//! counted refusal and changes nothing but a buffer that is given back.
+//! Invariants: a buffer filled here has offsets of its own frame or none; a packet that breaks a
+//! rule is a counted refusal and changes nothing but a buffer that is given back.
 
 use core::mem::size_of;
 use wire::packet::{Kind, Side, flag};
@@ -47,7 +47,7 @@ use wire::{LinkType, Packet};
 /// Bytes before a packet's frame.
 pub const HEAD: usize = 32;
 const PACKET: u8 = 1;
-/// What a message between workers begins with.
+/// The first byte of a message between workers.
 pub(super) const WORDS: u8 = 2;
 
 /// Bits of flags on the wire, and what they are in a packet.
@@ -392,8 +392,8 @@ mod tests {
     }
 
     proptest! {
-        /// What was accepted is said again in the same words, but for what the receiver does not
-        /// believe.
+        /// A packet that was accepted is said again in the same words, but for notes that the
+        /// receiver does not believe.
         #[test]
         fn hostile_bytes_are_no_harm(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),

@@ -3,10 +3,10 @@
 //!
 //! # Theory of operation
 //!
-//! To its worker it is a ring. What the worker transmits is copied into messages of a [`Channel`],
-//! packets behind their `head`, messages between workers behind one byte; frames of these go over a
-//! [`FrameLink`], are kept until they are acknowledged, and come out at the other end once each and
-//! in order, into buffers of the receiver's pool.
+//! To its worker it is a ring. The worker's packets and messages are copied into messages of a
+//! [`Channel`], packets behind their `head`, messages between workers behind one byte; frames of
+//! these go over a [`FrameLink`], are kept until they are acknowledged, and come out at the other
+//! end once each and in order, into buffers of the receiver's pool.
 //!
 //! ```text
 //!   worker A                                                                    worker B
@@ -14,17 +14,19 @@
 //!      └─► buffer: A's own to its pool, others' home by A's next receive
 //! ```
 //!
-//! *Buffers.* None crosses. What [`Port::transmit`] took is done with once it is in the channel: an
-//! own buffer goes to the pool. Another pool's buffer comes out of [`Port::receive`] as
-//! [`Kind::Empty`], as on a ring, and the worker sends it home to its neighbour in the same
-//! process. A buffer on its way home is never transmitted here: its home is this process.
+//! *Buffers.* No buffer crosses. A buffer that [`Port::transmit`] took is done with once its
+//! content is in the channel: an own buffer goes to the pool. Another pool's buffer comes out of
+//! [`Port::receive`] as [`Kind::Empty`], as on a ring, and the worker sends it home to its
+//! neighbour in the same process. A buffer on its way home is never transmitted here: its home is
+//! this process.
 //!
-//! *Back-pressure.* What the channel has no room for stays here, in its buffer, in order; there are
-//! no more of these than buffers, so nothing is refused and nothing allocated, and a worker that
-//! sends more than can be sent runs out of buffers. [`Port::room`] says how many usual packets the
-//! channel has room for, so a switch stops before that. What the worker cannot receive, because its
-//! pool has no more than [`Settings::spared`] buffers, stays in the channel, which offers the other
-//! end less room; acknowledgements and what is to be sent go on.
+//! *Back-pressure.* Packets and messages that the channel has no room for stay here, in their
+//! buffers, in order; there are no more of these than buffers, so nothing is refused and nothing
+//! allocated, and a worker that sends more than can be sent runs out of buffers. [`Port::room`]
+//! says how many usual packets the channel has room for, so a switch stops before that. Messages
+//! that the worker cannot receive, because its pool has no more than [`Settings::spared`] buffers,
+//! stay in the channel, which offers the other end less room; acknowledgements and frames to be
+//! sent go on.
 //!
 //! Two workers that both have all their buffers waiting here would wait for ever, for neither can
 //! receive. So a worker whose packets are only passing through (a switch) stops at `room`, and does
@@ -32,15 +34,15 @@
 //! by other such links than where it ends with it: [`Settings::spared`] is the order in which links
 //! are read no more.
 //!
-//! *When.* What is transmitted goes out with the next `receive`, which a worker calls on each of
-//! its links once a step and at least once more before it sleeps: so frames are as full as a step
-//! fills them, acknowledgements ride on them, and a system call takes many.
+//! *When.* Transmitted packets and messages go out with the next `receive`, which a worker calls on
+//! each of its links once a step and at least once more before it sleeps: so frames are as full as
+//! a step fills them, acknowledgements ride on them, and a system call takes many.
 //!
 //! *Sessions.* [`Port::session`] is 0 until the other end is met, and then a number that both ends
 //! know and that only grows: the sum of the two ends' incarnations. It changes in a
 //! [`Port::receive`] that appends nothing. From the moment at which the channel knows that a
-//! session is over, until the worker has been told of the next, what it transmits is lost and
-//! counted: no worker is to have it.
+//! session is over, until the worker has been told of the next, all that the worker transmits is
+//! lost and counted: no worker is to have it.
 //!
 //! ```text
 //!                 met                        the other end restarted, or is silent for `dead_after_ns`
@@ -50,17 +52,17 @@
 //! ```
 //!
 //! *Silence.* An end from which nothing came for a quarter of `dead_after_ns` is asked to answer,
-//! each quarter again; after the fourth it is dead. Only what it sends as one that has met this end
-//! counts, so an end that is heard but hears nothing is dead, too. A worker that was not stepped
-//! for long has asked nothing, so it blames no peer for its own absence. Where the network says
-//! that no process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is
-//! dead some 20 ms behind the first frame to it, which on a link without traffic is a question, up
-//! to a quarter of `dead_after_ns` later. An end that lives answers, unless it has no processor for
-//! as long. On a long way, looks are two round trips apart. Where views decide which workers are
-//! gone, what the network says changes nothing. What was sent is given up then, and perhaps the
-//! other end lives and has half of it. So this end takes its next incarnation ([`Channel::renew`]):
-//! the other end finds it restarted, and both begin again. A cut shorter than that ends nothing:
-//! what was lost is sent again.
+//! each quarter again; after the fourth it is dead. Only frames of an end that has met this one
+//! count, so an end that is heard but hears nothing is dead, too. A worker that was not stepped for
+//! long has asked nothing, so it blames no peer for its own absence. Where the network says that no
+//! process is there ([`FrameLink::refusals`]), looks are 5 ms apart: a killed process is dead some
+//! 20 ms behind the first frame to it, which on a link without traffic is a question, up to a
+//! quarter of `dead_after_ns` later. An end that lives answers, unless it has no processor for as
+//! long. On a long way, looks are two round trips apart. Where views decide which workers are gone,
+//! the network's word changes nothing. Frames that were sent are given up then, and perhaps the
+//! other end lives and has half of them. So this end takes its next incarnation
+//! ([`Channel::renew`]): the other end finds it restarted, and both begin again. A cut shorter than
+//! that ends nothing: lost frames are sent again.
 //!
 //! ```text
 //!   A: dead_after … ✂ renew: a' = a + 1, session 0 ── hello from a' ──► B: Restarted, session 0
@@ -114,11 +116,11 @@ pub trait FrameLink {
     /// anything. Never blocks.
     fn receive(&mut self) -> Option<&mut [u8]>;
 
-    /// Takes a frame to be sent, at the latest with the next [`FrameLink::flush`]. What cannot be
-    /// sent is lost and counted.
+    /// Takes a frame to be sent, at the latest with the next [`FrameLink::flush`]. A frame that
+    /// cannot be sent is lost and counted.
     fn send(&mut self, frame: &[u8]);
 
-    /// Sends what was taken. Never blocks.
+    /// Sends the frames that were taken. Never blocks.
     fn flush(&mut self);
 
     /// By which descriptors something that was received is noticed; `None`: it is not.
@@ -132,11 +134,11 @@ pub trait FrameLink {
         0
     }
 
-    /// Looks whether the network has said so of what was sent last. Else that is heard with the
-    /// next frame only, and a link that has nothing to say sends none for long.
+    /// Looks whether the network has said so of the last frames. Else that is heard with the next
+    /// frame only, and a link that has nothing to say sends none for long.
     fn look_for_refusals(&mut self) {}
 
-    /// Frames and their bytes, and what was refused because it was not this link's.
+    /// Frames and their bytes, and frames that were refused because they were not this link's.
     fn counters(&self) -> PortCounters;
 }
 
@@ -167,7 +169,7 @@ impl<L: FrameLink + ?Sized> FrameLink for alloc::boxed::Box<L> {
     }
 }
 
-/// What an end is made with.
+/// The settings that an end is made with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Of the channel: which workers, this end's incarnation, how many frames, how they are
@@ -179,10 +181,10 @@ pub struct Settings {
     pub frame_max: usize,
     /// After so many nanoseconds without an answer the other end is dead. `u64::MAX`: never.
     pub dead_after_ns: u64,
-    /// So many of the pool's buffers are not received into: they are for what the worker has to
-    /// say. What a step of a runtime wants is 16 for each switch; 48 more are for what it answers
-    /// other runtimes. So: both together on its links to switches, 16 on those to other runtimes,
-    /// which are read on when the others are not; at a switch one burst.
+    /// So many of the pool's buffers are not received into: they are for the worker's own messages.
+    /// A step of a runtime wants 16 for each switch; 48 more are for its answers to other runtimes.
+    /// So: both together on its links to switches, 16 on those to other runtimes, which are read on
+    /// when the others are not; at a switch one burst.
     pub spared: usize,
     /// How many ports the cluster has: a packet with a higher number is refused.
     pub ports: u8,
@@ -213,7 +215,7 @@ impl Settings {
     }
 }
 
-/// What an end counts beside what its port, its channel and its link count.
+/// An end's own figures, beside those of its port, its channel and its link.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct PeerCounters {
     /// Refused of what the other end said, by [`Refused`].
@@ -239,13 +241,13 @@ pub struct Peer<L: FrameLink> {
     ports: u8,
     same_clock: bool,
     now: u64,
-    /// What the worker was told: the session, and which of the channel's it is.
+    /// The session as the worker was told, and the channel's session that it stands for.
     session: u64,
     sessions: u64,
     /// The packet or message that the channel had no room for, and those behind it.
     next: Option<PacketBox>,
     waiting: PacketList,
-    /// Others' buffers that are done with.
+    /// Others' buffers that are to go home.
     homeward: PacketList,
     /// Frames of the channel that a usual packet takes.
     usual: usize,
@@ -263,7 +265,7 @@ struct Silence {
     answers: u64,
     /// Looks since, and questions.
     looks: u32,
-    /// What the network had said at the last look ([`FrameLink::refusals`]).
+    /// The network's figure at the last look ([`FrameLink::refusals`]).
     refusals: u64,
     /// Whether it has said so since the last answer.
     is_refused: bool,
@@ -283,7 +285,7 @@ impl Silence {
 /// the other end.
 const REFUSED: u64 = 5_000_000;
 /// Where a quarter of the silence takes longer, in nanoseconds, views decide which workers are
-/// gone: what the network says changes nothing.
+/// gone: the network's word changes nothing.
 const TRUSTED: u64 = 60_000_000_000;
 
 /// Looks without an answer after which the other end is dead.
@@ -336,8 +338,8 @@ impl<L: FrameLink> Peer<L> {
         })
     }
 
-    /// Other keys from now on, for what is sent and what is received. What cannot be changed is
-    /// whether there are any.
+    /// Other keys from now on, for sent and received frames. Whether there are any cannot be
+    /// changed.
     pub fn protect(&mut self, protection: Protection) {
         self.channel.protect(protection);
     }
@@ -347,7 +349,7 @@ impl<L: FrameLink> Peer<L> {
         self.channel.agree(agreed);
     }
 
-    /// What the channel counted.
+    /// The channel's figures.
     pub fn channel_counters(&self) -> &Counters {
         self.channel.counters()
     }
@@ -363,12 +365,12 @@ impl<L: FrameLink> Peer<L> {
         self.channel.not_met_for()
     }
 
-    /// What this end counted by itself.
+    /// This end's own figures.
     pub fn own_counters(&self) -> PeerCounters {
         self.own
     }
 
-    /// What the link below counted: frames, and what was not this link's.
+    /// Figures of the link below: frames, and those that were not this link's.
     pub fn link_counters(&self) -> PortCounters {
         self.link.counters()
     }
@@ -383,7 +385,7 @@ impl<L: FrameLink> Peer<L> {
         self.waiting.len() + usize::from(self.next.is_some())
     }
 
-    /// Whether all that was transmitted in this session has arrived at the other end.
+    /// Whether all messages transmitted in this session have arrived at the other end.
     pub fn is_settled(&self) -> bool {
         self.waiting() == 0 && self.channel.in_use().0 == 0
     }
@@ -449,8 +451,8 @@ impl<L: FrameLink> Peer<L> {
         self.send_home(packet, pool);
     }
 
-    /// Empties an end that is taken down: what waits is lost and counted, and others' buffers are
-    /// in `burst`, as many as it takes. Whether nothing is left.
+    /// Empties an end that is taken down: waiting messages are lost and counted, and others'
+    /// buffers are in `burst`, as many as it takes. Whether nothing is left.
     pub fn clear(&mut self, pool: &mut Pool, burst: &mut Burst) -> bool {
         while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
             self.lose(packet, pool);
@@ -463,7 +465,7 @@ impl<L: FrameLink> Peer<L> {
         self.homeward.is_empty()
     }
 
-    /// What waited, as far as there is room now; all of it is lost if the session is over.
+    /// Says the waiting messages, as far as there is room now; all are lost if the session is over.
     fn say_what_waits(&mut self, pool: &mut Pool) {
         while let Some(packet) = self.next.take().or_else(|| self.waiting.pop()) {
             if !self.is_current() {
@@ -532,7 +534,7 @@ impl<L: FrameLink> Peer<L> {
         }
     }
 
-    /// Gives the worker what has come, or else one change of session.
+    /// Gives the worker the messages that have come, or else one change of session.
     fn deliver(&mut self, pool: &mut Pool, burst: &mut Burst) {
         let mut is_empty = self.homeward.is_empty();
         while !burst.is_full()
@@ -634,7 +636,7 @@ impl<L: FrameLink> Port for Peer<L> {
         }
     }
 
-    /// Sends what was said, in frames that need not be full.
+    /// Sends all messages, in frames that need not be full.
     fn flush(&mut self) {
         let _ = self.channel.handle(self.now, Input::Flush);
         self.send_frames();

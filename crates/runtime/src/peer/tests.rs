@@ -1,9 +1,9 @@
 //! Two ends over a network that loses, repeats, reorders and damages, in one thread, from one seed.
 //!
-//! What an end transmits is noted under the session that it believes in, which has the same number
-//! at both ends; what the other receives in that session must be the same, from the beginning, in
-//! order, without a gap. Buffers are of three pools on each side: its own, and a neighbour's in the
-//! same process.
+//! The packets that an end transmits are noted under the session that it believes in, which has the
+//! same number at both ends; the packets that the other receives in that session must be the same,
+//! from the beginning, in order, without a gap. Buffers are of three pools on each side: its own,
+//! and a neighbour's in the same process.
 
 use super::*;
 use crate::env::{Burst, Port};
@@ -65,7 +65,7 @@ struct Network {
     refused: [u64; 2],
 }
 
-/// What an end has of the network.
+/// An end's access to the network.
 struct Wire {
     network: Rc<RefCell<Network>>,
     side: usize,
@@ -376,8 +376,8 @@ impl World {
             }
             burst.push(buffer);
         }
-        // Believed in by the worker and known to the channel to be going on: what is lost otherwise
-        // is counted.
+        // Believed in by the worker and known to the channel to be going on: packets lost otherwise
+        // are counted.
         let lost = end.peer.own.lost_messages + end.peer.own.lost_packets;
         let noted: Vec<Seen> = burst.iter().map(|packet| seen(packet)).collect();
         end.peer.transmit(now, &mut end.pool, &mut burst);
@@ -592,8 +592,8 @@ fn a_short_cut_ends_nothing() {
     assert_eq!(world.ends[0].peer.own_counters(), PeerCounters::default());
 }
 
-/// The end that is cut off and the one that hears but is not heard both begin again, and what was
-/// in between is counted as lost.
+/// The end that is cut off and the end that hears but is not heard both begin again, and packets in
+/// between are counted as lost.
 #[test]
 fn a_long_cut_ends_the_session_at_both_ends() {
     for ways in [[true, true], [true, false], [false, true]] {
@@ -623,7 +623,7 @@ fn a_long_cut_ends_the_session_at_both_ends() {
 }
 
 /// A process that is gone, and of which the network says so, is given up long before its silence
-/// would be enough; one that answers is not.
+/// would be enough; a process that answers is not.
 #[test]
 fn a_process_that_the_network_says_is_gone_is_given_up_early() {
     for is_gone in [true, false] {
