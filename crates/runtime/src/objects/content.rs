@@ -11,7 +11,7 @@ use protocols::objects::wire::Bytes;
 /// The kinds of a worker, by number.
 pub(super) type Kinds = Arc<[Kind]>;
 
-/// What an object has in it.
+/// The content of an object.
 #[derive(Clone)]
 pub(super) struct Content {
     methods: Methods,

@@ -1,4 +1,4 @@
-//! What is counted of shared objects, by kind.
+//! Figures of shared objects, by kind.
 
 use super::content::{Content, Kinds};
 use crate::stats::ObjectStats;
@@ -9,7 +9,7 @@ use protocols::objects::{Caller, Message, Objects};
 /// The place of [`What::Get`] in [`ObjectStats::HOW`].
 const GET: usize = 3;
 
-/// What only grows; a place for each kind.
+/// Figures that only grow; a place for each kind.
 #[derive(Clone)]
 pub(super) struct Counts(Vec<ObjectStats>);
 
@@ -68,7 +68,7 @@ impl Counts {
         self.0.iter().map(|of| of.failed).sum()
     }
 
-    /// With what there is now.
+    /// With the present numbers.
     pub fn stats(&self, kinds: &Kinds, machine: &Objects<Content>, desk: &Desk) -> Vec<ObjectStats> {
         let mut all = self.0.clone();
         for ((of, kind), number) in all.iter_mut().zip(kinds.iter()).zip(0..) {

@@ -73,7 +73,7 @@ impl SharedObjects {
         desk_key(key, |at| desk.recall(at.0, &at.1));
     }
 
-    /// A call cannot have the object: those that wait behind it ask in turn.
+    /// A call cannot have the object: calls that wait behind it ask in turn.
     pub(super) fn refuse_loan(&mut self, now: u64, key: Key) {
         let next = self.loans.get_mut(&key).and_then(|loan| loan.waiting.pop_front());
         match next {

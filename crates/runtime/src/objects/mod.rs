@@ -22,16 +22,16 @@
 //! order.
 //!
 //! *Views.* A runtime takes no part before it is told of a view that has it: calls stay on the
-//! desk, what comes is dropped. Within one process the driver of the runtimes tells them
+//! desk, messages that come are dropped. Within one process the driver of the runtimes tells them
 //! ([`protocols::objects::Conductor`]). Over several, decisions of the coordinator do
-//! ([`protocols::objects::Sharing`]), each with the incarnations that it means: a message goes to
-//! such an incarnation, or to none.
+//! ([`protocols::objects::Sharing`]), each with its incarnations: a message goes to such an
+//! incarnation, or to none.
 //!
-//! Invariants: each token is answered once; what one runtime is sent arrives in that order; a
-//! message is at most [`MESSAGE_MAX`] bytes, and what waits is bounded by [`FLIGHTS_MAX`].
+//! Invariants: each token is answered once; messages to one runtime arrive in their order; a
+//! message is at most [`MESSAGE_MAX`] bytes, and calls that wait are bounded by [`FLIGHTS_MAX`].
 //!
-//! Not here: which runtime has an object (the machine), what a call does (`nf::objects`), packets
-//! that wait (`runner::waiting`).
+//! Not here: which runtime has an object (the machine), the effect of a call (`nf::objects`),
+//! packets that wait (`runner::waiting`).
 
 mod content;
 mod counts;
@@ -59,7 +59,7 @@ use protocols::ownership::RuntimeId;
 
 /// Calls that are not answered.
 const FLIGHTS_MAX: usize = 4096;
-/// Those of the machine: a runtime that leaves begins all that is on the desk.
+/// Calls of the machine: a runtime that leaves begins all that are on the desk.
 const REQUESTS_MAX: usize = 4 * FLIGHTS_MAX;
 /// The longest message: a content, and the calls of 64 runtimes that are in it.
 const MESSAGE_MAX: usize = 16 * 1024;
@@ -72,7 +72,7 @@ const MERGED_AGAIN_NS: u64 = 1_000_000;
 /// How many runtimes besides the holder have a copy of each object.
 const COPIES: usize = 1;
 
-/// What is counted, and what there is.
+/// Figures, and present numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// Calls that functions here have made.
@@ -106,7 +106,7 @@ enum Doing {
     Removing,
     /// An object with one writer is wanted.
     Getting,
-    /// One that was changed is copied.
+    /// An object that was changed is copied.
     Writing,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct SharedObjects {
     newest: Option<Decision>,
     /// Whether this runtime wants to be in no view.
     leaves: bool,
-    /// What it is told of a view without it, until its calls are over.
+    /// A view without it that it is told of, until its calls are over.
     departing: Option<Told>,
     /// Keys of which merged calls are on their way.
     merging: HashSet<Key>,
@@ -219,7 +219,7 @@ impl SharedObjects {
         }
     }
 
-    /// What is counted.
+    /// Figures of shared objects here.
     pub fn figures(&self) -> Figures {
         let (keys, ..) = self.machine.counts();
         let stats = self.machine.stats();
@@ -237,7 +237,7 @@ impl SharedObjects {
         self.counts = before.counts.clone();
     }
 
-    /// What is counted by kind; a look at all objects that are here.
+    /// Figures by kind; a look at all objects that are here.
     pub fn stats(&self, desk: &Desk) -> Vec<ObjectStats> {
         self.counts.stats(&self.kinds, &self.machine, desk)
     }
@@ -262,7 +262,7 @@ impl SharedObjects {
         of_machine.into_iter().chain(of_desk).min()
     }
 
-    /// Is told of views; what follows is done by the next [`SharedObjects::go_on`].
+    /// Is told of views; the next [`SharedObjects::go_on`] acts on them.
     pub fn hear(&mut self, now: u64, told: &Told, desk: &Desk) {
         let (Told::Stage(_, members) | Told::Failed(_, members, _)) = told;
         let is_member = members.has(self.me.runtime);
@@ -280,8 +280,8 @@ impl SharedObjects {
         }
     }
 
-    /// A view without this runtime: it takes no calls any more, and those that were made end before
-    /// the machine hears of it, which begins nothing then.
+    /// A view without this runtime: it takes no calls any more, and calls in flight end before the
+    /// machine hears of it, which begins nothing then.
     fn depart(&mut self, now: u64, told: Told, desk: &Desk) {
         if self.departing.replace(told).is_some() {
             return;
@@ -308,7 +308,8 @@ impl SharedObjects {
         });
     }
 
-    /// Hears a decision of the coordinator; one that is not behind the newest changes nothing.
+    /// Hears a decision of the coordinator; a decision that is not behind the newest changes
+    /// nothing.
     pub fn hear_decision(&mut self, now: u64, decision: &Decision, desk: &Desk) {
         let newest = self.newest.as_ref();
         if newest.is_some_and(|newest| newest.order() >= decision.order()) {
@@ -345,7 +346,7 @@ impl SharedObjects {
                 .is_some_and(|newest| !newest.has(incarnation))
     }
 
-    /// What the coordinator is told.
+    /// The report to the coordinator.
     pub fn report(&self, sessions: &Sessions) -> Report {
         Report {
             reached: self.reached,
@@ -357,7 +358,8 @@ impl SharedObjects {
         }
     }
 
-    /// The session of the link to a runtime is over: what has come of a message is no message.
+    /// The session of the link to a runtime is over: the pieces of an unfinished message are no
+    /// message.
     pub fn peer_gone(&mut self, peer: usize) {
         if let Some(incoming) = self.incoming.get_mut(peer) {
             incoming.clear();
@@ -373,7 +375,7 @@ impl SharedObjects {
         let Some(incoming) = self.incoming.get_mut(peer) else {
             return false;
         };
-        // What is too long stays so until its last piece has come.
+        // A message that is too long stays so until its last piece has come.
         if incoming.len() <= MESSAGE_MAX {
             incoming.extend_from_slice(piece);
         }
@@ -485,7 +487,7 @@ impl SharedObjects {
             is_merged,
         });
         match doing {
-            // What was merged may have to make its object first.
+            // Merged calls may have to make their object first.
             Doing::Reading if bound == 0 && self.merging.contains(&key) => {
                 self.behind_merged.push(number);
             }
@@ -586,7 +588,7 @@ impl SharedObjects {
         }
     }
 
-    /// What was merged has gone: the reads behind it follow.
+    /// Merged calls have gone: the reads behind them follow.
     fn read_behind(&mut self, now: u64, key: Key) {
         for number in core::mem::take(&mut self.behind_merged) {
             match self.flights.all.get(&number) {
@@ -641,8 +643,8 @@ impl SharedObjects {
         }
     }
 
-    /// Sends what is in the buffer. To a runtime that is not there, or another incarnation of it,
-    /// nothing is sent: a view without it follows.
+    /// Sends the message in the buffer. To a runtime that is not there, or another incarnation of
+    /// it, nothing is sent: a view without it follows.
     fn send(&mut self, to: u16, out: &mut Outbox, sessions: &Sessions) {
         let is_meant = |decision: &Decision| {
             let incarnation = sessions.incarnation(to);

@@ -6,17 +6,17 @@
 //! ```
 //!
 //! The usual packet is of a flow whose copy is up to date, or is followed for a store that it does
-//! not wait for. What its functions change is seen where the compiler knows how long their states
+//! not wait for. Changes by its functions are seen where the compiler knows how long their states
 //! are ([`crate::stage::Watched`]). A function that stops the packet or asks for more ends that:
 //! then the flow is compared as a whole, with the shadow that was noted.
 //!
-//! Not here: what is done with it (`replica`).
+//! Not here: the use of it (`replica`).
 
 use super::Core;
 use nf::Direction;
 use wire::PacketBox;
 
-/// For what changes are followed, if they are.
+/// The purpose of following changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Following {
     Copies,

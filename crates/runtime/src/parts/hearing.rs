@@ -1,6 +1,6 @@
-//! What switches say of groups, reply keys and blocks that concerns flows here.
+//! Messages of switches about groups, reply keys and blocks that concern flows here.
 //!
-//! Not here: groups that move (`mobility`); what a switch that restarts is told
+//! Not here: groups that move (`mobility`); messages to a switch that restarts
 //! (`worker::sessions`).
 
 use super::Core;
@@ -19,8 +19,8 @@ impl Core {
         self.is_leaving || self.sessions.is_beginning() || self.sessions.is_joining || self.pools.is_without()
     }
 
-    /// Looks whether all switches have told, or the time for it is over. One that runs by the view
-    /// is waited for until a view is without it.
+    /// Looks whether all switches have told, or the time for it is over. A switch that runs by the
+    /// view is waited for until a view is without it.
     #[cold]
     pub fn go_on_beginning(&mut self) {
         let Some(beginning) = &mut self.sessions.beginning else {
@@ -44,9 +44,9 @@ impl Core {
     /// A switch says that another runtime's group has a block.
     #[cold]
     pub fn hear_in_use(&mut self, link: usize, block: Block) {
-        // Functions that go on from a forerunner's know what that one had lent. Another switch may
-        // have returned it before this runtime was met, and its word be forgotten: it is not waited
-        // for. Of what is lent later all switches know.
+        // Functions that go on from a forerunner's know which blocks that had lent. Another switch
+        // may have returned it before this runtime was met, and its word be forgotten: it is not
+        // waited for. Of blocks lent later all switches know.
         let is_noted = match self.runner.block_in_use(block) {
             BlockWas::Free => true,
             BlockWas::Out => {
@@ -68,7 +68,7 @@ impl Core {
         if let Some(beginning) = &mut self.sessions.beginning {
             beginning.told = beginning.told.with(link as u8);
         }
-        // What it had to say of groups that are others' came before.
+        // Its messages about groups that are others' came before.
         self.sessions.settling = self.sessions.settling.with(link as u8);
         self.sessions.taken_cursor = [0; 5];
         if self.out.unsettled().has(link as u8) {
@@ -102,7 +102,7 @@ impl Core {
         if is_second {
             self.reply_key_refused(key.flow());
         } else if self.has_group(&key) {
-            // Of what is here, each once.
+            // Groups that are here, each once.
             self.sessions.taken.insert(*key.words());
         }
     }
@@ -112,8 +112,8 @@ impl Core {
         self.sessions.taken.remove(group.words());
     }
 
-    /// Ends flows whose reply keys were refused, once they are back or go on; those that have
-    /// moved away are refused where they are now.
+    /// Ends flows whose reply keys were refused, once they are back or go on; flows that have moved
+    /// away are refused where they are now.
     pub fn end_refused(&mut self) -> usize {
         let mut count = 0;
         for words in core::mem::take(&mut self.sessions.refused) {

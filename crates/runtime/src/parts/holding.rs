@@ -4,7 +4,8 @@
 //!   passed its chain ─► switches have heard (`hold`) ─► the replica has it, or the store (`hold::gate`) ─► out
 //! ```
 //!
-//! Not here: what a packet waits for (`replica::compare`, `replica::ledger::through`).
+//! Not here: the copies and records that a packet waits for (`replica::compare`,
+//! `replica::ledger::through`).
 
 use super::Core;
 use crate::flows::actor::flag;
@@ -20,7 +21,7 @@ impl Core {
         self.hold.hold_behind(actor, header, packet, &mut self.out);
     }
 
-    /// Passes on what has waited for barriers that are acknowledged; answers how many packets.
+    /// Passes on packets that have waited for barriers that are acknowledged; answers how many.
     #[inline]
     pub fn release_held(&mut self) -> usize {
         self.hold.release(
@@ -32,7 +33,7 @@ impl Core {
         )
     }
 
-    /// A switch is gone: what waits to leave by its link is dropped.
+    /// A switch is gone: packets that wait to leave by its link are dropped.
     #[cold]
     pub fn lose_held_for(&mut self, link: usize) {
         if wire::planted::is("held_leaves_late") {
@@ -52,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Drops what waits of a flow, for switches, copies or a store: nothing of it may leave.
+    /// Drops waiting packets of a flow, for switches, copies or a store: none of them may leave.
     #[cold]
     pub(super) fn refuse_waiting(&mut self, actor: u32, reason: DropReason) {
         let header = self.flows.header(actor);
@@ -82,8 +83,8 @@ impl Core {
         self.close_copies();
     }
 
-    /// What a packet changed that is about to wait for switches is copied, or stored; otherwise, why
-    /// it must not leave at all.
+    /// The changes of a packet that is about to wait for switches are copied, or stored; otherwise,
+    /// why it must not leave at all.
     pub(super) fn commit_held(&mut self, actor: u32) -> Result<(), DropReason> {
         if self.lacks_replica(actor) {
             return Err(DropReason::NoReplica);

@@ -5,8 +5,8 @@
 //!                                     └─► none ──────────────────────────────────────────────┴─► `group_ended` ─► *Idle*
 //! ```
 //!
-//! Invariants: a group that is on its way to or from another runtime does not end here; none ends
-//! for whose words there is no room.
+//! Invariants: a group that is on its way to or from another runtime does not end here; no group
+//! ends for whose words there is no room.
 
 use super::Core;
 use crate::flows::actor::{Header, NO_GROUP};
@@ -15,7 +15,7 @@ use crate::message::Message;
 use alloc::vec::Vec;
 use nf::Block;
 
-/// How many of those that rest are looked at for one that may be evicted.
+/// How many resting groups are looked at for a group that may be evicted.
 const EVICTED_LOOKS: usize = 8;
 
 impl Core {
@@ -89,8 +89,8 @@ impl Core {
         self.end_route(key, has_copy);
     }
 
-    /// Where no place for a group is free, ends the one that has rested longest; whether there is a
-    /// place now.
+    /// Where no place for a group is free, ends the group that has rested longest; whether there is
+    /// a place now.
     #[cold]
     pub fn evict_group(&mut self) -> bool {
         if self.flows.groups().room() > 0 {
@@ -176,8 +176,8 @@ impl Core {
             }
     }
 
-    /// Says what waited until the replica knew of it, as far as there is room; answers how much. A
-    /// key of a flow that is here again is not idle.
+    /// Says messages that waited until the replica knew of the end, as far as there is room;
+    /// answers how many. A key of a flow that is here again is not idle.
     #[cold]
     pub fn go_on_parting(&mut self) -> usize {
         self.flows.parting.note_sent(self.sender.sent());

@@ -3,8 +3,8 @@
 //!
 //! # Theory of operation
 //!
-//! What all protocols of flows work on is here together: the store, the runner, the hold and the
-//! outbox. Calls go one way:
+//! The parts that all protocols of flows work on are here together: the store, the runner, the hold
+//! and the outbox. Calls go one way:
 //!
 //! ```text
 //!   worker ─► mobility ─► Core ─► runner, hold ─► flows, outbox
@@ -107,8 +107,8 @@ struct Settling {
 pub(crate) struct Silent {
     /// While packets are taken up that waited behind a call: a group and a reply key.
     lingering: ArrayVec<GroupKey, 2>,
-    /// While packets are processed that were kept for a group that moved: what has become idle
-    /// meanwhile.
+    /// While packets are processed that were kept for a group that moved: keys that have become
+    /// idle meanwhile.
     draining: Option<Vec<GroupKey>>,
     /// Of groups on their way, by hash.
     moving: HashSet<u64>,
@@ -171,7 +171,7 @@ pub(crate) struct Core {
     pub lines: HeldLines,
     pub sender: Sender,
     pub ledger: Ledger,
-    /// Where blocks of ports are short, and whom that was said to.
+    /// Where blocks of ports are short, and which runtimes were asked.
     pub pools: Pools,
     /// Whether what packets change is followed, and for what.
     pub is_followed: bool,
@@ -328,7 +328,7 @@ impl Core {
             // about the timeout.
             self.runner.keep_at_least(actor, timeout, &mut self.flows);
         }
-        // An error keeps no flow alive, but one that opened a flow must give it some end.
+        // An error keeps no flow alive, but an error that opened a flow must give it some end.
         if !packet.has(packet_flag::ICMP_ERROR) || self.flows.header(actor).deadline == 0 {
             if whole {
                 self.runner.extend(actor, timeout, &mut self.flows);
@@ -366,7 +366,7 @@ impl Core {
     pub fn expire(&mut self, budget: usize) -> usize {
         let mut looked = 0;
         while looked < budget && self.runner.may_end() && self.out.is_clear() {
-            // One at a time: ending a flow needs the whole runtime.
+            // One flow at a time: ending a flow needs the whole runtime.
             let (due, count) = self.flows.due(self.now, budget - looked);
             looked += count;
             let Some(actor) = due else {
@@ -378,15 +378,15 @@ impl Core {
     }
 
     /// Where flows or groups are at their bound, ends some whose time is over before a packet that
-    /// would open another is refused: the step looks for them behind its packets only. What is
-    /// looked at here counts among what the step looks at.
+    /// would open another is refused: the step looks for them behind its packets only. Flows looked
+    /// at here count among those that the step looks at.
     pub fn make_room(&mut self, link: usize) {
         let is_full = self.flows.free() <= self.reserved
             || self.flows.affinity() != Affinity::Flow && self.flows.groups().room() == 0;
         if !is_full || self.early_looks == 0 {
             return;
         }
-        // What ends here has not seen the packet at hand.
+        // Flows that end here have not seen the packet at hand.
         self.out.uncount_consumed(link);
         self.early_looks -= self.expire(self.early_looks);
         self.out.count_consumed(link);
@@ -497,7 +497,8 @@ impl Core {
         }
     }
 
-    /// Says now what was not said since [`Core::linger`], as far as it holds.
+    /// Says now which keys are idle, of those that were not said since [`Core::linger`], as far as
+    /// it holds.
     pub fn stop_lingering(&mut self) {
         for group in core::mem::take(&mut self.silent.lingering) {
             if !self.has_group(&group) {
@@ -603,7 +604,7 @@ impl Core {
             packet,
         });
         if self.runner.has_more() {
-            // What this packet caused leaves behind it.
+            // Messages that this packet caused leave behind it.
             self.settle_all();
         }
     }
@@ -729,7 +730,8 @@ impl Core {
             Affinity::Flow => false,
             _ if is_inside(near) && is_inside(far) => GroupKey::between(self.flows.affinity(), key) == group,
             Affinity::OutsideAddress => GroupKey::of_address(far.addr) == group,
-            // A reply from outside finds its block's owner; one from inside names its host itself.
+            // A reply from outside finds its block's owner; a reply from inside names its host
+            // itself.
             _ if packet.exit() == Side::Outside => {
                 self.flows.owners.owner(near) == Some(group)
                     || self.inside_group(near, packet.protocol()) == group
@@ -764,7 +766,7 @@ impl Core {
 
     /// A reply key was refused whose flow cannot end now.
     pub fn note_refused(&mut self, key: FlowKey) {
-        // Of what is here, each once.
+        // Reply keys of flows that are here, each once.
         self.sessions.refused.insert(*key.words());
     }
 }

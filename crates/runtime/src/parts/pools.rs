@@ -1,4 +1,5 @@
-//! Blocks of ports that runtimes lend each other: when one asks, and what one that is asked lends.
+//! Blocks of ports that runtimes lend each other: when a runtime asks, and which blocks another
+//! lends.
 //!
 //! ```text
 //!   a millisecond ─► function's pool: wants some? ─► Wanted, to each runtime that is there
@@ -10,19 +11,20 @@
 //! *Pace.* At most [`ASKED_MAX`] blocks an ask. Without a block since the last ask, the next one
 //! waits twice as long, up to [`PACE_MAX`]: where all are dry, few words pass.
 //!
-//! *A runtime that leaves* and has no group lends all free blocks of its part to those that stay,
-//! [`ASKED_MAX`] to each at a look and [`LEFT_MAX`] in all. What it had borrowed goes home.
+//! *A runtime that leaves* and has no group lends all free blocks of its part to the runtimes that
+//! stay, [`ASKED_MAX`] to each at a look and [`LEFT_MAX`] in all. Blocks that it had borrowed go
+//! home.
 //!
 //! *A group's block whose home is not there, or leaves*, is kept: it is free here behind one word
-//! to each switch. Once the home gives blocks out again, it goes there as any that is borrowed.
+//! to each switch. Once the home gives blocks out again, it goes there as any borrowed block.
 //!
 //! *A runtime without a part* (there are more than the pool was divided among, or it was to leave,
 //! and stays) asks for one, and takes no groups before it has some, or [`WITHOUT`] is over.
 //!
 //! *How long a pool lasts*: its free blocks are noted once a second ([`Ebb`]).
 //!
-//! Invariants: what is lent is announced to all switches that are there; a runtime that begins, and
-//! does not know yet what is in use, lends nothing.
+//! Invariants: lent blocks are announced to all switches that are there; a runtime that begins, and
+//! does not know yet which are in use, lends nothing.
 //!
 //! Not here: which runtime has a block while it is lent, and through which failures
 //! ([`protocols::lending`]); how many a pool wants and spares (the function).
@@ -85,7 +87,7 @@ impl Ebb {
     }
 }
 
-/// What is known of pools here and at other runtimes.
+/// The state of pools here and at other runtimes.
 #[derive(Default)]
 pub(crate) struct Pools {
     /// When they are looked at next, and asked about.
@@ -128,7 +130,7 @@ impl Core {
         self.wait_for_blocks(|pool| pool.share == 0 && pool.free == 0);
     }
 
-    /// This runtime was to leave, and stays: what it has lent it wants again.
+    /// This runtime was to leave, and stays: it wants the blocks that it has lent again.
     #[cold]
     pub fn stay(&mut self) {
         (self.pools.left, self.pools.left_free) = (0, None);
@@ -204,7 +206,7 @@ impl Core {
             }
             let is_asked = pool.wants > 0 && !others.is_empty();
             if !is_asked {
-                // What was heard is old when some are wanted.
+                // Old answers are of no use when some are wanted.
                 self.forget_heard(function);
             } else if self.now >= self.pools.ask_at {
                 self.ask(function, &pool, &others);
@@ -263,7 +265,7 @@ impl Core {
         free > 0 && self.pools.left_free != Some(free) && self.pools.left < LEFT_MAX * staying
     }
 
-    /// Lends what is free, as this runtime leaves, and returns what it had borrowed.
+    /// Lends free blocks, as this runtime leaves, and returns those that it had borrowed.
     #[cold]
     fn lend_all(&mut self, others: &[u16]) -> usize {
         let staying = self.staying(others);
@@ -291,8 +293,8 @@ impl Core {
         count
     }
 
-    /// The runtime ends: what it had borrowed is no more its functions', which another goes on with.
-    /// Answers what is lent.
+    /// The runtime ends: blocks that it had borrowed are no more its functions', which another goes
+    /// on with. Answers the lent blocks.
     pub fn end_pools(&mut self) -> BTreeSet<Block> {
         let borrowed: Vec<Block> = self.flows.borrowed.free().collect();
         borrowed
@@ -302,7 +304,7 @@ impl Core {
     }
 
     /// A runtime goes on with functions of one before, which had lent that. It waits to be told
-    /// what of it is in use: what switches knew may have gone with one.
+    /// which of them are in use: a switch's knowledge may have gone with it.
     pub fn note_out(&mut self, out: BTreeSet<Block>) {
         if !out.is_empty() {
             self.sessions.wait_to_be_told();
@@ -310,8 +312,8 @@ impl Core {
         self.pools.out = out;
     }
 
-    /// All switches have told which blocks are in use: of those that a runtime before had lent the
-    /// others are free.
+    /// All switches have told which blocks are in use: of the blocks that a runtime before had lent
+    /// the others are free.
     #[cold]
     pub fn take_out_back(&mut self) {
         let lent = &self.sessions.lent;
@@ -327,7 +329,7 @@ impl Core {
     }
 
     fn ask(&mut self, function: usize, pool: &PoolState, others: &[u16]) {
-        // Those that wait for room are enough.
+        // Records that wait for room are enough.
         if self.out.records_pending() > 0 {
             return;
         }
@@ -340,7 +342,7 @@ impl Core {
         }
     }
 
-    /// What is free at all others, once each has said.
+    /// The free blocks at all others, once each has said.
     fn heard_of_all(&self, function: usize, others: &[u16]) -> Option<(u32, u32)> {
         let mut sum = (0_u32, 0_u32);
         for runtime in others {
@@ -357,8 +359,7 @@ impl Core {
         }
     }
 
-    /// Another runtime wants blocks: what can be done without is lent, and how much is free is
-    /// said.
+    /// Another runtime wants blocks: spare ones are lent, and how many are free is said.
     #[cold]
     pub fn hear_wanted(&mut self, peer: usize, function: u8, count: u16, at: Addr) {
         let (function, to) = (usize::from(function), peer as u16);
@@ -395,7 +396,7 @@ impl Core {
         let me = RuntimeId(self.settings.info.runtime);
         let count = lent.len();
         for block in lent {
-            // One that was borrowed goes home: that is where it is wanted.
+            // A borrowed block goes home: that is where it is wanted.
             if !self.flows.borrowed.give_back(block) {
                 self.pools.lent += 1;
                 self.pools.out.insert(block);
@@ -476,14 +477,14 @@ impl Core {
     /// A switch has come, or gone.
     #[cold]
     pub fn switch_over(&mut self, switch: u8) {
-        // One that has begun since may not have been told of a block that waits to be kept.
+        // A switch that has begun since may not have been told of a block that waits to be kept.
         self.flows.parting.keep_none();
         let there = self.there();
         self.flows.borrowed.switch_over(switch, there);
         self.settle_lent();
     }
 
-    /// Functions have other settings: what they had borrowed they borrow again, or it goes home.
+    /// Functions have other settings: they borrow their borrowed blocks again, or these go home.
     fn borrow_again(&mut self) {
         let free: Vec<Block> = self.flows.borrowed.free().collect();
         for block in free {
@@ -498,7 +499,8 @@ impl Core {
     fn give_back_some(&mut self, count: u16) {
         if count > 0 && !self.flows.borrowed.is_empty() {
             let count = usize::from(count.min(ASKED_MAX));
-            // What no runtime waits for stays. There may be much of that: some are looked at.
+            // Blocks that no runtime waits for stay. There may be many of those: some are looked
+            // at.
             let from = self.pools.looked_at.take();
             let free = self.flows.borrowed.free_behind(from).take(LOOKED_AT);
             let looked_at: ArrayVec<(Block, RuntimeId), LOOKED_AT> = free.collect();

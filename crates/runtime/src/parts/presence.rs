@@ -1,6 +1,6 @@
 //! The workers at the other ends of a runtime's links, and what they have said.
 //!
-//! Not here: what a switch that restarts is told (`worker::sessions`).
+//! Not here: messages to a switch that restarts (`worker::sessions`).
 
 use crate::env::Port;
 use crate::members::End;
@@ -11,12 +11,11 @@ use nf::{Addr, Block};
 use protocols::membership::{View, WorkerId};
 use protocols::ownership::Switches;
 
-/// How long, in nanoseconds, a runtime that begins waits for switches that are not there, and for
-/// those that are: longer than they may wait to be told themselves
-/// ([`crate::switch::Switch::wait_to_be_told`]).
+/// How long, in nanoseconds, a runtime that begins waits for absent switches, and for present ones:
+/// longer than they may wait to be told themselves ([`crate::switch::Switch::wait_to_be_told`]).
 pub const ABSENT: u64 = 2_000_000_000;
 pub const SILENT: u64 = 5_000_000_000;
-/// What is known of the other ends.
+/// The state of the other ends.
 #[derive(Default)]
 pub(crate) struct Sessions {
     /// By switch, and by runtime.
@@ -42,7 +41,7 @@ pub(crate) struct Sessions {
     /// By runtime, whether it has said that it takes no groups.
     pub leaving: Vec<bool>,
     pub telling: VecDeque<Telling>,
-    /// Groups that are another's, by their words, and the one that was looked at last.
+    /// Groups that are another's, by their words, and the last group that was looked at.
     pub taken: BTreeSet<[u64; 5]>,
     pub taken_cursor: [u64; 5],
     /// Switches that were met again and have said which groups are another's.
@@ -85,7 +84,7 @@ impl Sessions {
     pub fn new<P: Port>(links: &[P]) -> Self {
         let has_absent = links.iter().any(|link| link.session() == 0);
         let there = links.iter().enumerate().filter(|(_, link)| link.session() != 0);
-        // Those that are there begin with this runtime, and have nothing to tell.
+        // Switches that are there begin with this runtime, and have nothing to tell.
         let told = there.fold(Switches::NONE, |told, (index, _)| told.with(index as u8));
         Sessions {
             has_absent,
@@ -164,8 +163,8 @@ impl Sessions {
             .map_or(0, End::incarnation)
     }
 
-    /// Which incarnation of a runtime a switch is told of: the one that views have; without views
-    /// the one that has said so. 0 if none has, and of this runtime itself.
+    /// Which incarnation of a runtime a switch is told of: the incarnation in views; without views
+    /// the incarnation that it has said. 0 if it has said none, and of this runtime itself.
     pub fn incarnation_to_name(&self, runtime: u16) -> u64 {
         if self.by_views {
             return self.incarnation(runtime);
@@ -181,8 +180,8 @@ impl Sessions {
         }
     }
 
-    /// Whether the runtime at the other end of a link may keep copies. One that is joining may be
-    /// cut off from a switch, and no flow could go on there.
+    /// Whether the runtime at the other end of a link may keep copies. A runtime that is joining
+    /// may be cut off from a switch, and no flow could go on there.
     pub fn may_keep_copies(&self, runtime: u16) -> bool {
         let incarnation = self.incarnation(runtime);
         let runs = self.running_incarnations.get(usize::from(runtime));

@@ -1,4 +1,4 @@
-//! What becomes of flows, for their followers ([`crate::watch::flows`]).
+//! Changes in the lives of flows, for their followers ([`crate::watch::flows`]).
 
 use super::Core;
 use crate::flows::actor::flag;
@@ -6,8 +6,8 @@ use crate::watch::flows::{Change, FlowEvent};
 use arrayvec::ArrayString;
 
 impl Core {
-    /// Tells the followers, if there are any, what becomes of a flow. Its keys and its chain are
-    /// there still.
+    /// Tells the followers, if there are any, of a change in the life of a flow. Its keys and its
+    /// chain are there still.
     #[inline(always)]
     pub fn witness(&mut self, actor: u32, change: Change) {
         if self.followers.are_there() {

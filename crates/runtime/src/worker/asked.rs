@@ -1,4 +1,4 @@
-//! What operators ask functions for and say to them.
+//! Questions and commands of operators to functions.
 //!
 //! Not here: how the answers of several runtimes are one ([`nf::table`]).
 
@@ -26,7 +26,7 @@ pub struct TableRows {
 }
 
 impl TableRows {
-    /// Those rows that are asked for.
+    /// The rows that are asked for.
     fn top_rows(&self) -> Vec<nf::Row> {
         let adds: Vec<nf::Adds> = self.table.adds().collect();
         let mut rows = self.rows.clone();
@@ -61,12 +61,12 @@ impl<P: Port> Runtime<P> {
             return Ok(answer.table.text(&answer.top_rows()));
         }
         let index = self.place_of(function)?;
-        // The command may be one that ends flows.
+        // The command may end flows.
         self.core.runner.note_recalls();
         self.core.runner.stages().functions[index].command(words)
     }
 
-    /// What a command that was carried out has answered, in figures, if it has any.
+    /// The figures in the answer of a command that was carried out, if it has any.
     pub fn command_rows(&self, function: &str, words: &[&str]) -> Option<nf::table::Answer> {
         let index = self.place_of(function).ok()?;
         self.core
@@ -77,8 +77,8 @@ impl<P: Port> Runtime<P> {
             .command_rows(words)
     }
 
-    /// One of a function's tables, if that is what the words ask for. Of one that may be long it
-    /// has more rows than are asked for: which are the greatest is known of all runtimes' sums.
+    /// One of a function's tables, if the words ask for it. A table that may be long has more rows
+    /// than are asked for: which are the greatest is known of all runtimes' sums.
     pub fn table(&self, function: &str, words: &[&str]) -> Result<Option<TableRows>, String> {
         let stage = &self.core.runner.stages().functions[self.place_of(function)?];
         let here = self.objects_here();
@@ -116,8 +116,8 @@ impl<P: Port> Runtime<P> {
         tables.collect()
     }
 
-    /// What this runtime's functions have counted, so many rows of each table at most: what is left
-    /// of it when it goes.
+    /// The figures that this runtime's functions have counted, so many rows of each table at most:
+    /// they remain when it goes.
     pub fn counted_rows(&self, most: usize) -> Vec<TableRows> {
         let (stages, here) = (self.core.runner.stages(), self.objects_here());
         let mut all = Vec::new();
@@ -150,7 +150,7 @@ impl<P: Port> Runtime<P> {
         })
     }
 
-    /// What operators have said to functions that another runtime is to hear, too: the function's
+    /// Commands of operators to functions that another runtime is to hear, too: the function's
     /// name, and words for [`Runtime::command`].
     pub fn said(&self) -> Vec<(String, Vec<String>)> {
         let stages = self.core.runner.stages();

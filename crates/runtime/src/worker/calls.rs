@@ -114,19 +114,19 @@ impl<P: Port> Runtime<P> {
         self.core.runner.prepare_change(prepared, !self.moves.is_idle())
     }
 
-    /// Gives back what was prepared, to be dropped elsewhere.
+    /// Gives back the prepared change, to be dropped elsewhere.
     pub fn abandon_change(&mut self) -> Option<Box<Prepared>> {
         self.core.runner.abandon_change()
     }
 
-    /// From the next packet on, what was prepared is in force; `false` if nothing was.
+    /// From the next packet on, the prepared change is in force; `false` if there is none.
     pub fn commit_change(&mut self) -> bool {
         let is_committed = self.core.runner.commit_change(&self.core.flows);
         self.core.copy_as_configured();
         is_committed
     }
 
-    /// Which runtime is to keep the copies of this one's flows; `None`: the one that the layout
+    /// Which runtime is to keep the copies of this one's flows; `None`: the runtime that the layout
     /// says.
     ///
     /// # Errors
@@ -144,8 +144,8 @@ impl<P: Port> Runtime<P> {
         })
     }
 
-    /// What is copied of a chain's flows from now on; `None`: what the settings say. Until the next
-    /// change of configuration.
+    /// The policy of copies for a chain's flows from now on; `None`: as the settings say. Until the
+    /// next change of configuration.
     ///
     /// # Errors
     /// There is no such chain, or no copies are kept here; the text says what to do.
@@ -211,7 +211,7 @@ impl<P: Port> Runtime<P> {
         self.core.runner.take_listed()
     }
 
-    /// What was in force before, if no flow is of it any more: to be dropped elsewhere.
+    /// The configuration before, if no flow is of it any more: to be dropped elsewhere.
     pub fn take_before(&mut self) -> Option<Box<Before>> {
         self.core.runner.take_before(&self.core.flows)
     }

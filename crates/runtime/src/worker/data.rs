@@ -13,7 +13,7 @@ use nf::{Affinity, Direction, Side};
 use wire::packet::flag as packet_flag;
 use wire::{FlowKey, Orientation, PacketBox};
 
-/// What is known of a packet of the burst before its chain runs.
+/// The facts about a packet of the burst before its chain runs.
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) key: FlowKey,
@@ -52,8 +52,8 @@ impl<P: Port> Runtime<P> {
         count
     }
 
-    /// A packet without a key: no packet, or a fragment. That and those that waited for it are
-    /// taken up by themselves.
+    /// A packet without a key: no packet, or a fragment. That and the packets that waited for it
+    /// are taken up by themselves.
     #[cold]
     fn set_aside(&mut self, packet: PacketBox, reason: DropReason, link: usize) {
         if !packet.has(packet_flag::PARSED) || !fragments::is_astray(&packet) {
@@ -118,7 +118,7 @@ impl<P: Port> Runtime<P> {
         });
     }
 
-    /// The same where what packets change is followed: for what is asked once a burst.
+    /// The same where changes by packets are followed: for questions that are asked once a burst.
     #[inline(never)]
     fn take_up_followed(&mut self, link: usize, burst: &mut Burst, lanes: &[Lane]) {
         match self.core.following {
@@ -148,8 +148,8 @@ impl<P: Port> Runtime<P> {
             if self.core.settings.packet_clock {
                 self.core.go_on_to(packet.timestamp());
             }
-            // Counted one by one: a group that ends here must not be thought to have seen what is
-            // yet to be processed.
+            // Packets are counted one by one: a group that ends here must not be thought to have
+            // seen unprocessed ones.
             self.core.out.count_consumed(link);
             self.meet(packet, lane, link, &begin);
         }
@@ -295,7 +295,7 @@ impl<P: Port> Runtime<P> {
     /// packet opens it again.
     #[cold]
     fn renew(&mut self, packet: PacketBox, actor: u32, lane: &Lane, link: usize) {
-        // What ends here has not seen this packet.
+        // A flow that ends here has not seen this packet.
         self.core.out.uncount_consumed(link);
         self.core.end_actor(actor);
         self.core.out.count_consumed(link);
@@ -357,13 +357,14 @@ impl<P: Port> Runtime<P> {
             },
         };
         if !self.moves.barred.is_empty() && self.is_barred(&packet, lane.key) {
-            // A route that was chosen since ends by that; one that the move has turned does not.
+            // A route that was chosen since ends by that; a route that the move has turned does
+            // not.
             return self.decline(packet, lane, DropReason::PeerGone);
         }
         let Some(chain) = self.core.runner.plan().classify(&packet) else {
             return self.decline(packet, lane, DropReason::NoChain);
         };
-        // What a move has reserved is not for others.
+        // The room that a move has reserved is not for others.
         let Some(actor) = self.core.flows.launch(lane.hash, self.core.reserved) else {
             if wire::planted::is("full_table_lets_pass") {
                 let mut packet = packet;
@@ -412,8 +413,8 @@ impl<P: Port> Runtime<P> {
         self.moves.barred.has(&group, self.core.now)
     }
 
-    /// Drops the packets of a burst, each counted as consumed; what would have begun a group says
-    /// that it has not.
+    /// Drops the packets of a burst, each counted as consumed; a packet that would have begun a
+    /// group says that it has not.
     #[cold]
     pub(super) fn refuse_all(&mut self, link: usize, burst: &mut Burst, reason: DropReason) {
         for mut packet in burst.drain(..) {

@@ -5,9 +5,9 @@
 //!            └► flows that wait for a call: counted, and left
 //! ```
 //!
-//! A flow that is deleted ends as one that expires: at once, and its next packet, if its functions
-//! let it, opens a flow of its own. A selector's flow is that one alone, not its group. Flows on
-//! their way to another runtime are not looked at.
+//! A deleted flow ends as an expired one does: at once, and its next packet, if its functions let
+//! it, opens a flow of its own. A selector's flow is that one alone, not its group. Flows on their
+//! way to another runtime are not looked at.
 //!
 //! Invariant: one call looks at a bounded number of flows, and ends none for whose words there is
 //! no room.
@@ -17,14 +17,14 @@ use crate::env::Port;
 use crate::flows::actor::Phase;
 use crate::mobility::Selector;
 
-/// What came of one look.
+/// The outcome of one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// Flows that have ended.
     pub ended: u64,
     /// Flows that are meant and that wait for a call: they go on.
     pub busy: u64,
-    /// The actor to go on from; none behind the last.
+    /// The actor to go on from; `None` behind the last.
     pub next: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What moves have left to do: applied in one place, before the next packet or message.
+//! Effects that moves leave to the worker: applied in one place, before the next packet or message.
 //!
 //! Not here: how a group moves ([`crate::mobility`]).
 
@@ -21,8 +21,8 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Processes what was kept for a group, in order, and then says what has become idle by it. Of
-    /// its keys the group's own is the last.
+    /// Processes the packets kept for a group, in order, and then says which keys have become idle
+    /// by that. Of its keys the group's own is the last.
     #[cold]
     fn process_kept(&mut self, mut kept: Vec<Kept>, keys: Vec<crate::flows::group::GroupKey>) {
         self.moves.note_processed(kept.len());

@@ -1,5 +1,5 @@
-//! A runtime that fails between two steps while its process goes on, what is left of it, and the
-//! next of its number.
+//! A runtime that fails between two steps while its process goes on, its wreck, and the next of its
+//! number.
 //!
 //! # Theory of operation
 //!
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Nothing is said, no flow ends, no function is called: to all others it is as if a process had
-//! died. But buffers change hands in one process, so those that the runtime had in hand must not
+//! died. But buffers change hands in one process, so buffers that the runtime had in hand must not
 //! die with it.
 //!
 //! | whose buffer | where | what becomes of it |
@@ -20,8 +20,8 @@
 //! | its own | in hand, or come home | is in its pool again |
 //! | its own | at others, or on a link from it | comes home by its link whenever its holder is done with it, so the pool outlives the runtime |
 //!
-//! What was transmitted before is delivered: a step that is done has put all its messages on all
-//! links before its packets.
+//! Frames that were transmitted before are delivered: a step that is done has put all its messages
+//! on all links before its packets.
 //!
 //! The next of its number has new functions, which know nothing of blocks of ports that are in use:
 //! each switch tells it, and gives it no group before (`switch::presence`). Its seed is another
@@ -30,8 +30,8 @@
 //! Invariants: each buffer has one owner; each packet that the runtime had is counted as lost,
 //! once.
 //!
-//! Not here: the process that it runs in has it fail, and sees that the others have noticed; what
-//! they do then (`switch::recovery`, `replica`).
+//! Not here: the process that it runs in has it fail, and sees that the others have noticed; their
+//! answer to that (`switch::recovery`, `replica`).
 
 use super::Runtime;
 use crate::env::{Burst, Port, give_or_keep};
@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 use wire::packet::{Kind, flag};
 use wire::{PacketBox, PacketList, Pool};
 
-/// What is left of a runtime that has failed.
+/// The remains of a runtime that has failed.
 pub struct Wreck<P> {
     /// The ends of its links to switches.
     pub links: Vec<P>,
@@ -49,7 +49,7 @@ pub struct Wreck<P> {
     pub peers: Vec<Option<P>>,
     /// Its buffers, as far as they are home.
     pub pool: Pool,
-    /// Its figures, with all that was lost.
+    /// Its figures, with all that it lost.
     pub stats: RuntimeStats,
 }
 
@@ -104,7 +104,7 @@ impl<P: Port> Wreck<P> {
         failed.map(|named| named.count).sum()
     }
 
-    /// Takes off the ends what has come: packets are lost, foreign buffers go home.
+    /// Takes the frames that have come off the ends: packets are lost, foreign buffers go home.
     pub fn clear(&mut self) {
         for link in 0..self.links.len() + self.peers.len() {
             loop {

@@ -1,4 +1,4 @@
-//! A runtime that ends while its cluster goes on, and one that begins in its place.
+//! A runtime that ends while its cluster goes on, and a runtime that begins in its place.
 //!
 //! ```text
 //!   leaving ─► its groups move away ─► no switch chooses it ─► no flow, packet, nor word ─► no shared object
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Functions outlive the runtime, since others may have things of theirs: a block of ports that
-//! moved with its group is still out, and comes back to the pool it is of. What they and the
-//! runtime have counted goes on, so that figures never go back. Memory for flows, groups and
-//! packets goes with the runtime.
+//! moved with its group is still out, and comes back to the pool it is of. Their figures and the
+//! runtime's go on, so that figures never go back. Memory for flows, groups and packets goes with
+//! the runtime.
 //!
 //! Not here: that it becomes empty, and that no worker sends to it any more (the process that it
 //! runs in sees to both).
@@ -25,13 +25,13 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use nf::Generation;
 
-/// What is left of a runtime.
+/// The remains of a runtime.
 pub struct Dismantled<P> {
     /// The ends of its links to switches, or its port.
     pub links: Vec<P>,
     /// The ends of its links to other runtimes.
     pub peers: Vec<Option<P>>,
-    /// What the next of its number goes on with.
+    /// The functions and figures that the next of its number goes on with.
     pub handover: Handover,
 }
 
@@ -75,7 +75,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Whether another runtime that goes on has its copies here, and has yet to have all of them
-    /// elsewhere. One that leaves waits for that, within a time.
+    /// elsewhere. A runtime that leaves waits for that, within a time.
     pub fn keeps_for_others(&self) -> bool {
         self.keeper.is_needed(&self.core)
     }
@@ -109,7 +109,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Goes on with the functions and figures of the one that was here before, under the
+    /// Goes on with the functions and figures of the runtime that was here before, under the
     /// configuration that it had: before the first step, and made of the same settings.
     pub fn inherit(&mut self, handover: Handover) {
         self.core.runner.inherit(handover.chains);
@@ -129,8 +129,8 @@ impl<P: Port> Runtime<P> {
         self.core.note_out(handover.out);
     }
 
-    /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back what
-    /// is to be dropped, or `None` if it does not fit.
+    /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back the
+    /// remains to be dropped, or `None` if it does not fit.
     pub fn catch_up(&mut self, prepared: Box<Prepared>) -> Option<Box<super::change::Before>> {
         self.prepare_change(prepared).ok()?;
         self.commit_change();

@@ -1,7 +1,7 @@
-//! What links to switches bring: packets, buffers that come home, and messages, each behind all
-//! packets before it.
+//! Packets, homecoming buffers and messages from links to switches, each message behind all packets
+//! before it.
 //!
-//! Not here: what follows from each ([`crate::parts`], [`crate::mobility`]).
+//! Not here: the effects of each ([`crate::parts`], [`crate::mobility`]).
 
 use super::Runtime;
 use crate::env::{Burst, Port};
@@ -20,7 +20,7 @@ impl<P: Port> Runtime<P> {
         if self.core.settings.switches > 0 {
             self.sort_out(link, burst);
         } else {
-            // Straight from a port: what a buffer was before is over.
+            // Straight from a port: the notes of a buffer's former packet are over.
             burst.iter_mut().for_each(|packet| packet.clear_hairpins());
         }
         self.received += burst.len() as u64;
@@ -58,8 +58,8 @@ impl<P: Port> Runtime<P> {
                         break;
                     }
                     if !self.core.out.has_room() {
-                        // By what they ask for, words take the buffers for what a step says by
-                        // itself: the others come later.
+                        // Answers to messages take the buffers for a step's own messages: the other
+                        // messages come later.
                         self.put_aside(link, &mut all);
                     }
                 }
@@ -68,7 +68,7 @@ impl<P: Port> Runtime<P> {
         *burst = packets;
     }
 
-    /// Puts the rest of a burst in front of what is put aside.
+    /// Puts the rest of a burst in front of the packets put aside.
     #[cold]
     fn put_aside(&mut self, link: usize, rest: &mut dyn Iterator<Item = PacketBox>) {
         let mut list = PacketList::new();
@@ -112,7 +112,7 @@ impl<P: Port> Runtime<P> {
                     }
                 }
                 Message::Heard(round) => self.core.out.barrier_mut().acknowledge(link, round),
-                // Nothing that a switch says.
+                // A switch says no such message.
                 _ => self.core.out.reject(),
             }
             self.apply_moves();

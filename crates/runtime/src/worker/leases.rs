@@ -7,16 +7,16 @@
 //!                                                     └─► deadlines and timers without any lease: left for later
 //! ```
 //!
-//! Messages are handled without a lease, too: grants are among them, and what other workers hear of
-//! this one they judge by their own views. One word waits for a lease: that a group has arrived
+//! Messages are handled without a lease, too: grants are among them, and other workers judge this
+//! one's messages by their own views. One word waits for a lease: that a group has arrived
 //! (`mobility::stored`). Its source lets go then, though its view may have this runtime long after
-//! another view removed it. A packet that is dropped counts as consumed, and a group
-//! that it would have begun is idle, as one that is refused.
+//! another view removed it. A packet that is dropped counts as consumed, and a group that it would
+//! have begun is idle, as a refused one.
 //!
-//! Any lease will do for what waited and for what leaves: a view removes a runtime only when none of
-//! its leases lasts.
+//! Any lease will do for packets that waited and for packets that leave: a view removes a runtime
+//! only when none of its leases lasts.
 //!
-//! Not here: rules and bounds ([`crate::members`]), what ends with a worker (`sessions`).
+//! Not here: rules and bounds ([`crate::members`]), the effects of a worker's end (`sessions`).
 
 use super::Runtime;
 use crate::env::{Burst, Port};
@@ -124,7 +124,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// A runtime says which incarnation it is: by views, or by none. One that begins says the
+    /// A runtime says which incarnation it is: by views, or by none. A runtime that begins says the
     /// latter first: its own views come behind its links.
     #[cold]
     pub(super) fn hear_incarnation(&mut self, runtime: usize, incarnation: u64, since: u32) {
@@ -140,7 +140,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// What a fenced switch has sent is dropped.
+    /// Packets and messages of a fenced switch are dropped.
     #[cold]
     pub(super) fn drop_fenced(&mut self, link: usize) {
         let mut burst = Burst::new();
@@ -148,7 +148,7 @@ impl<P: Port> Runtime<P> {
         self.drop_unheard(&mut burst);
     }
 
-    /// What was put aside of a switch that is gone is dropped.
+    /// Packets put aside of a switch that is gone are dropped.
     pub(super) fn drop_backlog(&mut self, link: usize) {
         while let Some(packet) = self.backlog[link].pop() {
             let mut burst = Burst::from_iter([packet]);

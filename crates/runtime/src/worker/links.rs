@@ -1,6 +1,6 @@
 //! A runtime's links, for its caller: keys that change, figures, descriptors.
 //!
-//! Not here: sessions (`sessions`), what goes over a link.
+//! Not here: sessions (`sessions`), the content of links.
 
 use super::Runtime;
 use crate::env::{LinkTo, Port};
@@ -11,7 +11,7 @@ impl<P: Port> Runtime<P> {
         self.core.settings.info.runtime
     }
 
-    /// Shows each link, and to whom it is.
+    /// Shows each link, and the worker at its other end.
     pub fn each_link(&mut self, mut show: impl FnMut(LinkTo, &mut P)) {
         for (number, link) in self.links.iter_mut().enumerate() {
             show(LinkTo::Switch(number as u16), link);

@@ -1,7 +1,7 @@
 //! The one door for views: a runtime begins to act by leases, and the incarnations that a view has
 //! removed are over.
 //!
-//! Not here: leases (`leases`), what ends with an incarnation (`sessions`).
+//! Not here: leases (`leases`), the effects of an incarnation's end (`sessions`).
 
 use super::Runtime;
 use crate::env::Port;
@@ -32,15 +32,15 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// Its membership, for the caller that hears the coordinator. What has changed in it is in
-    /// force with [`Runtime::members`].
+    /// Its membership, for the caller that hears the coordinator. Changes in it are in force with
+    /// [`Runtime::members`].
     pub fn membership_mut(&mut self) -> Option<&mut Membership> {
         self.leases.as_mut().map(|leases| &mut leases.machine)
     }
 
     /// The one door for "these incarnations are over by this view". Views come in the order of
-    /// their numbers; one that is not newer changes nothing. All that a removed worker has said and
-    /// that was not handled is dropped.
+    /// their numbers; one that is not newer changes nothing. All unhandled messages and packets of
+    /// a removed worker are dropped.
     pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
         if view <= self.core.sessions.view {
             return;

@@ -78,7 +78,8 @@ pub struct Runtime<P: Port> {
     links: Vec<P>,
     /// To other runtimes, by their numbers.
     peers: Vec<Option<P>>,
-    /// By link: what was taken off while buffers for messages were wanting, to be processed first.
+    /// By link: packets that were taken off while buffers for messages were wanting, to be
+    /// processed first.
     backlog: Vec<PacketList>,
     fragments: Tracker,
     core: Core,
@@ -96,9 +97,8 @@ pub struct Runtime<P: Port> {
     lease_due: u64,
 }
 
-/// What the frame in hand has for packets to come goes home: a pool that misses buffers leaves its
-/// memory to their holders, for ever ([`Pool`]), and tests and simulations make thousands of
-/// runtimes.
+/// Spare buffers in the frame at hand go home: a pool that misses buffers leaves its memory to
+/// their holders, for ever ([`Pool`]), and tests and simulations make thousands of runtimes.
 impl<P: Port> Drop for Runtime<P> {
     fn drop(&mut self) {
         let spares = self.core.runner.take_spares();
@@ -245,7 +245,7 @@ impl<P: Port> Runtime<P> {
                 {
                     burst.push(packet);
                 }
-                // What was put aside came before it.
+                // Packets that were put aside came before.
                 if self.may_read(link) {
                     self.links[link].receive(self.core.now, self.core.out.pool_mut(), &mut burst);
                 } else if self.is_fenced(link) {
@@ -327,7 +327,7 @@ impl<P: Port> Runtime<P> {
         all.into_iter().filter_map(named).collect()
     }
 
-    /// Arms timers of a runtime that has gone; answers those that found no place.
+    /// Arms timers of a runtime that has gone; answers timers that found no place.
     pub fn take_in_timers(
         &mut self,
         handed: Vec<nf::variables::open::Handed>,
@@ -342,7 +342,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Takes timers of a function in that were another partition's, and holds them until
-    /// [`Runtime::settle_timers`]. Answers those that found no room, and the number of the change
+    /// [`Runtime::settle_timers`]. Answers timers that found no room, and the number of the change
     /// that the store is to have. `None`: there is no such function or variable.
     pub fn hold_timers(
         &mut self,
@@ -379,7 +379,7 @@ impl<P: Port> Runtime<P> {
         self.core.runner.variables().is_stored()
     }
 
-    /// What became of changes of variables that are in a store, by function.
+    /// Figures of the changes of variables that are in a store, by function.
     pub fn variables(&self) -> Vec<(String, nf::variables::Figures)> {
         let figures = self.core.runner.variables().figures();
         let names = &self.core.runner.stages().names;
@@ -390,9 +390,9 @@ impl<P: Port> Runtime<P> {
         figures.into_iter().filter_map(named).collect()
     }
 
-    /// Takes off the links what has come, since the buffers that are wanting may be on their way
-    /// home behind packets; packets and messages are put aside, in order. Whether there are enough
-    /// now.
+    /// Takes off the links all that has come, since the buffers that are wanting may be on their
+    /// way home behind packets; packets and messages are put aside, in order. Whether there are
+    /// enough now.
     #[cold]
     fn fetch_home(&mut self) -> bool {
         if wire::planted::is("buffers_not_fetched_home") {
@@ -485,8 +485,7 @@ impl<P: Port> Runtime<P> {
         self.links.iter().all(Port::finished) && self.is_at_rest()
     }
 
-    /// Whether no group is on its way, no packet waits to leave, and all that is to be said is on
-    /// the links.
+    /// Whether no group is on its way, no packet waits to leave, and all messages are on the links.
     pub fn is_at_rest(&self) -> bool {
         self.core.out.hairpins() == 0
             && self.backlog.iter().all(PacketList::is_empty)
@@ -498,8 +497,8 @@ impl<P: Port> Runtime<P> {
             && self.core.gate.packets() + self.core.store_gate.packets() == 0
     }
 
-    /// Whether nothing is to be told to switches, they have said what is another's of that, and it
-    /// has ended here.
+    /// Whether nothing is to be told to switches, they have said which groups of that are
+    /// another's, and these have ended here.
     pub fn has_told_all(&self) -> bool {
         self.core.sessions.is_idle() && self.core.out.unsettled() == Switches::NONE
     }
@@ -520,7 +519,7 @@ impl<P: Port> Runtime<P> {
         self.core.runner.set_wall(wall);
     }
 
-    /// Hands out the event log's lines, but for those that wait for copies.
+    /// Hands out the event log's lines, without those that wait for copies.
     pub fn take_events(&mut self, out: &mut String) {
         self.core.lines.take(self.core.runner.log(), out);
     }

@@ -156,7 +156,7 @@ impl<P: Port> Runtime<P> {
         self.apply_moves();
         let ready = self.moves.settle_moves(&mut self.core);
         if !ready.is_empty() {
-            // *DrainMarker* goes behind all that these groups have sent.
+            // *DrainMarker* goes behind all packets and messages of these groups.
             self.transmit();
         }
         work += ready.len();
@@ -174,29 +174,29 @@ impl<P: Port> Runtime<P> {
         self.order_with(order, &[])
     }
 
-    /// The same; what does not move to its targets may be offered to these, too, as far as they are
-    /// there then.
+    /// The same; a group that does not move to its targets may be offered to these, too, as far as
+    /// they are there then.
     pub fn order_with(&mut self, order: Order, others: &[u16]) -> Result<u32, OrderError> {
         self.order_some(order, others, u32::MAX)
     }
 
-    /// The same, of no more than so many flows. Groups move whole: one that has more flows than are
-    /// left of that stays.
+    /// The same, of no more than so many flows. Groups move whole: a group that has more flows than
+    /// are left of that stays.
     pub fn order_some(&mut self, order: Order, others: &[u16], count: u32) -> Result<u32, OrderError> {
         self.moves.order_some(&mut self.core, order, others, count)
     }
 
-    /// Takes back what has not begun of an order, if there is such an order.
+    /// Takes back the moves of an order that have not begun, if there is such an order.
     pub fn cancel(&mut self, number: u32) {
         self.moves.cancel(&mut self.core, number);
     }
 
-    /// What has come of an order; `None` if it is long over.
+    /// The progress of an order; `None` if it is long over.
     pub fn receipt(&mut self, number: u32) -> Option<Receipt> {
         self.moves.receipt(number)
     }
 
-    /// Whether an order is over; one that is forgotten is.
+    /// Whether an order is over; a forgotten one is.
     pub fn is_over(&mut self, number: u32) -> bool {
         self.moves.is_over(number)
     }
@@ -218,7 +218,7 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// What is left to be done for groups on their way, to or from here.
+    /// The work left for groups on their way, to or from here.
     #[cfg(test)]
     pub(crate) fn moves_left(&self) -> Vec<alloc::string::String> {
         self.moves.moves_left(&self.core)
@@ -295,7 +295,7 @@ impl<P: Port> Runtime<P> {
         self.core.runner.stages().shadow()
     }
 
-    /// What is on its way, for tests.
+    /// Groups on their way, for tests.
     #[cfg(test)]
     pub fn moves_under_way(&self) -> Vec<(crate::group::GroupKey, protocols::ownership::Phase)> {
         self.moves.moves_under_way()

@@ -1,7 +1,7 @@
 //! Objects that functions share, as the worker sees them: records come in, calls go on, views are
 //! told by the runtimes' driver.
 //!
-//! Not here: what follows from each ([`crate::objects`]).
+//! Not here: the effects of each ([`crate::objects`]).
 
 use super::Runtime;
 use crate::env::Port;
@@ -78,7 +78,7 @@ impl<P: Port> Runtime<P> {
         objects.map_or_else(ObjectsHere::default, |objects| ObjectsHere::of(objects))
     }
 
-    /// What is counted of shared objects, by kind.
+    /// Figures of shared objects, by kind.
     pub(super) fn object_stats(&self) -> Vec<ObjectStats> {
         let objects = self.objects.as_ref();
         objects.map_or_else(Vec::new, |objects| objects.stats(&self.desk()))
@@ -93,13 +93,13 @@ impl<P: Port> Runtime<P> {
         self.objects.as_ref()?.next_at(&self.desk())
     }
 
-    /// What the coordinator is told of shared objects here, where functions have any.
+    /// The report to the coordinator on shared objects here, where functions have any.
     pub fn objects_report(&self) -> Option<Report> {
         let objects = self.objects.as_ref()?;
         Some(objects.report(&self.core.sessions))
     }
 
-    /// Wants to share objects no more: those that are here go to other runtimes.
+    /// Wants to share objects no more: its objects go to other runtimes.
     pub fn leave_objects(&mut self) {
         if let Some(objects) = &mut self.objects {
             objects.leave();
@@ -111,12 +111,12 @@ impl<P: Port> Runtime<P> {
         self.objects.as_ref().is_none_or(|objects| objects.has_left())
     }
 
-    /// The newest stage of those that it has been told, and has reached.
+    /// The newest stage that it has been told, and has reached.
     pub fn objects_reached(&self) -> Option<Stage> {
         self.objects.as_ref()?.reached()
     }
 
-    /// What is counted of shared objects, where functions have any.
+    /// Figures of shared objects, where functions have any.
     pub fn objects(&self) -> Option<Figures> {
         self.objects.as_ref().map(|objects| objects.figures())
     }

@@ -10,41 +10,43 @@
 //! ```
 //!
 //! A switch that begins again knows no routes, and waits for *all told* before it reads its ports.
-//! What is told is what is true when it is told: a flow that ends later says so as ever, one that
-//! begins later was routed by the switch itself, and a reply key or block that is new is told as
-//! ever. Groups do not begin to move meanwhile; those on their way are told of as their source
-//! knows them, route first and then where to.
+//! A message is true when it is told: a flow that ends later says so as ever, a flow that begins
+//! later was routed by the switch itself, and a reply key or block that is new is told as ever.
+//! Groups do not begin to move meanwhile; those on their way are told of as their source knows
+//! them, route first and then where to.
 //!
-//! A switch that is gone cannot be waited for: what was on the way from it has come, and it holds
-//! nothing more of any group. So to a group that moves it has answered (`Moves::switch_gone`).
+//! A switch that is gone cannot be waited for: its last messages and packets have come, and it
+//! holds nothing more of any group. So to a group that moves it has answered
+//! (`Moves::switch_gone`).
 //!
 //! *Leaving* is said to the other runtimes, too: a process that gives an order knows by that which
 //! runtimes of other processes take flows. It is a hint: a runtime that is asked answers for
 //! itself.
 //!
 //! *Taken*: where another runtime was chosen meanwhile for a group that is here, it is that one's,
-//! and ends here; flow by flow, some a step, those that wait when their call is over.
+//! and ends here; flow by flow, some a step, flows that wait when their call is over.
 //!
 //! *A switch that is met again* may have let this runtime go, and flows that are here may have gone
-//! on elsewhere. So no packet leaves by it, and what waited for it is dropped, until it, and all
-//! others that are met again, have said which groups are another's (their *all told* is behind
-//! that), and those have ended here. A runtime that stood still may see one session's end before
-//! another's, and the switch that knows whose a group is may be at that one. So all others are
-//! asked behind *all told*: one that has let this runtime go does not answer, and its session ends.
+//! on elsewhere. So no packet leaves by it, and packets that waited for it are dropped, until it,
+//! and all others that are met again, have said which groups are another's (their *all told* is
+//! behind that), and those have ended here. A runtime that stood still may see one session's end
+//! before another's, and the switch that knows whose a group is may be at that one. So all others
+//! are asked behind *all told*: a switch that has let this runtime go does not answer, and its
+//! session ends.
 //!
 //! *A runtime that begins among others* does not know which blocks of its pool its forerunner had
-//! lent with groups that have moved, and what would leave by a switch that it has not met is lost
-//! at the link. It waits until every switch has told it (those that are not there: for a time), says
-//! meanwhile that it is leaving, and takes no groups. Where flows are grouped it begins none either
-//! (`too_early`): what it would hand out may be in use. A block that it was told of comes home by
-//! way of those switches that told of it.
+//! lent with groups that have moved, and its messages and packets to a switch that it has not met
+//! are lost at the link. It waits until every switch has told it (those that are not there: for a
+//! time), says meanwhile that it is leaving, and takes no groups. Where flows are grouped it begins
+//! none either (`too_early`): the blocks that it would hand out may be in use. A block that it was
+//! told of comes home by way of those switches that told of it.
 //!
 //! *Blocks that switches ask about*, or may have forgotten with a worker that is gone, are told as
 //! they are then: here (`BlockClaimed`) or not (`BlockDoubted`), or, while their group is on its
 //! way, when that is over. No group begins to move before that is told.
 //!
-//! A ring's other end was there from the beginning, and of one that begins with this runtime there
-//! is nothing to tell: it costs nothing.
+//! A ring's other end was there from the beginning, and a switch that begins with this runtime is
+//! told nothing: it costs nothing.
 //!
 //! *Where workers go by views* ([`crate::members`]) a session is over when a view has removed its
 //! worker, and not before.
@@ -68,11 +70,11 @@ use protocols::ownership::Switches;
 
 /// Places looked at in a step.
 const LOOKS: u32 = 512;
-/// Buffers that are left alone by what is told.
+/// Buffers that messages to switches leave alone.
 const SPARE: usize = 64;
 
 impl<P: Port> Runtime<P> {
-    /// Whether another is at a switch's end than was when what is known was said.
+    /// Whether another switch is at an end than in the known session.
     #[inline(always)]
     pub(super) fn is_session_over(&self, link: usize) -> bool {
         let session = self.links[link].session();
@@ -98,7 +100,8 @@ impl<P: Port> Runtime<P> {
         sessions.switch_ends[link].is_fenced(sessions.switches[link])
     }
 
-    /// Another switch, or none, is at the end of a link. All that the old one sent is processed.
+    /// Another switch, or none, is at the end of a link. All packets and messages of the old one
+    /// are processed.
     #[cold]
     pub(super) fn session_over(&mut self, link: usize) {
         let session = self.core.sessions.switch_ends[link].session(self.links[link].session());
@@ -132,11 +135,11 @@ impl<P: Port> Runtime<P> {
         }
     }
 
-    /// What a store has of this runtime's flows goes on here, before the first step, and switches
-    /// are told as those that restart.
+    /// Flows that a store has of this runtime go on here, before the first step, and switches are
+    /// told as if they restarted.
     #[cold]
     pub(super) fn restore(&mut self) {
-        // What is removed there is dated now.
+        // Entries removed there are dated now.
         self.core.runner.variables_mut().begin(self.core.now);
         self.keeper.restore(&mut self.core);
         self.core.begin_storing();
@@ -165,7 +168,7 @@ impl<P: Port> Runtime<P> {
                 objects.peer_gone(runtime);
             }
         }
-        // What was not sent was for the incarnation before.
+        // Unsent messages were for the incarnation before.
         self.moves.forget_outgoing(&mut self.core, runtime as u16);
         self.core.sessions.note_leaving(runtime, false);
         if session != 0 {
@@ -195,8 +198,8 @@ impl<P: Port> Runtime<P> {
         !self.core.takes_no_groups() && !self.core.sessions.has_said_leaving
     }
 
-    /// Goes on with telling switches what there is, and with giving up what is another's; answers
-    /// how much was done.
+    /// Goes on with telling switches about groups and blocks, and with giving up groups that are
+    /// another's; answers how much was done.
     #[inline]
     pub(super) fn go_on_telling(&mut self) -> usize {
         if self.core.sessions.is_beginning() {
@@ -224,18 +227,18 @@ impl<P: Port> Runtime<P> {
     #[cold]
     fn settle_switches(&mut self) {
         let sessions = &self.core.sessions;
-        // Those that are on their way end with their moves.
+        // Groups that are on their way end with their moves.
         let has_ended = sessions.taken_cursor == [0; 5] && self.core.may_end_now();
         if !sessions.taken.is_empty() && !has_ended {
             return;
         }
-        // A packet may leave by another switch than the one that knows whose its group is.
+        // A packet may leave by another switch than that which knows whose its group is.
         let unsettled = self.core.out.unsettled();
         let mut links = 0..self.links.len();
         if links.any(|link| unsettled.has(link as u8) && !sessions.settling.has(link as u8)) {
             return;
         }
-        // One that has let this runtime go unseen does not answer.
+        // A switch that has let this runtime go unseen does not answer.
         if !self.core.out.barrier().is_heard(sessions.settles_at)
             && !crate::replica::is_broken("others are asked before packets leave")
         {

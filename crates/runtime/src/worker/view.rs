@@ -1,4 +1,4 @@
-//! What an operator sees of a flow.
+//! A flow as an operator sees it.
 
 use super::Runtime;
 use crate::env::Port;
@@ -48,7 +48,7 @@ pub struct CopyView {
     pub behind: u64,
 }
 
-/// What a flow is known by, without its functions' state.
+/// The keys of a flow, without its functions' state.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowEnds {
     /// The key its first packet had.
@@ -90,7 +90,7 @@ impl<P: Port> Runtime<P> {
         self.core.flows.has_group(key)
     }
 
-    /// The groups of all flows, and those that rest; but for those whose state has been sent.
+    /// The groups of all flows, and resting groups; without those whose state has been sent.
     #[cfg(test)]
     pub fn group_keys(&self) -> std::collections::HashSet<crate::group::GroupKey> {
         let headers = (0..self.core.flows.capacity() as u32).map(|actor| self.core.flows.header(actor));

@@ -1,6 +1,6 @@
-//! What a runtime sees of packets that are watched.
+//! A runtime's notes of watched packets.
 //!
-//! Not here: what is seen in a chain ([`crate::runner`]), what is kept of it ([`crate::watch`]).
+//! Not here: notes in a chain ([`crate::runner`]), the keeping of them ([`crate::watch`]).
 
 use super::Runtime;
 use super::data::{Lane, NOT_FOUND};
