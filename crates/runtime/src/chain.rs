@@ -40,17 +40,16 @@ pub const FUNCTIONS_MAX: usize = 16;
 /// The most chains at once.
 pub const CHAINS_MAX: usize = 64;
 
-/// One chain as configured: a name, whom it is for, and its functions by name.
+/// One chain as configured: its name, the flows that it is for, and its functions by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChainRule {
     /// Its name.
     pub name: String,
-    /// Whom it is for.
+    /// The flows that it is for.
     pub matching: Match,
     /// Names of its functions, in the order in which the opening direction passes them.
     pub functions: Vec<String>,
-    /// What is copied of its flows, if that is not what [`crate::Settings::copying`] says of all
-    /// chains.
+    /// How its flows are copied, if other than [`crate::Settings::copying`] says of all chains.
     pub replication: Option<Policy>,
 }
 
@@ -373,7 +372,7 @@ pub const LEDGER: usize = usize::MAX;
 /// A chain on one worker: its functions, in the order in which its opening direction passes them.
 pub struct Steps {
     steps: ArrayVec<Step, FUNCTIONS_MAX>,
-    /// How many of them replies pass backward: all but one that is always the last.
+    /// How many of them replies pass backward: all but a function that is always the last.
     backward: usize,
 }
 
@@ -412,7 +411,7 @@ pub struct Stages {
     pub chains: Vec<Steps>,
     /// The same in the order in which packets pass them: twice a chain's index, plus the direction.
     ways: Vec<Way>,
-    /// What the flow state of a new flow of each chain is, byte for byte: flow state is plain data.
+    /// The flow state of a new flow of each chain, byte for byte: flow state is plain data.
     fresh: Vec<Box<[u8]>>,
     /// The instances, in the plan's order.
     pub functions: Vec<Owned>,
@@ -439,7 +438,7 @@ pub struct Stages {
     pub timed: Vec<usize>,
     /// The largest future.
     pub future_size: usize,
-    /// What the functions have opened.
+    /// Variables that the functions have opened.
     pub variables: WorkerVariables,
     /// The kinds of shared objects that they have opened, and the desk of their calls.
     pub objects: WorkerObjects,
@@ -484,8 +483,8 @@ impl Stages {
         Self::opening(plan, worker, Keeper::begin)
     }
 
-    /// The same, of instances that shall replace those that the worker has: their variables are
-    /// those that are there.
+    /// The same, of instances that shall replace the worker's: their variables are those that are
+    /// there.
     pub fn following(plan: &Plan, worker: &WorkerInfo) -> Result<Self, (String, ConfigError)> {
         Self::opening(plan, worker, Keeper::follow)
     }
@@ -567,7 +566,7 @@ impl Stages {
             counters,
             group_offsets,
             committed: Vec::new(),
-            // What groups commit is not looked at where it is in the flow's state.
+            // Groups' committed bytes are not looked at where they are in the flow's state.
             is_watchable: plan.affinity() != Affinity::Flow || group_committed.is_empty(),
             group_committed: Shape::of(&group_committed, group_size),
             shadow: Region::heap(longest.unwrap_or(0)),
@@ -646,7 +645,7 @@ impl Stages {
             // SAFETY: the region has the chain's layout and is aligned to a cache line.
             unsafe { stage.create(region.start().add(step.flow as usize)) };
         }
-        // SAFETY: the region was zeroed, and what was written since is plain data: every byte has a
+        // SAFETY: the region was zeroed, and only plain data was written since: every byte has a
         // value.
         unsafe { core::slice::from_raw_parts(region.start().as_ptr(), size) }.into()
     }
@@ -695,7 +694,7 @@ impl Stages {
         &self.fresh[usize::from(chain)]
     }
 
-    /// The same; none if there is no such chain.
+    /// The same; `None` if there is no such chain.
     pub fn fresh_of(&self, chain: u8) -> Option<&[u8]> {
         self.fresh.get(usize::from(chain)).map(|state| &**state)
     }
@@ -711,7 +710,7 @@ impl Stages {
         &self.ways[2 * usize::from(chain) + direction as usize].steps
     }
 
-    /// The same in one piece, if there is that; `WATCHED`: with a look at what is changed.
+    /// The same in one piece, if there is that; `WATCHED`: with a look at changed bytes.
     #[inline(always)]
     pub fn fused<const WATCHED: bool>(&self, chain: u8, direction: Direction) -> Option<Whole> {
         let way = &self.ways[2 * usize::from(chain) + direction as usize];

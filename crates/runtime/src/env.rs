@@ -1,4 +1,4 @@
-//! What a worker needs from outside: ports.
+//! A worker's needs from outside: ports.
 //!
 //! A port is where bursts of packets come from and go to: a capture, a network interface, a
 //! generator, or the link to another worker. Buffers move by ownership; a port that is done with
@@ -72,7 +72,7 @@ pub trait Port {
 
     /// Called once, before the first burst, with the pool that all bursts will come with. A port
     /// whose device writes into the pool's memory by itself tells it where that is, and takes
-    /// buffers for what will be received.
+    /// buffers for packets to be received.
     fn attach(&mut self, pool: &mut Pool) -> Result<(), AttachError> {
         let _ = pool;
         Ok(())
@@ -87,7 +87,7 @@ pub trait Port {
         Ok(())
     }
 
-    /// Goes on with what is queued, and gives buffers that the device is done with back to `pool`.
+    /// Goes on with queued buffers, and gives buffers that the device is done with back to `pool`.
     /// Its caller calls it again and again, also when the port is not read any more. Never blocks.
     fn settle(&mut self, pool: &mut Pool) {
         let _ = pool;
@@ -115,7 +115,7 @@ pub trait Port {
         false
     }
 
-    /// Whether all that is received here answers something transmitted here: such a port is read to
+    /// Whether all packets received here answer packets transmitted here: such a port is read to
     /// its end when the others are read no more.
     fn answers(&self) -> bool {
         false
@@ -139,7 +139,7 @@ pub trait Port {
     }
 
     /// By which of the system's descriptors, once something is to be read from them, the port says
-    /// that it has received something; none if nothing will ever be received. `None`: it does not
+    /// that it has received something; empty if nothing will ever be received. `None`: it does not
     /// say.
     fn wakes_by(&self) -> Option<Vec<i32>> {
         None
@@ -147,14 +147,14 @@ pub trait Port {
 
     /// Of a link between workers: the number of its session with the worker at the other end. Each
     /// session has another number; 0 stands for no worker. It changes in [`Port::receive`] only;
-    /// what that call returned came from the worker of the number before. What is transmitted while
-    /// the number is 0 is lost and counted. What the worker before was told, or had in hand, is
-    /// lost.
+    /// the burst of that call came from the worker of the number before. Frames transmitted while
+    /// the number is 0 are lost and counted. Frames that the worker before was sent, or had in
+    /// hand, are lost.
     fn session(&self) -> u64 {
         1
     }
 
-    /// Of a link between workers: whether what is transmitted here may be there later than what is
+    /// Of a link between workers: whether a frame transmitted here may be there later than a frame
     /// transmitted afterwards on another link, since the other end is another process. A ring's is
     /// there before.
     fn is_apart(&self) -> bool {
@@ -169,15 +169,15 @@ pub trait Port {
     }
 
     /// Of a link between workers: whether the other end's clock is another one, whose times mean
-    /// nothing here. What is received over such a link has the time at which it was received.
+    /// nothing here. Packets received over such a link have the time at which they were received.
     fn has_other_clock(&self) -> bool {
         false
     }
 
-    /// Writes out what is buffered.
+    /// Writes out buffered packets.
     fn flush(&mut self) {}
 
-    /// What passed so far.
+    /// The figures so far.
     fn counters(&self) -> PortCounters;
 }
 

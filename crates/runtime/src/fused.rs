@@ -11,8 +11,9 @@
 //! ```
 //!
 //! The steps are those of the chain: instances, places of states, counters. A fused chain adds no
-//! state, and takes none of the rare ways: what is no plain *forward* stops it, and the runner does
-//! what it does behind any call. So both ways of a chain have the same results, packet for packet.
+//! state, and takes none of the rare ways: any answer but a plain *forward* stops it, and the
+//! runner goes on as behind any call. So both ways of a chain have the same results, packet for
+//! packet.
 //!
 //! Invariants: a fused entry runs steps of exactly its functions' types, in its order
 //! ([`Fused::entries_of`] compares them when a chain is made).
@@ -31,9 +32,9 @@ use nf::{NetworkFunction, Packet};
 /// Where a fused chain has stopped, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop {
-    /// What the functions that have run ask for ([`Answer::timeout`]).
+    /// The timeout that the functions that have run ask for ([`Answer::timeout`]).
     pub timeout: u64,
-    /// What the last of them said; of calls that were watched with what any of them has changed.
+    /// The last of their answers; of watched calls with the changes by any of them.
     pub code: Code,
     /// Its place in the way; as many as there are functions if the packet has passed them all.
     pub at: u32,
@@ -46,7 +47,7 @@ pub struct Stop {
 /// state and `group` its group's, laid out for these steps.
 pub type Whole = unsafe fn(&[Step], &mut Packet, NonNull<u8>, NonNull<u8>, NonNull<Frame>) -> Stop;
 
-/// One way of a chain: without, and with a look at what its functions change
+/// One way of a chain: without, and with a look at changes by its functions
 /// ([`crate::stage::Watched`]).
 pub type Wholes = [Whole; 2];
 
@@ -97,13 +98,14 @@ impl Fused {
 
 /// A tuple of two to four functions.
 pub trait Sequence {
-    /// What their factories are.
+    /// The types of their factories.
     fn kinds() -> [Option<TypeId>; FUSED_MAX];
     /// Whether one of them is always the last of its chain.
     const ENDS_IN_LAST: bool;
     /// In this order.
     const OPENING: Wholes;
-    /// In the order in which replies pass them: backward, but for one that is always the last.
+    /// In the order in which replies pass them: backward, but for a function that is always the
+    /// last.
     const REPLY: Wholes;
 }
 

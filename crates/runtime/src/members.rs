@@ -3,9 +3,9 @@
 //!
 //! # Theory of operation
 //!
-//! A worker that has begun with a membership ([`Leases`]) acts by leases and views. One without it
-//! acts as if each lease lasted for ever, and takes the end of a link's session for the end of the
-//! worker there.
+//! A worker that has begun with a membership ([`Leases`]) acts by leases and views. A worker
+//! without it acts as if each lease lasted for ever, and takes the end of a link's session for the
+//! end of the worker there.
 //!
 //! ```text
 //!   step n      asker ── LeaseAsked(incarnation, its now) ──► grantor: keeps the question
@@ -18,7 +18,7 @@
 //! that is long over, and its promise would end before the lease.
 //!
 //! Views come by one door, `members` of a worker: each [`WorkerGone`] is an incarnation that a view
-//! has removed. An [`End`] is what is known of the worker at a link's other end.
+//! has removed. An [`End`] is the known state of the worker at a link's other end.
 //!
 //! ```text
 //!              session ends                  removed
@@ -45,8 +45,8 @@
 //! worker looks at its lease by the time of its step, so what it does without one is at most what
 //! it does in the step in which the lease ends.
 //!
-//! Not here: views and leases themselves (`protocols::membership`), the coordinator; what ends with
-//! a worker ([`crate::worker`], [`crate::switch`]).
+//! Not here: views and leases themselves (`protocols::membership`), the coordinator; the effects of
+//! a worker's end ([`crate::worker`], [`crate::switch`]).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -66,9 +66,9 @@ pub struct WorkerGone {
 /// The incarnations that are over by a view, and were not by one before it: of each worker the
 /// newest.
 ///
-/// An incarnation that begins is later than all others of its worker, so these are over. One of
-/// them may be a member of neither view and at a link still: it was removed before this worker
-/// began, or in a view that this worker has not heard of.
+/// An incarnation that begins is later than all others of its worker, so these are over. Such an
+/// incarnation may be a member of neither view and at a link still: it was removed before this
+/// worker began, or in a view that this worker has not heard of.
 pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
     let is_gone = |member: &&Member| !after.has(member.id, member.incarnation);
     let gone = before.members().iter().filter(is_gone);
@@ -91,7 +91,7 @@ pub fn gone_between(before: &View, after: &View) -> Vec<WorkerGone> {
     .collect()
 }
 
-/// What is known of the worker at a link's other end.
+/// The known state of the worker at a link's other end.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct End {
     /// Its incarnation in this session; 0 before it has said so.
@@ -119,9 +119,9 @@ impl End {
         link != 0 && link == self.fenced
     }
 
-    /// Whether the session that is known is over, and what was its worker's ends. `by_views`: a
-    /// worker goes by views only. One that has not said which incarnation it is has no lease, and
-    /// its session ends with the link.
+    /// Whether the known session is over, and all that was its worker's ends. `by_views`: a worker
+    /// goes by views only. A worker that has not said which incarnation it is has no lease, and its
+    /// session ends with the link.
     pub fn is_over(&self, known: u64, link: u64, by_views: bool) -> bool {
         let may_end = known == 0 || !by_views || self.incarnation == 0 || self.is_removed();
         self.session(link) != known && may_end
@@ -198,7 +198,7 @@ const MANY: u32 = 64;
 /// The interval when still more are unanswered, in nanoseconds.
 const SELDOM: u64 = 10_000_000_000;
 
-/// What a worker asks one other.
+/// A worker's questions to another.
 #[derive(Clone, Copy, Default)]
 struct Asking {
     unanswered: u32,
@@ -262,7 +262,7 @@ impl Leases {
         };
         let before = core::mem::take(&mut asking.unanswered);
         if before > FEW {
-            // It is back; what was asked long ago is of no use.
+            // It is back; an old question is of no use.
             asking.at = 0;
             self.due = 0;
         }
@@ -412,7 +412,7 @@ mod tests {
         let mut end = End::default();
         end.begin();
         assert!(end.note_incarnation(ME, 5, 3, 7, &incarnation(3, &[])));
-        // Brought in by a view that is not here yet, and removed by one that was never here.
+        // Brought in by a view that is not here yet, and removed by a view that was never here.
         let mut end = End::default();
         end.begin();
         assert!(!end.note_incarnation(ME, 5, 4, 7, &incarnation(3, &[])));

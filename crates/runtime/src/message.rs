@@ -2,7 +2,7 @@
 //! with them.
 //!
 //! A frame of messages is a buffer of kind `Message` whose bytes are records, one after another: a
-//! type byte, then fixed fields, numbers in network order. What a runtime says to a switch:
+//! type byte, then fixed fields, numbers in network order. The messages of a runtime to a switch:
 //!
 //! | type | record | length |
 //! |---|---|---|
@@ -84,7 +84,7 @@ use nf::{Addr, Block};
 use protocols::ownership::{Epoch, RuntimeId, SwitchSays};
 use wire::{LinkType, Packet, packet::Kind};
 
-/// What workers tell each other.
+/// Messages between workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Packets from outside for this block are the group's. By a switch, to a runtime that begins:
@@ -107,16 +107,16 @@ pub enum Message {
     Taken(GroupKey),
     /// Of a group that moves, the packets with this key go elsewhere.
     Reroute(Reroute),
-    /// The group with this key, or reply key, is installed: what is said of it from now on is
-    /// about that.
+    /// The group with this key, or reply key, is installed: messages about it from now on are about
+    /// that.
     Installed(GroupKey, Epoch),
     /// Tell that runtime that everything before this has been read.
     DrainMarker(GroupKey, RuntimeId, Epoch),
-    /// By a switch: what has become of a group that moves.
+    /// By a switch: the state of a group that moves.
     Switch(GroupKey, SwitchSays),
     /// From now on no new groups, or new ones again.
     Leaving(bool),
-    /// What there is for a switch to know is said; by a switch: which blocks are in use.
+    /// The switch has been told all; by a switch: which blocks are in use.
     AllTold,
     /// Say when all before this has been heard, by this number.
     Hear(u64),
@@ -128,7 +128,7 @@ pub enum Message {
     /// A runtime has failed: the number of the base of its copies that are kept here, 0 for none;
     /// and which incarnation of it, 0 if that was never heard. To a switch that is met: of a
     /// runtime that is not there no copies are kept
-    /// ([`protocols::ownership::recovery::Report::OF_NONE`]), and of one that is there which
+    /// ([`protocols::ownership::recovery::Report::OF_NONE`]), and of a runtime that is there which
     /// incarnation it is ([`protocols::ownership::recovery::Report::LATER`]). By a switch, with 0:
     /// it waits no longer for its heir, which begins now or not at all, and says so.
     Keeps(RuntimeId, u32, u64),
@@ -147,7 +147,7 @@ pub enum Message {
     /// asker's clock.
     LeaseGranted(u64, u64),
     /// The block, of the first runtime's pool, is free and lent to the second
-    /// ([`protocols::lending`]); by a switch: to the one that is told.
+    /// ([`protocols::lending`]); by a switch: to the runtime that is told.
     BlockLent(Block, RuntimeId, RuntimeId),
     /// By a switch: no more that this runtime has lent is coming.
     LendsOver(RuntimeId),
@@ -164,7 +164,7 @@ pub enum Message {
 pub struct Reroute {
     /// The group.
     pub group: GroupKey,
-    /// Its own key, or one that was announced for it.
+    /// Its own key, or a key that was announced for it.
     pub key: GroupKey,
     /// The runtime that had it, or was to have it.
     pub from: RuntimeId,
@@ -352,7 +352,7 @@ impl Message {
     }
 
     /// The keys that are re-routed at the beginning of a frame, where nothing else is: by that
-    /// alone, to fetch what will be looked at.
+    /// alone, to fetch the routes that will be looked at.
     pub fn keys_rerouted(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
         let is_one = |record: &&[u8]| record.first() == Some(&REROUTE);
         let records = bytes.chunks_exact(RECORD_MAX).take_while(is_one);

@@ -50,7 +50,7 @@ pub struct FutureSlot {
     room: usize,
 }
 
-/// What a function's future yields: the verdict and the timeout its flow then asks for.
+/// The output of a function's future: the verdict and the timeout that its flow then asks for.
 pub type Finished = (Verdict, Option<Duration>);
 
 const ALIGN: usize = 16;
@@ -100,8 +100,7 @@ unsafe fn poll<U: Future<Output = Finished>>(frame: NonNull<Frame>) -> Code {
     match unsafe { Pin::new_unchecked(&mut *place.as_ptr()) }.poll(&mut context) {
         Poll::Pending => Code::WAITING,
         Poll::Ready((verdict, timeout)) => {
-            // SAFETY: the future is live and done; what it borrowed, the cx among it, is free
-            // again.
+            // SAFETY: the future is live and done; its borrows, the cx among them, are free again.
             unsafe {
                 place.drop_in_place();
                 if let (Some(timeout), false) = (timeout, matches!(verdict, Verdict::Drop(_))) {
@@ -140,7 +139,7 @@ pub struct Frames<T> {
     waiting: Vec<Option<Waiting<T>>>,
     ready: BinaryHeap<Reverse<(u64, u64, u32)>>,
     sequence: u64,
-    /// The generations of all functions when they were looked at last; none while no call waits.
+    /// The generations of all functions when they were looked at last; `None` while no call waits.
     generations: Option<u64>,
     count: usize,
     stride: usize,
@@ -251,7 +250,7 @@ impl<T> Frames<T> {
         }
     }
 
-    /// What is kept for a waiting frame.
+    /// The rest of a waiting frame.
     pub fn rest_mut(&mut self, index: u32) -> Option<&mut T> {
         self.waiting
             .get_mut(index as usize)?
@@ -259,7 +258,7 @@ impl<T> Frames<T> {
             .map(|w| &mut w.rest)
     }
 
-    /// What is kept for a waiting frame, to look at.
+    /// The rest of a waiting frame, to look at.
     pub fn rest(&self, index: u32) -> Option<&T> {
         self.waiting.get(index as usize)?.as_ref().map(|w| &w.rest)
     }
@@ -282,8 +281,8 @@ impl<T> Frames<T> {
     }
 
     /// Has the calls for which that `is_meant` go on at `now` if these generations are others than
-    /// the last time. The first look after no call waited finds them changed: what has changed
-    /// since a call began to wait is not overlooked.
+    /// the last time. The first look after no call waited finds them changed: no change since a
+    /// call began to wait is overlooked.
     pub fn hasten(&mut self, generations: u64, now: u64, is_meant: impl Fn(&T) -> bool) {
         if self.generations.replace(generations) != Some(generations) {
             self.hasten_those(now, is_meant);

@@ -1,8 +1,8 @@
-//! What runtimes say to each other about groups that move, as records in frames of messages.
+//! Records of runtimes to each other about groups that move, in frames of messages.
 //!
 //! A type byte, then fixed fields, numbers in network order, then bytes whose length was said. A
-//! state's records are a stream: what belongs to a group follows its *begin*, what belongs to a
-//! flow follows that. Longer states than a frame has room for come in pieces.
+//! state's records are a stream: records of a group follow its *begin*, records of a flow follow
+//! that. Longer states than a frame has room for come in pieces.
 //!
 //! | type | record |
 //! |---|---|
@@ -58,7 +58,7 @@ use nf::{Addr, Block};
 use protocols::ownership::{Epoch, Refusal, Says, Switches};
 use wire::{FlowKey, Packet};
 
-/// What the target has seen of a group, at its installation.
+/// The target's figures of a group, at its installation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Figures {
     pub kept: u32,
@@ -210,8 +210,9 @@ pub(crate) enum Record<'a> {
         count: u16,
     },
     Leaving(bool),
-    /// Which incarnation the sender is, by views, and the number of one that has it: the first of a
-    /// session. Without copies, and without views or before them: which it is, and [`NO_VIEW`].
+    /// Which incarnation the sender is, by views, and the number of a view that has it: the first
+    /// of a session. Without copies, and without views or before them: which it is, and
+    /// [`NO_VIEW`].
     Incarnation(u64, u32),
     /// A function's pool wants so many blocks, at this address above all.
     Wanted(u8, u16, Addr),
@@ -237,7 +238,7 @@ const FLOW: u8 = 6;
 const INCARNATION: u8 = 11;
 /// The type byte of a piece of a message about shared objects.
 const OBJECT: u8 = 25;
-/// The type byte of what is said of a group, and how long that is.
+/// The type byte of a machine's word about a group, and its length.
 const SAYS: (u8, usize) = (1, 71);
 
 /// Where the stream from a runtime stands.
@@ -250,7 +251,7 @@ pub(crate) struct Stream {
     pub aliases: Vec<GroupKey>,
     /// The flow whose state comes, and how much of it has.
     pub actor: Option<(u32, usize)>,
-    /// What the next packets are.
+    /// The kind of the next packets.
     pub packets: Packets,
 }
 
@@ -278,7 +279,7 @@ impl Stream {
     }
 }
 
-/// What packets from a runtime are.
+/// The kinds of packets from a runtime.
 #[derive(Clone, Copy, Default)]
 pub(crate) enum Packets {
     #[default]
@@ -373,13 +374,13 @@ impl Record<'_> {
         Some((reader.flag()?, reader.piece()?, reader.0))
     }
 
-    /// Whether what was written says something of a group.
+    /// Whether the written record is a word about a group.
     pub fn is_says(bytes: &[u8]) -> bool {
         bytes.first() == Some(&SAYS.0)
     }
 
-    /// The groups of which something is said at the beginning of a frame: by that alone, to fetch
-    /// what will be looked at.
+    /// The groups that are named at the beginning of a frame: by that alone, to fetch the parts
+    /// that will be looked at.
     pub fn groups_named(bytes: &[u8]) -> impl Iterator<Item = GroupKey> {
         let says = bytes
             .chunks_exact(SAYS.1)

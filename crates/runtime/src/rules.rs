@@ -23,9 +23,9 @@
 //! *Looking one up.* Rules are looked at in the order of the most that they could fix. The search
 //! ends when no rule behind can win.
 //!
-//! *What nothing reaches* ([`unreached`]) is found exactly: each rule is a set of boxes in six
-//! dimensions, from which the boxes that win over it are cut away. Where that is too much work, a
-//! rule counts as reached.
+//! *Rules that nothing reaches* ([`unreached`]) are found exactly: each rule is a set of boxes in
+//! six dimensions, from which the boxes that win over it are cut away. Where that is too much work,
+//! a rule counts as reached.
 //!
 //! Not here: chains ([`crate::chain`]).
 
@@ -36,7 +36,7 @@ use core::ops::RangeInclusive;
 use nf::Side;
 use wire::{Addr, Packet, Prefix};
 
-/// What a flow's first packet must look like. Empty lists match everything.
+/// The conditions for a flow's first packet. Empty lists match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     /// IP protocol.
@@ -61,7 +61,7 @@ struct Volume(u32, u64);
 const BITS: u32 = 2 * 129 + 8 + 1;
 
 impl Volume {
-    /// Of what fixes so many bits and leaves so many ports of each kind.
+    /// Of a rule that fixes so many bits and leaves so many ports of each kind.
     fn new(fixed: u32, source_ports: u32, destination_ports: u32) -> Self {
         let ports = u64::from(source_ports) * u64::from(destination_ports);
         let log = ports.max(1).ilog2();
@@ -78,7 +78,7 @@ fn count(ports: &RangeInclusive<u16>) -> u32 {
     u32::from(*ports.end()).saturating_sub(u32::from(*ports.start())) + 1
 }
 
-/// What rules look at.
+/// The fields that rules look at.
 #[derive(Clone, Copy, Debug)]
 struct Tuple {
     source: Addr,
@@ -107,7 +107,7 @@ impl From<&Packet> for Tuple {
 const PORTS: u32 = 1 << 16;
 
 impl Match {
-    /// Bits of what is no list.
+    /// Bits of the fields that are no list.
     fn bits(&self) -> u32 {
         8 * u32::from(self.protocol.is_some()) + u32::from(self.side.is_some())
     }
@@ -277,7 +277,7 @@ fn is_taken(
     false
 }
 
-/// What is left of an area without another; whether anything was cut away.
+/// The rest of an area without another; whether anything was cut away.
 fn cut(mut area: Area, other: &Area, rest: &mut Vec<Area>) -> bool {
     let is_apart = |(own, other): (&(u128, u128), &(u128, u128))| own.1 < other.0 || other.1 < own.0;
     if area.iter().zip(other).any(is_apart) {
@@ -299,7 +299,7 @@ fn cut(mut area: Area, other: &Area, rest: &mut Vec<Area>) -> bool {
     true
 }
 
-/// A rule as areas, none of two families; none at all if there would be too many.
+/// A rule as areas, each of one family; none at all if there would be too many.
 fn areas(matching: &Match) -> Vec<(Volume, Area)> {
     let prefixes = |prefixes: &[Prefix]| -> Vec<(u32, (u128, u128))> {
         match prefixes {
@@ -427,7 +427,7 @@ mod tests {
             ),
             // A part of it is left.
             (vec!["port=80-82", "port=80", "port=82"], vec![]),
-            // Of equals the first, so what is left of the first is its other port.
+            // Of equals the first, so the rest of the first is its other port.
             (
                 vec!["port=80 port=90", "port=80", "protocol=6 port=90"],
                 vec![(1, vec![0])],

@@ -1,4 +1,4 @@
-//! What a runtime is made with.
+//! The settings that a runtime is made with.
 
 use crate::replica::policy::{Copying, Storing};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use wire::HashSeed;
 /// No runtime has more groups on their way to others at once.
 pub const MOVES_MAX: u32 = 256;
 
-/// What a runtime is made with. All bounds are per runtime.
+/// The settings that a runtime is made with. All bounds are per runtime.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its number and the cluster's size, for the functions.
@@ -64,7 +64,7 @@ pub struct Settings {
     pub packet_clock: bool,
     /// The time at the start, in nanoseconds.
     pub now: u64,
-    /// What the wall clock shows where the worker's shows 0, in nanoseconds.
+    /// The time of the wall clock where the worker's shows 0, in nanoseconds.
     pub wall: u64,
 }
 

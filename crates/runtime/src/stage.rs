@@ -1,4 +1,4 @@
-//! Network functions with their types erased: what a chain is made of.
+//! Network functions with their types erased: the parts of a chain.
 //!
 //! # Theory of operation
 //!
@@ -15,9 +15,9 @@
 //! A verdict travels as a [`Code`], a plain number, so that the common answer (forward) is one
 //! compare. The measured reasons for this shape are in `docs/decisions/0001-stage-api.md`.
 //!
-//! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; what it
-//! borrows (packet, flow state, cx, the instance) does not move and is not used by other code while
-//! it exists. The worker keeps the second half (`runner::waiting`).
+//! Invariants: a frame's future is dropped exactly once, when it is done or cancelled; its borrows
+//! (packet, flow state, cx, the instance) do not move and are not used by other code while it
+//! exists. The worker keeps the second half (`runner::waiting`).
 
 mod through;
 
@@ -96,7 +96,7 @@ impl From<Verdict> for Code {
     }
 }
 
-/// What a call answers: in two registers, so that nothing of it goes through memory.
+/// The answer of a call: in two registers, so that nothing of it goes through memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Answer {
@@ -114,14 +114,14 @@ pub struct Layout {
     pub flow: (usize, usize),
     /// Group state: size and alignment.
     pub group: (usize, usize),
-    /// What a waiting call takes: the size of its future, exactly.
+    /// Bytes of a waiting call: the size of its future, exactly.
     pub future: usize,
     /// How many bytes at the start of flow and group state are committed
     /// ([`FlowState::COMMITTED`]).
     pub committed: [usize; 2],
 }
 
-/// What other builds must have alike to take a state's bytes for the same state.
+/// The marks that other builds must have alike to take a state's bytes for the same state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Schema {
     /// [`FlowState::VERSION`].
@@ -170,7 +170,7 @@ pub unsafe trait Stage {
     fn counters(&self) -> &'static [&'static str];
     /// Names of its drop reasons.
     fn reasons(&self) -> &'static [&'static str];
-    /// What it keeps.
+    /// The layout of its states.
     fn layout(&self) -> Layout;
     /// The entry and its first argument. The entry's packet, flow state and frame must stay where
     /// they are until the frame's future is done or cancelled, if the entry answers
@@ -326,9 +326,9 @@ pub trait Factory: Send + Sync {
     fn succeed(&mut self, before: &dyn Factory) -> Result<(), ConfigError>;
     /// [`NetworkFunction::feed`].
     fn feed(&self) -> Option<Arc<dyn Any + Send + Sync>>;
-    /// What it keeps.
+    /// The layout of its states.
     fn layout(&self) -> Layout;
-    /// What its flow state is, and its group state.
+    /// The schemas of its flow state and its group state.
     fn schemas(&self) -> [Schema; 2];
     /// Makes the instance of one worker.
     fn instantiate(
@@ -496,7 +496,7 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     }
 }
 
-/// [`run`], and whether it has changed what is committed of the flow's state. How much that is the
+/// [`run`], and whether it has changed committed bytes of the flow's state. How much that is the
 /// compiler knows, so both looks at it are some moves in line.
 ///
 /// # Safety
@@ -731,7 +731,7 @@ unsafe impl<F: NetworkFunction> Stage for Instance<F> {
         self.function.timer_due(&mut unsafe { TimerCx::of(cx) });
     }
     fn begins_again(&self) -> bool {
-        // What a call has written through it would write once more.
+        // A call would write its writes through once more.
         F::BEGINS_AGAIN && self.through.is_none()
     }
     fn tables(&self) -> &'static [nf::Table] {

@@ -1,4 +1,4 @@
-//! What a worker has counted: every packet in is out, held, or dropped for a named reason.
+//! A worker's figures: every packet in is out, held, or dropped for a named reason.
 
 use crate::worker::asked::TableRows;
 use alloc::string::String;
@@ -26,7 +26,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What it says of the packet.
+            /// Its sentence about the packet.
             pub const fn help(self) -> &'static str {
                 match self {
                     $(DropReason::$reason => concat!($($help),*),)*
@@ -183,7 +183,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Bounds: from a microsecond to half a second, and what is longer.
+    /// Bounds: from a microsecond to half a second, and longer.
     const BOUNDS: usize = 20;
 
     /// Counts one, of so many nanoseconds.
@@ -229,7 +229,7 @@ impl Durations {
     }
 }
 
-/// What became of the flows of a runtime that failed.
+/// The outcome for the flows of a runtime that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReceipt {
     /// The runtime.
@@ -271,7 +271,7 @@ pub(crate) const RECOVERED: Event = Event::new(
     RECOVERED_FIELDS,
 );
 
-/// What a store had of flows that cannot go on.
+/// Entries of a store for flows that cannot go on.
 pub(crate) const STORED_REFUSED: Event = Event::new(
     "stored_refused",
     "A runtime begins with a store that has entries which are no flows or groups of its chains.",
@@ -282,7 +282,7 @@ pub(crate) const STORED_REFUSED: Event = Event::new(
     ],
 );
 
-/// What runtimes themselves write to the event log.
+/// The runtimes' own lines in the event log.
 pub const EVENTS: &[Event] = &[RECOVERED, STORED_REFUSED];
 
 /// How a function's pool of blocks stands at one runtime.
@@ -299,7 +299,7 @@ pub struct PoolStats {
     pub lasts_seconds: Option<f64>,
 }
 
-/// What a function's calls cost, of the packets that were sampled.
+/// The cost of a function's calls, of the packets that were sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionCost {
     /// The function, as configured.
@@ -364,7 +364,7 @@ impl ObjectStats {
         self.sent_bytes += before.sent_bytes;
     }
 
-    /// What stays of these when their runtime is gone: nothing of the moment.
+    /// The part of these that stays when their runtime is gone: nothing of the moment.
     pub(crate) fn in_the_end(self) -> ObjectStats {
         ObjectStats {
             objects: 0,
@@ -396,7 +396,7 @@ pub struct RuntimeStats {
     pub counters: Vec<Named>,
     /// The functions' pools of blocks.
     pub pools: Vec<PoolStats>,
-    /// What the functions' calls cost; empty where nothing is sampled.
+    /// The cost of the functions' calls; empty where nothing is sampled.
     pub costs: Vec<FunctionCost>,
     /// The functions' tables that are in the metrics.
     pub tables: Vec<TableRows>,
@@ -418,8 +418,7 @@ pub struct RuntimeStats {
     /// Flows that came from other runtimes and are over: their bytes were no state of their
     /// functions, or this runtime did not expect them.
     pub flows_refused: u64,
-    /// What other runtimes and switches said that was nothing they may say, or more than there is
-    /// room for.
+    /// Words of other runtimes and switches that they may not say, or more than there is room for.
     pub words_refused: u64,
     /// Whether another runtime keeps a copy of every flow, and which.
     pub protected_by: Option<u16>,
@@ -555,7 +554,6 @@ pub struct SwitchStats {
     pub stalls: u64,
     /// Packets handed to the home switch of their group.
     pub handed_over: u64,
-    /// What runtimes and other switches said that was nothing they may say, or more than there is
-    /// room for.
+    /// Words of runtimes and other switches that they may not say, or more than there is room for.
     pub words_refused: u64,
 }

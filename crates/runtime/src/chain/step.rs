@@ -1,4 +1,4 @@
-//! A function in a chain: what a packet's call needs of it.
+//! A function in a chain: its part of a packet's call.
 
 use crate::microthread::Frame;
 use crate::stage::{Answer, Entry, Watched};
@@ -19,7 +19,7 @@ pub struct Step {
     pub flow: u32,
     /// Offset of its group state in a group's state.
     pub group: u32,
-    /// Its counters; one more than it has names, for those it forgot to declare.
+    /// Its counters; one more than it has names, for undeclared ones.
     pub counters: NonNull<u64>,
     /// Its index in [`super::Stages`].
     pub function: u8,

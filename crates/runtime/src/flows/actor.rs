@@ -38,7 +38,7 @@ use nf::Direction;
 use wire::memory::{Region, prefetch};
 use wire::{FlowKey, Orientation};
 
-/// What an actor is doing.
+/// An actor's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Phase {
@@ -54,7 +54,7 @@ pub enum Phase {
     Leaving = 4,
 }
 
-/// What can happen to an actor.
+/// An actor's changes of state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The first packet of a flow.
@@ -123,7 +123,7 @@ pub struct Header {
     pub deadline: u64,
     /// Index of its group; [`NO_GROUP`] where flows are by themselves.
     pub group: u32,
-    /// What it is doing.
+    /// Its state.
     pub phase: Phase,
     /// The configuration under which it was judged last: the low bits of its number. Beside the
     /// phase, so that both are one comparison ([`Header::is_active_under`]).
@@ -138,7 +138,7 @@ pub struct Header {
     /// Under which base another runtime keeps a copy of it; 0 for none, and with [`STALE`] if the
     /// copy is not up to date.
     pub copied: u8,
-    /// What a store knows of it: bits of [`stored`].
+    /// Bits of [`stored`]: its entry in a store.
     pub stored: u8,
     /// How far its deadline may move before the store is to know (`replica::ledger`).
     pub stored_to: u8,
@@ -414,7 +414,7 @@ impl Slab {
         unsafe { self.address(index).add(size_of::<Header>()) }
     }
 
-    /// What lies `offset` bytes behind where an actor's states begin, within the states that the
+    /// The address `offset` bytes behind where an actor's states begin, within the states that the
     /// slab was made for.
     #[inline(always)]
     pub fn behind(&self, state: NonNull<u8>, offset: usize) -> NonNull<u8> {
@@ -423,8 +423,8 @@ impl Slab {
         unsafe { state.add(offset) }
     }
 
-    /// An actor's first (0) or second (1) key. What an actor has not, or not any more, may still be
-    /// there.
+    /// An actor's first (0) or second (1) key. A key that an actor has not, or not any more, may
+    /// still be there.
     #[inline(always)]
     pub fn nth_key(&self, index: u32, which: u32) -> &FlowKey {
         // SAFETY: both are inside the stride, aligned to 8; any bytes are a key.

@@ -31,7 +31,7 @@ use wire::memory::{Region, prefetch};
 use wire::packet::flag;
 use wire::{FlowKey, HashSeed, Packet, planted};
 
-/// What names a group.
+/// The name of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(transparent)]
 pub struct GroupKey(FlowKey);

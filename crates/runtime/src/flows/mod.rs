@@ -53,7 +53,7 @@ use wire::{FlowKey, HashSeed};
 pub(crate) struct Room {
     /// Flows at once.
     pub flows: usize,
-    /// Groups at once; none where flows are by themselves.
+    /// Groups at once; 0 where flows are by themselves.
     pub groups: usize,
     /// Bytes of the longest chain's flow state.
     pub flow_state: usize,
@@ -85,7 +85,7 @@ pub(crate) struct FlowStore {
     ended_stored: Option<Vec<Ended>>,
 }
 
-/// What is over.
+/// A flow or group that is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     /// A flow, by its actor, and what its header said of its copy.
@@ -149,7 +149,7 @@ impl FlowStore {
         }
     }
 
-    /// What is over since this was called last, in order: flows that were copied, and groups.
+    /// The ends since this was called last, in order: of flows that were copied, and of groups.
     pub fn take_ended(&mut self) -> Vec<Ended> {
         core::mem::take(&mut self.ended)
     }
@@ -168,7 +168,7 @@ impl FlowStore {
         }
     }
 
-    /// From now on notes what is over for a store, too.
+    /// From now on notes ends for a store, too.
     pub fn note_ends(&mut self) {
         self.ended_stored.get_or_insert_default();
     }
@@ -179,7 +179,7 @@ impl FlowStore {
         self.ended_stored.as_ref().is_some_and(|ended| !ended.is_empty())
     }
 
-    /// What of that is over since this was called last, in order.
+    /// Those ends since this was called last, in order.
     pub fn take_ended_stored(&mut self) -> Vec<Ended> {
         self.ended_stored
             .as_mut()
@@ -250,8 +250,7 @@ impl FlowStore {
         self.table.insert(hash, value)
     }
 
-    /// Takes a new actor whose first key has this hash; `None` if there is no room but what is
-    /// spared.
+    /// Takes a new actor whose first key has this hash; `None` if only the spared room is left.
     #[inline]
     pub fn launch(&mut self, hash: u64, spared: usize) -> Option<u32> {
         if self.slab.free() <= spared {
@@ -469,8 +468,8 @@ impl FlowStore {
         self.wheel.file_by(actor, self.slab.header(actor).deadline);
     }
 
-    /// Looks at up to `budget` actors whose time may have come. One that is over, and how many were
-    /// looked at; fewer than `budget` and none over: done for now.
+    /// Looks at up to `budget` actors whose time may have come. An actor whose time is over, and
+    /// how many were looked at; fewer than `budget` and `None`: done for now.
     pub fn due(&mut self, now: u64, budget: usize) -> (Option<u32>, usize) {
         let (mut due, mut looked) = (None, 0);
         let slab = &self.slab;

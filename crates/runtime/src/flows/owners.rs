@@ -5,7 +5,7 @@
 //! A packet from outside to a translated address says nothing of the inside host. So the switch
 //! that routes it, and the runtime that groups it, look here. Each block has a record of one cache
 //! line. It is found by where the block begins, and, where groups move, by its group: of that the
-//! block that it got last is found, and each names the one that it followed. Most groups have one.
+//! latest block is found, and each names the block that it followed. Most groups have one.
 //!
 //! ```text
 //!   address, first port ─► places ─► record: owner, block, the group's block before it ─► record ─► …
@@ -86,7 +86,7 @@ pub struct BlockOwners {
     room: usize,
     /// Block sizes in use: as a rule one.
     sizes: Vec<u16>,
-    /// What others say has no more.
+    /// The most blocks that are noted at others' word.
     most: usize,
     seed: HashSeed,
     /// Claims and releases since they were taken, where copies are kept of them.
@@ -112,8 +112,8 @@ fn table(room: usize) -> Table {
 
 impl BlockOwners {
     /// Room for the owners of `blocks` blocks, but for [`BLOCKS`] at most; more than that are
-    /// noted, too, at the cost of an allocation whenever their number has doubled. Of what others
-    /// say ([`BlockOwners::may_note`]), so many are noted at most, or [`BLOCKS`] if that is more.
+    /// noted, too, at the cost of an allocation whenever their number has doubled. At others' word
+    /// ([`BlockOwners::may_note`]), so many are noted at most, or [`BLOCKS`] if that is more.
     pub fn new(blocks: usize, seed: HashSeed) -> Self {
         let room = blocks_at_start(blocks).max(1);
         BlockOwners {
@@ -130,7 +130,7 @@ impl BlockOwners {
         }
     }
 
-    /// Of what others say, so many blocks are noted at most, if that is more than before.
+    /// At others' word, so many blocks are noted at most, if that is more than before.
     pub fn note_more(&mut self, blocks: usize) {
         self.most = self.most.max(blocks);
     }
@@ -396,7 +396,7 @@ impl BlockOwners {
             .find_map(|size| self.at(end.addr, end.port - end.port % size))
     }
 
-    /// The blocks of a group, those it got last first; none if they are not listed.
+    /// The blocks of a group, the latest first; none if they are not listed.
     pub fn of(&self, group: &GroupKey) -> impl Iterator<Item = Block> {
         let at = |at: u32| self.records.get(at as usize);
         let latest = self.latest_of(group).and_then(at);

@@ -1,5 +1,5 @@
-//! Blocks of ports that go to another runtime, and keys that are idle: what switches are told of an
-//! end when the replica knows of it.
+//! Blocks of ports that go to another runtime, and keys that are idle: switches are told of an end
+//! when the replica knows of it.
 //!
 //! ```text
 //!   a block is lent, or goes home; a group, or reply key, is idle
@@ -16,9 +16,9 @@
 //! runtime, with another block, and the heir go on with the one before. When it hears that the
 //! group is another's, it lets go without giving back, and its block would stay taken.
 //!
-//! Invariants: where copies are kept, no block leaves, and no route of what has a copy ends, before
-//! the replica has acknowledged all records up to the end of its last use here; blocks leave in
-//! order, and each of them once; a key that has ended here twice is idle behind the second end.
+//! Invariants: where copies are kept, no block leaves, and no route of a copied flow or group ends,
+//! before the replica has acknowledged all records up to the end of its last use here; blocks leave
+//! in order, and each of them once; a key that has ended here twice is idle behind the second end.
 //!
 //! *How many wait.* A key waits that had a copy, so there was a record of it. Of these no more are
 //! sent than there is room for ([`crate::replica::compare::PENDING_MAX`]), while the replica stands
@@ -45,8 +45,8 @@ pub(crate) struct Parting {
 }
 
 impl Parting {
-    /// Says to all switches that a block leaves, or will; or to those that must know that a key is
-    /// idle.
+    /// Says to all switches that a block leaves, or will; or to switches that must know that a key
+    /// is idle.
     #[cold]
     pub fn part(&mut self, message: Message, out: &mut Outbox) {
         let is_to_be_seen = matches!(message, Message::BlockKept(..));
@@ -88,7 +88,7 @@ impl Parting {
         !self.idle.is_empty() && self.idle.contains_key(key)
     }
 
-    /// Of what happened so far all is in so many records.
+    /// So many records have all that happened so far.
     pub fn note_sent(&mut self, sent: u64) {
         let new = self.queue.iter_mut().rev();
         new.map_while(|(behind, _)| behind.is_none().then_some(behind))

@@ -4,8 +4,8 @@
 //!
 //! A scan counter counts flows of which each has one packet, and that one is dropped. Its group
 //! must outlive them. So the end of a group's last flow asks each function how long the group lives
-//! without one ([`nf::NetworkFunction::group_timeout`]). The longest time counts. None is what most
-//! functions say: then the group ends at once, and nothing here is used.
+//! without one ([`nf::NetworkFunction::group_timeout`]). The longest time counts. Most functions
+//! say none: then the group ends at once, and nothing here is used.
 //!
 //! ```text
 //!   begins ─► has flows ──last one ends, a time is said──► rests until then ──time is over, or evicted──► ends
@@ -32,10 +32,10 @@
 //! replica. A heir installs copies of groups that have no copied flow, as resting ones, behind all
 //! flows.
 //!
-//! *The bound* is the one of all groups: a place is a place, with flows or without. Where none is
-//! free, a group that begins takes the place of the one that has rested longest (`groups_evicted`);
-//! where none rests, its packet is refused (`groups_full`). The same is true of a group with flows
-//! that moves here. One that rests, and moves, takes no other's place.
+//! *The bound* is the one of all groups: a place is a place, with flows or without. Where no place
+//! is free, a group that begins takes the place of the group that has rested longest
+//! (`groups_evicted`); where none rests, its packet is refused (`groups_full`). The same is true of
+//! a group with flows that moves here. A group that rests, and moves, takes no other's place.
 //!
 //! They are filed in a wheel of their own, and listed by when they began to rest:
 //!
@@ -46,7 +46,7 @@
 //! Invariants: a place is listed exactly as long as its group has no flow and lives
 //! (`Groups::at_place`); the wheel offers it at or after its time.
 //!
-//! Not here: what ends with a group, and when there is room to say so (`parts::life`).
+//! Not here: the work at a group's end, and when there is room to say so (`parts::life`).
 
 use super::timer::Wheel;
 use alloc::vec::Vec;
@@ -130,8 +130,8 @@ impl Resting {
         self.wheel.file_by(index, until);
     }
 
-    /// A group rests no more: a flow has joined it, or it ends. Of one that does not, nothing
-    /// changes.
+    /// A group rests no more: a flow has joined it, or it ends. A group that does not rest stays as
+    /// it is.
     pub fn end(&mut self, index: u32) {
         let Some(place) = self
             .places
@@ -153,14 +153,14 @@ impl Resting {
         self.count -= 1;
     }
 
-    /// Those that rest, the oldest first.
+    /// Groups that rest, the oldest first.
     pub fn oldest(&self) -> impl Iterator<Item = u32> {
         let at = |index: u32| self.places.get(index as usize).map(|place| (index, place.newer));
         core::iter::successors(at(self.oldest), move |(_, newer)| at(*newer)).map(|(index, _)| index)
     }
 
-    /// Looks at up to `budget` groups whose time may be over. One whose time is, and how many were
-    /// looked at; fewer than `budget` and none: done for now.
+    /// Looks at up to `budget` groups whose time may be over. A group whose time is over, and how
+    /// many were looked at; fewer than `budget` and `None`: done for now.
     pub fn due(&mut self, now: u64, budget: usize) -> (Option<u32>, usize) {
         let (mut due, mut looked) = (None, 0);
         let places = &self.places;

@@ -206,8 +206,8 @@ impl Table {
                 continue;
             }
             self.bucket_mut(full).tags[slot] = 0;
-            // An entry that was at home here is displaced now; one that was displaced here is home
-            // again.
+            // An entry that was at home here is displaced now; an entry that was displaced here is
+            // home again.
             if tag & 1 == 0 {
                 self.bucket_mut(full).displaced += 1;
             } else {

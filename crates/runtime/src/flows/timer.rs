@@ -8,8 +8,8 @@
 //! wheel). So a flow of a thousand packets costs the wheel a look every time-out, not every packet.
 //!
 //! Three levels of 256 slots, each slot a list linked through one array. With ticks of 2^24 ns
-//! (16.8 ms) a level spans 4.3 s, 18 min and 78 h; what lies further away is filed at the end and
-//! looked at early.
+//! (16.8 ms) a level spans 4.3 s, 18 min and 78 h; later deadlines are filed at the end and looked
+//! at early.
 //!
 //! ```text
 //! level 0  ▏▏▏▏ 256 × 16.8 ms      an index moves down a level when its slot's
@@ -196,8 +196,7 @@ impl Wheel {
         }
     }
 
-    /// Brings what is in the slots of the higher levels whose turn has come down to where it
-    /// belongs.
+    /// Brings entries in slots of the higher levels whose turn has come down to their places.
     fn cascade(&mut self) {
         let span = SLOTS as u64;
         if self.current.is_multiple_of(span * span) {

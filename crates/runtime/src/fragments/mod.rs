@@ -16,8 +16,8 @@
 //!
 //! A table of sets of eight places, one for each datagram that is followed; the hash is seeded. A
 //! datagram takes, in the set that its key hashes to, a place that is free or out of date, or else
-//! that of one which is whole, or else that of one which waits for its first fragment, or else the
-//! oldest. So a flood of fragments costs others their place only in the sets it hits, and later
+//! that of a whole datagram, or else that of a datagram that waits for its first fragment, or else
+//! the oldest. So a flood of fragments costs others their place only in the sets it hits, and later
 //! ones never cost a datagram its place whose first one is known, as long as one waits.
 //!
 //! ```text
@@ -31,22 +31,22 @@
 //! ```
 //!
 //! *Bounds.* Held fragments: a quarter of the datagrams that fit, in all; [`PIECES_MAX`] of one
-//! datagram and as many copies; [`HOLD`] long. One too many, and the datagram that has waited
-//! longest is given up: the usual disorder is a matter of milliseconds, so it is a flood's own
-//! fragments that go.
+//! datagram and as many copies; [`HOLD`] long. With one too many, the datagram that has waited
+//! longest is given up: the usual disorder is a matter of milliseconds, so a flood's own fragments
+//! go.
 //!
-//! *Overlaps.* A host that reassembles behind us must not read what no function judged. What
-//! overlaps another fragment, or lies behind the end, makes its datagram refused: nothing more of
-//! it passes (RFC 5722 for IPv6, and the same for IPv4, as in Linux). What has passed by then is
-//! without overlap and incomplete. A fragment in the place of another with other data is dropped
-//! alone: else a forged one would end the datagram.
+//! *Overlaps.* A host that reassembles behind us must not read what no function judged. A fragment
+//! that overlaps another, or lies behind the end, makes its datagram refused: nothing more of it
+//! passes (RFC 5722 for IPv6, and the same for IPv4, as in Linux). Fragments that have passed by
+//! then are without overlap and incomplete. A fragment in the place of another with other data is
+//! dropped alone: else a forged one would end the datagram.
 //!
 //! *Copies.* Networks duplicate packets, and captures of both sides of a bridge have each twice. A
 //! fragment with the place and the data of another is no attack: a host reads the same whichever it
 //! takes (RFC 8200 4.5). It goes where its datagram goes, and waits as that does. So a datagram
-//! that is whole is known for [`COPIES`]: what is no copy begins the next one of its number. A next
-//! one whose later fragment comes first, and is equal to that of the one before, gets the ports of
-//! that one.
+//! that is whole is known for [`COPIES`]: a fragment that is no copy begins the next one of its
+//! number. A next one whose later fragment comes first, and is equal to that of the one before,
+//! gets the ports of that one.
 //!
 //! *Several switches.* A datagram's fragments may come in at different ones, and then its *home*
 //! ([`Tracker::home`], by the hash of what its fragments have in common; ports are not among that)
@@ -54,8 +54,8 @@
 //! to the home of its group.
 //!
 //! Invariants: memory is taken at the start only; no two parts of a datagram pass that overlap, but
-//! copies; what is held is within the bounds; what a datagram held is released behind its first one
-//! in the order in which it came, or refused.
+//! copies; held fragments are within the bounds; the held fragments of a datagram are released
+//! behind its first one in the order in which they came, or refused.
 //!
 //! Not here: putting fragments together. An ICMP error's own later fragments: they say nothing of
 //! whose packet it quoted.
@@ -90,11 +90,11 @@ pub const COPIES: u64 = 1_000_000_000;
 
 const PLACES: usize = 8;
 const NO_PLACE: u32 = u32::MAX;
-/// What a first fragment tells of the others, besides ports: that they are an identifier, and that
-/// both ends are inside.
+/// Marks that a first fragment has for the others, besides ports: that they are an identifier, and
+/// that both ends are inside.
 const INHERITED: u16 = flag::ICMP_QUERY | flag::INSIDE_TO_INSIDE;
 
-/// What fragments of one packet have in common.
+/// The fields that fragments of one packet have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct Key {
     source: Addr,
@@ -109,10 +109,10 @@ struct Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
-    /// For its first fragment; what came is held.
+    /// For its first fragment; fragments that came are held.
     Waiting,
     Followed,
-    /// All has come: what comes now is a copy, or the next datagram.
+    /// All have come: a further fragment is a copy, or of the next datagram.
     Whole,
     /// Its fragments are dropped for this.
     Refused(DropReason),
@@ -121,11 +121,11 @@ enum State {
 struct Place {
     key: Key,
     state: State,
-    /// When it is out of date; of one that waits, when it is given up.
+    /// When it is out of date; of a datagram that waits, when it is given up.
     until: u64,
     ports: [u16; 2],
     protocol: u8,
-    /// Those of [`INHERITED`] that the first fragment has.
+    /// The first fragment's marks of [`INHERITED`].
     flags: u16,
     held: PacketList,
     /// Neighbours in the order of waiting.
@@ -140,7 +140,7 @@ pub struct Tracker {
     seed: HashSeed,
     held: usize,
     held_max: usize,
-    /// Of those that wait.
+    /// Of datagrams that wait.
     oldest: u32,
     newest: u32,
     released: PacketList,
@@ -173,7 +173,7 @@ impl Tracker {
             oldest: NO_PLACE,
             newest: NO_PLACE,
             released: PacketList::new(),
-            // What one call refuses: all that is held, and the packet at hand.
+            // The most that one call refuses: all held fragments, and the packet at hand.
             refused: Vec::with_capacity(held_max + 1),
         }
     }
@@ -203,7 +203,7 @@ impl Tracker {
 
     /// Looks at a parsed packet; `now` is the worker's clock in nanoseconds. The answer is the
     /// packet if it goes on now, with its ports; behind it go what [`Tracker::released`] answers.
-    /// What is dropped is in [`Tracker::refused`].
+    /// Dropped packets are in [`Tracker::refused`].
     #[cold]
     pub fn take(&mut self, mut packet: PacketBox, now: u64) -> Option<PacketBox> {
         self.expire(now);
@@ -250,7 +250,8 @@ impl Tracker {
         Some(self.pass(at, packet, now))
     }
 
-    /// The next of those that were held for the packet that [`Tracker::take`] has let go on.
+    /// The next of the fragments that were held for the packet that [`Tracker::take`] has let go
+    /// on.
     pub fn released(&mut self) -> Option<PacketBox> {
         self.released.pop()
     }
@@ -337,7 +338,7 @@ impl Tracker {
         at
     }
 
-    /// Frees a place, and refuses what is held there.
+    /// Frees a place, and refuses the fragments held there.
     fn give_up(&mut self, at: usize, reason: DropReason) {
         self.unlink(at);
         let place = &mut self.places[at];
@@ -372,7 +373,7 @@ impl Tracker {
         self.refuse(packet, reason)
     }
 
-    /// The first fragment has come: it goes on, and what was held for it behind.
+    /// The first fragment has come: it goes on, and fragments held for it behind.
     fn follow(&mut self, at: usize, packet: PacketBox, now: u64) -> Option<PacketBox> {
         if packet.has(flag::ICMP_ERROR) {
             // It belongs to the flow it quotes; its later fragments cannot.
@@ -435,7 +436,7 @@ impl Tracker {
         self.held += 1;
     }
 
-    /// Puts a place at the end of those that wait.
+    /// Puts a place at the end of those in wait.
     fn link(&mut self, at: usize) {
         let newest = core::mem::replace(&mut self.newest, at as u32);
         self.places[at].before = newest;
@@ -446,7 +447,7 @@ impl Tracker {
         }
     }
 
-    /// Takes a place out of those that wait, if it is among them.
+    /// Takes a place out of those in wait, if it is among them.
     fn unlink(&mut self, at: usize) {
         if self.places[at].held.is_empty() && self.oldest != at as u32 {
             return;
@@ -469,9 +470,9 @@ fn error_goes_on(mut packet: PacketBox) -> PacketBox {
     packet
 }
 
-/// What a fragment's data are, to be compared with others'. Headers are no part of it: on its way a
-/// copy loses hops. But the protocol of a first one is: it is a part of the flow, and no checksum
-/// of IPv6 covers it.
+/// A digest of a fragment's data, to be compared with others'. Headers are no part of it: on its
+/// way a copy loses hops. But the protocol of a first one is: it is a part of the flow, and no
+/// checksum of IPv6 covers it.
 fn digest(packet: &Packet, part: &Fragment, seed: &HashSeed) -> u32 {
     let begins = match part.header {
         0 => packet.transport_offset() - packet.network_offset(),

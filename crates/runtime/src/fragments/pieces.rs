@@ -20,18 +20,18 @@ use wire::fragment::Fragment;
 /// there can be.
 pub const PIECES_MAX: usize = 64;
 
-/// What a part is to those before it.
+/// How a part lies to those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fit {
     /// New, and apart from all others.
     Fresh,
-    /// Exactly one that was there.
+    /// Exactly a part that was there.
     Copy,
-    /// In the place of one that was there, and not the same.
+    /// In the place of a part that was there, and not the same.
     Altered,
     /// Over another, or behind the end.
     Overlap,
-    /// One too many.
+    /// A part too many.
     TooMany,
 }
 
@@ -105,7 +105,7 @@ impl Pieces {
         Fit::Fresh
     }
 
-    /// Whether a part is exactly one that was there.
+    /// Whether a part is exactly as one that was there.
     pub fn has(&self, piece: &Fragment, digest: u32) -> bool {
         self.all[..usize::from(self.count)].iter().any(|seen| {
             (seen.offset, seen.length, seen.digest) == (piece.offset, piece.length, digest)

@@ -9,7 +9,7 @@ use wire::{LinkType, Pool, protocol};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What became of a fragment: its offset in bytes, with protocol and ports if it went on, else why
+/// The outcome of a fragment: its offset in bytes, with protocol and ports if it went on, else why
 /// it was dropped.
 type Seen = (u16, Result<(u8, u16, u16), DropReason>);
 
@@ -29,7 +29,7 @@ impl Bench {
         }
     }
 
-    /// What a fragment sets free, itself included, in order; then what is dropped.
+    /// The fragments that a fragment sets free, itself included, in order; then dropped ones.
     fn see(&mut self, frame: &[u8], now: u64) -> Vec<Seen> {
         let mut packet = self.pool.take().unwrap();
         assert!(packet.set_frame(frame, LinkType::Raw));
@@ -224,7 +224,7 @@ fn an_overlap_ends_its_datagram() {
             "nothing more of it"
         );
         assert_eq!(bench.see(&make(0, true), 0), [gone(0, overlap)]);
-        // Among those that wait: none of them goes on.
+        // Among waiting fragments: none of them goes on.
         let mut bench = Bench::new(64);
         bench.see(&make(32, false), 0);
         assert_eq!(
@@ -274,7 +274,7 @@ fn a_copy_that_says_something_else_is_dropped_alone() {
         [gone(16, repeated)]
     );
     assert_eq!(bench.see(&v4(1, 7, 0, true), 0), [on(0), on(16)]);
-    // Another port, or other data: what was judged stays.
+    // Another port, or other data: the judged fragment stays.
     for at in [21, 28, 35] {
         assert_eq!(bench.see(&altered(v4(1, 7, 0, true), at), 0), [gone(0, repeated)]);
     }
@@ -308,7 +308,7 @@ fn the_next_datagram_of_a_number_is_no_copy() {
     let mine = (17, 6000, 53);
     assert_eq!(bench.see(&first, 1), [(0, Ok(mine))]);
     assert_eq!(bench.see(&v4(1, 7, 16, false), 1), [(16, Ok(mine))]);
-    // What came long after its datagram is no copy either.
+    // A fragment long after its datagram is no copy either.
     assert_eq!(bench.see(&v4(1, 7, 16, false), 1 + COPIES), []);
     assert_eq!(bench.tracker.held(), 1);
 }

@@ -66,8 +66,8 @@ pub(crate) enum Copy<'a> {
     Refused {
         number: u32,
     },
-    /// A configuration that copied flows go by: the low bits of its number at the sender, what it
-    /// is, and what flows of each chain keep (`replica::generations`).
+    /// A configuration that copied flows go by: the low bits of its number at the sender, its
+    /// identity, and the layout of each chain's flows (`replica::generations`).
     Plan {
         generation: u8,
         identity: u64,

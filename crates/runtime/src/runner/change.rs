@@ -18,10 +18,10 @@
 //! generations, since a change is only prepared when the one before has settled.
 //!
 //! *A packet is judged by one configuration*: it passes its chain within a step, and the change is
-//! between steps. One that waits in a function ([`super::waiting`]) is the exception: it waits, and
-//! ends its call, in the old instance, which is kept for that; then its flow is asked, and only if
-//! it may go on does the packet pass the rest of its chain, by the new instances. So it passes if
-//! both let it.
+//! between steps. A packet that waits in a function ([`super::waiting`]) is the exception: it
+//! waits, and ends its call, in the old instance, which is kept for that; then its flow is asked,
+//! and only if it may go on does the packet pass the rest of its chain, by the new instances. So it
+//! passes if both let it.
 //!
 //! *Chains.* A flow goes on with a chain of the new plan that has the same functions in the same
 //! order, preferably of the same name. Where there is none it ends (`chain_gone`). Which chain a
@@ -34,11 +34,11 @@
 //! ```
 //!
 //! Invariants: a flow is asked exactly once for each change, before its next packet and before its
-//! end; what the functions' `departed` sees is always of the instances in force; the survey changes
-//! nothing (it asks about copies); functions, their order, their states and the affinity stay the
-//! same for a runtime's whole incarnation ([`Prepared::new`] sees to it).
+//! end; the functions' `departed` always sees the instances in force; the survey changes nothing
+//! (it asks about copies); functions, their order, their states and the affinity stay the same for
+//! a runtime's whole incarnation ([`Prepared::new`] sees to it).
 //!
-//! Not here: what differs and may differ (the tool), what a function makes of it
+//! Not here: differences and their limits (the tool), a function's answer to them
 //! ([`nf::NetworkFunction::configured`]).
 
 mod recovered;
@@ -141,7 +141,7 @@ struct Tally {
     /// A call of theirs waits; they are asked when it is done.
     waiting: u64,
     chain_gone: u64,
-    /// By function and reason; the last reason is one that was not declared.
+    /// By function and reason; the last place is for undeclared reasons.
     by_function: Vec<Vec<u64>>,
 }
 
@@ -213,7 +213,7 @@ pub struct CutFlow {
     pub translated: Option<(Endpoint, Endpoint)>,
     /// Its chain, in the plan in force.
     pub chain: u8,
-    /// The function that would end it, in the plan's order; none where its chain is gone.
+    /// The function that would end it, in the plan's order; `None` where its chain is gone.
     pub function: Option<u8>,
     /// Why.
     pub reason: &'static str,
@@ -226,7 +226,7 @@ pub struct ChangeState {
     pub generation: Generation,
     /// Whether another one is prepared.
     pub is_prepared: bool,
-    /// Whether the survey of what is prepared, or the sweep behind a commit, has been at every
+    /// Whether the survey of the prepared change, or the sweep behind a commit, has been at every
     /// flow.
     pub is_through: bool,
     /// Flows that go on.
@@ -237,7 +237,8 @@ pub struct ChangeState {
     pub cut: Vec<Named>,
 }
 
-/// What a runtime is to become. Made away from it, since compiling and allocating take time.
+/// The configuration that a runtime is to have. Made away from it, since compiling and allocating
+/// take time.
 pub struct Prepared {
     generation: Generation,
     plan: Plan,
@@ -267,7 +268,7 @@ struct Survey {
 // itself.
 unsafe impl Send for Prepared {}
 
-/// What was in force before, until no flow is of it any more.
+/// The configuration before, until no flow is of it any more.
 pub struct Before {
     generation: Generation,
     plan: Plan,
@@ -379,7 +380,7 @@ struct Subject {
 
 impl Subject {
     /// Its key as a function's place in the chain sees it. Between two functions that translate,
-    /// what the packet looked like is not known: as it came, then.
+    /// the packet's addresses are not known: as it came, then.
     fn seen_at(&self, at: usize, last: Option<usize>) -> (NonNull<FlowKey>, Orientation) {
         match last.is_some_and(|last| at > last) {
             true => self.last,
@@ -469,12 +470,12 @@ impl Runner {
         self.prepared.is_some() || self.before.is_some()
     }
 
-    /// Gives back what was prepared, to be dropped elsewhere.
+    /// Gives back the prepared configuration, to be dropped elsewhere.
     pub fn abandon_change(&mut self) -> Option<Box<Prepared>> {
         self.prepared.take()
     }
 
-    /// From the next packet on, what was prepared is in force; `false` if nothing was.
+    /// From the next packet on, the prepared configuration is in force; `false` if there is none.
     pub fn commit_change(&mut self, flows: &FlowStore) -> bool {
         let Some(prepared) = self.prepared.take() else {
             return false;
@@ -544,7 +545,7 @@ impl Runner {
         }
     }
 
-    /// What was in force before, if nothing is of it any more: to be dropped elsewhere.
+    /// The configuration before, if nothing is of it any more: to be dropped elsewhere.
     pub fn take_before(&mut self, flows: &FlowStore) -> Option<Box<Before>> {
         let before = self.before.as_deref()?;
         let over = before.left == 0 && before.cursor as usize >= flows.capacity();
@@ -599,8 +600,8 @@ impl Runner {
         let header = *flows.header(actor);
         let mut subject = subject(actor, flows);
         let steps = &self.stages.chains[usize::from(header.chain)];
-        // SAFETY: the copies' regions are as long as what is copied into them, and nothing uses the
-        // flow's states meanwhile.
+        // SAFETY: the copies' regions are as long as the states copied into them, and nothing uses
+        // the flow's states meanwhile.
         unsafe {
             let (flow, group) = (survey.flow.start(), survey.group.start());
             let length = self.stages.flow_size.min(survey.flow.length());
@@ -663,7 +664,7 @@ impl Runner {
             before.cursor += 1;
             looked += 1;
             let header = flows.header(actor);
-            // A call that waits has the state; its flow is asked when it is done. One that is
+            // A call that waits has the state; its flow is asked when it is done. A flow that is
             // cut was asked.
             if header.phase == Phase::Active && ![young, cut].contains(&header.generation) {
                 return (Some(actor), looked);

@@ -27,12 +27,12 @@ pub(crate) const HELD_END: u8 = GIVEN_UP + 1;
 /// Actor, place in its chain, and whether in the opening direction.
 pub(crate) type Place = (u32, u8, bool);
 
-/// What is held.
+/// Held packets.
 pub(super) struct Held {
     lists: hashbrown::HashMap<Place, PacketList>,
-    /// Those that functions hold.
+    /// Packets that functions hold.
     count: u32,
-    /// Those of them that are copies.
+    /// Copies among them.
     copies: u32,
     /// Packets of calls that were given up.
     given_up: u32,
@@ -100,14 +100,14 @@ impl Held {
         Some(packet)
     }
 
-    /// Hands out all that is held: the runtime fails.
+    /// Hands out all held packets: the runtime fails.
     pub fn take_all(&mut self, lost: &mut PacketList) {
         for list in self.lists.values_mut() {
             lost.append(list);
         }
     }
 
-    /// Takes out all that is held at a place; they count no more.
+    /// Takes out all packets held at a place; they count no more.
     fn take(&mut self, place: Place) -> Option<PacketList> {
         let list = self.lists.remove(&place)?;
         let count = match place.1 {
@@ -134,8 +134,8 @@ impl Runner {
         self.held.put(place, job.packet, flows, out);
     }
 
-    /// Drops packets held for a function, if it asked for that; else hands out those that go on
-    /// before the packet at hand.
+    /// Drops packets held for a function, if it asked for that; else hands out those before the
+    /// packet at hand.
     pub(super) fn let_go(
         &mut self,
         job: &Job,
@@ -209,7 +209,7 @@ impl Runner {
         behind
     }
 
-    /// The same for a call that is over without a verdict: what it let go is dropped.
+    /// The same for a call that is over without a verdict: packets that it let go are dropped.
     pub(super) fn forget_let_go(&mut self, cx: &mut RawCx, out: &mut Outbox) {
         let mut let_go = core::mem::take(&mut cx.let_go);
         while let Some(packet) = let_go.pop() {
@@ -233,8 +233,8 @@ impl Runner {
         }
     }
 
-    /// Some of what was held of a flow is not any more: its packets are looked after no longer if
-    /// that was all.
+    /// Some held packets of a flow are not held any more: its packets are looked after no longer if
+    /// those were all.
     fn note_held(&mut self, actor: u32, flows: &mut FlowStore) {
         let functions = self.steps_of(actor, flows).len() as u8;
         let holds = (0..functions).chain([GIVEN_UP]).any(|at| {
@@ -247,7 +247,7 @@ impl Runner {
         }
     }
 
-    /// What is held when a flow ends is dropped, and counted.
+    /// Packets held when a flow ends are dropped, and counted.
     pub fn drop_held(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) {
         let header = flows.header_mut(actor);
         if header.flags & flag::HOLDS == 0 {
@@ -285,7 +285,7 @@ impl Runner {
         self.held.take((actor, GIVEN_UP, false))
     }
 
-    /// Takes out all that is held at a place, copies too, of a flow that leaves.
+    /// Takes out all packets held at a place, copies too, of a flow that leaves.
     pub fn take_leaving(&mut self, place: Place) -> Option<PacketList> {
         let mut list = self.held.take(place)?;
         let mut packets = PacketList::new();
@@ -323,7 +323,7 @@ impl Runner {
         self.held.put((actor, at, opening), packet, flows, out);
     }
 
-    /// Takes in a copy that another runtime held; one that finds no room, or no such place, is
+    /// Takes in a copy that another runtime held; a copy without room, or without such a place, is
     /// gone, as copies are.
     pub fn hold_copy_told(
         &mut self,

@@ -99,7 +99,7 @@ impl Runner {
         }
     }
 
-    /// Tells a flow's functions that it has come, and why. Of one that is recovered, answers how long
+    /// Tells a flow's functions that it has come, and why. Of a recovered flow, answers how long
     /// they say that it lives by the state that it has, in nanoseconds; 0 if none says so.
     pub fn arrive_as(&mut self, actor: u32, why: Arrival, flows: &mut FlowStore, out: &mut Outbox) -> u64 {
         let chain = 1u64.checked_shl(u32::from(flows.header(actor).chain));
@@ -138,7 +138,7 @@ impl Runner {
         self.lazy_kept = chains;
     }
 
-    /// What is copied of a chain was set while it runs. One runtime hears of that before another:
+    /// A chain's policy of copies was set while it runs. One runtime hears of that before another:
     /// until another configuration is in force, a copy may be of either policy, and functions are
     /// told the less.
     pub fn doubt_lazy(&mut self, chain: usize) {
@@ -272,7 +272,7 @@ impl Runner {
             .for_each(|function| function.forsake_block(block));
     }
 
-    /// What is known of a function's pool at other runtimes.
+    /// The free blocks of a function's pool at other runtimes.
     pub fn pools_heard(&self, function: usize, others: Option<(u32, u32)>) {
         if let Some(stage) = self.stages.functions.get(function) {
             stage.pools_heard(others);
@@ -305,7 +305,7 @@ impl Runner {
 
     // States that travel.
 
-    /// What moves of the states of a flow of a chain; none if there is no such chain.
+    /// The moving parts of the states of a flow of a chain; `None` if there is no such chain.
     pub fn travelling(&self, chain: u8, flows: &FlowStore) -> Option<Travelling> {
         self.travelling_by(&self.stages, chain, flows)
     }
@@ -325,8 +325,8 @@ impl Runner {
         self.stages.group_size
     }
 
-    /// Whether what came for a flow is one, all of it: its chain is there, and its functions'
-    /// states are states.
+    /// Whether the bytes that came for a flow are one, all of it: its chain is there, and its
+    /// functions' states are states.
     pub fn is_flow(&self, actor: u32, flows: &FlowStore) -> bool {
         let header = flows.header(actor);
         if usize::from(header.chain) >= self.stages.chains() {
@@ -349,7 +349,7 @@ impl Runner {
                 || unsafe { self.is_group_state(flows.group_state(NO_GROUP, state)) })
     }
 
-    /// Whether what came for a group is its states of all functions.
+    /// Whether the bytes that came for a group are its states of all functions.
     pub fn is_group(&self, index: u32, flows: &FlowStore) -> bool {
         // SAFETY: the group's place has room for all functions' states.
         unsafe { self.is_group_state(flows.groups().state(index)) }

@@ -4,8 +4,8 @@
 //! # Theory of operation
 //!
 //! A packet's way through its chain is a [`Job`]: which actor, which direction, how many functions
-//! it has passed. The common job starts at none and runs to the end ([`Runner::run`]). What a call
-//! asks for besides is worked off afterwards, in order:
+//! it has passed. The common job starts at none and runs to the end ([`Runner::run`]). A call's
+//! other wishes are worked off afterwards, in order:
 //!
 //! ```text
 //!   run ─► function ─► plain forward ─► next function ─► … ─► Through
@@ -101,8 +101,8 @@ pub(crate) struct Through {
     pub whole: bool,
 }
 
-/// What the calls of a packet that was watched have changed of what its flow commits. The stages'
-/// shadow has that as it was.
+/// Whether the calls of a watched packet have changed committed bytes of its flow. The stages'
+/// shadow has them as they were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Changed {
     Nothing,
@@ -111,7 +111,7 @@ pub(crate) enum Changed {
     Unknown,
 }
 
-/// What the caller applies.
+/// The effect that the caller applies.
 pub(crate) enum Effect {
     /// A packet has passed its chain.
     Through(Through),
@@ -119,9 +119,9 @@ pub(crate) enum Effect {
     End(u32),
 }
 
-/// What goes before everything else, the last one first.
+/// Work that goes before everything else, the last first.
 enum Ahead {
-    /// The flow ends: what is left behind this is dropped.
+    /// The flow ends: work behind this is dropped.
     Drop,
     Job(Job),
     /// Packets that a function held and has let go.
@@ -155,7 +155,7 @@ pub(crate) struct Bounds {
     pub runtime: u16,
 }
 
-/// Chains, and what is at hand of them.
+/// Chains, and their packets at hand.
 pub(crate) struct Runner {
     bounds: Bounds,
     now: u64,
@@ -186,9 +186,9 @@ pub(crate) struct Runner {
     recalls: bool,
     /// Of which chains copies have lazy bytes as committed ones, by bits.
     lazy_kept: u64,
-    /// What functions cost.
+    /// The cost of functions.
     pub sampling: sampling::Sampling,
-    /// What a call that waits from now on was seen with.
+    /// The look at a packet whose call waits from now on.
     parking: Look,
     /// Of the configuration in force; see [`change`].
     generation: Generation,
@@ -289,7 +289,7 @@ impl Runner {
         &self.stages
     }
 
-    /// The same, to change what is copied of their states.
+    /// The same, to change how their states are copied.
     pub fn stages_mut(&mut self) -> &mut Stages {
         &mut self.stages
     }
@@ -311,7 +311,7 @@ impl Runner {
         self.log.forget_group_taken();
     }
 
-    /// What the packet that was watched last has changed.
+    /// The changes by the packet that was watched last.
     #[inline(always)]
     pub fn changed(&self) -> Changed {
         self.changed
@@ -360,7 +360,7 @@ impl Runner {
         self.emitted
     }
 
-    /// By function and reason, packets dropped; the last reason is one that was not declared.
+    /// By function and reason, packets dropped; the last place is for undeclared reasons.
     pub fn function_drops(&self) -> &[Vec<u64>] {
         &self.function_drops
     }
@@ -488,7 +488,7 @@ impl Runner {
         }
     }
 
-    // A runtime that ends, and one that begins in its place.
+    // A runtime that ends, and a runtime that begins in its place.
 
     /// Whether it has no change under way; how many buffers it keeps for packets to be made.
     pub fn rest(&self) -> (bool, usize) {
@@ -538,8 +538,7 @@ impl Runner {
         usize::from(self.stages.chains[usize::from(chain)][at].function)
     }
 
-    /// The steps of an actor's chain: of those that are in force, or of those that were when it was
-    /// judged last.
+    /// The steps of an actor's chain: of the chains in force, or of those when it was judged last.
     #[inline]
     pub fn steps_of(&self, actor: u32, flows: &FlowStore) -> &[Step] {
         let header = flows.header(actor);

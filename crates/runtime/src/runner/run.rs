@@ -1,6 +1,6 @@
 //! The way of a packet through its chain, and of what its calls have left to do.
 //!
-//! Not here: what follows from a verdict (`verdict`), from a wait (`waiting`).
+//! Not here: the effects of a verdict (`verdict`), of a wait (`waiting`).
 
 use super::{Ahead, Changed, Effect, Job, Runner, Through};
 use crate::chain::Step;
@@ -15,7 +15,7 @@ use nf::Direction;
 
 impl Runner {
     /// Runs the functions ahead of a packet, until one stops it or it leaves the chain. `SEEN`: the
-    /// packet may be watched. `WATCHED`: what its calls change is ([`Changed`]). If
+    /// packet may be watched. `WATCHED`: the changes by its calls are ([`Changed`]). If
     /// [`Runner::has_more`] then, [`Runner::next`] says what else there is.
     #[inline(always)]
     pub fn run<const SEEN: bool, const WATCHED: bool>(
@@ -133,8 +133,8 @@ impl Runner {
         })
     }
 
-    /// A packet stops, or has effects, and calls are watched no more: what these functions, which
-    /// have yet to run, commit is noted now.
+    /// A packet stops, or has effects, and calls are watched no more: committed bytes of these
+    /// functions, which have yet to run, are noted now.
     #[cold]
     #[inline(never)]
     fn end_watch(&mut self, ahead: &[Step], state: NonNull<u8>) {
@@ -233,8 +233,8 @@ impl Runner {
             self.park(job, at, flows, out);
             return None;
         }
-        // What the call has emitted was made of spares; the next packet of the burst may need as
-        // many.
+        // Packets that the call has emitted were made of spares; the next packet of the burst may
+        // need as many.
         self.top_up_spares(out);
         // SAFETY: the call is over, so nothing but this uses the frame in hand.
         let cx = unsafe { &mut (*self.frame_ptr.as_ptr()).cx };

@@ -1,4 +1,4 @@
-//! What functions cost: cycles of each call for the packets of one burst in some 256.
+//! The cost of functions: cycles of each call for the packets of one burst in some 256.
 //!
 //! ```text
 //!   burst burst burst … burst                     a counter, and nothing else
@@ -7,11 +7,11 @@
 //!
 //! A chain that is compiled in one piece is called function by function in a sampled burst, as it
 //! is for packets that are watched. The time of two readings of the clock is taken off each call.
-//! Of a call that waits, what came before it first waited is counted.
+//! Of a call that waits, the cycles before it first waited are counted.
 //!
-//! Invariant: what becomes of a packet is the same in a sampled burst; without a clock none is.
+//! Invariant: a packet's fate is the same in a sampled burst; without a clock no burst is sampled.
 //!
-//! Not here: which clock (the process gives it), and what is said of it (`flowkeep status`).
+//! Not here: which clock (the process gives it), and the report of it (`flowkeep status`).
 
 use crate::stats::FunctionCost;
 use alloc::string::String;
@@ -32,7 +32,7 @@ struct Calls {
     interrupted: u64,
 }
 
-/// Which bursts are sampled, and what came of it.
+/// Which bursts are sampled, and the result.
 pub(crate) struct Sampling {
     clock: Option<fn() -> u64>,
     /// Bursts until the next sample.
@@ -40,7 +40,7 @@ pub(crate) struct Sampling {
     /// Draws how many those are, so that they keep step with nothing.
     draw: u32,
     is_on: bool,
-    /// What two readings take by themselves.
+    /// Cycles that two readings take by themselves.
     overhead: u64,
     calls: Vec<Calls>,
 }
@@ -129,7 +129,7 @@ impl Sampling {
         }
     }
 
-    /// What functions of these names cost.
+    /// The cost of functions of these names.
     pub fn costs(&self, names: &[String]) -> Vec<FunctionCost> {
         let each = names.iter().zip(&self.calls).map(|(name, calls)| FunctionCost {
             function: name.clone(),

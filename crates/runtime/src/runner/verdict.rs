@@ -1,4 +1,4 @@
-//! What follows a call: verdicts that stop the packet, and effects.
+//! The steps behind a call: verdicts that stop the packet, and effects.
 //!
 //! Not here: the usual way through a chain (`run`), calls that wait (`waiting`).
 
@@ -13,7 +13,7 @@ use wire::PacketList;
 use wire::packet::{Kind, flag as packet_flag};
 
 impl Runner {
-    /// What follows a finished call, here or resumed from waiting (`cx` is then the waiting
+    /// The steps behind a finished call, here or resumed from waiting (`cx` is then the waiting
     /// frame's).
     pub(super) fn after_call(
         &mut self,

@@ -78,7 +78,7 @@ impl Call {
     }
 }
 
-/// What came of a call whose time had come.
+/// The outcome of a call whose time had come.
 pub(crate) enum Woken {
     /// It waits again.
     Parked,
@@ -154,7 +154,7 @@ impl Place {
     }
 
     /// The other way round: a place of held packets, and where in its chain the packet goes on, if
-    /// it is of a call that was given up; `None` for what is no place.
+    /// it is of a call that was given up; `None` if there is no such place.
     pub(super) fn read(at: u8, opening: bool) -> Option<(u8, bool, Option<Place>)> {
         if at < GIVEN_UP {
             return Some((at, opening, None));
@@ -173,7 +173,7 @@ impl Place {
     }
 }
 
-/// What a packet held at a place is announced as, where its flow moves.
+/// The place by which a held packet is announced, where its flow moves.
 pub(crate) fn told_place(at: u8, opening: bool, packet: &PacketBox) -> (u8, bool) {
     match at {
         GIVEN_UP => Place(packet.hash()).told(),
@@ -266,8 +266,8 @@ impl Runner {
     }
 
     /// Hands out the packets of calls that wait, those behind them, and all that functions hold:
-    /// the runtime fails. Calls end where they are, and what they asked for is forgotten; buffers
-    /// in which there is no packet are marked as empty.
+    /// the runtime fails. Calls end where they are, and their wishes are forgotten; buffers in
+    /// which there is no packet are marked as empty.
     pub fn take_all(&mut self, lost: &mut PacketList) {
         let frames: Vec<u32> = (0..=self.bounds.waiting_max).collect();
         for (_, waiting) in self.frames.pull(&frames) {
@@ -487,7 +487,7 @@ impl Runner {
         })
     }
 
-    /// What follows a call that waited. `goes_on`: its flow has not ended meanwhile, as the
+    /// The steps behind a call that waited. `goes_on`: its flow has not ended meanwhile, as the
     /// configuration changed. Answers the packets behind it, which are to be taken up when
     /// [`Runner::next`] has nothing more.
     pub fn conclude(
@@ -563,7 +563,7 @@ impl Runner {
     }
 
     /// The same for a frame between two calls or polls. Messages of the step keep their buffers:
-    /// what a call emits may wait for a message.
+    /// packets that a call emits may wait for a message.
     fn fill_spares(&mut self, frame: NonNull<Frame>, out: &mut Outbox) {
         // SAFETY: no call or poll is under way, so nothing uses the frame's cx.
         let cx = unsafe { &mut (*frame.as_ptr()).cx };

@@ -1,9 +1,9 @@
-//! What is seen of packets that are watched, on their way through a chain.
+//! Notes of watched packets on their way through a chain.
 //!
 //! Everything here is called from the rare way only: of packets that are marked, that open a flow,
 //! that wait, or that are dropped. While none is watched, each call is a look at a pointer.
 //!
-//! Not here: what is kept of it ([`crate::watch`]).
+//! Not here: the keeping of them ([`crate::watch`]).
 
 use super::{Job, Runner};
 use crate::flows::FlowStore;
@@ -71,8 +71,8 @@ impl Runner {
         look
     }
 
-    /// A function has had the packet, or has it still: a box can be handed on without a look at
-    /// what is in it. A function that writes an answer over a packet wipes its marks out, too.
+    /// A function has had the packet, or has it still: a box can be handed on without a look at its
+    /// content. A function that writes an answer over a packet wipes its marks out, too.
     #[inline(always)]
     pub(super) fn seen(
         &mut self,
@@ -196,7 +196,7 @@ impl Runner {
         }
     }
 
-    /// Drops a packet for a function's reason; one that it has not declared counts as the last.
+    /// Drops a packet for a function's reason; an undeclared reason counts as the last.
     pub(super) fn drop_for(&mut self, packet: PacketBox, function: usize, index: usize, out: &mut Outbox) {
         let reasons = &mut self.function_drops[function];
         let index = index.min(reasons.len() - 1);

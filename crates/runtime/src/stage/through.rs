@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Effects of the call stay in its frame meanwhile, as those of each call that waits
-//! (`runner::waiting`). Later packets of its flow queue behind, those of other flows pass: what
-//! they read of a variable may be what the store does not have yet.
+//! (`runner::waiting`). Later packets of its flow queue behind, packets of other flows pass: a
+//! variable that they read may have changes that the store does not have yet.
 //!
 //! A packet that is dropped waits for nothing. Where another process has claimed the variables, the
 //! store never has the change, and the packet is a counted drop (`store_fenced`).
@@ -21,7 +21,7 @@
 //! of variables written through; the call's changes are made once: such a call is not given up, so
 //! its group stays until the store has answered.
 //!
-//! Not here: what a function changes without a packet's call (`arrived`, `departed`, timers).
+//! Not here: changes by a function without a packet's call (`arrived`, `departed`, timers).
 
 use super::{Answer, nanoseconds};
 use crate::microthread::{Finished, Frame, FutureSlot};
@@ -50,7 +50,7 @@ impl<F: Future> Future for Noted<'_, F> {
     }
 }
 
-/// What is over when the packet may go on.
+/// The steps left when the packet may go on.
 async fn settle<F: NetworkFunction>(
     through: &'static Through,
     changed: Marks,

@@ -1,4 +1,4 @@
-//! Classic BPF: what a tcpdump expression is compiled to, checked once and then run on frames.
+//! Classic BPF: the compiled form of a tcpdump expression, checked once and then run on frames.
 //!
 //! # Theory of operation
 //!
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A program comes over the control socket, so nothing of it is believed: [`Program::new`] refuses
-//! what is not known, jumps that leave the program, memory that is not there, division by a
-//! constant zero, and programs that do not end. What a frame can bring about (a load beyond its
-//! end, division by what it says) ends the program with "not this one", as libpcap's does.
+//! unknown instructions, jumps that leave the program, memory that is not there, division by a
+//! constant zero, and programs that do not end. A frame can cause faults (a load beyond its end,
+//! division by a value in it): they end the program with "not this one", as libpcap's do.
 //!
 //! Not here: compiling expressions, and the kernel's own extensions (negative offsets), which read
 //! as beyond the frame.
@@ -32,7 +32,7 @@ const MEMORY: usize = 16;
 /// One instruction, as `tcpdump -ddd` prints it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instruction {
-    /// What to do.
+    /// The operation.
     pub code: u16,
     /// Instructions to leave out if a comparison holds.
     pub if_true: u8,
@@ -42,10 +42,10 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// What is wrong with a program.
+/// The fault of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgramError {
-    /// None, or more than [`INSTRUCTIONS_MAX`] instructions.
+    /// No instructions, or more than [`INSTRUCTIONS_MAX`].
     Length(usize),
     /// An instruction that is not known, by its place.
     Unknown(usize),

@@ -1,6 +1,6 @@
 //! Frames copied out of the cluster: at ports, and where they are dropped.
 //!
-//! A capture has two pieces of memory, for frames and for what is known of them. A frame that does
+//! A capture has two pieces of memory, for frames and for the facts about them. A frame that does
 //! not fit is counted for its port and let be.
 
 use super::bpf::Program;
@@ -13,14 +13,14 @@ pub const PORTS_MAX: usize = 256;
 /// Which packets, and how much of them.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Those that ports bring.
+    /// Packets that ports bring.
     pub incoming: bool,
-    /// Those that ports take.
+    /// Packets that ports take.
     pub outgoing: bool,
-    /// Those that are dropped.
+    /// Packets that are dropped.
     pub dropped: bool,
-    /// By link type, what a frame must pass; without any, all are wanted. A link type that is not
-    /// there wants nothing.
+    /// By link type, the filter that a frame must pass; without any, all are wanted. A link type
+    /// that is not there wants nothing.
     pub filter: Option<Vec<(LinkType, Program)>>,
     /// Bytes of a frame that are kept.
     pub snap_length: u32,
@@ -52,7 +52,7 @@ pub enum Where {
     },
 }
 
-/// What is known of a captured frame.
+/// The facts about a captured frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Captured {
     /// When, by the worker's clock, in nanoseconds.
@@ -73,7 +73,7 @@ pub struct Captured {
 /// Captured frames and the memory they are in.
 #[derive(Debug, Default)]
 pub struct Frames {
-    /// What is known of each.
+    /// The facts about each.
     pub captured: Vec<Captured>,
     /// Their bytes, one behind another.
     pub bytes: Vec<u8>,
@@ -113,7 +113,7 @@ impl Frames {
         });
     }
 
-    /// Forgets what is in it, and keeps the memory.
+    /// Forgets its content, and keeps the memory.
     pub fn clear(&mut self) {
         self.captured.clear();
         self.bytes.clear();
@@ -129,7 +129,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures what is chosen into this memory.
+    /// Captures the chosen packets into this memory.
     pub fn new(choice: Choice, frames: Frames) -> Self {
         Capture { choice, frames }
     }
@@ -157,7 +157,7 @@ impl Capture {
         }
     }
 
-    /// Exchanges what has been captured for empty memory.
+    /// Exchanges the captured frames for empty memory.
     pub(super) fn swap(&mut self, frames: &mut Frames) {
         core::mem::swap(&mut self.frames, frames);
         self.frames.clear();

@@ -30,7 +30,7 @@ pub const FOLLOWERS_MAX: usize = 2;
 /// The most bytes of a chain's name in an event; a longer one is cut.
 pub const NAME_MAX: usize = 48;
 
-/// What became of a flow.
+/// A change in the life of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Its first packet has passed its chain.
@@ -50,7 +50,7 @@ pub enum Change {
 pub struct FlowEvent {
     /// The worker's time, in nanoseconds.
     pub at: u64,
-    /// What became of it.
+    /// The change.
     pub change: Change,
     /// Its IP protocol.
     pub protocol: u8,
@@ -67,9 +67,9 @@ pub struct FlowEvent {
 /// Which flows are followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Choice {
-    /// Those with an end here, before or behind the translation.
+    /// Flows with an end here, before or behind the translation.
     pub address: Option<Prefix>,
-    /// Those of this protocol.
+    /// Flows of this protocol.
     pub protocol: Option<u8>,
 }
 
@@ -125,13 +125,13 @@ impl Followers {
         self.0.is_some()
     }
 
-    /// One more; handed back if there are as many as may be.
+    /// Adds a follower; handed back if there are as many as may be.
     pub fn add(&mut self, follower: Follower) -> Result<(), Follower> {
         let added = self.0.get_or_insert_default().try_push(follower);
         added.map_err(|full| full.element())
     }
 
-    /// One goes.
+    /// Ends a follower.
     pub fn end(&mut self, id: u32) {
         if let Some(all) = &mut self.0 {
             all.retain(|follower| follower.id != id);

@@ -5,8 +5,8 @@
 //! Each worker has an eye, closed as a rule: no memory, and one look per burst whether it is open.
 //! A *watch* is handed to all workers of the cluster; it brings the memory for what it will see,
 //! and the control thread fetches that now and then by handing over empty memory for full
-//! ([`Eye::swap`]). So a worker neither allocates nor waits for another thread, and what does not
-//! fit is counted.
+//! ([`Eye::swap`]). So a worker neither allocates nor waits for another thread, and steps and
+//! frames that do not fit are counted.
 //!
 //! ```text
 //!   control thread ──watch(memory)──► worker: Eye ── sees ──► memory ──┐
@@ -28,13 +28,12 @@
 //! *Followers of flows* ([`flows`]) have no eye: they hear of flows' beginnings and ends, never of
 //! packets.
 //!
-//! What a port loses by itself (`unsent_packets`) is counted there, not seen here.
+//! Packets that a port loses by itself (`unsent_packets`) are counted there, not seen here.
 //!
 //! Invariants: a watch holds no packet and changes none but for its mark; memory does not grow; a
 //! closed eye costs a look per burst and nothing else (`established_flows_allocate_nothing_*`).
 //!
-//! Not here: which watches there are, and when a watch ends (`flowkeep`: control); what is printed
-//! of it.
+//! Not here: which watches there are, and when a watch ends (`flowkeep`: control); the printing.
 
 pub mod bpf;
 pub mod capture;
@@ -73,20 +72,20 @@ pub enum Worker {
 pub struct Watch {
     /// A number of its own.
     pub id: u32,
-    /// What is looked for.
+    /// The target of the watch.
     pub what: What,
 }
 
-/// What is looked for.
+/// The target of a watch.
 #[derive(Debug)]
 pub enum What {
-    /// What becomes of a flow's packets.
+    /// The packets of a flow, step by step.
     Flow(Box<Trace>),
     /// Packets at ports, and where they are dropped.
     Packets(Box<Capture>),
 }
 
-/// What has been seen since the last look, and the memory it is in.
+/// The steps and frames since the last look, and their memory.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Steps of a trace.
@@ -99,7 +98,7 @@ pub struct Seen {
     pub frames: Frames,
 }
 
-/// What a worker sees. There is one while there are watches.
+/// The eye of a worker. There is one while there are watches.
 #[derive(Debug)]
 pub struct Eye {
     worker: Worker,
@@ -160,8 +159,8 @@ impl Eye {
         })
     }
 
-    /// Exchanges what has been seen for empty memory of the same kind; `false` if there is no such
-    /// watch.
+    /// Exchanges the steps and frames for empty memory of the same kind; `false` if there is no
+    /// such watch.
     pub fn swap(&mut self, id: u32, seen: &mut Seen) -> bool {
         let Some(watch) = self.watches.iter_mut().find(|watch| watch.id == id) else {
             return false;

@@ -16,7 +16,8 @@ use nf::{Direction, Endpoint, Side};
 use wire::packet::flag::{ICMP_ERROR, WATCHED};
 use wire::{FlowKey, Packet};
 
-/// What the workers of a cluster share of one trace. No packet is marked before [`Budget::open`].
+/// The state that the workers of a cluster share of one trace. No packet is marked before
+/// [`Budget::open`].
 #[derive(Debug, Default)]
 pub struct Budget {
     /// The number of the next step.
@@ -62,7 +63,7 @@ pub enum Meeting {
     Expired,
 }
 
-/// What a function said.
+/// A function's verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// On to the next.
@@ -77,7 +78,7 @@ pub enum Verdict {
     Wait,
 }
 
-/// What happened to a packet.
+/// A packet's step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// It came in by a port.
@@ -128,7 +129,7 @@ pub enum Event {
     Passed {
         /// The function, by its number.
         function: u8,
-        /// What it said.
+        /// Its verdict.
         verdict: Verdict,
         /// Whether the call had waited.
         resumed: bool,
@@ -207,7 +208,7 @@ pub struct Step {
     pub packet: usize,
     /// Where.
     pub worker: Worker,
-    /// What.
+    /// The step.
     pub event: Event,
 }
 
@@ -268,7 +269,7 @@ impl Trace {
             self.lost += 1;
             return;
         }
-        // What follows at another worker has the packet from this one: its number is higher.
+        // Later steps at another worker have the packet from this one: their numbers are higher.
         let order = self.budget.order.fetch_add(1, Ordering::Relaxed);
         self.steps.push(Step {
             order,

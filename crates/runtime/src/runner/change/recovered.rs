@@ -1,5 +1,5 @@
-//! Flows that come from copies while the configuration changes, or behind that: what the heir's
-//! runner knows of configurations, and how it asks such a flow.
+//! Flows that come from copies while the configuration changes, or behind that: the configurations
+//! that the heir's runner knows, and how it asks such a flow.
 //!
 //! ```text
 //!   arrives by a chain of the plan in force ─► recovered_of_before ─┬─► young: goes on
@@ -19,7 +19,7 @@ use nf::{Generation, Keep};
 
 impl Runner {
     /// A flow that other settings let in arrives from a copy, by a chain of the plan in force:
-    /// whether it goes on. One that does not is to be ended ([`Runner::is_cut`]).
+    /// whether it goes on. A flow that does not is to be ended ([`Runner::is_cut`]).
     #[cold]
     pub fn recover_of_before(&mut self, actor: u32, flows: &mut FlowStore, out: &mut Outbox) -> bool {
         let (subject, mut at) = (subject(actor, flows), 0);
@@ -55,12 +55,12 @@ impl Runner {
         false
     }
 
-    /// What the configuration in force is, wherever else it is.
+    /// The identity of the configuration in force, the same everywhere.
     pub fn identity(&self) -> u64 {
         identity(&self.plan, self.generation)
     }
 
-    /// The same of the one that is prepared.
+    /// The same of the prepared configuration.
     pub fn identity_prepared(&self) -> Option<u64> {
         let prepared = self.prepared.as_deref()?;
         Some(identity(&prepared.plan, prepared.generation))
@@ -78,7 +78,7 @@ impl Runner {
         before.into_iter().chain([young]).collect()
     }
 
-    /// What moves of the states of a flow, by the chain that it goes by.
+    /// The moving parts of a flow's states, by the chain that it goes by.
     pub fn travelling_of(&self, actor: u32, flows: &FlowStore) -> Option<Travelling> {
         let header = flows.header(actor);
         match self.before.as_deref() {
@@ -90,7 +90,7 @@ impl Runner {
     }
 }
 
-/// What a configuration is in all processes, or by its number in this one.
+/// The identity of a configuration in all processes, or its number in this one.
 fn identity(plan: &Plan, generation: Generation) -> u64 {
     match plan.digest {
         0 => generation.0,
