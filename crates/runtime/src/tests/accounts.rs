@@ -1,4 +1,5 @@
-//! What a group, or a flow that passes no packet, knows is in its copy, whatever changed it.
+//! The knowledge of a group, or of a flow that passes no packet, is in its copy, whatever changed
+//! it.
 
 use super::sessions::{Members, SECOND};
 use super::*;
@@ -80,10 +81,9 @@ impl NetworkFunction for Ledger {
     }
 }
 
-/// Packets of one host, by port and what is said, with a pause of six seconds behind each that says
-/// `p`; the runtime fails behind them. What the next
-/// packet of the first flow is told: flows begun, over, packets refused, calls that have waited,
-/// packets of the flow.
+/// Packets of one host, by port and payload, with a pause of six seconds behind each that says `p`;
+/// the runtime fails behind them. The next packet of the first flow is told: flows begun, over,
+/// packets refused, calls that have waited, packets of the flow.
 #[track_caller]
 fn told_behind(packets: &[(u16, &str)]) -> [u8; 5] {
     let mut members = Members::copied(1, 2, Policy::LeastLoaded, plan(vec![factory::<Ledger>()]));

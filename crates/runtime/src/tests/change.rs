@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec::Vec;
 
-/// Settings of [`Gate`]: which destination ports may be, and what is stamped on packets.
+/// Settings of [`Gate`]: permitted destination ports, and the stamp for packets.
 type Gates = (Vec<u16>, u8);
 
 /// Lets flows to some ports in, and stamps every packet at the place that its name's last digit
@@ -360,7 +360,7 @@ fn a_call_that_waits_ends_where_it_began_and_its_flow_is_asked_then() {
         let sent: Vec<u8> = rig.runtime.links_mut()[0].output.iter().map(number).collect();
         assert_eq!(sent.len(), if passes { 2 } else { 0 });
         assert_eq!(rig.dropped("configuration_changed"), u64::from(!passes));
-        // What was behind it opens a flow again, which the new gate does not let in.
+        // The packet behind it opens a flow again, which the new gate does not let in.
         assert_eq!(rig.dropped("shut"), u64::from(!passes));
         assert_conserved(&rig.runtime);
         while !rig.runtime.finish(64) {}

@@ -11,7 +11,7 @@ use std::vec;
 
 const SECOND: u64 = 1_000_000_000;
 pub(super) const HOUR: u64 = 3600 * SECOND;
-/// What a flow lives for without a packet where no function asks for anything: `Settings::alone`.
+/// How long a flow lives without a packet where no function asks for anything: `Settings::alone`.
 const TIMEOUT: u64 = 300 * SECOND;
 /// Longer than a test takes by its clock.
 const LONG: Duration = Duration::from_secs(10);

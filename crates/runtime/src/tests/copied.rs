@@ -1,4 +1,4 @@
-//! How much of a flow's state is copied: what changed of a wide one, and lazy fields if they are
+//! How much of a flow's state is copied: changed bytes of a wide one, and lazy fields if they are
 //! wanted.
 
 use super::failing::Process;
@@ -62,7 +62,7 @@ fn a_wide_state_costs_what_changed() {
     for packets in [1, 10] {
         let sent = (0..packets).map(|_| udp(2, 2000, 1, 80, false, &[0; 8]));
         process.switches[0].port_mut(0).input.extend(sent);
-        // The switch and the first runtime: what it says to the second stays on the link.
+        // The switch and the first runtime: its records for the second stay on the link.
         for worker in [0, 1].into_iter().cycle().take(40) {
             process.now += 1000;
             process.step(worker);
@@ -75,7 +75,7 @@ fn a_wide_state_costs_what_changed() {
                 bytes += queue.iter().map(|frame| frame.frame().len()).sum::<usize>();
             }
         });
-        // A word, where it is, what it is of, and the frame's head.
+        // A word, its place, its slot, and the frame's head.
         assert!(
             bytes > 8 * packets && bytes < 64 + 32 * packets,
             "{packets} packets: {bytes} bytes"
@@ -139,8 +139,8 @@ fn lazy_fields_are_exact_behind_a_failure_if_they_are_committed() {
     }
 }
 
-/// What an heir has no room for is known before its primary fails: as many flows end, and are
-/// counted. The others go on, and no flow is at two runtimes.
+/// Flows that an heir has no room for are known before its primary fails: as many flows end, and
+/// are counted. The others go on, and no flow is at two runtimes.
 #[test]
 fn copies_without_room_are_as_many_as_flows_that_a_failure_ends() {
     const FLOWS: u16 = 3000;

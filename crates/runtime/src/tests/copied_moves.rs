@@ -20,7 +20,7 @@ const FLOWS: u16 = 5;
 /// Of three runtimes the first has the group.
 const SOURCE: usize = 0;
 
-/// Drops what has come from a runtime to another, behind so many records. Whether there was more.
+/// Drops records that have come from a runtime to another, behind so many. Whether there was more.
 pub(super) fn cut(process: &mut Process, [from, to]: [usize; 2], records: usize) -> bool {
     let (mut left, mut is_cut) = (records, false);
     process.runtimes[to].as_mut().unwrap().each_link(|link, end| {
@@ -93,7 +93,7 @@ fn target_fails(
         process.step(worker);
     }
     assert_eq!(process.flows()[target], u64::from(FLOWS), "it is installed");
-    // Packets of all its flows are there, and none that waits for the replica leaves.
+    // Packets of all its flows are there, and none of those that wait for the replica leaves.
     let known = counts(&mut process, 0).len();
     let packets = (1..=FLOWS).map(from);
     process.switches[0].port_mut(0).input.extend(packets);
@@ -181,7 +181,7 @@ fn rules_of_groups_that_have_just_moved_are_noticed_if_they_are_broken() {
 }
 
 /// Flows move, their target fails behind so many steps, and its last words to the source are lost.
-/// Those that have gone on at the heir end there before the source has asked for them: how many
+/// Flows that have gone on at the heir end there before the source has asked for them: how many
 /// these are.
 fn ends_at_the_heir(steps: usize) -> u64 {
     let mut members = stamped(1, 3, Policy::LeastLoaded);

@@ -146,7 +146,7 @@ pub(super) fn counts(process: &mut Process, behind: usize) -> Vec<(u16, [u32; 2]
     sent.map(count).collect()
 }
 
-/// What is done before the failure.
+/// The events before the failure.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     /// Packets of flows that there are.
@@ -160,7 +160,7 @@ enum Doing {
 }
 
 /// The first runtime's replica has read no more than so many records, and the first one fails.
-/// Whether there were more, and whether all that goes on is of one time.
+/// Whether there were more, and whether all flows that go on are of one time.
 fn fail_behind(records: usize, doing: Doing, policy: Copied) -> (bool, bool) {
     let what = format!("{records} records, {doing:?}, {policy:?}");
     let mut process = Process::new(1, 2, true, plan(policy));
@@ -182,7 +182,7 @@ fn fail_behind(records: usize, doing: Doing, policy: Copied) -> (bool, bool) {
         process.now += SECOND / 2000;
         process.step(worker);
     }
-    // What has not come is lost with the runtime.
+    // Records that have not come are lost with the runtime.
     let (mut left, mut is_cut) = (records, false);
     let replica = process.runtimes[1].as_mut().unwrap();
     replica.each_link(|to, end| {

@@ -1,5 +1,5 @@
-//! Copies are bytes: of the calls of its contract a replica's instance has none that is about a
-//! flow, until that flow's runtime fails.
+//! Copies are bytes: a replica's instance gets no call of its contract about a flow, until that
+//! flow's runtime fails.
 //!
 //! ```text
 //!   0, 1: flows begin, change, move, end ── bases, changes, ends ──► 2: no call
@@ -29,7 +29,7 @@ std::thread_local! {
     static CALLS: RefCell<BTreeMap<(u16, &'static str), u64>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// What a worker asks its instances whether they have flows or not.
+/// Calls of a worker to its instances whether they have flows or not.
 const ANY_TIME: [&str; 2] = ["pool", "next_timer"];
 
 /// Notes each call but an operator's; a timer is due a millisecond behind each packet.

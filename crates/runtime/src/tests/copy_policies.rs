@@ -1,4 +1,5 @@
-//! A chain's policy says what is copied, and when: with each packet, now and then, or never.
+//! A chain's policy says how its flows are copied, and when: with each packet, now and then, or
+//! never.
 
 use super::replica::{Stamp, out, stamps, stamps_of, with_a_stuck_replica};
 use super::sessions::Members;
@@ -141,7 +142,7 @@ fn of_a_chain_without_copies_nothing_is_told_beside_one_with_copies() {
     assert_eq!(members.runtime(1).stats().copies, 20);
 }
 
-/// The flows of the one that stops are at the first then.
+/// The flows of the runtime that stops are at the first then.
 #[test]
 fn without_a_replica_packets_are_dropped_where_that_is_configured() {
     let mut members = with_policy(Copying {
@@ -210,7 +211,7 @@ fn a_policy_that_changes_holds_for_flows_that_are_there() {
     );
 }
 
-/// What changed since a snapshot is copied, too, when packets begin to wait.
+/// Changes since a snapshot are copied, too, when packets begin to wait.
 #[test]
 fn a_flow_that_is_committed_from_now_on_is_committed_whole() {
     let mut members = with_policy(snapshots(100, 1_000_000_000_000));

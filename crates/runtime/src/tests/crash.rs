@@ -74,7 +74,7 @@ fn crash_after(order: &[usize], steps: usize, worker: usize, lost: &[usize], aga
         members.start(worker);
         members.settle();
     }
-    // The runtime that begins again has blocks to give, but those that are in use.
+    // The runtime that begins again has blocks to give, without those in use.
     fill(&mut members, 1, 10..15);
     members.assert_one_home();
     members.assert_blocks_are_known(&what);
@@ -287,8 +287,8 @@ fn a_slot_whose_source_is_gone_leaves_no_route_where_flows_are_by_themselves() {
                 members.step(order[step % order.len()]);
             }
             members.stop(SOURCE);
-            // More than the target reads in a step: what it says of the slot is behind some of
-            // them, and of no other is anything said.
+            // More than the target reads in a step: its word about the slot is behind some of them,
+            // and it says none about others.
             members
                 .switch(0)
                 .port_mut(0)
@@ -584,7 +584,7 @@ fn a_group_that_a_word_for_the_incarnation_before_ends_gives_its_block_back() {
 }
 
 /// A switch's word that groups go back to a source's incarnation before comes when that is over;
-/// later they move, and are called back with the same epochs. What is left at the target.
+/// later they move, and are called back with the same epochs. Returns the moves left at the target.
 fn called_back_as_in_the_incarnation_before(steps: usize) -> Vec<String> {
     let mut members = Members::all(1, 2, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
     fill(&mut members, 0, 1..3);

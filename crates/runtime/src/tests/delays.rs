@@ -1,6 +1,6 @@
 //! How long packets take through a switch and a runtime: of which ones it is noted, and what of.
 //!
-//! Not here: what a metric makes of it (`flowkeep::metrics`).
+//! Not here: the metric of it (`flowkeep::metrics`).
 
 use super::flows::Meter;
 use super::spread::cluster;
@@ -10,7 +10,7 @@ use crate::switch::Policy;
 use std::vec;
 
 /// Sends so many bursts of packets through, the last of which is inside for so many nanoseconds and
-/// each other one for 7 µs; answers what is noted.
+/// each other one for 7 µs; answers the noted delays.
 fn noted(bursts: u64, last: u64) -> Durations {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(1, 1, Policy::LeastLoaded, &plan, 64);

@@ -11,7 +11,7 @@ use std::vec;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// One server for all services: what is for port 80 goes there, and its answers have the service's
+/// One server for all services: packets for port 80 go there, and its answers have the service's
 /// name.
 struct OneServer;
 
@@ -245,7 +245,7 @@ fn the_bound_on_held_packets_holds() {
     assert_conserved(&runtime);
     let stats = runtime.stats();
     assert_eq!((stats.held, dropped(stats.dropped, "held_full")), (3, 2));
-    // What goes makes room.
+    // A flow that ends makes room.
     runtime.links_mut()[0].input.extend([
         udp(1, 1000, 1, 80, false, &[1, 4]),
         udp(1, 1000, 1, 80, false, &[0, 20]),
@@ -327,7 +327,7 @@ fn some_of_what_is_held_leaves_behind_the_packet_at_hand_and_copies_never() {
     assert_eq!(keep(&mut runtime, &[(true, [3, 2]), (false, [4, 9])]), [2, 9]);
     assert_eq!((seen(&runtime), runtime.stats().held), (9, 0));
     assert_eq!(dropped(runtime.stats().dropped, "unwanted"), 2);
-    // One that is let go ends the flow: the others, and copies, go with it.
+    // A packet that is let go ends the flow: the others, and copies, go with it.
     assert_eq!(
         keep(&mut runtime, &there(&[[0, 7], [0, 8], [2, 5], [3, 9]])),
         [5, 9, 7]
@@ -356,7 +356,7 @@ fn copies_are_bounded_and_leave_half_of_the_buffers() {
     let packets: Vec<_> = (0..5).map(|n| (false, [2, n])).collect();
     assert_eq!(keep(&mut runtime, &packets), [0, 1, 2, 3, 4]);
     assert_eq!(full(&runtime), 2);
-    // What goes makes room.
+    // A flow that ends makes room.
     assert_eq!(keep(&mut runtime, &[(false, [3, 1]), (false, [2, 6])]), [1, 6]);
     assert_eq!(full(&runtime), 2);
     let mut runtime = alone(Settings::alone(8), vec![factory::<Keeper>()]);

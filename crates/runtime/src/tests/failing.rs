@@ -24,7 +24,7 @@ const SECOND: u64 = 1_000_000_000;
 type Queue = Rc<RefCell<VecDeque<PacketBox>>>;
 
 /// One end of a link within a process, as `adapters::ring` has it: a session is seen behind all
-/// that was sent before.
+/// frames that were sent before.
 pub(super) struct Ring {
     pub incoming: Queue,
     outgoing: Queue,
@@ -79,7 +79,7 @@ pub(super) struct Process {
     pub switches: Vec<Switch<QueuePort, Ring>>,
     pub runtimes: Vec<Option<Runtime<Ring>>>,
     wrecks: Vec<Option<Wreck<Ring>>>,
-    /// Packets lost, and made, by those that have been followed.
+    /// Packets lost, and made, by runtimes that have been followed.
     before: [u64; 2],
     begun: u64,
     pub now: u64,
@@ -346,8 +346,8 @@ fn with_copies_flows_go_on_after_any_step() {
     }
 }
 
-/// What a runtime has in hand: calls that wait, packets behind them, packets and copies that
-/// functions hold, groups on their way.
+/// A runtime has in hand: calls that wait, packets behind them, packets and copies that functions
+/// hold, groups on their way.
 #[test]
 fn without_copies_what_was_in_hand_is_lost_and_its_buffers_come_home() {
     let plans = [
@@ -367,7 +367,7 @@ fn without_copies_what_was_in_hand_is_lost_and_its_buffers_come_home() {
             udp(1, 1000 + step % 7, 1, port, step % 5 == 0, &[wait, 9])
         });
         if moves {
-            // From the one that fails, or to it.
+            // From the runtime that fails, or to it.
             let from = steps % 2;
             let order = Order {
                 selector: Selector::All,
@@ -400,7 +400,7 @@ fn one_that_follows_gives_out_no_block_that_is_in_use() {
         let before = process.flows();
         assert!(before[0] > 2 && before[0] + before[1] == 8, "{what}");
         process.fail(0);
-        // At once: its flows are not at the other one yet; those of one that failed once more
+        // At once: its flows are not at the other one yet; flows of a runtime that failed once more
         // before would be lost.
         let fails_again = steps % 2 == 1;
         if fails_again {
@@ -476,7 +476,7 @@ fn a_block_that_goes_home_has_no_group_at_the_replica() {
         process.switches[0].port_mut(0).input.extend(others);
         go_on(&mut process);
         assert!(process.flows()[2] > 0);
-        // What is on its way to the replica is lost with the first runtime.
+        // Records on their way to the replica are lost with the first runtime.
         let replica = process.runtimes[1].as_mut().unwrap();
         replica.each_link(|to, end| {
             if to == LinkTo::Runtime(0) {

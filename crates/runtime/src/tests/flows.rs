@@ -189,7 +189,7 @@ fn flows_whose_time_is_over_make_room_for_new_ones() {
     assert_eq!(runtime.stats().dropped[0].count, 4);
 }
 
-/// A packet to port 8 wants all flows before it ended, number 3, and one that there cannot be.
+/// A packet to port 8 wants all flows before it ended, number 3, and a flow that there cannot be.
 pub struct Recaller(std::cell::RefCell<(Vec<u32>, Vec<u32>)>);
 
 #[network_function]
@@ -579,7 +579,7 @@ fn a_flows_end_has_room_for_each_function_of_its_chain() {
     let mut cluster = super::spread::cluster(1, 1, crate::switch::Policy::RoundRobin, &plan, 64);
     cluster.feed(0, [udp(1, 1000, 1, 80, false, b"")]);
     assert_eq!(cluster.switches[0].stats().blocks, 12);
-    // What is emitted without a packet at hand is a counted drop.
+    // A packet that is emitted without a packet at hand is a counted drop.
     let dropped = cluster.runtimes[0].stats().dropped;
     assert_eq!(
         (dropped[0].name, dropped[0].count, cluster.sent().len()),

@@ -16,7 +16,7 @@ fn gateway() -> Runtime<QueuePort> {
     )
 }
 
-/// What one has heard since the last time, and how much of it was lost.
+/// The events that a follower has heard since the last time, and how many of them were lost.
 fn heard<P: Port>(runtime: &mut Runtime<P>, id: u32, room: usize) -> (Vec<FlowEvent>, u64) {
     let mut events = Vec::with_capacity(room);
     let lost = runtime.followed(id, &mut events).unwrap();
@@ -106,7 +106,7 @@ fn what_has_no_room_is_counted_and_what_is_not_chosen_takes_none() {
             .iter()
             .all(|event| event.ends.0.addr == "10.0.0.2".parse().unwrap())
     );
-    // One goes, and there is room; the one that has gone is not known.
+    // A follower goes, and there is room; its number is not known any more.
     runtime.unwatch(2);
     assert_eq!(runtime.followed(2, &mut Vec::new()), None);
     let behind = Choice {

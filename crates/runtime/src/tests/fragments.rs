@@ -1,5 +1,5 @@
 //! Fragments through workers: one alone, and switches at which a datagram's fragments come in here
-//! and there. What leaves is put together again by etherparse.
+//! and there. The fragments that leave are put together again by etherparse.
 
 use super::flows::{Masquerade, Meter};
 use super::spread::{Cluster, cluster};
@@ -196,7 +196,7 @@ proptest! {
         let mut input = Vec::new();
         let mut expected = BTreeMap::new();
         for (id, (host, _, words)) in datagrams.iter().enumerate() {
-            // A port of its own, so that what is put together tells whose it is.
+            // A port of its own, so that the datagram put together tells whose it is.
             let port = 1000 + id as u16;
             input.extend(fragments(*host, port, id as u16, 4 + words, 16));
             expected.insert(2000 + id as u16, ([203, 0, 113, 1], body(port, 4 + words)));

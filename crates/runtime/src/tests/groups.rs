@@ -91,8 +91,8 @@ fn a_route_that_was_not_used_for_billions_of_packets_ends() {
     }
 }
 
-/// What a runtime needs for two switches is all that it has at rest, beside what the frame in hand
-/// keeps.
+/// A runtime's buffers for two switches are all that it has at rest, beside those that the frame in
+/// hand keeps.
 #[test]
 fn a_question_is_answered_with_the_last_buffers() {
     let plan = plan(vec![factory::<Hosts>()]);
@@ -157,7 +157,7 @@ impl NetworkFunction for OfHosts {
 }
 
 /// Leases each inside host that sends out a block of ports, each runtime of its own; and refuses
-/// what comes for a port that its host has not leased.
+/// packets for a port that its host has not leased.
 pub(super) struct Leaser(u16);
 
 #[derive(FlowState, Default, Clone, Copy, Debug)]
@@ -221,8 +221,7 @@ impl NetworkFunction for Leaser {
     }
 }
 
-/// Sends what comes for the service to an inside server, and its answers back in the service's
-/// name.
+/// Sends packets for the service to an inside server, and its answers back in the service's name.
 pub(super) struct Service;
 
 const SERVICE: (V4, u16) = ([192, 0, 2, 100], 80);

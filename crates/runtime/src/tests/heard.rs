@@ -1,5 +1,5 @@
-//! What is waited for until it is heard, word by word: workers among others that are played by
-//! hand, and moves that wait.
+//! Messages that are waited for until they are heard, word by word: workers among others that are
+//! played by hand, and moves that wait.
 //!
 //! A worker that is played says what the test has it say, no more: so each condition of
 //! `worker::unheard` has a test that fails without it.
@@ -32,7 +32,7 @@ const PORT: u16 = 24;
 fn rig(functions: Vec<Box<dyn Factory>>) -> Rig {
     let mut rig = rig_of([true; 3], functions);
     for switch in 0..3 {
-        // Those that begin with it have nothing to tell, and are told that there is nothing.
+        // Switches that begin with it have nothing to tell, and are told that there is nothing.
         rig.says(switch, &[Message::AllTold]);
     }
     rig.step();
@@ -128,7 +128,8 @@ impl Rig {
         numbers
     }
 
-    /// Which switches are asked for which round, if they are. What has left by the last is lost.
+    /// Which switches are asked for which round, if they are. Packets that have left by the last
+    /// are lost.
     fn asked(&mut self) -> [Option<u64>; 3] {
         [0, 1, 2].map(|switch| {
             let words = self.told(switch);
@@ -183,7 +184,7 @@ fn masquerade() -> Vec<Box<dyn Factory>> {
 fn more_than_was_said_is_not_heard_nor_less_than_before() {
     let mut rig = rig(masquerade());
     let ports: [u16; 2] = ports_at(1);
-    // Before anything is said, and ahead of what is.
+    // Before anything is said, and ahead of all words.
     rig.hears(1, u64::MAX);
     assert!(rig.waits(ports[0], 1), "it has heard of nothing");
     let [None, Some(first), None] = rig.asked() else {
@@ -197,7 +198,7 @@ fn more_than_was_said_is_not_heard_nor_less_than_before() {
     assert_eq!(rig.held(), 1, "of the round before");
     rig.hears(1, first + 1);
     assert_eq!((rig.held(), rig.left()), (0, vec![2]));
-    // What it says again of before changes nothing.
+    // A repeated word of before changes nothing.
     rig.hears(1, first);
     assert!(rig.waits(port_at(0, 1000), 3));
     assert_eq!(rig.asked(), [Some(first + 2), None, None]);
@@ -385,7 +386,7 @@ fn left_by_one_met_again() -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A runtime that stood still sees late that a session is over. The switch there knows that a group
-/// is another's, and its packets would leave by the one that is met again.
+/// is another's, and its packets would leave by the switch that is met again.
 #[test]
 fn no_packet_leaves_by_a_switch_met_again_before_the_others_have_answered() {
     assert_eq!(left_by_one_met_again(), (vec![], vec![5]));
@@ -396,8 +397,8 @@ fn no_packet_leaves_by_a_switch_met_again_before_the_others_have_answered() {
 }
 
 const FLOWS: u8 = 32;
-/// Of three switches, the one that takes no turns: packets come in at the first, and leave by the
-/// last.
+/// Of three switches, the switch that takes no turns: packets come in at the first, and leave by
+/// the last.
 const SLOW: usize = 1;
 const EXIT: usize = 2;
 
@@ -484,7 +485,7 @@ fn a_switch_that_is_being_told_is_waited_for() {
     members.check();
 }
 
-/// What a switch says to a runtime that wants keys which are another's, in the order in which it is
+/// The words of a switch to a runtime that wants another's keys, in the order in which they are
 /// sent.
 fn said_of_refused(keys: usize, fill: usize) -> Vec<Message> {
     const FIRST: usize = 1;
@@ -518,7 +519,7 @@ fn said_of_refused(keys: usize, fill: usize) -> Vec<Message> {
     say(&mut members, OTHER, &[]);
     step(&mut members);
     members.read(0, FIRST, |_| ());
-    // What is on the link already leaves no room.
+    // The frames on the link already leave no room.
     for _ in 0..fill {
         members.say(0, FIRST, Message::begin);
     }

@@ -1,4 +1,4 @@
-//! What comes from another runtime may be anything: it is another process, perhaps.
+//! Records from another runtime may be anything: it is another process, perhaps.
 //!
 //! Real moves, of which the frames between the runtimes are tampered with: bytes, lengths, kinds,
 //! order. Nothing panics, no packet is lost uncounted, and when the sessions are over all is at
@@ -261,8 +261,8 @@ proptest! {
         for runtime in 0..2 {
             cluster.runtimes[runtime].peer_gone(1 - runtime as u16);
         }
-        // Until moves that wait for what was never said are called back, or taken back from a
-        // target that switches have not lost.
+        // Until moves that wait for a word that was never said are called back, or taken back from
+        // a target that switches have not lost.
         for _ in 0..600 {
             cluster.now += SECOND / 100;
             cluster.switches.iter_mut().for_each(|switch| { switch.step(cluster.now); });
@@ -276,7 +276,7 @@ proptest! {
         cluster.now += 400 * SECOND;
         cluster.settle();
         check_flows(&cluster);
-        // What came with a deadline that is weeks away.
+        // Flows that came with a deadline that is weeks away.
         for runtime in &mut cluster.runtimes {
             while !runtime.finish(100) {}
         }

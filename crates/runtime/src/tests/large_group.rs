@@ -1,5 +1,6 @@
-//! What a group of many flows costs: a move takes time in proportion to its flows, with a reply key
-//! each, and so does its end. A scan of all of them for each one would take sixteen times as long.
+//! The cost of a group of many flows: a move takes time in proportion to its flows, with a reply
+//! key each, and so does its end. A scan of all of them for each one would take sixteen times as
+//! long.
 
 use super::flows::Masquerade;
 use super::groups::{OfHosts, assert_nothing_stays};
@@ -36,7 +37,7 @@ fn moved_and_ended(flows: u16) -> [Duration; 2] {
 
 #[test]
 fn a_large_group_takes_time_in_proportion_to_its_flows() {
-    // The least of three: what else the machine does only adds.
+    // The least of three: other work of the machine only adds.
     let least = |flows| {
         let runs = [(); 3].map(|()| moved_and_ended(flows));
         [0, 1].map(|at| runs.iter().map(|run| run[at]).min().unwrap())

@@ -166,7 +166,7 @@ fn a_runtime_without_a_lease_ends_no_flow() {
     members.check();
 }
 
-/// What a timer's call does is another runtime's by then.
+/// The effect of a timer's call is another runtime's by then.
 #[test]
 fn a_runtime_without_a_lease_fires_no_timer() {
     let mut members = leased(factory::<Alarm>());
@@ -216,7 +216,7 @@ fn incarnations_named(members: &mut Members) -> Vec<u64> {
     incarnations
 }
 
-/// A switch takes no other incarnation than the one that has agreed, so its source names that one.
+/// A switch takes no other incarnation than that which has agreed, so its source names it.
 #[test]
 fn a_source_names_the_incarnation_of_a_target() {
     let incarnations = [(ALL[0], 1), (ALL[1], 1), (ALL[2], 7)];
@@ -277,7 +277,7 @@ fn with_states_that_came_late() -> Members {
         members.now += 1000;
         members.step(worker);
     }
-    // What comes now is for the target: four packets of its own flows, four that it keeps.
+    // The next packets are for the target: four packets of its own flows, four that it keeps.
     members.switch(0).port_mut(0).input.extend(packets(1..9));
     for worker in [0, 2] {
         members.now += 1000;
@@ -371,7 +371,8 @@ fn a_switch_without_a_majority_reads_no_port_and_sends_nothing() {
         members.now += LEASE / 4;
         members.settle();
     }
-    // What waited has come in, and what a runtime had before its own lease was back is counted.
+    // Packets that waited have come in, and those that a runtime had before its own lease was back
+    // are counted.
     assert!(members.switch(0).port_mut(0).input.is_empty());
     let dropped = members.dropped("no_lease") as usize;
     assert_eq!(sent(&mut members) - before + dropped, 8);

@@ -28,8 +28,8 @@ fn with_copies(first: &View) -> Members {
     members
 }
 
-/// Packets had waited for their copies under a lease. When the replica has these it is over, and
-/// nothing of what waited leaves.
+/// Packets had waited for their copies under a lease. When the replica has these it is over, and no
+/// packet that waited leaves.
 #[test]
 fn what_waited_for_its_copy_does_not_leave_without_a_lease() {
     let passed = |members: &mut Members| -> u64 {
@@ -42,7 +42,7 @@ fn what_waited_for_its_copy_does_not_leave_without_a_lease() {
         pass(&mut members, 2);
         let before = passed(&mut members);
         members.switch(0).port_mut(0).input.extend(packets(1..9));
-        // The switch, the runtimes: what they have processed waits for the other's word.
+        // The switch, the runtimes: packets that they have processed wait for the other's word.
         for worker in [0, 2, 3] {
             members.now += 1000;
             members.step(worker);
@@ -117,7 +117,7 @@ fn flows_go_on_elsewhere_when_all_members_have_let_their_runtime_go() {
         crate::replica::BROKEN.set("");
         let recovered = members.runtime(1).stats().recovered[0];
         let routes = members.switch(1).stats().routes;
-        // What the second switch has forgotten goes on at the runtime that it does not hear.
+        // Flows that the second switch has forgotten go on at the runtime that it does not hear.
         assert_eq!((recovered > 0, routes == 0), (is_broken, is_broken));
         if !is_broken {
             let last = view(3, &[(FOUR[0], 1), (FOUR[3], 1)]);

@@ -1,5 +1,5 @@
-//! Blocks that runtimes lend each other: one that runs dry has others' blocks, and whatever dies
-//! meanwhile, no block is two runtimes'.
+//! Blocks that runtimes lend each other: a dry runtime has others' blocks, and whichever worker
+//! dies meanwhile, no block is two runtimes'.
 
 use super::groups::OURS;
 use super::lent::{blocks, fill};
@@ -25,7 +25,7 @@ const PORTS: u16 = 64;
 struct Sharer {
     home: u16,
     free: RefCell<BTreeSet<u16>>,
-    /// Those of groups that are here.
+    /// Blocks of groups that are here.
     used: RefCell<BTreeSet<u16>>,
 }
 
@@ -200,7 +200,7 @@ fn a_runtime_that_runs_dry_has_blocks_of_others() {
     }
     assert_eq!((members.flows(), members.dropped("no_block")), (vec![14, 0], 0));
     assert_eq!(blocks(&mut members, 2), [14, 14]);
-    // What the other will not do without is no one's but its.
+    // Blocks that the other will not do without are its own alone.
     fill(&mut members, 0, 15..16);
     assert_eq!(members.dropped("no_block"), 1);
     assert_eq!(assert_apart(&mut members, "all used"), 16);
@@ -235,14 +235,15 @@ fn a_worker_dies_during_a_loan_and_no_block_is_two_runtimes() {
                 for step in 0..3 * (switches + 2) {
                     members.now += 1000;
                     members.step(step % (switches + 2));
-                    // A runtime that begins gives nothing out before it is told what is in use.
+                    // A runtime that begins gives nothing out before it is told which blocks are in
+                    // use.
                     if worker < switches {
                         assert_apart(&mut members, &what);
                     }
                 }
                 members.settle();
                 assert_apart(&mut members, &what);
-                // The one that began takes hosts, too.
+                // The new runtime takes hosts, too.
                 fill(&mut members, 0, 20..26);
                 assert_apart(&mut members, &what);
                 go_on(&mut members, 5);
@@ -296,7 +297,7 @@ fn a_runtime_that_leaves_lends_all_and_what_has_no_home_is_kept() {
     members.check();
 }
 
-/// What comes back to one that is to leave, others have, too.
+/// Blocks that come back to a runtime that is to leave, others have, too.
 #[test]
 fn two_runtimes_leave_one_after_the_other() {
     let mut members = of_runtimes(2, 3);
@@ -385,14 +386,15 @@ fn a_worker_dies_while_blocks_are_left_or_kept_and_none_is_two_runtimes() {
                 for step in 0..3 * others {
                     members.now += 1000;
                     members.step(step % others);
-                    // A runtime that begins gives nothing out before it is told what is in use.
+                    // A runtime that begins gives nothing out before it is told which blocks are in
+                    // use.
                     if worker < switches {
                         assert_apart_of(&mut members, others - switches, &what);
                     }
                 }
                 members.settle();
                 assert_apart_of(&mut members, others - switches, &what);
-                // The one that began takes hosts, too.
+                // The new runtime takes hosts, too.
                 fill(&mut members, 0, 20..26);
                 assert_apart_of(&mut members, others - switches, &what);
                 go_on(&mut members, 5);
@@ -402,8 +404,8 @@ fn a_worker_dies_while_blocks_are_left_or_kept_and_none_is_two_runtimes() {
                 members.now += 20 * SECOND;
                 go_on(&mut members, 10);
                 let left = assert_apart_of(&mut members, others - switches, &what);
-                // What was borrowed is out once its borrower or a switch has died, until its home
-                // begins again.
+                // Borrowed blocks are out once their borrower or a switch has died, until their
+                // home begins again.
                 let lost = if worker <= switches { usize::from(SHARE) } else { 0 };
                 assert!(left + lost >= 16, "{what}: {left} blocks are left");
                 assert_eq!(blocks(&mut members, switches), vec![0; switches], "{what}");

@@ -12,7 +12,8 @@ use std::time::Duration;
 use std::vec;
 
 impl Members {
-    /// What one worker sent another, and that has not been read, is read behind what is done.
+    /// Frames that one worker sent another, and that have not been read, are read behind
+    /// `meanwhile`.
     fn delayed(&mut self, from: usize, to: usize, meanwhile: impl FnOnce(&mut Self)) {
         let sent = self.queues.get(&(from, to)).map(|queue| queue.take());
         meanwhile(self);
@@ -22,8 +23,8 @@ impl Members {
         *queue = sent;
     }
 
-    /// A runtime that has no flows ends as one that is removed: what the next of its number goes on
-    /// with.
+    /// A runtime that has no flows ends as a removed one does: the handover that the next of its
+    /// number goes on with.
     pub(super) fn take(&mut self, runtime: usize) -> crate::worker::handover::Handover {
         let stats = self.runtime(runtime).stats();
         self.emitted += stats.emitted;
@@ -47,7 +48,7 @@ pub(super) struct Lender {
 #[derive(FlowState, Default, Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Lent {
-    /// One more than whose share it is of, 0 for no block.
+    /// One more than the number of its share, 0 for no block.
     home: u16,
     number: u16,
 }

@@ -111,7 +111,7 @@ fn counted(cluster: &Cluster, name: &str) -> u64 {
 }
 
 pub(super) fn pass(cluster: &mut Cluster, seconds: u64) {
-    // Tick by tick, as far as that matters: a look finds what was due long ago, too.
+    // Tick by tick, as far as that matters: a look finds groups that were due long ago, too.
     for _ in 0..seconds {
         cluster.now += SECOND;
         cluster.settle();
@@ -224,7 +224,7 @@ fn where_no_place_is_free_the_one_that_has_rested_longest_ends() {
         stamps(&runtime.links_mut()[0].output),
         HashMap::from([(1, vec![3]), (3, vec![3])])
     );
-    // Those with flows are left alone: one place rests, and is taken; then none is, and the packet
+    // Groups with flows are left alone: one place rests, and is taken; then none is, and the packet
     // is a counted drop.
     feed(&mut runtime, &mut now, [of(4, 1001), of(4, 1002)]);
     feed(&mut runtime, &mut now, [of(5, 1000)]);
@@ -362,7 +362,7 @@ fn one_that_rests_takes_no_others_place_and_one_with_flows_does() {
     assert_eq!(groups(&cluster), [(3, 3), (3, 3)]);
     cluster.move_everything(0, 1);
     assert_eq!(groups(&cluster), [(3, 3), (3, 3)]);
-    // One that has a flow, of the three at the first.
+    // A host that has a flow, of the three at the first.
     let first: Vec<u8> = (1..7)
         .filter(|host| {
             let before = cluster.runtimes[0].stats().flows_opened;
@@ -374,7 +374,7 @@ fn one_that_rests_takes_no_others_place_and_one_with_flows_does() {
     cluster.move_everything(0, 1);
     assert_eq!(groups(&cluster), [(2, 2), (3, 2)]);
     assert_eq!(cluster.runtimes[1].stats().groups_evicted, 1);
-    // Nor is one that rests meant by an order for so many flows.
+    // Nor is a resting group meant by an order for so many flows.
     let number = cluster.runtimes[1].order_some(everywhere(1, 2), &[], 1).unwrap();
     cluster.settle();
     assert_eq!(cluster.runtimes[1].receipt(number).unwrap().moved, 1);
@@ -471,7 +471,7 @@ fn a_group_without_flows_is_recovered() {
         members.assert_one_home();
         members.assert_blocks_are_known(&what);
         assert_goes_on(&mut members, 3, &what);
-        // Copies of what was recovered are at the next; and when these flows are over, too.
+        // Copies of recovered flows are at the next; and when these flows are over, too.
         members.now += (FLOW + 1) * SECOND;
         members.settle();
         members.start(2);
@@ -548,8 +548,8 @@ fn groups_of_chains_without_copies_are_not_recovered() {
     members.assert_nothing_stays();
 }
 
-/// What packets changed before a runtime failed is known after that, as far as a packet has left
-/// that depends on it.
+/// Changes by packets before a runtime failed are known after that, as far as a packet has left
+/// that depends on them.
 #[test]
 fn whenever_a_runtime_fails_no_group_goes_back_behind_what_has_left() {
     for steps in 0..60 {

@@ -79,7 +79,7 @@ use std::vec::Vec;
 use wire::memory::Region;
 use wire::{LinkType, PacketBox, Pool};
 
-/// What left: by which side, and the frame.
+/// A packet that left: by which side, and the frame.
 pub type Sent = (Side, Vec<u8>);
 
 /// A port over queues.

@@ -299,8 +299,7 @@ fn words_wait_for_buffers_and_none_is_lost() {
     assert_eq!((cluster.flows(), cluster.routes()), (vec![0, 0], 0));
 }
 
-/// What is said of a group stands between the pieces of another's state, where that waits for
-/// buffers.
+/// A word about a group stands between the pieces of another's state, where that waits for buffers.
 #[test]
 fn a_word_about_another_group_does_not_end_a_state() {
     let plan = plan(vec![factory::<Hosts>(), factory::<Meter>()]);
@@ -428,11 +427,11 @@ fn lose_after(steps: usize, dead: Dead, plan: &Plan) {
             "{dead:?} after {steps}"
         );
         if dead == Dead::Target {
-            // What had not left is here, and goes on here.
+            // Flows that had not left are here, and go on here.
             let receipt = cluster.runtimes[source].receipt(number).unwrap();
             assert!(receipt.is_over, "{receipt:?}");
             assert_eq!(receipt.moved + receipt.failed, count, "{receipt:?} after {steps}");
-            // What the target had announced stays there: the switches know it still.
+            // Flows that the target had announced stay there: the switches know them still.
             let here = cluster.flows()[source];
             assert!(here <= receipt.failed, "{here}, {receipt:?} after {steps}");
             assert!(here + cluster.flows()[target] >= count, "{here} after {steps}");
@@ -701,7 +700,7 @@ fn a_flow_that_moves_carries_the_state_of_its_own_chain() {
         assert_eq!(cluster.sent().len(), 60);
         cluster.check();
     }
-    // What all have is the group's state, of flows that are by themselves.
+    // All have the group's state, of flows that are by themselves.
     let [small, large] = bytes[..] else {
         panic!("{bytes:?}")
     };

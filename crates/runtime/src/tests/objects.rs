@@ -1,5 +1,5 @@
-//! Objects that functions share: what runtimes count together is exact, through moves, runtimes
-//! that come and go, and one that fails.
+//! Objects that functions share: the common count of runtimes is exact, through moves, runtimes
+//! that come and go, and a failing runtime.
 
 mod listed;
 mod merged;
@@ -98,7 +98,7 @@ struct Limit {
 
 #[network_function]
 impl Limit {
-    /// What is done with objects of one writer.
+    /// Calls of objects of one writer.
     async fn single(&self, what: u8, key: &[u8], cx: &mut Cx<Self>) -> Verdict {
         let counted = match what {
             b'q' => {
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Time passes, so that what is due is done.
+    /// Time passes, so that all due work is done.
     fn pass(&mut self) {
         for _ in 0..20 {
             self.process.now += 100_000;
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// So much time passes that all that was merged has gone.
+    /// So much time passes that all merged calls have gone.
     fn pass_merged(&mut self) {
         for _ in 0..8 {
             self.pass();
@@ -316,7 +316,7 @@ impl World {
             .sum()
     }
 
-    /// What each runtime has counted of a kind.
+    /// Each runtime's figures of a kind.
     fn kind(&self, name: &str) -> Vec<ObjectStats> {
         let runtimes = self.process.runtimes.iter().flatten();
         let all = runtimes.flat_map(|runtime| runtime.stats().objects);
@@ -327,14 +327,14 @@ impl World {
         self.kind("hosts")
     }
 
-    /// What one more packet with this payload counts as read.
+    /// The count of reads that one more packet with this payload makes.
     fn count(&mut self, what: &[u8], port: u16, host: u8) -> u64 {
         let before = self.counted("read");
         self.feed([udp(9, port, host, 53, false, what)]);
         self.counted("read") - before
     }
 
-    /// What one more packet reads.
+    /// The count that one more packet reads.
     fn read(&mut self, port: u16) -> u64 {
         let before = self.counted("read");
         self.feed([udp(9, port, 1, 53, false, b"r")]);

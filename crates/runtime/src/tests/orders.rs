@@ -1,4 +1,5 @@
-//! Orders to move flows: how many there may be, what is taken back, and what is offered once more.
+//! Orders to move flows: how many there may be, which are taken back, and which flows are offered
+//! once more.
 
 use super::flows::Meter;
 use super::groups::assert_nothing_stays;
@@ -59,7 +60,7 @@ fn orders_under_way_are_bounded() {
     for number in 0..ORDERS_MAX as u32 {
         assert_eq!(cluster.runtimes[0].order(all(&[1])), Ok(number));
     }
-    // None has begun.
+    // No order has begun.
     let refused = cluster.runtimes[0].order(all(&[1])).unwrap_err();
     assert_eq!(refused, OrderError::TooMany);
     let said = refused.to_string();
@@ -198,7 +199,7 @@ fn an_order_may_be_of_so_many_flows() {
 fn an_order_is_not_over_while_its_groups_are_on_their_way() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(1, 3, Policy::RoundRobin, &plan, 256);
-    // One at each.
+    // Each runtime has one flow.
     let host = |n: u16| if n < 3 { 2 } else { 1 };
     cluster.feed(0, (0..60).map(|n| udp(host(n), 1000 + n, 1, 80, false, b"x")));
     let first = Order {
@@ -231,8 +232,8 @@ fn what_is_taken_back_is_not_offered_again() {
     all_go_on(cluster, 60);
 }
 
-/// Each runtime hears of the others, also one that comes later, and forgets with each runtime that
-/// goes.
+/// Each runtime hears of the others, also a runtime that comes later, and forgets with each runtime
+/// that goes.
 #[test]
 fn runtimes_hear_who_takes_no_groups() {
     let mut cluster = of_three(2, 64);

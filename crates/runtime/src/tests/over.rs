@@ -81,7 +81,7 @@ fn ends_at_the_target(plan: Plan, packets: &[super::Sent], target: usize, record
         process.now += SECOND / 2;
     }
     let left = process.flows().iter().sum();
-    // What goes on has its routes and blocks, and ends; nothing else is left.
+    // Flows that go on have their routes and blocks, and end; nothing else is left.
     process.assert_all_is_home("the flows are over");
     (is_cut, left)
 }

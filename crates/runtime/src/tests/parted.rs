@@ -52,7 +52,7 @@ fn ends_as_its_replica_stands_still() -> usize {
 fn begin_at_the_second(members: &mut Members) {
     fill(members, 0, HOSTS);
     for runtime in [0, 2] {
-        // What is elsewhere ends where it is.
+        // Flows elsewhere end where they are.
         members.runtime(runtime).delete_flows(&Selector::All, 0);
     }
     members.settle();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::vec;
 use wire::planted;
 
-/// What is seen without the bug, and with it.
+/// The result without the bug, and with it.
 fn without_and_with<T>(bug: &'static str, look: impl Fn() -> T) -> [T; 2] {
     let without = look();
     planted::choose(bug);
@@ -131,8 +131,8 @@ fn blocks_behind_the_first_that_are_not_sent_are_noticed() {
     );
 }
 
-/// By their source ports, what leaves of a host that moves: first packets that its source kept come
-/// to the target behind others, which the switch sends there.
+/// By their source ports, the packets of a host that moves, as they leave: first packets that its
+/// source kept come to the target behind others, which the switch sends there.
 fn leaves_in_order() -> Vec<u16> {
     let plan = plan(vec![factory::<Hosts>(), factory::<Meter>()]);
     let mut cluster = cluster(1, 2, Policy::RoundRobin, &plan, 64);

@@ -83,7 +83,7 @@ fn ordered(ports: &[u16], is_turned: bool) -> Plan {
     copied(ports, is_turned, None)
 }
 
-/// The same; what is copied of the second chain's flows.
+/// The same; how the second chain's flows are copied.
 fn copied(ports: &[u16], is_turned: bool, of_both: Option<Copied>) -> Plan {
     let chain = |name: &str, port: Option<u16>, functions: &[&str]| ChainRule {
         name: name.to_string(),
@@ -214,7 +214,7 @@ fn flows_go_on_with_their_chain_when_chains_change_places() {
     }
 }
 
-/// What the new configuration does not let in ends with the recovery, though no packet comes.
+/// Flows that the new configuration does not let in end with the recovery, though no packet comes.
 #[test]
 fn recovered_flows_that_another_configuration_let_in_are_asked() {
     let (first, second) = (ordered(&ALL, false), ordered(&[80], false));
@@ -234,7 +234,7 @@ fn recovered_flows_that_another_configuration_let_in_are_asked() {
             u64::from(FLOWS),
             "half of them were let in by the new rules"
         );
-        // Each function of each flow once: of the heir's own, and of those that it recovered.
+        // Each function of each flow once: of the heir's own, and of recovered ones.
         assert_eq!(counter(&mut members, 1, "asked"), u64::from(FLOWS) * 3);
         assert_eq!(counter(&mut members, 1, "departed"), u64::from(FLOWS) * 2);
         let [short, both] = counts(&mut members);
@@ -326,8 +326,9 @@ fn the_same_configuration_under_another_number_is_not_asked_for() {
     }
 }
 
-/// A replica that cannot keep a record does not acknowledge it, nor what follows: it is sent all
-/// again. What it refuses again and again leaves no packet waiting, and no runtime protected.
+/// A replica that cannot keep a record does not acknowledge it, nor those behind it: it is sent all
+/// again. A record that it refuses again and again leaves no packet waiting, and no runtime
+/// protected.
 #[test]
 fn what_a_replica_cannot_keep_is_not_acknowledged() {
     for (times, is_protected) in [(1, true), (20, false)] {
@@ -360,7 +361,7 @@ fn what_a_replica_cannot_keep_is_not_acknowledged() {
 }
 
 /// Packets wait for their replica, chains change places, and the replica is gone before their flows
-/// are asked: what another chain's policy says is not for them.
+/// are asked: another chain's policy is not for them.
 #[test]
 fn packets_that_wait_go_by_the_policy_of_their_own_chain() {
     for is_turned in [false, true] {

@@ -19,8 +19,8 @@ fn step_without_replica(members: &mut Members, worker: usize) {
     }
 }
 
-/// The flow ends, and the switch forgets with its end that it refused the key: what waits for its
-/// copy would leave then, and its replies would be another's.
+/// The flow ends, and the switch forgets with its end that it refused the key: packets that wait
+/// for its copy would leave then, and its replies would be another's.
 #[test]
 fn nothing_leaves_of_a_refused_flow_that_waits_for_its_copy() {
     let mut members = stamped(1, 2, Policy::RoundRobin);
@@ -38,8 +38,8 @@ fn nothing_leaves_of_a_refused_flow_that_waits_for_its_copy() {
     assert_eq!((members.flows(), members.sent().len()), (flows, 1));
 }
 
-/// Only what is that flow's is dropped: what waits of a flow that is over leaves in its turn, though
-/// the other has its place.
+/// Only that flow's packets are dropped: packets that wait of a flow that is over leave in their
+/// turn, though the other has its place.
 #[test]
 fn nothing_leaves_of_a_flow_that_is_anothers_and_all_else_does() {
     let mut members = stamped(1, 2, Policy::LeastLoaded);
@@ -57,7 +57,7 @@ fn nothing_leaves_of_a_flow_that_is_anothers_and_all_else_does() {
     step_without_replica(&mut members, 1);
     assert_eq!(members.flows()[0], 0);
     let (flows, held) = feed(&mut members, 4000);
-    // The routes of those that are over have not ended, since the replica does not know.
+    // The routes of ended flows have not ended, since the replica does not know.
     assert_eq!((flows.len(), held, members.sent().len()), (5, 15, 0));
     // They have gone on elsewhere, as the switch says.
     for flow in &flows[..3] {

@@ -34,7 +34,7 @@ fn replace(members: &mut Members, why: Why) {
 }
 
 /// The primary fails behind so many single steps of the workers in this order, packets coming with
-/// each; what it said last is lost or not. Which runtime its flows went on at.
+/// each; its last records are lost or not. Which runtime its flows went on at.
 fn fail_behind(why: Why, steps: usize, order: usize, is_lost: bool) -> Result<usize, String> {
     let what = format!("{why:?}, {steps} steps in order {order}, lost {is_lost}");
     let mut members = stamped(1, 3, Policy::RoundRobin);
@@ -58,7 +58,7 @@ fn fail_behind(why: Why, steps: usize, order: usize, is_lost: bool) -> Result<us
     if is_lost {
         (0..WORKERS).for_each(|other| members.lose(1, other));
     }
-    // What it has not read is lost with it.
+    // Frames that it has not read are lost with it.
     members.lose(0, 1);
     members.stop(1);
     members.settle();
@@ -149,7 +149,7 @@ fn group_goes_on(why: Why, steps: usize, is_lost: bool) -> Result<(), String> {
     if is_lost {
         (0..WORKERS).for_each(|other| members.lose(1, other));
     }
-    // What it has not read is lost with it.
+    // Frames that it has not read are lost with it.
     members.lose(0, 1);
     members.stop(1);
     members.settle();

@@ -203,7 +203,7 @@ fn no_packet_leaves_before_its_copy_is_acknowledged() {
 #[test]
 fn records_for_a_replica_that_stands_still_are_bounded() {
     let mut members = with_a_stuck_replica();
-    // What a link of one host holds is the primary's own buffers.
+    // Frames on a link of one host are the primary's own buffers.
     let buffers = members.runtime(0).take_buffers(34);
     let mut pending = 0;
     for _ in 0..3000 {
@@ -224,7 +224,7 @@ fn records_for_a_replica_that_stands_still_are_bounded() {
     assert_eq!(members.sent().len(), 0, "nothing leaves without a copy");
     assert!(members.dropped("replica_full") > 0);
     members.runtime(0).give_buffers(buffers);
-    // It goes on: all that was done is copied, and packets leave again.
+    // It goes on: all changes are copied, and packets leave again.
     members.settle();
     assert_eq!(members.runtime(0).records_pending(), 0);
     assert_eq!(members.runtime(0).stats().protected_by, Some(1));
@@ -310,8 +310,8 @@ pub(super) fn waiting_as_a_session_ends() -> (usize, u64) {
     (members.sent().len(), members.dropped("peer_gone"))
 }
 
-/// A switch that ends its session may have let the runtime go: what it held would overtake what the
-/// heir does.
+/// A switch that ends its session may have let the runtime go: packets held for it would overtake
+/// what the heir does.
 #[test]
 fn what_waits_for_copies_leaves_by_no_later_session_of_its_switch() {
     assert_eq!(waiting_as_a_session_ends(), (0, 20));
@@ -386,7 +386,7 @@ fn groups_and_their_blocks_go_on() {
     members.assert_blocks_are_known("recovered");
     members.start(2);
     members.settle();
-    // What it had lent before is in use.
+    // Blocks that it had lent before are in use.
     fill(&mut members, 1, 20..35);
     members.assert_one_home();
     members.assert_blocks_are_known("it is there again");
@@ -528,7 +528,7 @@ fn fail_after(order: &[u8], switches: usize, failed: usize, lost: bool) {
         (0..switches + 3).for_each(|other| members.lose(switches + failed, other));
     }
     members.settle();
-    // What was on its way to it is lost, too.
+    // Frames on their way to it are lost, too.
     (0..switches + 3).for_each(|other| members.lose(other, switches + failed));
     members.assert_one_home();
     members.feed(0, (0..16).map(|n| out(3000 + n)));

@@ -1,5 +1,5 @@
-//! Runtimes that fail with a switch, or while a switch begins: what it has not met, and what others
-//! have of it.
+//! Runtimes that fail with a switch, or while a switch begins: incarnations that it has not met,
+//! and others' copies of them.
 
 use super::lent::{Lender, fill};
 use super::replica::*;
@@ -9,8 +9,8 @@ use crate::switch::Policy;
 use protocols::ownership::Phase;
 use std::vec;
 
-/// A runtime fails with a switch, and both begin again: the switch, which has never met the one
-/// that failed, hears of the copies. With another incarnation in between, too.
+/// A runtime fails with a switch, and both begin again: the switch, which has never met the failed
+/// incarnation, hears of the copies. With another incarnation in between, too.
 fn fail_with_a_switch(switches: usize, incarnations: usize, settles: bool) {
     let what = std::format!("{switches} switches, {incarnations} incarnations, {settles}");
     let mut members = Members::copied(switches, 3, Policy::LeastLoaded, plan(vec![factory::<Lender>()]));
@@ -163,7 +163,7 @@ fn a_group_that_begins_anew_at_an_heir_has_none_of_the_blocks_of_its_copy() {
     let begun = members.flows()[1] - 3;
     assert!(begun > 0, "a group begins at the heir");
     members.settle();
-    // A flow that is here counts as one that goes on.
+    // A flow that is here counts as gone on.
     assert_eq!(members.runtime(1).stats().recovered, [3, 0]);
     members.assert_one_home();
     members.assert_blocks_are_known("at the heir");
@@ -195,15 +195,15 @@ fn told_where_they_go(members: &mut Members) -> usize {
 
 /// Flows of the first runtime move to the third, which has agreed when it dies and begins again.
 /// Their source stands still: the switch meets the next incarnation before it reads where they go,
-/// and the source hears that switch before it sees the end of the one that has agreed (`bridge`
-/// 100531824). Answers how many stamps were given twice.
+/// and the source hears that switch before it sees the end of the incarnation that has agreed
+/// (`bridge` 100531824). Answers how many stamps were given twice.
 fn move_to_an_incarnation_before() -> usize {
     let mut members = stamped(1, 3, Policy::LeastLoaded);
     members.feed(0, (0..30).map(|n| out(2000 + n)));
     let flows = members.flows()[0] as usize;
     assert!(flows > 0);
     assert_eq!(told_where_they_go(&mut members), flows);
-    // What the source has said is on its way.
+    // The source's messages are on their way.
     let word = members.queues[&(SOURCE, 0)].take();
     let before = members.incarnations[TARGET].get();
     members.start(TARGET);
@@ -254,7 +254,7 @@ fn a_group_is_not_led_to_the_next_incarnation_of_the_target_that_has_agreed() {
 }
 
 /// The same without copies, and the source is cut off from the switch alone: it sees the end of the
-/// one that has agreed, and calls the flows back behind the word that they go (`inspect`
+/// incarnation that has agreed, and calls the flows back behind the word that they go (`inspect`
 /// 101504750). Answers how many begin at the next incarnation, by a packet between the two words.
 fn begun_at_the_next_incarnation() -> u64 {
     const FLOWS: u16 = 10;

@@ -11,7 +11,7 @@ use crate::switch::Policy;
 use std::collections::BTreeMap;
 use std::vec;
 
-/// Two switches and two runtimes whose flows are in a store; none is there yet.
+/// Two switches and two runtimes whose flows are in a store; no worker is there yet.
 fn members(factory: Box<dyn Factory>, shop: &Shop) -> Members {
     let mut members = Members::none(2, 2, Policy::RoundRobin, stored(vec![factory], shop));
     members.is_returning = true;
@@ -54,7 +54,7 @@ fn a_runtime_comes_back_with_its_flows_and_their_packets_wait_for_it() {
     members.stop(3);
     members.settle();
     members.feed(0, (0..60).map(|n| out(2000 + n)));
-    // Those of the other have left.
+    // Packets of the other's flows have left.
     assert_eq!(members.sent().len() as u64, 60 + before[0]);
     members.now += SECOND;
     members.start(3);
@@ -178,7 +178,7 @@ fn a_switch_waits_for_one_that_stays_away_for_a_time_only() {
         members.settle();
     }
     assert_eq!((members.sent().len(), members.flows()[0]), (sent + 60, 60));
-    // What it has begun elsewhere, it is told.
+    // It is told which of its flows have begun elsewhere.
     members.start(3);
     members.settle();
     members.now += SECOND;

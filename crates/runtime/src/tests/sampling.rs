@@ -1,4 +1,4 @@
-//! What functions cost: counted for some bursts, which are processed like all others.
+//! The cost of functions: counted for some bursts, which are processed like all others.
 
 use super::flows::{Masquerade, Meter, feed};
 use super::*;

@@ -21,10 +21,10 @@ mod random;
 mod telling;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// How long switches that begin again wait to be told, where not to be told is not what is tested.
+/// How long switches that begin again wait to be told, where that is not tested.
 pub(super) const WAIT: u64 = 100_000 * SECOND;
 
-/// What is on its way from one worker to another: from which incarnation of the one, to which of
+/// A frame on its way from one worker to another: from which incarnation of the one, to which of
 /// the other.
 pub(super) struct Sent {
     from: u64,
@@ -35,7 +35,7 @@ pub(super) struct Sent {
 pub(super) type Queue = Rc<RefCell<VecDeque<Sent>>>;
 pub(super) type SharedIncarnation = Rc<Cell<u64>>;
 
-/// What all links share: buffers for what is on its way, and how many packets were lost.
+/// The state that all links share: buffers for frames on their way, and how many packets were lost.
 struct Ether {
     pool: RefCell<Pool>,
     lost: Cell<u64>,
@@ -149,7 +149,7 @@ pub(super) struct Members {
     pub(super) switches: Vec<Option<Switch<QueuePort, Wire>>>,
     pub(super) runtimes: Vec<Option<Runtime<Wire>>>,
     pub(super) now: u64,
-    /// Of those that are gone.
+    /// Of workers that are gone.
     received: u64,
     pub(super) emitted: u64,
     pub(super) left: u64,
@@ -230,7 +230,8 @@ impl Members {
         }
     }
 
-    /// Those that did not meet meet now, and see each other as they are, until this is called again.
+    /// Workers that did not meet meet now, and see each other as they are, until this is called
+    /// again.
     pub(super) fn meet(&mut self) {
         self.apart = None;
         for (there, incarnation) in &self.unseen {
@@ -324,7 +325,7 @@ impl Members {
     }
 
     /// Others see a worker's sessions end (0), or begin as they were; it lives all the while.
-    /// Answers what they saw.
+    /// Answers the incarnation that they saw.
     pub(super) fn set_seen(&mut self, worker: usize, incarnation: u64) -> u64 {
         self.incarnations[worker].replace(incarnation)
     }
@@ -347,7 +348,7 @@ impl Members {
                     let stats = runtime.stats();
                     self.emitted += stats.emitted;
                     let dropped: u64 = stats.dropped.iter().map(|d| d.count).sum();
-                    // What it had received and not yet looked at counts as lost on the link.
+                    // Packets that it had received and not yet looked at count as lost on the link.
                     self.left += dropped + stats.held;
                 }
             }
@@ -362,7 +363,7 @@ impl Members {
         self.runtimes[runtime].as_mut().unwrap()
     }
 
-    /// What one worker sent another, and that has not been read, never arrives.
+    /// Frames that one worker sent another, and that have not been read, never arrive.
     pub(super) fn lose(&mut self, from: usize, to: usize) {
         let lost = self.queues.get(&(from, to)).map(|queue| queue.take());
         for sent in lost.into_iter().flatten() {
@@ -371,8 +372,8 @@ impl Members {
         }
     }
 
-    /// Whether a worker is played by hand, in the place of one that takes no steps: it says what is
-    /// given to [`Members::say`].
+    /// Whether a worker is played by hand, in the place of a worker that takes no steps: it says
+    /// the messages given to [`Members::say`].
     pub(super) fn play(&mut self, worker: usize, is_there: bool) {
         self.begun += u64::from(is_there);
         self.incarnations[worker].set(if is_there { self.begun } else { 0 });
@@ -751,7 +752,7 @@ fn packets_whose_home_is_not_there_are_counted_drops() {
     members.assert_nothing_stays();
 }
 
-/// What it sent by the switch would be lost at the link.
+/// Packets that it sent by the switch would be lost at the link.
 #[test]
 fn a_runtime_that_has_not_met_a_switch_is_chosen_for_no_flow() {
     let mut members = Members::none(2, 2, Policy::LeastLoaded, plan(vec![factory::<Meter>()]));

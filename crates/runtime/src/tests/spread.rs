@@ -77,7 +77,7 @@ impl Port for Link {
 pub(super) struct Cluster {
     pub switches: Vec<Switch<QueuePort, Link>>,
     pub runtimes: Vec<Runtime<Link>>,
-    /// Of the links between runtimes: what is on them, and their sessions.
+    /// Of the links between runtimes: the frames on them, and their sessions.
     pub between: Vec<(Vec<Queue>, Session)>,
     pub now: u64,
     /// By how much runtimes' clocks are ahead of that.
@@ -335,7 +335,7 @@ impl Cluster {
         }
     }
 
-    /// Has all sessions between runtimes end, and loses what was on their links. The buffers go
+    /// Has all sessions between runtimes end, and loses the frames on their links. The buffers go
     /// home.
     pub(super) fn lose_sessions(&mut self, now: u64) {
         for (queues, session) in &self.between {
@@ -398,7 +398,7 @@ impl Cluster {
     }
 }
 
-/// Two bursts never fit into such a queue: what fits is read all the same.
+/// Two bursts never fit into such a queue: packets that fit are read all the same.
 #[test]
 fn ports_are_read_however_short_the_queues_of_runtimes_are() {
     for waits in [false, true] {
@@ -596,7 +596,7 @@ fn a_runtime_short_of_buffers_finds_them_behind_packets() {
         switches: 1,
         ..Settings::alone(4096)
     };
-    // What it wants for a turn, and few more.
+    // Its buffers for a turn, and few more.
     let plan = plan(vec![factory::<Masquerade>()]);
     let mut runtime = Runtime::new(settings, plan, vec![far], pool(24, 1), Region::heap).unwrap();
     let mut buffers = pool(512, 0);

@@ -151,7 +151,7 @@ fn a_chain_that_gets_the_policy_writes_what_was_not_waited_for() {
     assert!(stamps.values().all(|stamps| stamps == &[4]), "{stamps:?}");
 }
 
-/// What has been seen of flows and blocks on the wire, over all incarnations.
+/// The facts of flows and blocks seen on the wire, over all incarnations.
 #[derive(Default)]
 struct Wire {
     stamps: BTreeMap<u16, BTreeSet<u32>>,
@@ -197,8 +197,8 @@ fn live(cluster: &mut Cluster, draws: &mut Draws, steps: usize, moves: bool, kno
     }
 }
 
-/// Incarnations of several runtimes that are killed at any instant, each with what the store has;
-/// answers how many flows went back behind what had left.
+/// Incarnations of several runtimes that are killed at any instant, each with the store's flows;
+/// answers how many flows went back behind packets that had left.
 fn incarnations(policy: Copied, seeds: u64, moves: bool) -> usize {
     let mut twice = 0;
     for seed in 0..seeds {

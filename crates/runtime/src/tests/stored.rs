@@ -232,7 +232,7 @@ pub(super) fn begin(switches: u8, runtimes: u16, plan: &Plan, ahead: u64, wall: 
     cluster
 }
 
-/// What changed is in the store.
+/// All changes are in the store.
 pub(super) fn pass_interval(cluster: &mut Cluster) {
     cluster.now += 2 * INTERVAL;
     cluster.settle();
@@ -369,7 +369,7 @@ fn a_store_that_is_down_keeps_no_packet_and_has_all_when_it_is_back() {
     shop.with(|shelves| shelves.is_down = false);
     pass_interval(&mut cluster);
     assert_eq!(shop.entries(), 60);
-    // Many changes of one flow were one: what waits is bounded.
+    // Many changes of one flow were one: waiting changes are bounded.
     assert_eq!(shop.with(|shelves| shelves.changes), 60);
 }
 
@@ -421,7 +421,7 @@ fn the_time_without_a_process_counts() {
         cluster.now += 2 * SECOND;
         cluster.settle();
         assert_eq!(flows(&cluster), expected);
-        // What a store says of a flow's time is later than it is by twice the longer interval.
+        // A flow's deadline in a store is later than it is by twice the longer interval.
         cluster.now += 40 * SECOND + 2 * Storing::LAZY;
         cluster.settle();
         assert_eq!((flows(&cluster), cluster.routes()), (0, 0), "after {dead} s");
@@ -499,7 +499,7 @@ fn groups_go_on_with_their_blocks_and_no_other_gets_them() {
         // Each switch knows them all.
         let blocks = |cluster: &Cluster| cluster.switches[1].stats().blocks as usize;
         assert_eq!((flows(&cluster), blocks(&cluster)), (hosts.into(), hosts.into()));
-        // What is left is given once, and what is in use not at all.
+        // Blocks that are left are given once, and blocks in use not at all.
         cluster.feed(0, (100..100 + 4 * runtimes as u8).map(host));
         let refused: u64 = cluster
             .runtimes
@@ -554,8 +554,8 @@ fn no_flow_is_in_the_store_before_its_group() {
     BROKEN.set("");
 }
 
-/// A runtime is killed and begins again while the others are at work: what began elsewhere
-/// meanwhile stays there, the rest goes on.
+/// A runtime is killed and begins again while the others are at work: flows that began elsewhere
+/// meanwhile stay there, the rest go on.
 fn one_begins_again(plan: Plan, packets: &dyn Fn(u16) -> (Side, Vec<u8>)) {
     let mut members = Members::none(2, 2, Policy::RoundRobin, plan);
     members.storing = Some(Storing {
@@ -604,7 +604,7 @@ struct Wider {
     counts: [u64; 1],
 }
 
-/// What [`Stamp`] became: as long, and laid out otherwise.
+/// The next version of [`Stamp`]: as long, and laid out otherwise.
 struct Stamp2;
 
 #[network_function]

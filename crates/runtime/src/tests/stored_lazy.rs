@@ -1,5 +1,5 @@
-//! What of a flow is written when: what it commits within the interval, the rest within a longer
-//! one.
+//! When the parts of a flow are written: committed bytes within the interval, the rest within a
+//! longer one.
 
 use super::sessions::{Members, SECOND};
 use super::spread::Cluster;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::vec;
 
-/// What a packet changes of its flow and its group: bits.
+/// A packet's changes of its flow and its group: bits.
 mod change {
     pub const FLOW: u8 = 1;
     pub const FLOW_LAZY: u8 = 2;
@@ -42,7 +42,7 @@ struct Short {
     lazy: u32,
 }
 
-/// What it commits is behind the first line of its states.
+/// Its committed bytes are behind the first line of its states.
 #[derive(FlowState, Default, Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 struct Long {
@@ -107,7 +107,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// What the store has of flows, by host and port. Flows that are alone have their group beside.
+/// The store's flows, by host and port. Flows that are alone have their group beside.
 fn in_store(shop: &Shop, kind: usize) -> BTreeMap<(u8, u16), Kept> {
     let entries: Vec<Vec<u8>> = shop.with(|shelves| {
         let partitions = shelves.partitions.values();
@@ -153,7 +153,7 @@ fn feed(cluster: &mut Cluster, host: u8, port: u16, what: u8) {
     cluster.feed(0, [packet(host, port)]);
 }
 
-/// What is lazy is in the store, too.
+/// Lazy bytes are in the store, too.
 fn pass_lazy(cluster: &mut Cluster) {
     cluster.now += Storing::LAZY + 2 * INTERVAL;
     cluster.settle();

@@ -11,15 +11,15 @@ use std::time::Duration;
 use std::vec;
 
 const MS: u64 = 1_000_000;
-/// What a packet asks for, in its first byte.
+/// The wish of a packet, in its first byte.
 const NOTHING: u8 = 0;
 const THROUGH: u8 = 1;
 const BEHIND: u8 = 2;
 const DROPPED: u8 = 3;
 const ANSWERED: u8 = 4;
 
-/// A counter that is written through, and one that is not. `LATER`: its calls wait a millisecond
-/// first, and another one behind the change.
+/// A counter that is written through, and a counter that is not. `LATER`: its calls wait a
+/// millisecond first, and another behind the change.
 struct Book<const LATER: bool>([Counter; 2]);
 
 impl<const LATER: bool> Book<LATER> {

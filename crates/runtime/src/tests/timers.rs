@@ -20,8 +20,8 @@ use wire::memory::Region;
 
 const MS: u64 = 1_000_000;
 
-/// A packet to port `n` arms a timer `n` that is due `n` milliseconds later; one to port 0 cancels
-/// the first.
+/// A packet to port `n` arms a timer `n` that is due `n` milliseconds later; a packet to port 0
+/// cancels the first.
 pub(super) struct Alarm {
     timers: Timers<u16, u64>,
     recalled: Cell<u32>,
@@ -134,8 +134,8 @@ fn timers_fire_in_their_order_when_they_are_due_and_no_packet_comes() {
         "\"port\":30,\"late\":70}",
     ];
     assert_eq!(said, expected, "{lines}");
-    // What a timer's call asks for is done: the function was asked which flows it wants ended, once
-    // in each of two steps.
+    // The wishes of a timer's call are done: the function was asked which flows it wants ended,
+    // once in each of two steps.
     assert_eq!(runtime.command("alarm", &[]).unwrap(), "0 2");
 }
 
@@ -280,7 +280,8 @@ fn the_successor_fires_what_was_armed_once() {
     runtime.step(2 * INTERVAL);
     assert_eq!(shop.entries(), 1);
     drop(runtime);
-    // One that the store does not know as fired fires again: here its removal did not get there.
+    // A timer that the store does not know as fired fires again: here its removal did not get
+    // there.
     shop.with(|shelves| shelves.is_down = true);
     for _ in 0..2 {
         let mut runtime = begin(&shop, WALL + 400 * MS);

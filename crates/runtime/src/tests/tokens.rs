@@ -132,8 +132,8 @@ fn an_acknowledgement_has_those_calls_go_on_that_wait_for_it_and_no_other() {
     assert_conserved(&runtime);
 }
 
-/// A packet of 0 waits for the key behind it, for as many milliseconds as the third byte says; one
-/// of 1 answers it.
+/// A packet of 0 waits for the key behind it, for as many milliseconds as the third byte says; a
+/// packet of 1 answers it.
 struct Asker;
 
 #[network_function]
@@ -150,7 +150,7 @@ impl NetworkFunction for Asker {
     async fn process(&self, packet: &mut Packet, _: &mut (), cx: &mut Cx<Self>) -> Verdict {
         let [answers, key, patience] = *packet.payload().first_chunk::<3>().unwrap();
         if answers == 1 {
-            // It stays in the table: late answers are given to what is over.
+            // It stays in the table: late answers are given to calls that are over.
             TOKENS.with_borrow(|tokens| tokens.get(&key).inspect(|token| token.give()).is_some());
             return Verdict::Forward;
         }

@@ -14,8 +14,8 @@ use wire::packet::Kind;
 use wire::{FlowKey, HashSeed};
 
 const FLOWS: u8 = 32;
-/// Of three switches, the one that takes no turns: packets come in at the first, and leave by the
-/// last.
+/// Of three switches, the switch that takes no turns: packets come in at the first, and leave by
+/// the last.
 const SLOW: usize = 1;
 const EXIT: usize = 2;
 

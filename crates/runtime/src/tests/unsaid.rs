@@ -47,8 +47,8 @@ impl<const N: u16> NetworkFunction for Greedy<N> {
     }
 }
 
-/// A step may have more to say than there are buffers: what is unsaid is said later, in order, and
-/// packets wait for it.
+/// A step may have more to say than there are buffers: unsaid messages are said later, in order,
+/// and packets wait for them.
 #[test]
 fn what_a_runtime_has_no_buffers_to_say_is_said_later_and_packets_wait_for_it() {
     let (mut near, far) = link(usize::MAX);
@@ -80,7 +80,7 @@ fn what_a_runtime_has_no_buffers_to_say_is_said_later_and_packets_wait_for_it() 
     let mut unused = pool(1, 9);
     for now in 0..600_u64 {
         runtime.step(if now < 300 { now } else { now << 40 });
-        // The switch takes its time, so what is said comes home late.
+        // The switch takes its time, so message frames come home late.
         let mut burst = Burst::new();
         if now % 3 == 0 {
             near.receive(0, &mut unused, &mut burst);

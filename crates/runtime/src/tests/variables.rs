@@ -14,7 +14,7 @@ use std::sync::Arc;
 type Settled = (std::string::String, usize);
 
 std::thread_local! {
-    /// By configuration: what is held as long as an instance of it lives.
+    /// By configuration: a reference that is held as long as an instance of it lives.
     static ALIVE: [Arc<()>; 5] = Default::default();
 }
 
@@ -96,7 +96,7 @@ fn a_changed_configuration_counts_on_and_the_old_instance_ends_here() {
     for (at, (name, expected)) in (1u64..).zip([("a", "5"), ("b", "2"), ("a", "7")]) {
         let next = plan(name, at as usize).keeping(before.keeper().clone());
         let prepared = Prepared::new(Generation(at + 1), next.clone(), &before, &info, 0).unwrap();
-        // One that is given up takes nothing with it.
+        // A change that is given up takes nothing with it.
         let given_up = Prepared::new(Generation(at + 1), next.clone(), &before, &info, 0).unwrap();
         assert!(runtime.prepare_change(given_up).is_ok());
         drop(runtime.abandon_change());
@@ -113,8 +113,8 @@ fn a_changed_configuration_counts_on_and_the_old_instance_ends_here() {
             pass(&mut runtime, 0);
         }
         let old = old.expect("no flow is of it any more");
-        // No instance is left in it: those would take handles to another thread. One is here, one
-        // in the table.
+        // No instance is left in it: those would take handles to another thread. One reference is
+        // here, one in the table.
         assert_eq!(Arc::strong_count(&alive(at as usize - 1)), 2);
         drop(old);
         before = next;

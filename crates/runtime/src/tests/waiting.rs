@@ -1,4 +1,4 @@
-//! Queues of runtimes and ports that are full, or short: what waits, and where, and that nothing is
+//! Queues of runtimes and ports that are full, or short: where packets wait, and that nothing is
 //! lost.
 
 use super::flows::{Masquerade, Meter};
@@ -70,7 +70,8 @@ fn a_wire_is_read_while_some_runtime_has_room_and_left_alone_when_none_has() {
 fn a_slow_runtime_makes_what_peers_hand_over_wait_and_loses_nothing() {
     let plan = plan(vec![factory::<Meter>()]);
     let mut cluster = cluster(2, 2, Policy::LeastLoaded, &plan, 2048);
-    // All for groups whose home is the other switch: the queues of the one that reads stay empty.
+    // All for groups whose home is the other switch: the queues of the switch that reads stay
+    // empty.
     let mut spare = pool(1, 99);
     let packets = (0..2000).map(|n| udp(1, 1000 + n, 1, 80, false, b""));
     let elsewhere = packets.filter(|sent| {
@@ -103,7 +104,7 @@ fn a_hairpinned_packet_that_waits_for_room_is_seen() {
     switch.step(1);
     let link = switch.link_mut(0);
     let (incoming, outgoing) = (link.incoming.clone(), link.outgoing.clone());
-    // One comes back to be turned, and the other is yet to be read.
+    // One packet comes back to be turned, and the other is yet to be read.
     let mut packet = outgoing.borrow_mut().pop_front().unwrap();
     packet.set_flags(wire::packet::flag::HAIRPIN);
     incoming.borrow_mut().push_back(packet);
@@ -127,7 +128,7 @@ fn a_port_without_room_makes_a_capture_at_another_switch_wait_and_loses_nothing(
         .port_mut(0)
         .input
         .extend((0..count).map(|n| udp(1, 1000 + n, 1, 80, false, b"")));
-    // What goes out leaves by the other switch's port, which takes ten at a time.
+    // Outgoing packets leave by the other switch's port, which takes ten at a time.
     let mut left = 0;
     cluster.switches[1].port_mut(0).output_max = Some(10);
     for _ in 0..20 {

@@ -77,7 +77,7 @@ impl NetworkFunction for Nap {
     }
 }
 
-/// What a flow's packets do behind a [`Meter`](super::flows::Meter) whose packets all wait
+/// Plays a flow's packets behind a [`Meter`](super::flows::Meter) whose packets all wait
 /// afterwards.
 fn behind_a_meter(waiting_max: u32, packets: impl IntoIterator<Item = Sent>) -> Runtime<QueuePort> {
     let mut settings = Settings::alone(16);
@@ -94,7 +94,7 @@ fn behind_a_meter(waiting_max: u32, packets: impl IntoIterator<Item = Sent>) -> 
 
 #[test]
 fn what_is_emitted_waits_behind_a_call_that_waits() {
-    // One goes on, one is emitted onward and one back, which has passed the meter.
+    // One packet goes on, one is emitted onward and one back, which has passed the meter.
     let runtime = behind_a_meter(16, [udp(1, 1, 1, 6, false, &[1])]);
     let stats = runtime.stats();
     assert_eq!((stats.passed, stats.emitted, stats.dropped.len()), (3, 2, 0));
@@ -431,7 +431,8 @@ fn a_hundred_thousand_calls_wait_in_bounded_memory() {
         },
     )
     .unwrap();
-    // What waiting takes is known before the first packet: frames, actors and table together.
+    // The memory for calls that wait is known before the first packet: frames, actors and table
+    // together.
     assert!(regions < 200 << 20, "{regions} bytes");
     for n in 0..count {
         let (side, frame) = udp((n >> 16) as u8, n as u16, 1, 80, false, &[10, 1]);
@@ -486,7 +487,7 @@ fn a_flow_that_begins_anew_behind_a_call_keeps_its_route() {
     assert_eq!(cluster.routes(), 0);
 }
 
-/// Packets behind a call that waited go behind the next one, not behind what was kept since.
+/// Packets behind a call that waited go behind the next one, not behind packets kept since.
 #[test]
 fn what_waited_goes_before_what_a_group_called_back_has_kept() {
     let plan = plan(vec![factory::<Sleeper>()]);
@@ -527,7 +528,7 @@ fn what_waited_goes_before_what_a_group_called_back_has_kept() {
 }
 
 std::thread_local! {
-    /// What calls of [`Gate`] wait for: each test has a thread of its own.
+    /// The generation that calls of [`Gate`] wait for: each test has a thread of its own.
     static GENERATION: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
 }
 
@@ -630,7 +631,7 @@ fn what_waits_for_one_thing_shares_a_bound() {
         (stats.dropped[0].name, stats.dropped[0].count),
         ("waiting_share_full", 22 + 10 + 2)
     );
-    // What has waited counts no longer, whichever way it ended.
+    // A call that has waited counts no longer, whichever way it ended.
     GENERATION.set(1);
     for _ in 0..4 {
         runtime.step(MS);
@@ -681,7 +682,7 @@ fn a_call_that_may_begin_again_goes_along_with_its_group() {
         assert_eq!((of(&cluster)[from], of(&cluster)[to]), (0, 3));
         assert_eq!(cluster.runtimes[to].stats().waiting, 1);
     }
-    // One more comes behind the others, and what they wait for.
+    // One more packet comes behind the others, and the event that they wait for.
     cluster.feed(0, [flow(5, 0)]);
     GENERATION.set(2);
     cluster.settle();
@@ -725,7 +726,8 @@ fn packets_of_calls_that_are_given_up_take_no_room_of_held_ones() {
     GENERATION.set(0);
 }
 
-/// What a call that is given up has emitted is dropped, since it emits it once more at the target.
+/// Packets emitted by a call that is given up are dropped, since it emits them once more at the
+/// target.
 #[test]
 fn what_a_call_that_is_given_up_has_emitted_is_not_the_next_ones() {
     let plan = plan(vec![factory::<Early>()]);

@@ -1,4 +1,4 @@
-//! What the calls of a packet change is at the replica, whichever way they were watched: a chain in
+//! Changes by the calls of a packet are at the replica, whichever way they were watched: a chain in
 //! one piece or function by function, packets that pass, and packets that a function stops.
 
 use super::sessions::Members;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::vec;
 use wire::LinkType;
 
-/// What a packet's byte has a function do.
+/// The deeds of a function that a packet's byte asks for.
 mod deed {
     pub const COMMIT: u8 = 1;
     pub const LAZY: u8 = 2;

@@ -1,5 +1,5 @@
-//! What a trace sees where packets do not go straight through: calls that wait, packets that are
-//! held, emitted, answered, late.
+//! Traces where packets do not go straight through: calls that wait, packets that are held,
+//! emitted, answered, late.
 
 use super::flows::Meter;
 use super::waits::{Nap, Sleeper};
@@ -27,7 +27,7 @@ fn watch(runtime: &mut Runtime<QueuePort>, (a, ap): (u8, u16), (b, bp): (u8, u16
     runtime.watch(Watch { id: 7, what }).unwrap();
 }
 
-/// What was seen, by packet in the order in which they came; each step in a word or two.
+/// The steps seen, by packet in the order in which they came; each step in a word or two.
 fn told(runtime: &mut Runtime<QueuePort>) -> Vec<Vec<String>> {
     let mut seen = Seen {
         steps: Vec::with_capacity(STEPS),

@@ -29,7 +29,7 @@ use wire::{Orientation, PacketBox};
 /// Flows, by their ports.
 const PORTS: u16 = 24;
 
-/// What one runtime has told the other of its flows.
+/// One runtime's records to the other about its flows.
 #[derive(Default)]
 struct Wire {
     base: u32,
@@ -111,7 +111,7 @@ fn each_copy(frames: &[PacketBox], mut see: impl FnMut(&Copy<'_>)) {
     }
 }
 
-/// What has left, and what of it was in no copy that is known to be there.
+/// Packets that left, and those of them whose changes no acknowledged copy has.
 #[derive(Default, Debug)]
 struct Seen {
     left: usize,
@@ -121,7 +121,7 @@ struct Seen {
     records: usize,
 }
 
-/// Both runtimes, and all that is between them.
+/// Both runtimes, and the links between them.
 struct Reader {
     process: Process,
     wires: [Wire; 2],
@@ -158,7 +158,7 @@ impl Reader {
         found.expect("there is such a link")
     }
 
-    /// One step of a runtime: what it reads, what it sends, and what leaves.
+    /// One step of a runtime: the frames that it reads and sends, and packets that leave.
     fn step_runtime(&mut self, number: usize) {
         let (me, other) = (LinkTo::Runtime(number as u16), LinkTo::Runtime(1 - number as u16));
         let mut acknowledged = Vec::new();
@@ -239,7 +239,7 @@ impl Reader {
                     to: vec![1 - from as u16],
                 };
                 let runtime = process.runtimes[from].as_mut().expect("none fails");
-                // One that is under way goes on.
+                // An order that is under way goes on.
                 let _ = runtime.order(order);
             }
             match draw(3) {
@@ -250,7 +250,7 @@ impl Reader {
     }
 }
 
-/// Plays that traffic where copies are kept; answers what was seen.
+/// Plays that traffic where copies are kept; answers the packets seen.
 fn read(seed: u64, steps: usize) -> Seen {
     let mut reader = Reader::new(true, plan(vec![factory::<Stamp>()]));
     reader.play(seed, steps);
@@ -273,7 +273,7 @@ fn each_packet_that_leaves_has_its_change_acknowledged_before() {
     assert!(seen.too_early > 100, "{seen:?}");
 }
 
-/// What two runtimes pay for copies.
+/// The price of copies for two runtimes.
 #[derive(Debug)]
 struct Price {
     /// Records on the links between them.

@@ -1,12 +1,12 @@
 //! Words from workers of other processes may be anything: a switch among runtimes, and a runtime
 //! among switches, that say whatever they like.
 //!
-//! The other ends are made up here: words of every kind that name what is there and what is not,
-//! bytes that are none, packets that come back changed or not at all, sessions that end. No worker
+//! The other ends are made up here: words of every kind that name present and absent things, bytes
+//! that are no words, packets that come back changed or not at all, sessions that end. No worker
 //! panics, everything that is kept has its bound, every packet is accounted for, and when the
 //! others are gone nothing of theirs is left.
 //!
-//! Not here: what runtimes tell each other (`hostile`), where real moves are tampered with.
+//! Not here: words between runtimes (`hostile`), where real moves are tampered with.
 
 use super::flows::{Hosts, Masquerade, Meter};
 use super::groups::Leaser;
@@ -23,7 +23,7 @@ use std::vec;
 use wire::packet::{Kind, flag};
 use wire::{FlowKey, HashSeed};
 
-/// A key of a group that there may be, of one that there is not, or words that are no key.
+/// A key of a group that there may be, of a group that there is not, or words that are no key.
 fn group() -> impl Strategy<Value = GroupKey> {
     (0u8..12, any::<[u64; 5]>()).prop_map(|(what, words)| match what {
         0..4 => GroupKey::of_address(Addr::v4([10, 0, 0, what + 1])),
@@ -161,7 +161,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 struct Stranger {
     link: Link,
     pool: Pool,
-    /// What it got and has not given back.
+    /// Buffers that it got and has not given back.
     kept: VecDeque<PacketBox>,
     /// Data that it was given and lost.
     lost: u64,
@@ -187,7 +187,7 @@ impl Stranger {
         (stranger, other)
     }
 
-    /// Takes in what has come; words are read and forgotten.
+    /// Takes in the frames that have come; words are read and forgotten.
     fn look(&mut self) {
         for packet in self.link.incoming.take() {
             if packet.origin() != self.pool.origin() {
@@ -286,7 +286,7 @@ impl Stranger {
         }
     }
 
-    /// What it said and its peer has not read is lost with its session.
+    /// Its frames that its peer has not read are lost with its session.
     fn renew(&mut self, is_there: bool) {
         for packet in self.link.outgoing.borrow_mut().iter_mut() {
             self.lost += u64::from(packet.kind() == Kind::Data);
@@ -408,8 +408,8 @@ proptest! {
             switch.step(now);
             let stats = switch.stats();
             prop_assert!(stats.routes <= u64::from(ROUTES) && stats.blocks <= 1 << 16, "{stats:?}");
-            // A frame of questions goes to each besides, and what is in its burst; words wait here
-            // for a stranger that does not read.
+            // A frame of questions goes to each besides, and the frames in its burst; words wait
+            // here for a stranger that does not read.
             for stranger in &strangers[..3] {
                 let words = stranger.link.incoming.borrow().iter().filter(|p| p.kind() == Kind::Message).count();
                 prop_assert!(words <= DEPTH + 1, "{words} words for a stranger that does not read");

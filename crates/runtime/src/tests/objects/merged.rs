@@ -50,7 +50,7 @@ fn a_runtime_that_leaves_has_sent_what_it_merged() {
         let members = set((0..3).filter(|runtime| *runtime != leaving));
         assert!(world.conductor.change(members));
         world.tell();
-        // What comes while it leaves, and cannot be counted there any more, is refused.
+        // Calls that come while it leaves, and cannot be counted there any more, are refused.
         world.process.feed(0, merged(1100..1120));
         world.conduct();
         world.pass_merged();

@@ -21,8 +21,8 @@ impl Random {
 /// Hosts of a random run, and what its packets to them are.
 const HOSTS: [(u8, &[u8; 1]); 4] = [(0, b"u"), (1, b"u"), (2, b"u"), (4, b"g")];
 
-/// Calls, moves of flows, runtimes that leave and join, and in every other run one that fails: all
-/// in the midst of each other.
+/// Calls, moves of flows, runtimes that leave and join, and in every other run a failing runtime:
+/// all in the midst of each other.
 fn random_run(seed: u64) {
     const RUNTIMES: u64 = 4;
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);

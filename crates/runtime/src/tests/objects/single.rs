@@ -46,7 +46,7 @@ fn an_object_that_is_here_is_had_without_a_message() {
     let remote = |of: &[ObjectStats]| of.iter().map(|of| (of.remote, of.moves)).collect::<Vec<_>>();
     assert_eq!(remote(&before), remote(&after));
     assert_eq!(world.count(b"q", 1, 1), 51);
-    // What was not used for a while comes back to the runtime, and is had again.
+    // An object that was not used for a while comes back to the runtime, and is had again.
     world.process.now += 2_000_000_000;
     world.pass();
     world.feed(those(1000..1001, b"g"));

@@ -1,4 +1,4 @@
-//! What must hold of all workers together.
+//! Checks of all workers together.
 
 use super::*;
 use crate::group::GroupKey;
