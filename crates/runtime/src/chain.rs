@@ -270,7 +270,7 @@ impl Plan {
         })
     }
 
-    /// Whether what flows of a chain keep can be copied, where so many bytes can
+    /// Whether the states of a chain's flows can be copied, where so many bytes can
     /// ([`check_copied`]).
     pub fn check_copied(&self, chain: usize, most: usize) -> Result<(), TooLongToCopy> {
         let known = |name: &String| self.factories.iter().find(|factory| factory.name() == name);
@@ -328,7 +328,8 @@ impl fmt::Display for TooLongToCopy {
     }
 }
 
-/// Whether what flows of a chain of functions keep, and their groups with `all`, has `most` bytes.
+/// Whether states of flows of a chain of functions, and of their groups with `all`, have `most`
+/// bytes.
 pub fn check_copied(
     chain: &[&dyn Factory],
     all: &[&dyn Factory],
@@ -426,7 +427,7 @@ pub struct Stages {
     group_committed: Shape,
     /// The committed bytes of a flow's state as they were, as long as the longest.
     shadow: Region,
-    /// Whether what calls change of a flow is seen by watching them.
+    /// Whether changes of a flow by calls are seen by watching them.
     pub is_watchable: bool,
     /// Bytes of flow state in an actor.
     pub flow_size: usize,

@@ -42,8 +42,8 @@
 //! heard, or that its view does not list, gets no new groups.
 //!
 //! Invariants: an incarnation that a view has removed has no effect on this worker afterwards; a
-//! worker looks at its lease by the time of its step, so what it does without one is at most what
-//! it does in the step in which the lease ends.
+//! worker looks at its lease by the time of its step, so it acts without a lease in no more than
+//! the step in which the lease ends.
 //!
 //! Not here: views and leases themselves (`protocols::membership`), the coordinator; the effects of
 //! a worker's end ([`crate::worker`], [`crate::switch`]).
@@ -114,7 +114,7 @@ impl End {
         }
     }
 
-    /// Whether what the link brings is dropped.
+    /// Whether frames of the link are dropped.
     pub fn is_fenced(&self, link: u64) -> bool {
         link != 0 && link == self.fenced
     }

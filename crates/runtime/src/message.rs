@@ -59,10 +59,10 @@
 //!
 //! *Idle*: the count says how much of what the switch sent had been seen when the group was found
 //! idle. The switch forgets the route only if it has sent nothing for the group since; otherwise
-//! what it sent has begun the group again, and the runtime will say so again. So no flow can be at
+//! its packets have begun the group again, and the runtime will say so again. So no flow can be at
 //! two runtimes.
 //!
-//! *Doubted*: the switch does not know that what it sent by a route began, or begins, the group
+//! *Doubted*: the switch does not know whether its packets by a route began, or begin, the group
 //! there (`switch::directory`). A runtime without it answers *idle*. By a runtime: it has moved the
 //! group, and the switch began again meanwhile: the switch shall ask the group's runtime.
 //!

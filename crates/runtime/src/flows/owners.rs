@@ -403,8 +403,8 @@ impl BlockOwners {
         core::iter::successors(latest, move |record| at(record.before)).map(Record::block)
     }
 
-    /// Whether what another worker says of a block, by which one is noted or gets another owner,
-    /// may be heard: it is one, within an address and where blocks of its size begin; of no more
+    /// Whether another worker's word about a block, by which it is noted or gets another owner, may
+    /// be heard: it is a block, within an address and where blocks of its size begin; of no more
     /// sizes than chains have, since each is looked for with each packet; and there are not too
     /// many.
     pub fn may_note(&self, block: &Block) -> bool {
@@ -415,7 +415,7 @@ impl BlockOwners {
         is_whole && is_known && (self.len() < self.most || self.at(block.addr, block.first).is_some())
     }
 
-    /// How many blocks are noted at most of what others say.
+    /// How many blocks are noted at most at others' word.
     pub fn most(&self) -> usize {
         self.most
     }

@@ -1,5 +1,5 @@
-//! Packets that wait until another runtime has acknowledged the copies of what they depend on
-//! (output commit; NFVactor V-C).
+//! Packets that wait until another runtime has acknowledged the copies that they depend on (output
+//! commit; NFVactor V-C).
 //!
 //! # Theory of operation
 //!
@@ -104,8 +104,9 @@ impl Gate {
         core::mem::replace(&mut self.queue, VecDeque::with_capacity(WAITING))
     }
 
-    /// Another runtime acknowledges from now on, by other numbers, and has nothing less than the one
-    /// before when it has this many records. Packets that wait for the one before wait for these.
+    /// Another runtime acknowledges from now on, by other numbers, and has no less than the replica
+    /// before when it has this many records. Packets that wait for the replica before wait for
+    /// these.
     #[cold]
     pub fn rebase(&mut self, number: u64, acknowledged: u64) {
         let before = core::mem::replace(&mut self.acknowledged, acknowledged);
@@ -137,7 +138,7 @@ impl Gate {
         count
     }
 
-    /// No packet waits any more, and those that do are dropped.
+    /// No packet waits from now on; waiting ones are dropped.
     #[cold]
     pub fn close(&mut self, reason: DropReason, out: &mut Outbox) {
         self.end();
@@ -237,8 +238,8 @@ impl Gate {
             out.pass(packet);
             None
         } else if has_room(self.queue.len(), out.pool()) {
-            // The queue is let go from its front: a packet waits for what those before it wait for,
-            // and so do later ones of its flow.
+            // The queue is let go from its front: a packet waits for the records that those before
+            // it wait for, and so do later ones of its flow.
             let ticket = self.queue.back().map_or(ticket, |last| last.ticket.max(ticket));
             self.queue.push_back(Waiting {
                 ticket,

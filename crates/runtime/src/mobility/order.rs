@@ -186,7 +186,7 @@ pub(super) struct Ordered {
     pub(super) number: u32,
     pub(super) to: Vec<u16>,
     pub(super) next: usize,
-    /// Other runtimes that may be offered what one of those refuses.
+    /// Other runtimes that may be offered the groups that one of those refuses.
     pub(super) others: Vec<u16>,
     pub(super) next_other: usize,
     /// Targets to which something did not move.

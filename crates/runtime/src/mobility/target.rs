@@ -72,8 +72,8 @@ impl Moves {
         if core.has_group(&group) {
             return Err(Refusal::Busy);
         }
-        // No more than all runtimes may have on their way; and what switches are to be told of
-        // earlier ones has been told, as a rule.
+        // No more than all runtimes may have on their way; and messages to switches about earlier
+        // ones have been sent, as a rule.
         let most = MOVES_MAX as usize * usize::from(core.settings.info.runtimes.max(1));
         if self.under_way() >= most || self.telling.len() >= most {
             return Err(Refusal::Busy);
@@ -425,7 +425,7 @@ impl Moves {
         self.process(kept, group, aliases);
     }
 
-    /// Ends those of a group's flows that are none.
+    /// Ends the malformed flows of a group.
     fn refuse_unsound(&mut self, core: &mut Core, actors: &mut Vec<u32>, all: bool) {
         actors.retain(|actor| {
             let is_one = !all

@@ -306,7 +306,7 @@ impl Outbox {
         &mut self.barrier
     }
 
-    /// Another worker, or none, is at the end of a link: all that was for the one before is
+    /// Another worker, or none, is at the end of a link: all that was for the worker before is
     /// forgotten.
     #[cold]
     pub fn session_over(&mut self, link: usize, is_present: bool) {

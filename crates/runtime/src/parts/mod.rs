@@ -173,7 +173,7 @@ pub(crate) struct Core {
     pub ledger: Ledger,
     /// Where blocks of ports are short, and which runtimes were asked.
     pub pools: Pools,
-    /// Whether what packets change is followed, and for what.
+    /// Whether changes by packets are followed, and for what.
     pub is_followed: bool,
     pub following: Following,
     /// Whether packets may have to wait for that.
@@ -699,7 +699,7 @@ impl Core {
     }
 
     /// Ends a flow whose reply key got no route, or has one to another runtime already: the switch
-    /// drops what it sent.
+    /// drops its packets.
     #[cold]
     pub fn reply_key_refused(&mut self, key: FlowKey) {
         let hash = key.hash(&self.settings.seed);

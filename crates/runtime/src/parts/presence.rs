@@ -119,14 +119,14 @@ impl Sessions {
         (session != *known || end.is_fenced(session)) && end.is_over(*known, session, self.by_views)
     }
 
-    /// Whether a runtime's end brings what its worker says: it is not suspended.
+    /// Whether a runtime's end brings its worker's frames: it is not suspended.
     #[inline]
     pub fn may_read_runtime(&self, runtime: usize, session: u64) -> bool {
         let known = self.runtimes.get(runtime);
         known.is_none_or(|known| session == *known)
     }
 
-    /// Whether what a runtime's end brings is dropped.
+    /// Whether frames of a runtime's end are dropped.
     pub fn is_runtime_fenced(&self, runtime: usize, session: u64) -> bool {
         let end = self.runtime_ends.get(runtime);
         end.is_some_and(|end| end.is_fenced(session))

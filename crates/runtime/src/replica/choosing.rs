@@ -292,8 +292,8 @@ impl Core {
         self.let_former_go(count);
     }
 
-    /// The replica in use has all records up to now: if it has the whole base, the one before is
-    /// let go.
+    /// The replica in use has all records up to now: if it has the whole base, the replica before
+    /// is let go.
     #[inline]
     pub(super) fn let_former_go(&mut self, acknowledged: u64) {
         if self.sender.former.is_some() && acknowledged >= self.sender.first {

@@ -124,9 +124,9 @@ impl Core {
         true
     }
 
-    /// Behind the chain: whether no more than what the flow commits may be other than it was. Ends,
-    /// blocks of ports and marks of the flow are others only behind a call that has effects, or
-    /// where other flows were seen to since.
+    /// Behind the chain: whether at most committed bytes of the flow may be other than they were.
+    /// Ends, blocks of ports and marks of the flow are others only behind a call that has effects,
+    /// or where other flows were seen to since.
     #[inline(always)]
     pub fn is_plain(&self, actor: u32) -> bool {
         self.sender.before.plain == actor

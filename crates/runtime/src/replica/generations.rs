@@ -1,5 +1,5 @@
-//! By which configuration a copied flow goes, and what becomes of it by the one in force at the
-//! heir.
+//! By which configuration a copied flow goes, and which of its chains in the configuration in force
+//! at the heir it goes on with.
 //!
 //! # Theory of operation
 //!

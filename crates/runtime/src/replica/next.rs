@@ -1,5 +1,5 @@
-//! A replica takes another's place without a moment in which flows have no copy: the one before is
-//! let go when the other one has all.
+//! A replica takes another's place without a moment in which flows have no copy: the replica before
+//! is let go when the other one has all.
 //!
 //! # Theory of operation
 //!
@@ -10,15 +10,15 @@
 //!                  of it changes                             swap
 //! ```
 //!
-//! An operator orders another replica, or the one in use leaves. The base for the next one is sent
-//! *beside* the records for the one in use, in slots' order. Records for the one in use go to the
-//! next one, too, as far as the walk has come ([`Next::mirror`]): behind that, the walk takes a
-//! flow as it is. So nothing but the walk's place is noted of flows: the next one has a copy in a
-//! slot if the slot is behind the walk and the one in use has a copy there.
+//! An operator orders another replica, or the replica in use leaves. The base for the next replica
+//! is sent *beside* the records for the replica in use, in slots' order. Records for the replica in
+//! use go to the next one, too, as far as the walk has come ([`Next::mirror`]): behind that, the
+//! walk takes a flow as it is. So nothing but the walk's place is noted of flows: the next replica
+//! has a copy in a slot if the slot is behind the walk and the replica in use has a copy there.
 //!
 //! *Swap.* With *whole* the next one is the replica, in the same step: packets that have yet to
 //! leave wait from there on for its word ([`crate::hold::gate::Gate::rebase`]), and nothing more is
-//! sent to the one before. That one keeps what it has until *whole* is acknowledged.
+//! sent to the replica before. That replica keeps its copies until *whole* is acknowledged.
 //!
 //! *Heirs.* A keeper counts such a base only behind *whole*: before, it reports that it has none.
 //!
@@ -84,7 +84,7 @@ pub(super) struct Next {
     has_current: bool,
 }
 
-/// The replica before, until the one in use has all.
+/// The replica before, until the replica in use has all.
 #[derive(Clone, Copy)]
 pub(super) struct Former {
     pub to: u16,
@@ -355,7 +355,7 @@ impl Core {
         })
     }
 
-    /// The next replica has been sent all: from now on it is the one in use.
+    /// The next replica has been sent all: from now on it is the replica in use.
     fn use_next(&mut self) {
         let Some(mut next) = self.sender.next.take() else {
             return;

@@ -77,7 +77,7 @@ pub(crate) struct Recovery {
     groups: Vec<u32>,
     /// By slot of a group: flows of it whose turn has not come.
     left: Vec<u32>,
-    /// By slot of a flow, of the last ones that were fetched: hashes of its keys.
+    /// By slot of a flow, of the last flows that were fetched: hashes of its keys.
     hashes: [[u64; 2]; 2 * AHEAD],
     /// Empty between steps.
     staged: VecDeque<Staging>,
@@ -728,7 +728,7 @@ fn install_resting(core: &mut Core, copies: &Copies, slot: u32) -> bool {
     let Some((group, index)) = installed else {
         return false;
     };
-    // Of one whose flows had no copies its functions say how long.
+    // For a group whose flows had no copies its functions say how long.
     let until = group.rests_until.or_else(|| core.rest_of(index, core.now));
     let Some(until) = until else {
         core.flows.abandon_group(index);

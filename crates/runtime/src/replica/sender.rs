@@ -39,7 +39,7 @@ pub(super) const WALK: usize = 64;
 /// Records of a base that are sent before the replica has acknowledged earlier ones, besides those of
 /// packets. A packet of a flow that is copied waits behind them.
 pub(crate) const BASE_AHEAD: u64 = 512;
-/// Flows ahead of one whose snapshot is taken are fetched.
+/// Flows ahead of a flow whose snapshot is taken are fetched.
 const AHEAD: usize = 8;
 /// So many bases may a replica refuse in a session.
 pub(super) const REFUSALS_MAX: u32 = 8;
@@ -287,7 +287,7 @@ impl Sender {
         self.groups.get(group as usize) == Some(&self.base())
     }
 
-    /// The same of any base: the one before may count yet.
+    /// The same of any base: the base before may count yet.
     pub(crate) fn had_group(&self, group: u32) -> bool {
         self.groups.get(group as usize).is_some_and(|base| *base != 0)
     }

@@ -381,10 +381,10 @@ impl<P: Port, L: Port> Switch<P, L> {
         count
     }
 
-    /// Between reading a port, or a switch, and routing what it brought, where another switch of
-    /// this process may have sent what that answers: whatever was said before that left is on the
-    /// rings now, though it was not when this step read them. Other links' ends are asked whether
-    /// they have read it (`worker::unheard`).
+    /// Between reading a port, or a switch, and routing its packets, where another switch of this
+    /// process may have sent the packets that those answer: every message before those left is on
+    /// the rings now, though it was not when this step read them. Other links' ends are asked
+    /// whether they have read it (`worker::unheard`).
     fn catch_up(&mut self) {
         for index in 0..self.outbox.runtimes() {
             // No more than a ring can hold.
@@ -707,7 +707,7 @@ impl<P: Port, L: Port> Switch<P, L> {
                 Decision::Over => {
                     let is_same =
                         self.recovery.is_back(failed) && !wire::planted::is("same_incarnation_forgotten");
-                    // A next incarnation has had what the store has since before it was met.
+                    // A next incarnation has had its flows from the store since before it was met.
                     let is_back = self.outbox.is_there(failed) && (is_same || self.recovery.returns(failed));
                     self.end_suspension(failed, is_back);
                 }
@@ -721,8 +721,8 @@ impl<P: Port, L: Port> Switch<P, L> {
     /// that waited for it are routed.
     #[cold]
     fn end_suspension(&mut self, runtime: usize, is_back: bool) {
-        // Of an incarnation that was not met nothing is known but what the heir has announced; and
-        // the next one may be at work.
+        // Of an incarnation that was not met nothing is known but the heir's announcements; and the
+        // next one may be at work.
         if self.recovery.was_met(runtime) || !self.recovery.is_wanted() {
             self.directory.suspend(runtime, false);
             match is_back {

@@ -5,15 +5,14 @@
 //! *Back-pressure.* A port that can wait is not read while a runtime's queue is nearly full, nor
 //! while packets wait to leave by a port of this switch; each time is a *stall*. Packets that a
 //! waiting port has no room for stay here, in order, until it has. No more can wait than there are
-//! buffers, and a switch without buffers reads nothing: so what a reflector cannot take in the No
-//! more can wait than there are buffers, and a switch without buffers reads nothing: so what a
-//! reflector cannot take in the end holds a generator at another switch, and nothing is lost. A
-//! port that cannot wait is given everything, and counts what it loses; it is read as long as
-//! *some* runtime has room. So one runtime's full queue does not hold up the others' packets
-//! (packets for it are counted drops), and when all are full, packets that would be dropped behind
-//! parsing and routing stay in the device's queue, are taken up when there is room, and if that
-//! does not come in time are lost there for less. Where every port of the cluster can wait, packets
-//! that a peer hands over, and turned ones, wait for the runtime's queue, too.
+//! buffers, and a switch without buffers reads nothing: so packets that a reflector cannot take in
+//! hold a generator at another switch in the end, and nothing is lost. A port that cannot wait is
+//! given everything, and counts what it loses; it is read as long as *some* runtime has room. So
+//! one runtime's full queue does not hold up the others' packets (packets for it are counted
+//! drops), and when all are full, packets that would be dropped behind parsing and routing stay in
+//! the device's queue, are taken up when there is room, and if that does not come in time are lost
+//! there for less. Where every port of the cluster can wait, packets that a peer hands over, and
+//! turned ones, wait for the runtime's queue, too.
 //!
 //! ```text
 //!   generator ─► switch 0 ─► runtimes ─► switch 1 ─► [ waiting ] ─► reflector ─► switch 1 ─► runtimes ─► …

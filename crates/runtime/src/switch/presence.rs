@@ -229,7 +229,7 @@ impl Presence {
         self.told_by.is_none()
     }
 
-    /// Whether what an incarnation before had may yet go on elsewhere: a runtime that is there has
+    /// Whether flows of an incarnation before may yet go on elsewhere: a runtime that is there has
     /// not been told which blocks are in use.
     pub fn may_have_forerunner(&self, runtime: usize) -> bool {
         !self.runtimes[runtime].has_told || self.runtimes[runtime].is_new

@@ -63,7 +63,7 @@
 //! over, the rest of its routes end as ever, and flows begin elsewhere: groups that the next
 //! incarnation tells of later are [taken](crate::message::Message::Taken) from it.
 //!
-//! Packets of a flow leave in order: while some wait, later ones that are routed by the same key
+//! Packets of a flow leave in order: while some wait, later packets that are routed by the same key
 //! wait behind them, though the heir has announced the flow.
 //!
 //! Invariants: packets that wait are bounded (`recovery_full`), and are a quarter of the buffers at
@@ -155,8 +155,8 @@ pub(super) struct Recovery {
     /// By runtime: the last incarnation whose flows have gone on elsewhere, and which was not met
     /// since; 0 for none.
     recovered: Vec<u64>,
-    /// By runtime, by another one: it had nothing of the first when it met this switch, or what it
-    /// had goes on.
+    /// By runtime, by another one: it had nothing of the first when it met this switch, or its
+    /// copies go on.
     has_none: Vec<Vec<bool>>,
     /// By runtime, by another one: which incarnation of the first was at its link when it met this
     /// switch; 0 for none, and once it has said what it has of it.

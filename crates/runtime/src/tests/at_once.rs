@@ -28,7 +28,7 @@ fn homes(members: &mut Members) -> HashMap<u16, usize> {
     homes
 }
 
-/// They fail behind so many single steps of the move, and what they had said is lost or not. How
+/// They fail behind so many single steps of the move, and their last words are lost or not. How
 /// many of the source's flows went on.
 fn fail_at_once(switches: usize, steps: usize, is_lost: bool) -> usize {
     let what = format!("{switches} switches, {steps} steps, lost {is_lost}");

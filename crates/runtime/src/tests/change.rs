@@ -318,8 +318,8 @@ proptest! {
     }
 }
 
-/// A call that waits ends in the instance in which it began; then its flow is asked, and what the
-/// new instances do not let go on is dropped by name.
+/// A call that waits ends in the instance in which it began; then its flow is asked, and packets
+/// that the new instances do not let go on are dropped by name.
 #[test]
 fn a_call_that_waits_ends_where_it_began_and_its_flow_is_asked_then() {
     for (ports, passes) in [(&[1u16, 2][..], true), (&[2][..], false)] {

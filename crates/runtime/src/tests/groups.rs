@@ -305,7 +305,7 @@ pub(super) fn packets() -> impl Strategy<Value = (Side, Vec<u8>)> {
 }
 
 /// A flow that begins in one group whichever end sends, as long as no host leases or gives back a
-/// block: not so what neither comes from inside nor is for it.
+/// block: not so packets that neither come from inside nor are for it.
 pub(super) fn has_an_inside_end(key: &wire::FlowKey) -> bool {
     [key.first(), key.second()]
         .iter()

@@ -1,7 +1,7 @@
 //! Messages that are waited for until they are heard, word by word: workers among others that are
 //! played by hand, and moves that wait.
 //!
-//! A worker that is played says what the test has it say, no more: so each condition of
+//! A worker that is played says the words that the test has it say, no more: so each condition of
 //! `worker::unheard` has a test that fails without it.
 //!
 //! Not here: whole clusters in which first packets wait (`unheard`).

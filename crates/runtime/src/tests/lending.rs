@@ -204,7 +204,7 @@ fn a_runtime_that_runs_dry_has_blocks_of_others() {
     fill(&mut members, 0, 15..16);
     assert_eq!(members.dropped("no_block"), 1);
     assert_eq!(assert_apart(&mut members, "all used"), 16);
-    // Everything goes home, but for what stays borrowed and free.
+    // Everything goes home, but for blocks that stay borrowed and free.
     members.now += 20 * SECOND;
     members.settle();
     go_on(&mut members, 10);

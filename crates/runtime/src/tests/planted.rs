@@ -1,5 +1,5 @@
-//! Bugs that are planted in production code ([`wire::planted`]), and what notices each: such as the
-//! simulator's checkers do not look for.
+//! Bugs that are planted in production code ([`wire::planted`]), and the checks that notice each:
+//! such as the simulator's checkers do not look for.
 
 use super::flows::{Hosts, Meter};
 use super::lent::{Lender, fill};

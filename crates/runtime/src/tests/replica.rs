@@ -478,7 +478,7 @@ pub(super) fn moving(steps: usize) -> Members {
 }
 
 /// Flows of the first runtime move to the third, and the second, which has their copies, takes no step; after so many steps of the others the first fails,
-/// and what it had sent to the second is lost. How many flows there are then at most.
+/// and its records for the second are lost. How many flows there are then at most.
 fn fail_while_moving(steps: usize) -> u64 {
     let mut members = moving(steps);
     members.lose(1, 2);

@@ -188,8 +188,8 @@ fn a_switch_waits_for_one_that_stays_away_for_a_time_only() {
     members.check();
 }
 
-/// A block that a runtime had lent with a group that moved: both are killed, and the one with the
-/// group comes when the lender has given the block to another. How many blocks two groups have.
+/// A block that a runtime had lent with a group that moved: both are killed, and the runtime with
+/// the group comes when the lender has given the block to another. How many blocks two groups have.
 fn lent_and_late() -> usize {
     let shop = Shop::default();
     let mut members = members(factory::<Lender>(), &shop);

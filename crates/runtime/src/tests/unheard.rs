@@ -209,7 +209,7 @@ fn what_waits_of_a_flow_that_ends_leaves_all_the_same() {
 fn what_waits_of_a_flow_that_another_runtime_has_is_lost() {
     let mut members = three(2);
     members.feed(0, packets(0));
-    // The other one has moved flows to here before.
+    // The other runtime has moved flows to here before.
     members.runtime(0).order(everywhere(0, 2)).unwrap();
     members.settle();
     let keys = |members: &mut Members| -> Vec<FlowKey> {

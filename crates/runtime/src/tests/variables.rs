@@ -1,5 +1,5 @@
-//! Variables of a function while its configuration changes: each instance sees what the one before
-//! left, and the old one ends at the worker.
+//! Variables of a function while its configuration changes: each instance sees the values that the
+//! one before left, and the old one ends at the worker.
 
 use super::{QueuePort, udp};
 use crate::chain::{ChainRule, Match, Plan};

@@ -415,7 +415,7 @@ proptest! {
                 prop_assert!(words <= DEPTH + 1, "{words} words for a stranger that does not read");
             }
         }
-        // Every stranger is gone, and gives back what it had.
+        // Every stranger is gone, and gives back its buffers.
         for (end, stranger) in strangers.iter_mut().enumerate() {
             if end < 3 {
                 stranger.renew(false);

@@ -100,7 +100,7 @@ pub enum Event {
     },
     /// Its group's home is another switch.
     HandedOver {
-        /// That one.
+        /// That switch.
         home: u8,
     },
     /// It goes to a runtime.

@@ -25,7 +25,7 @@
 //!
 //! The next of its number has new functions, which know nothing of blocks of ports that are in use:
 //! each switch tells it, and gives it no group before (`switch::presence`). Its seed is another
-//! one, since its *incarnation* is told by that (`replica`), and what it draws.
+//! one, since its *incarnation* and its draws follow from that (`replica`).
 //!
 //! Invariants: each buffer has one owner; each packet that the runtime had is counted as lost,
 //! once.

@@ -130,7 +130,7 @@ impl<P: Port> Runtime<P> {
     }
 
     /// Of a runtime that has no flows yet: the configuration in force is this one. Hands back the
-    /// remains to be dropped, or `None` if it does not fit.
+    /// configuration before, to be dropped, or `None` if it does not fit.
     pub fn catch_up(&mut self, prepared: Box<Prepared>) -> Option<Box<super::change::Before>> {
         self.prepare_change(prepared).ok()?;
         self.commit_change();

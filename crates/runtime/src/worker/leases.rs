@@ -1,4 +1,4 @@
-//! A runtime's membership: leases asked for and granted, views, and what it does without a lease.
+//! A runtime's membership: leases asked for and granted, views, and its acts without a lease.
 //!
 //! ```text
 //!   step ─► attend_leases: answers, questions ─► links ─► packets of a link without its lease: counted drops (`no_lease`)

@@ -39,8 +39,8 @@ impl<P: Port> Runtime<P> {
     }
 
     /// The one door for "these incarnations are over by this view". Views come in the order of
-    /// their numbers; one that is not newer changes nothing. All unhandled messages and packets of
-    /// a removed worker are dropped.
+    /// their numbers; a view that is not newer changes nothing. All unhandled messages and packets
+    /// of a removed worker are dropped.
     pub fn members(&mut self, view: u32, removed: &[WorkerGone]) {
         if view <= self.core.sessions.view {
             return;

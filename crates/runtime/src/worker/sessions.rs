@@ -81,13 +81,13 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.is_switch_over(link, session)
     }
 
-    /// Whether a link brings what the switch that is known says: it is neither over nor suspended.
+    /// Whether a link brings frames of the known switch: it is neither over nor suspended.
     #[inline(always)]
     pub(super) fn may_read(&self, link: usize) -> bool {
         self.links[link].session() == self.core.sessions.switches[link]
     }
 
-    /// Whether what a link brings is dropped.
+    /// Whether frames of a link are dropped.
     #[inline]
     pub(super) fn is_fenced(&self, link: usize) -> bool {
         self.core.sessions.switch_ends[link].is_fenced(self.links[link].session())
@@ -112,7 +112,7 @@ impl<P: Port> Runtime<P> {
         self.core.sessions.settling = self.core.sessions.settling.without(link as u8);
         self.core.out.session_over(link, session != 0);
         if session != 0 {
-            // Which incarnation says what follows is said first.
+            // The incarnation of the sender is said before all else.
             self.greet_switch(link);
         }
         self.core.switch_over(link as u8);

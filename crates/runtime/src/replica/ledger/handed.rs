@@ -7,7 +7,7 @@
 //! instant at least one partition has all of the group, and both have it only while they are alike.
 //!
 //! ```text
-//!   partition of the source      partition of the target              all die here: who goes on
+//!   partition of the source      partition of the target              all die here: goes on
 //!   ─────────────────────────    ─────────────────────────────────    ──────────────────────────
 //!   written by the source        –                                    source
 //!   State is sent: as it is      group, marked *coming*; its flows    source: *coming* is not read

@@ -134,7 +134,7 @@ pub(crate) struct Ledger {
     chains_before: Option<(u8, u64)>,
     /// By chain, the layout in its flows' entries; and the layout in groups' entries.
     layouts: Vec<form::Layout>,
-    /// By chain, the comparison of its packets.
+    /// By chain, the facts that its packets are compared by.
     kept: Vec<noting::Kept>,
     /// Whether no group is to be noted before packets.
     is_simple: bool,

@@ -17,7 +17,7 @@
 //!
 //! *A block that its holder has not got* may be the other's: that is asked, and if it has not got it
 //! either, the block ends. A word about one block says nothing of others of the group: its holder
-//! stays who it is until the other claims.
+//! stays the same until the other claims.
 //!
 //! A block that goes back to a runtime that is not there is *pending return* until it is.
 //!
@@ -117,7 +117,7 @@ impl Blocks {
         self.owners.most()
     }
 
-    /// Whether what a runtime says of a block may be.
+    /// Whether a runtime's word about a block may be true.
     pub fn may_note(&self, block: &Block) -> bool {
         self.owners.may_note(block)
     }

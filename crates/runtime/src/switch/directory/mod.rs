@@ -398,7 +398,7 @@ impl Directory {
         outbox.push_message(runtime, Message::Taken(key));
     }
 
-    /// A runtime has what a route is for: if that was on its way there before this switch had met
+    /// A runtime has the group of a route: if that was on its way there before this switch had met
     /// it, it leads there.
     fn on_met(&mut self, index: u32, runtime: u16) {
         let Route {
