@@ -22,13 +22,13 @@
 //!
 //! ```text
 //!              session ends                  removed
-//!   present ────────────────► suspended ───────────────► gone: what was that worker's ends; the next session begins
-//!      └── removed: the session is fenced, what it brings is dropped ──► gone
+//!   present ────────────────► suspended ───────────────► gone: all that was that worker's ends; the next session begins
+//!      └── removed: the session is fenced, its frames are dropped ──► gone
 //! ```
 //!
-//! | suspended | what happens |
+//! | suspended | effect |
 //! |---|---|
-//! | packets for it | counted drops, and what the link still holds waits |
+//! | packets for it | counted drops, and packets still on the link wait |
 //! | messages for it | wait |
 //! | the next session of the link | is not read before the view has removed the incarnation of this one |
 //!

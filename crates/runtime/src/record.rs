@@ -32,7 +32,7 @@
 //! | 24 | how many blocks this runtime has: function 1, free 4, its own 4 |
 //! | 25 | of shared objects, a piece of a message: whether the last 1, length 2, bytes |
 //! | 26 | copies refused from here on: number of the base 4 |
-//! | 27 | configuration that copied flows go by: generation 1, identity 8, length 2, for each chain: what its flows keep 8, name 8 |
+//! | 27 | configuration that copied flows go by: generation 1, identity 8, length 2, for each chain: layout of its flows 8, name 8 |
 //! | 28 | of copies, a change begins: it is kept whole, or not at all |
 //! | 29 | the change is whole |
 //! | 30 | a group that has come by a move, whose source may have it yet, has ended, or the source has none of it: group 40, which of the two 1 |

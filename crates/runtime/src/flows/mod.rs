@@ -13,7 +13,7 @@
 //! A value of the table is the actor's number and, lowest, which of its keys that is. A group's
 //! record has the flows that name it in a list.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `actor` | the slab: headers, phases, states |
 //! | `table` | from hashes to values |

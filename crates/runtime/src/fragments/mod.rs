@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 1480             held: its flow is not known
-//!   10.0.0.1 > 10.0.0.2  id 7  UDP 5000 > 53, first     goes on: ports 5000 > 53; and behind it the one that was held
+//!   10.0.0.1 > 10.0.0.2  id 7  UDP 5000 > 53, first     goes on: ports 5000 > 53; and behind it the held one
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       goes on with the same ports; all is there
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, last       a copy: goes on with the same ports
 //!   10.0.0.1 > 10.0.0.2  id 7  at byte 2960, other data the next datagram's, then: held
@@ -26,7 +26,7 @@
 //!    │                    ▲   │ overlap, too many parts
 //!    │ later        first │   ▼                      timeout
 //!    └─────────────► waiting ─► refused ──────────────────► free
-//!                         │ five seconds, held table full, place taken: what is held is dropped
+//!                         │ five seconds, held table full, place taken: held ones are dropped
 //!                         └──────────────────────────────────────────────────────────────► free
 //! ```
 //!

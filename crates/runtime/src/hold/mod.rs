@@ -16,7 +16,7 @@
 //! | re-route | no | each home answers it, and the source sends its state when all have |
 //! | behind | no | each switch says *clear* to the target, which does nothing before all have |
 //! | installed | no | the route leads there since the re-route |
-//! | what a switch that restarts is sent | all of it | it is sent before *all told*, and is asked behind that |
+//! | messages to a switch that restarts | all of it | it is sent before *all told*, and is asked behind that |
 //!
 //! Only a flow's first packet is looked at, and only if its chain translates it: replies to others
 //! have the key of the packet that made the route. It waits for all messages that were sent so far:

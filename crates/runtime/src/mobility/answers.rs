@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   question ─► told at once, as a rule
-//!        └────► waits, while a step needs the buffers for what it says by itself ─► looked at again, and told if it is still so
+//!        └────► waits, while a step needs the buffers for its own messages ─► looked at again, and told if it is still so
 //! ```
 //!
 //! Invariants: a question is answered once, or needs no answer any more; the messages that a step

@@ -4,7 +4,7 @@
 //! ```text
 //!   of no flow here ─► its group moves? ─► kept, handed over, or as ever
 //!   of a flow that waits or is pinned ───► the same, or behind its call
-//!   the group is here ─► what was kept, in the order of [`Class`], then what has become idle by it is said
+//!   the group is here ─► kept packets, in the order of [`Class`], then keys that have become idle by them are said
 //! ```
 //!
 //! Invariants: no more are kept than [`Settings::kept_max`](crate::Settings::kept_max); beyond is a

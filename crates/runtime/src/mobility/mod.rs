@@ -15,7 +15,7 @@
 //!                                │ no call of it waits, or all may begin again ─► DrainMarker to every switch, then the bytes, in frames full of flows:
 //!                                │   blocks, group state, per flow its facts and all states, packets held for it
 //!                                │   then the first packets that were kept, then State
-//!                                ▼ target: all Drained ─► into the tables, `arrived(Migrated)`; what was handed over, what was kept
+//!                                ▼ target: all Drained ─► into the tables, `arrived(Migrated)`; packets handed over, packets kept
 //!                                  Done with its figures ─► source: `departed(Migrated)`, the copy goes
 //! ```
 //!

@@ -7,7 +7,7 @@
 //! are over. Each move with it is told so (`Input::Removed`), and goes on by itself:
 //!
 //! ```text
-//!   source: asked or re-routed ─► the group is called back; what the target kept is lost
+//!   source: asked or re-routed ─► the group is called back; the target's kept packets are lost
 //!   source: the state is sent  ─► its copy may be the only one: it takes the group back, when each home has said so
 //!   target: the state is here, whole ─► installed; else the slot is closed, and the routes lead to nothing
 //! ```

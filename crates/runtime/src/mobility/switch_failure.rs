@@ -1,7 +1,7 @@
 //! Groups on their way when a switch goes that they have to do with.
 //!
 //! ```text
-//!   a switch goes:   what it had yet to answer it has answered, since nothing comes from it any more
+//!   a switch goes:   it has answered all that it owed, since nothing comes from it any more
 //!                    (Rerouted at the source; Drained, or Moved, at the target)
 //!   it begins again: the source says again where the group's packets go, and that nothing of it is behind
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   usual:  chain, each function's committed bytes noted before it and compared behind it ─► other? ─► sent, or noted
-//!   else:   what it was, all of it: for the store (`noting`, `through`), for copies (`compare`) ─► chain ─► compared ─► sent, written, noted
+//!   else:   the state before, all of it: for the store (`noting`, `through`), for copies (`compare`) ─► chain ─► compared ─► sent, written, noted
 //! ```
 //!
 //! The usual packet is of a flow whose copy is up to date, or is followed for a store that it does

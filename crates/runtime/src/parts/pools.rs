@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a millisecond ─► function's pool: wants some? ─► Wanted, to each runtime that is there
-//!                                                       │ it lends what it can do without: `BlockLent`, to all switches
+//!                                                       │ it lends spare blocks: `BlockLent`, to all switches
 //!            all switches have said it ◄────────────────┤
 //!            function: borrow_block                     └─► Pool: how much is free there
 //! ```

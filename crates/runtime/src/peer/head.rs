@@ -22,16 +22,16 @@
 //! Flags: bit 0 parsed, 1 both ends inside, 2 hairpin, 3 followed, 4 ICMP error, 5 ICMP query,
 //! 6 and 7 watched.
 //!
-//! # What is carried, and what is found again
+//! # Notes that are carried, and notes that are found again
 //!
 //! | note of a packet | |
 //! |---|---|
-//! | offsets, version, VLAN, protocol, ports, what parsing finds | found again: nothing of the sender's is believed that bytes can say. A packet that the sender had parsed and that does not parse here is refused |
-//! | protocol, ports, *ICMP query*, *followed* of a later fragment | carried: the first fragment said them, which went by elsewhere. On what is no fragment they are refused |
+//! | offsets, version, VLAN, protocol, ports, all that parsing finds | found again: nothing of the sender's is believed that bytes can say. A packet that the sender had parsed and that does not parse here is refused |
+//! | protocol, ports, *ICMP query*, *followed* of a later fragment | carried: the first fragment said them, which went by elsewhere. On a packet that is no fragment they are refused |
 //! | *ICMP error* | carried, and holds only where parsing finds one, too: the configuration may have it be none (`Plan::judge_icmp_error`) |
 //! | *inside to inside*, *hairpin*, hairpins, side, exit, port, egress | carried: they follow from ports and functions, not from bytes |
 //! | *watched* | carried: the mark goes with the packet |
-//! | *copy* | carried: a runtime that drops what a removed one has handed over counts packets, not copies. Of packets of switches that are processed it is cleared (`worker::intake`) |
+//! | *copy* | carried: a runtime that drops packets handed over by a removed one counts packets, not copies. Of packets of switches that are processed it is cleared (`worker::intake`) |
 //! | hash | carried: by which group it was routed, which a runtime compares with its own (`is_routed_here`) and nothing else |
 //! | wire length | carried: a capture may hold less |
 //! | time | carried, and taken where both ends have one clock; otherwise the receiver's own time is, as another host's says nothing here |

@@ -49,7 +49,7 @@
 //!   F fails ─► each switch: routes to F are suspended, their packets wait      each runtime: Keeps{F, base} to all switches, 0 for none
 //!              all runtimes there have reported: the highest base is the heir ─► Heir{F}
 //!   heir: Heir of every switch that is there ─► installs copies, some each step: arrived(Recovered), Routed, BlockClaimed
-//!         ─► Recovered{F}, behind all that ─► switch: other routes of F end, what waited is routed
+//!         ─► Recovered{F}, behind all that ─► switch: other routes of F end, packets that waited are routed
 //! ```
 //!
 //! No switch gives a group of F to a runtime while F is suspended. An heir installs nothing before

@@ -24,11 +24,11 @@
 //!
 //! | the primary fails | next has | heir | why that is right |
 //! |---|---|---|---|
-//! | before the swap | no *whole* | old | what has left was acknowledged by old |
+//! | before the swap | no *whole* | old | all packets that left were acknowledged by old |
 //! | behind it | no *whole* | old | nothing that old has not acknowledged has left since the swap |
 //! | behind it | *whole* | next: its number is higher | *whole* is behind all that was sent before it, by one link |
 //!
-//! | it fails itself | what |
+//! | it fails itself | effect |
 //! |---|---|
 //! | next, before the swap | it is forgotten, another one is chosen |
 //! | next reads too little, before the swap | it is given up until its session ends, another one is chosen |

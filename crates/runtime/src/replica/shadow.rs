@@ -3,7 +3,7 @@
 //! ```text
 //!   committed ranges ─► Shape: pieces of 16, 8, 4 or 1 bytes              made with the chain
 //!   state ── note ──► shadow (pieces as they were) ── chain ──► differs? ── no ──► nothing is sent
-//!                                                                 └─ yes ─► runs of what changed, and the shadow is as the state is
+//!                                                                 └─ yes ─► runs of changed bytes, and the shadow is as the state is
 //! ```
 //!
 //! A range is cut into pieces of the largest size that it has room for; the last one ends with it,

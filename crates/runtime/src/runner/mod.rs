@@ -18,18 +18,18 @@
 //! The caller applies an effect before it asks for the next: so packets leave in this order, and a
 //! flow ends behind all of its packets. All jobs at hand are of one flow.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `run` | the way through the chain, and what is left to do |
-//! | `verdict` | what follows a call |
+//! | `run` | the way through the chain, and the work left |
+//! | `verdict` | the steps behind a call |
 //! | `accounts` | effects without a packet |
 //! | `waiting` | calls that wait, and packets behind them |
 //! | `held` | packets that functions hold |
 //! | `lifecycle` | states: create, arrive, depart, re-base, validate; groups' ends |
 //! | `timers` | functions that a timer wakes without a packet |
 //! | `change` | another configuration while flows live |
-//! | `watching` | what is seen of packets that are watched |
-//! | `sampling` | what functions cost |
+//! | `watching` | notes of watched packets |
+//! | `sampling` | the cost of functions |
 //!
 //! Invariants: between two packets nothing is left to be worked off; a waiting actor is not touched
 //! but by its own call; every packet given to the runner is handed back, held, dropped and counted,

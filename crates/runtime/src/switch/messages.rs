@@ -17,12 +17,12 @@
 //!
 //! # Bounds
 //!
-//! | what is kept | at most | beyond |
+//! | kept | at most | beyond |
 //! |---|---|---|
 //! | routes, and the suspect ones | `routes_max`, each once | a packet is dropped (`routes_full`); a runtime's message is answered with *taken* |
 //! | blocks of ports, and whose they are | [`BlockOwners::most`](crate::owners::BlockOwners::most) of 8 sizes | rejected |
 //! | reply keys that were rejected | 64 | the oldest is forgotten: its flow goes without replies |
-//! | messages to a runtime that is there, and those for one that is not | [`messages_max`] each | rejected |
+//! | messages to a present runtime, and those for an absent one | [`messages_max`] each | rejected |
 //! | blocks that go back to runtimes that are not there | as many as there may be, for each runtime | rejected |
 //! | probes | 8 in a step, and before a runtime's as many messages | they come later |
 //! | packets that wait for ports, turns, fragments | the buffers | nothing is read |

@@ -30,7 +30,7 @@
 //!                            └─► choice, fragments
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `routing` | a packet's way from a port to a runtime or another switch |
 //! | `ports` | when ports are read, back-pressure, time |
@@ -39,9 +39,9 @@
 //! | `recovery` | runtimes that have failed and whose flows go on elsewhere |
 //! | `outbox` | packets, messages and empty buffers to other workers |
 //! | `choice` | how a runtime is chosen |
-//! | `placing` | by what runtimes do, how many groups each counts for besides those that it has |
+//! | `placing` | by the load of runtimes, how many groups each counts for besides those that it has |
 //! | `leases` | the lease by which it acts, those it grants, which runtimes are members |
-//! | `messages` | which messages of runtimes are handled, and what is bounded |
+//! | `messages` | which messages of runtimes are handled, and their bounds |
 //! | `driving` | for the thread that runs the switch: links, figures, taps |
 //!
 //! Invariants: a group has one route, at its home; every packet received is passed to a runtime or

@@ -6,7 +6,7 @@
 //! A link's session ([`Port::session`]) is looked at behind each burst that it brings.
 //!
 //! ```text
-//!   0: none ──n──► present ──another number, or 0──► over: what leads there ends (`directory`)
+//!   0: none ──n──► present ──another number, or 0──► over: routes to there end (`directory`)
 //!                     │ chosen for new groups, unless it is leaving and another is not
 //! ```
 //!

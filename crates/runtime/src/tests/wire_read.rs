@@ -2,7 +2,7 @@
 //! change was sent, and acknowledged, before.
 //!
 //! ```text
-//!   0 ── records: flow, runs, … ──► 1     what the copies have, as of each record
+//!   0 ── records: flow, runs, … ──► 1     the copies, as of each record
 //!   0 ◄── acknowledged: so many ─── 1     read in a step of 0: so much of that is known to be there
 //!   0 ── packet, with its stamp ──► switch     not before a copy with that stamp is known to be there
 //! ```

@@ -14,7 +14,7 @@
 //! died. But buffers change hands in one process, so buffers that the runtime had in hand must not
 //! die with it.
 //!
-//! | whose buffer | where | what becomes of it |
+//! | whose buffer | where | its way |
 //! |---|---|---|
 //! | another's | in hand, or on a link to the runtime | goes home over its link; a packet is counted as `runtime_failed` |
 //! | its own | in hand, or come home | is in its pool again |

@@ -3,7 +3,7 @@
 //! ```text
 //!   leaving ─► its groups move away ─► no switch chooses it ─► no flow, packet, nor word ─► no shared object
 //!           ─► empty: no buffer away either ─► taken apart
-//!                                     its links' ends, its functions and what it has counted ─► the next of its number
+//!                                     its links' ends, its functions and its figures ─► the next of its number
 //! ```
 //!
 //! Functions outlive the runtime, since others may have things of theirs: a block of ports that

@@ -11,7 +11,7 @@
 //!   peers ─receive─► moving     records of other runtimes; groups that move go on
 //!                    calls      calls whose time has come go on; functions hear of their timers; a few flows are asked what another configuration makes of them
 //!                    core       a few due flows are looked at; first packets leave whose routes are acknowledged
-//!                    sessions   switches that restart are sent what there is
+//!                    sessions   switches that restart are told all
 //!   links ◄transmit─ outbox     messages first, then packets and empty buffers
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   a switch's session ends ─► counted from 0 again; what the old one owed is answered in its stead
+//!   a switch's session ends ─► counted from 0 again; the debts of the old one are answered in its stead
 //!   another begins          ─► some flows each step: routes, reply keys; blocks; groups on their way; Leaving; "all told"
 //!   a runtime's session ends ─► moves from and to it are settled (`migrate`)
 //! ```
