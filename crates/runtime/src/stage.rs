@@ -496,8 +496,8 @@ pub(crate) unsafe fn run<F: NetworkFunction>(
     }
 }
 
-/// [`run`], and whether it has changed committed bytes of the flow's state. How much that is the
-/// compiler knows, so both looks at it are some moves in line.
+/// [`run`], and whether it has changed committed bytes of the flow's state. The compiler knows how
+/// many those are, so both looks at them are some moves in line.
 ///
 /// # Safety
 /// As for [`run`]; `shadow` as for [`Watched`].

@@ -147,7 +147,7 @@ impl Moves {
     }
 
     /// A switch that is not there has nothing to say of a group any more; but it does not say that
-    /// no heir has a group that is taken back. The next one there does, if it comes in time.
+    /// no heir has a group that is taken back. The next switch there does, if it comes in time.
     pub(super) fn answer_for(&mut self, core: &mut Core, id: u32, switch: u8) {
         let now = self.moving_time(core);
         let Some(moving) = self.moving(id) else {

@@ -45,8 +45,8 @@ impl Core {
     #[cold]
     pub fn hear_in_use(&mut self, link: usize, block: Block) {
         // Functions that go on from a forerunner's know which blocks that had lent. Another switch
-        // may have returned it before this runtime was met, and its word be forgotten: it is not
-        // waited for. Of blocks lent later all switches know.
+        // may have returned a block before this runtime was met, and its word be forgotten: it is
+        // not waited for. Of blocks lent later all switches know.
         let is_noted = match self.runner.block_in_use(block) {
             BlockWas::Free => true,
             BlockWas::Out => {

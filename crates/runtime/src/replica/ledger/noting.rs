@@ -107,8 +107,8 @@ impl Core {
             return false;
         };
         let through = &mut self.ledger.through;
-        // Copies watch for the same, and forget which states were taken. Where packets wait it is
-        // noted anyway.
+        // Copies watch for the same, and forget which states were taken. Where packets wait the
+        // group is noted anyway.
         let is_watched = kept.taking > 0 || self.sender.is_on();
         if is_watched && header.group != NO_GROUP && !through.is_on() {
             observe_group(through, header.group, &self.runner, &self.flows);
