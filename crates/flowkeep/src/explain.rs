@@ -104,7 +104,7 @@ pub struct Explanation {
     pub destination: String,
     /// From which side it is taken to come.
     pub side: From,
-    /// By what that side is known.
+    /// How that side is known.
     #[serde(default)]
     pub side_by: SideBy,
     /// Whether both of its ends are inside.

@@ -674,7 +674,7 @@ impl Scrapers {
 }
 
 impl Scraper {
-    /// Does what can be done now; `false` when the connection is over.
+    /// Goes on as far as it can now; `false` when the connection is over.
     fn go_on(&mut self, cluster: &dyn Cluster, figures: &mut Option<String>) -> bool {
         let done = match self.answer.is_empty() {
             true => self.read(cluster, figures),
@@ -903,7 +903,7 @@ mod tests {
     #[test]
     fn slow_ones_keep_nobody_waiting() {
         let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Fake::default())).unwrap();
-        // Half ask for nothing, half for half of something.
+        // Half of the clients say nothing, half send a part of a request.
         let slow: Vec<_> = (0..200)
             .map(|number| {
                 let mut stream = TcpStream::connect(server.address()).unwrap();

@@ -312,7 +312,7 @@ fn render(template: &str, names: &Names, sources: Option<&Path>) -> String {
         match sources {
             Some(sources) => {
                 let path = sources.join("crates").join(folder).display().to_string();
-                // Rust's escapes of what can be printed are TOML's.
+                // Rust's escapes of printable text are TOML's.
                 format!("{{ {renamed}path = {path:?}{more} }}")
             }
             None => format!("{{ {renamed}version = \"{}\"{more} }}", env!("CARGO_PKG_VERSION")),

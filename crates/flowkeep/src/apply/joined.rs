@@ -114,7 +114,7 @@ pub struct Part {
     pub text: String,
     /// All other settings are those of this member's file.
     pub is_chains: bool,
-    /// Only say what would be.
+    /// Only say the effects.
     pub dry: bool,
     /// Cut flows, if it must be.
     pub cut: bool,
@@ -344,8 +344,8 @@ impl Live {
         self.compare(source, read, held, change)
     }
 
-    /// A change that is held is not wanted by the command that has it held. Of another number, of
-    /// another command, or none: nothing.
+    /// A change that is held is not wanted by the command that has it held. A change of another
+    /// number or command stays.
     pub fn take_back_part(&self, (number, by): (u64, u64), workers: &dyn Workers) {
         let mut held = lock(&self.held);
         let is_it = |ready: &Ready| (ready.number, ready.by) == (number, by);

@@ -80,7 +80,7 @@ pub struct Ask {
     /// The configuration's file; none for the one the cluster was started with, or with `rollback`
     /// for the configuration before.
     pub path: Option<PathBuf>,
-    /// Only say what would be.
+    /// Only say the effects.
     pub dry: bool,
     /// Cut flows, if it must be.
     pub cut: bool,

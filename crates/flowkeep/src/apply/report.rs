@@ -34,7 +34,7 @@ pub enum Outcome {
 pub struct Fixed {
     /// Its path.
     pub setting: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 

@@ -250,7 +250,7 @@ pub(super) struct ClusterReport {
     workers: Vec<ClusterWorker>,
     /// Calls that were refused, by reason.
     refused: BTreeMap<String, u64>,
-    /// Why nothing is decided, if nothing is.
+    /// Why the coordinator decides nothing, if that is so.
     trouble: Option<String>,
     /// Records of the log.
     records: u64,

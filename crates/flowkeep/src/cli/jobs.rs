@@ -121,7 +121,7 @@ pub(super) fn member_job(
 /// Something to measure.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BenchJob {
-    /// What.
+    /// The scenario.
     pub scenario: Scenario,
     /// With so many flows each.
     pub flows: Vec<u32>,

@@ -171,7 +171,7 @@ Examples:
     Stop(Ending),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
-    /// Run the workers in a simulated network with faults, and check what must hold
+    /// Run the workers in a simulated network with faults, and check its invariants
     Sim(Sim),
     /// Begin a network function of your own: a crate with a test, ready to run
     New(New),

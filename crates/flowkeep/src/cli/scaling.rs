@@ -89,8 +89,8 @@ pub(super) struct Scale {
 /// The outcome of a step, or why none was made.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Scaled {
-    /// `added`, `moved`, `removed`, `failed`, `limit`, or `unanswered` if nothing is known of what
-    /// members do.
+    /// `added`, `moved`, `removed`, `failed`, `limit`, or `unanswered` if the members' loads are
+    /// not known.
     event: &'static str,
     /// The runtime that came, went, took flows, or has all of its load in one group.
     #[serde(skip_serializing_if = "Option::is_none")]

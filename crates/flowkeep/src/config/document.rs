@@ -379,7 +379,7 @@ impl<'t, 'r> Document<'t, 'r> {
             .push(place.saying("", format!("this is no TOML: {problem}"), remedy));
     }
 
-    /// Notes what serde says of a setting, which the schema has at the path `described`.
+    /// Notes serde's message on a setting, which the schema has at the path `described`.
     fn not_readable(&mut self, error: &toml::de::Error, otherwise: Range<usize>, described: &str) {
         let span = error.span().unwrap_or(otherwise);
         let path = self.path_at(&span);

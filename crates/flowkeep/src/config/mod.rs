@@ -656,7 +656,7 @@ pub fn read_text(file: &str, text: &str, registry: &Registry) -> Result<(Config,
     Ok((config, tree))
 }
 
-/// Replaces the URIs of stores by what may be shown of them, and a word on the rest.
+/// Replaces the URIs of stores by their public parts, and a word on the rest.
 fn hide_passwords(tree: &mut toml::Table) {
     use std::hash::{DefaultHasher, Hash, Hasher};
     for (name, value) in tree

@@ -164,7 +164,7 @@ impl Client {
         matches!(self.way, Way::Members(_))
     }
 
-    /// Members whose answers are missing in what was asked so far, and why.
+    /// Members that left questions so far without an answer, and why.
     pub fn missing(&self) -> BTreeMap<String, String> {
         match &self.way {
             Way::Socket(_) => BTreeMap::new(),

@@ -201,7 +201,7 @@ pub enum Request {
     WatchPart {
         /// The watch's number, which the asker chooses by chance.
         watch: u64,
-        /// What.
+        /// The subject.
         observe: Box<Observe>,
         /// Of a trace: the mark of its packets, which is the same at all members.
         #[serde(default)]

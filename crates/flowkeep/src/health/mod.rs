@@ -165,7 +165,7 @@ impl Checker {
         }
     }
 
-    /// Takes up another configuration, and says again what may not have been heard.
+    /// Takes up another configuration, and says results again that may not have been heard.
     fn look(&mut self, cluster: &impl Checked, board: &Board) {
         let now = Instant::now();
         if self.looks_at.is_some_and(|at| now < at) {

@@ -253,7 +253,7 @@ impl Secrets {
     }
 
     /// Where processes of one host meet that are this user's. A directory that all may write to has
-    /// room for others' names: so its name there is known to those only that have the key file.
+    /// room for others' names: so its name there is known only to processes that have the key file.
     /// Root's are in a directory of root's.
     pub fn meeting(&self, user: u32, cluster: &str) -> PathBuf {
         let base = match user {

@@ -135,7 +135,7 @@ fn add(sum: &mut PortCounters, more: PortCounters) {
 
 impl Port for Berth {
     fn frame_max(&self) -> usize {
-        // A vacant one receives nothing.
+        // A vacant berth receives nothing.
         self.link().map_or(0, Port::frame_max)
     }
 

@@ -135,7 +135,7 @@ impl WorkerLink {
         !matches!(self, WorkerLink::Ring(_))
     }
 
-    /// Other keys from now on; of no meaning to what never leaves the host.
+    /// Other keys from now on; of no meaning to links within the host.
     pub fn protect(&mut self, protection: &Protection) {
         match self {
             WorkerLink::Channel(peer) => peer.protect(protection.clone()),
@@ -144,7 +144,8 @@ impl WorkerLink {
         }
     }
 
-    /// Other words on what both ends must have alike, for peers that are met from now on.
+    /// Other words on the settings that both ends must have alike, for peers that are met from now
+    /// on.
     pub fn agree(&mut self, agreed: &[u64; AGREED]) {
         match self {
             WorkerLink::Ring(_) => {}

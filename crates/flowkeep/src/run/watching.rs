@@ -13,8 +13,8 @@
 //! have no gap; a gap that is there after two more rounds is no longer waited for. Packets get
 //! numbers of their own: a buffer's place is a packet's name only as long as that is inside.
 //!
-//! When a cluster ends, it waits a moment ([`LAST`]) for its watchers to fetch what there is: a
-//! capture has the last drops, too.
+//! When a cluster ends, it waits a moment ([`LAST`]) for its watchers to fetch the last
+//! observations: a capture has the last drops, too.
 //!
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared
 //! out to the workers.
@@ -89,7 +89,7 @@ impl Desk {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Waits until all watchers have fetched what there is, or have had the time for it.
+    /// Waits until all watchers have fetched the last observations, or have had the time for it.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let began = Instant::now();

@@ -30,8 +30,8 @@
 //! The next of its number has new functions. It goes on with the pool, since buffers of it may
 //! still be at others, and with the figures.
 //!
-//! A caller that removes a runtime is told what that waits for if it takes too long. Until the ends
-//! say 0, everything is as before, and the runtime is a drained one.
+//! A caller that removes a runtime is told what the removal waits for if it takes too long. Until
+//! the ends say 0, everything is as before, and the runtime is a drained one.
 //!
 //! Invariants: no packet is in a runtime that is removed, nor on its way there; packets of a killed
 //! one are counted as dropped; a change of configuration and this are never at once.

@@ -190,7 +190,7 @@ impl Scaler {
         self.shrink(now, samples)
     }
 
-    /// A runtime that gave flows away and is as busy as before has what cannot be divided.
+    /// A runtime that gave flows away and is as busy as before has a load that cannot be divided.
     fn judge_last(&mut self, now: Duration, samples: &[Sample]) {
         let Some((runtime, before)) = self.gave.take() else {
             return;

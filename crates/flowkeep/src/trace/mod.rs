@@ -56,7 +56,7 @@ pub struct Step {
     /// Asked over the cluster: the member that has that worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }

@@ -51,7 +51,7 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// Take all labs of this machine down, and remove what killed ones left
+    /// Take all labs of this machine down, and remove the remains of killed ones
     #[command(after_help = "Example:\n  flowkeep lab down")]
     Down,
 }
@@ -159,7 +159,7 @@ impl Bench {
     }
 }
 
-/// Run the workers in a simulated network with faults, and check what must hold.
+/// Run the workers in a simulated network with faults, and check its invariants.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Each seed is a cluster, hosts around it and faults, in one thread, the same each time. A failure is made small and shown, with the command that \

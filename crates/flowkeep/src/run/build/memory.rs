@@ -182,7 +182,8 @@ impl Memory {
         ))
     }
 
-    /// Refuses what cannot be: it would be killed, or the machine would stand still.
+    /// Refuses a start for which memory is short: the process would be killed, or the machine would
+    /// stand still.
     fn held_against_what_there_is(&self) -> Result<(), RunError> {
         if self.start_bytes > self.available_bytes {
             let largest = self.largest(|table| table.start_bytes);
