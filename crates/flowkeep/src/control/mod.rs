@@ -63,7 +63,7 @@ pub const NAME_MAX: usize = 80;
 /// Bytes of a path that the system takes for a socket as it is (`sun_path`, unix(7)).
 const PATH_MAX: usize = 100;
 
-/// A path of a socket that the system takes, however long it is: of a long one by way of its
+/// A path that the system takes for a socket's, however long that is: of a long one by way of its
 /// folder, which is to stay open meanwhile.
 fn reachable(path: &Path) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -359,7 +359,7 @@ pub enum Answer {
     Added(u16),
     /// To [`Request::Remove`].
     Removed(Removal),
-    /// To [`Request::Kill`]: its figures.
+    /// To [`Request::Kill`]: the runtime's figures.
     Killed(Killed),
     /// To [`Request::Replication`] and [`Request::Replica`]: so it is.
     Replication,

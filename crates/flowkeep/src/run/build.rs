@@ -136,7 +136,7 @@ pub(super) fn build(
     }
     memory::check(&config, layout, &plan, packet_clock, sizes)?;
     claim(&plan, &mut opened)?;
-    // Threads and links are made with fewer rights, and so are packets by them received.
+    // Threads and links are made with fewer rights, before any packet comes by them.
     if let Some(privileges) = privileges {
         privileges.drop().map_err(RunError::Privileges)?;
     }

@@ -7,9 +7,9 @@
 //!           reached ─► switches are told │ each second: a change held too long is taken back
 //! ```
 //!
-//! A configuration that cannot be put in force is said, shown by `status`, and tried again every 5
-//! s. The process goes on meanwhile: its flows are worth more than its configuration, and all
-//! members say that it lags.
+//! A configuration that cannot be put in force is said, and `status` shows it; it is tried again
+//! every 5 s. The process goes on meanwhile: its flows are worth more than its configuration, and
+//! all members say that it lags.
 //!
 //! Not here: the change itself ([`crate::apply::joined`]).
 

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A sleep and a wake cost some microseconds, so packets that come that soon are worth the wait;
-//! longer spinning was a third of all core time at loads at which packets come in bursts (`bench
-//! live`).
+//! longer spinning was a third of all core time at loads at which packets come in bursts (see
+//! `bench live`).
 //!
 //! Not here: questions and answers ([`super::handle`]).
 

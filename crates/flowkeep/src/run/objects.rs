@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Views are told by the thread that adds, removes or kills, one change at a time
-//! ([`protocols::objects::Conductor`]). A change that has not come to an end within [`PATIENCE`] is
-//! completed before the next one.
+//! ([`protocols::objects::Conductor`]). A change that has not come to an end within [`PATIENCE`]
+//! goes on before the next one.
 //!
 //! Of a cluster of several processes the coordinator decides on views (`coordinator::decider`), and
 //! runtimes hear of them at their seats. A process that ends has its runtimes leave first

@@ -420,7 +420,7 @@ impl Need {
     }
 }
 
-/// The memory that making a value takes; it is handed out for dropping.
+/// A value, and the memory that making it takes.
 fn taken<T>(make: impl FnOnce() -> T) -> (T, Need) {
     let before = resident();
     let (made, most) = counted(make);
@@ -428,7 +428,7 @@ fn taken<T>(make: impl FnOnce() -> T) -> (T, Need) {
     (made, Need { start, most })
 }
 
-/// The memory of so many flows, in proportion to the memory of fewer ones where there are many.
+/// The memory for `size` entries; for many it follows from the memory for fewer, in proportion.
 fn of_size(size: u32, take: impl Fn(u32) -> Result<Need, RunError>) -> Result<Need, RunError> {
     let tried_max = match adapters::pages::space_max() {
         Some(_) => TRIED_IN_LITTLE,
