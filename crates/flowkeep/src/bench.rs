@@ -1,5 +1,4 @@
-//! The command `bench`: what is to be measured goes to the crate `bench`, and its figures are
-//! printed.
+//! The command `bench`: the scenario goes to the crate `bench`, and its figures are printed.
 
 use crate::cli;
 use crate::registry::Registry;
@@ -55,7 +54,7 @@ pub fn job(job: cli::jobs::BenchJob, _registry: &Registry) -> ExitCode {
     told(&job, || ::bench::run(scenario, &options), Report::table, plot::of)
 }
 
-/// Measures, and prints and draws what came of it. A file that cannot be written is told before
+/// Measures, and prints and draws the figures. A file that cannot be written is told before
 /// anything is measured, which may take minutes.
 fn told<T: Shape>(
     job: &cli::jobs::BenchJob,

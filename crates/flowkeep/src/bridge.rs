@@ -1,17 +1,17 @@
 //! The command `port bridge`: every frame that comes in at one port goes out at the other, and
 //! back.
 //!
-//! It is the least that can stand between two ports: no parsing, no flow, no chain. What does not
-//! work through it is the ports' or the network's fault, and it is what a chain over the same ports
-//! can be compared with.
+//! It is the least that can stand between two ports: no parsing, no flow, no chain. Traffic that
+//! does not pass it fails by the ports' or the network's fault. A chain over the same ports can be
+//! compared with it.
 //!
 //! ```text
 //!   port a ── receive ─► burst ─► transmit ── port b
 //!          ◄─ transmit ◄─ burst ◄─ receive ──
 //! ```
 //!
-//! Invariant: what one port received the other sent, or could not send; nothing is held when it
-//! ends.
+//! Invariant: a frame that one port received the other sent, or could not send; no frame is held
+//! when it ends.
 
 use crate::cli::jobs::BridgeJob;
 use crate::cli::{FAILURE, USAGE, failed};
@@ -36,7 +36,7 @@ const BUFFERS: usize = 8192;
 const SPINS: u32 = 200;
 const YIELDS: u32 = 400;
 const NAP: Duration = Duration::from_micros(50);
-/// How long what is queued at the end may take to leave.
+/// How long packets that are queued at the end may take to leave.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -124,7 +124,7 @@ fn pass(ports: &mut [BoxPort; 2], pool: &mut Pool, stop: &StopSignal) {
     drain(ports, pool);
 }
 
-/// Waits until what is queued has left.
+/// Waits until queued packets have left.
 fn drain(ports: &mut [BoxPort; 2], pool: &mut Pool) {
     let began = Instant::now();
     while began.elapsed() < DRAIN {
@@ -137,7 +137,7 @@ fn drain(ports: &mut [BoxPort; 2], pool: &mut Pool) {
     }
 }
 
-/// What went through, as `--json` has it.
+/// The frames that went through, as `--json` has them.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Bridged {
     /// Each port.
@@ -148,7 +148,7 @@ impl Shape for Bridged {
     const NAME: &'static str = "port-bridge";
 }
 
-/// A port, and what it counted.
+/// A port, and its counters.
 #[derive(Serialize, JsonSchema)]
 struct BridgedPort {
     /// Its URI.

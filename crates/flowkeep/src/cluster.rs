@@ -1,4 +1,4 @@
-//! What the control thread may ask of a running cluster.
+//! The questions that the control thread may ask of a running cluster.
 //!
 //! The workers share nothing; the process that drives them answers for all of them. The control
 //! socket, the metrics and the final report all take their figures from here, so that they cannot
@@ -6,9 +6,9 @@
 //!
 //! Every packet is accounted for: `in + made = out + held + passing + dropped`. *Made* are packets
 //! that functions emitted, *held* those that functions, waiting calls and fragments keep, *passing*
-//! those between two workers: what the others leave over, which is nothing in a cluster that has
+//! those between two workers: the remainder of the equation, which is 0 in a cluster that has
 //! stopped. The workers' figures are of slightly different moments, so while it runs *passing* is
-//! off by what passed in between, and may be negative.
+//! off by the packets that passed in between, and may be negative.
 //!
 //! Not here: how the figures cross from the workers' threads ([`crate`]'s run), and how they are
 //! shown ([`crate::report`]).
@@ -56,11 +56,11 @@ pub trait Cluster: Send + Sync {
         None
     }
 
-    /// An operator's words to a function: each runtime's answer, and what those that are gone had
-    /// counted.
+    /// An operator's words to a function: each runtime's answer, and the last counts of gone
+    /// runtimes.
     fn command(&self, function: &str, words: &[&str]) -> Result<Vec<Told>, String>;
 
-    /// What functions have counted at this member's runtimes, also when these have ended.
+    /// The counts of functions at this member's runtimes, also of ended ones.
     fn counted(&self) -> Counts {
         Counts::default()
     }
@@ -71,19 +71,19 @@ pub trait Cluster: Send + Sync {
         Err("the configuration of this cluster cannot change while it runs".into())
     }
 
-    /// Of a change over all members, this one's half ([`crate::apply::joined`]): what it would do,
+    /// This member's half of a change over all members ([`crate::apply::joined`]): its effects,
     /// held until it is decided.
     fn prepare_part(&self, part: &apply::Part) -> Result<apply::Prepared, String> {
         let _ = part;
         Err("this process is no member with a coordinator".into())
     }
 
-    /// What is held with this number for this command is not wanted.
+    /// The change that is held with this number for this command is not wanted.
     fn take_back_part(&self, number: u64, by: u64) {
         let _ = (number, by);
     }
 
-    /// What has come of what was decided.
+    /// The result of a decision.
     fn part_done(&self, number: u64) -> Result<apply::PartDone, String> {
         let _ = number;
         Err("this process is no member with a coordinator".into())
@@ -94,7 +94,7 @@ pub trait Cluster: Send + Sync {
         Err("this process is no member with a coordinator".into())
     }
 
-    /// What is on trial stays ([`crate::apply::trial`]); its number.
+    /// The configuration on trial stays ([`crate::apply::trial`]); its number.
     fn confirm(&self) -> Result<u64, String> {
         Err("the configuration of this cluster cannot change while it runs".into())
     }
@@ -112,7 +112,7 @@ pub trait Cluster: Send + Sync {
         Err("flows are not deleted here".into())
     }
 
-    /// What came of an order so far.
+    /// The state of an order so far.
     fn receipt(&self, parts: &[Part]) -> Result<Receipt, String> {
         let _ = parts;
         Ok(Receipt::empty())
@@ -123,8 +123,8 @@ pub trait Cluster: Send + Sync {
         Vec::new()
     }
 
-    /// Takes an order back: what is on its way ends, what has not begun does not begin. Its parts,
-    /// by which [`Cluster::receipt`] tells when that is so.
+    /// Takes an order back: moves on their way end, other moves do not begin. Its parts, by which
+    /// [`Cluster::receipt`] tells when that is so.
     fn cancel(&self, number: u32) -> Result<Vec<Part>, String> {
         Err(format!("there is no order {number}"))
     }
@@ -143,14 +143,14 @@ pub trait Cluster: Send + Sync {
         Err("runtimes neither come nor go here".into())
     }
 
-    /// Ends a runtime that is drained; if that cannot be yet, what it waits for.
+    /// Ends a runtime that is drained, or tells what it waits for.
     fn remove_runtime(&self, runtime: u16) -> Result<Removal, String> {
         let _ = runtime;
         Err("runtimes neither come nor go here".into())
     }
 
-    /// Has a runtime fail between two of its steps, where the others of its process go on; what it
-    /// had.
+    /// Has a runtime fail between two of its steps, where the others of its process go on; its
+    /// figures.
     fn kill_runtime(&self, runtime: u16) -> Result<Killed, String> {
         let _ = runtime;
         Err("runtimes neither come nor go here".into())
@@ -162,8 +162,8 @@ pub trait Cluster: Send + Sync {
         Err("this process is no member of a cluster".into())
     }
 
-    /// What is copied of a chain's flows from now on, at the runtimes of this process; `None`: what
-    /// the configuration says.
+    /// How a chain's flows are copied from now on, at the runtimes of this process; `None`: as the
+    /// configuration says.
     fn set_replication(&self, chain: &str, policy: Option<ReplicationPolicy>) -> Result<(), String> {
         let _ = (chain, policy);
         Err("no copies are kept here".into())
@@ -176,10 +176,10 @@ pub trait Cluster: Send + Sync {
         Err("no copies are kept here".into())
     }
 
-    /// Asks for the end: what is inside is finished, records are written. Returns at once.
+    /// Asks for the end: packets inside are finished, records are written. Returns at once.
     fn stop(&self);
 
-    /// Begins to watch a flow or packets. It ends when what is answered is dropped.
+    /// Begins to watch a flow or packets. It ends when the answer is dropped.
     fn watch(&self, subject: &Subject) -> Result<Box<dyn Watching>, String> {
         let _ = subject;
         Err("this cluster cannot be watched".into())
@@ -199,10 +199,10 @@ pub trait Cluster: Send + Sync {
     }
 }
 
-/// What a watch shows.
+/// The subject of a watch.
 #[derive(Clone, Debug)]
 pub enum Subject {
-    /// What becomes of a flow's packets.
+    /// The steps of a flow's packets.
     Flow {
         /// Any of its keys; the flow need not be there.
         key: FlowKey,
@@ -220,7 +220,7 @@ pub enum Subject {
     },
     /// Packets at ports, or where they are dropped.
     Packets(Wanted),
-    /// What becomes of flows.
+    /// The lives of flows.
     Flows(following::Choice),
 }
 
@@ -229,11 +229,11 @@ pub trait Watching: Send {
     /// The ports' names, by their numbers.
     fn ports(&self) -> Vec<String>;
 
-    /// What has been seen since the last time.
+    /// Everything that was seen since the last time.
     fn take(&mut self) -> Observed;
 }
 
-/// What has been seen.
+/// The observations of a watch.
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Of a trace: steps.
@@ -246,13 +246,13 @@ pub struct Observed {
     pub frames: Vec<Frame>,
     /// By port: packets that were wanted and that there was no room for.
     pub lost: BTreeMap<u8, u64>,
-    /// Of a follower of flows: what became of them.
+    /// Of a follower of flows: their lives.
     #[serde(default)]
     pub flows: Vec<FlowLine>,
     /// Events of flows that there was no room for.
     #[serde(default)]
     pub flows_lost: u64,
-    /// Nothing more will be seen: the cluster is ending.
+    /// The cluster is ending: no more observations come.
     pub is_over: bool,
 }
 
@@ -322,7 +322,7 @@ pub struct PortStats {
     pub name: String,
     /// The switch whose port it is.
     pub switch: u16,
-    /// What passed.
+    /// Packets and bytes that passed.
     pub counters: PortCounters,
 }
 
@@ -333,13 +333,13 @@ pub struct LinkStats {
     pub from: WorkerId,
     /// The worker at the other end.
     pub to: WorkerId,
-    /// What it is made of.
+    /// The link's kind.
     pub kind: &'static str,
     /// The session of the worker at the other end; 0 while none is met.
     pub session: u64,
     /// Packets that passed.
     pub counters: PortCounters,
-    /// What was refused of what came in, by reason.
+    /// The number of refused frames, by reason.
     pub refused: BTreeMap<&'static str, u64>,
     /// Frames that were sent again although the first of them had come.
     pub repeated: u64,
@@ -348,11 +348,12 @@ pub struct LinkStats {
     pub meetings: u64,
     /// The member at the other end.
     pub member: String,
-    /// Of what both members must have alike, in which bits the other one that is there differs.
+    /// The bits that differ in the words which both members must have alike; 0 where they are
+    /// equal.
     pub differs: [u64; AGREED],
     /// The functions of this one, in the order in which those words are on them.
     pub functions: Arc<[String]>,
-    /// Why what came last from the other end was refused, while there is no session.
+    /// Why the last frame from the other end was refused, while there is no session.
     pub not_met_for: Option<DropReason>,
 }
 
@@ -383,7 +384,7 @@ pub struct Snapshot {
     /// The switches' and the runtimes' numbers in the cluster, where they are not simply counted
     /// from 0.
     pub numbers: [Vec<u16>; 2],
-    /// Runtimes that are not there: their figures are what they were in the end.
+    /// Runtimes that are not there: their figures are the last ones.
     pub absent: Vec<u16>,
     /// Workers that have not answered, and so are in no figure here.
     pub unanswered: Vec<String>,
@@ -401,7 +402,7 @@ pub struct Snapshot {
     pub backends: Vec<BackendStatus>,
     /// The configuration that is on trial.
     pub trial: Option<TrialStatus>,
-    /// The last one that went back by itself.
+    /// The last configuration that went back by itself.
     pub went_back: Option<WentBack>,
 }
 
@@ -433,7 +434,8 @@ impl Packets {
         self.dropped.values().sum()
     }
 
-    /// Whether every packet is accounted for, none being on its way: of a cluster that has stopped.
+    /// Whether every packet is accounted for, and no packet is on its way: of a cluster that has
+    /// stopped.
     pub fn add_up(&self) -> bool {
         (self.passing, self.recounted) == (0, 0)
     }
@@ -450,7 +452,7 @@ impl Snapshot {
         self.numbers[1].get(place).copied().unwrap_or(place as u16)
     }
 
-    /// Whether all workers have answered, and none of them has a packet, nor has one on its way.
+    /// Whether all workers have answered, and no packet is held or on its way.
     pub fn is_empty(&self) -> bool {
         let packets = self.packets();
         self.unanswered.is_empty() && packets.held == 0 && packets.passing == 0
@@ -499,13 +501,13 @@ impl Snapshot {
 
 #[cfg(test)]
 pub(crate) mod fake {
-    //! A cluster with made-up figures, for the tests of what shows them.
+    //! A cluster with made-up figures, for tests of their display.
 
     use super::*;
     use std::sync::Mutex;
     use wire::Endpoint;
 
-    /// Two runtimes, three flows, and a record of what was asked.
+    /// Two runtimes, three flows, and a record of the questions.
     #[derive(Debug)]
     pub struct Fake {
         pub views: Vec<FlowView>,

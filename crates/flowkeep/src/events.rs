@@ -143,7 +143,7 @@ const STORE: Field = Field::text("store", "The store's URI, without its secret."
 const PARTITION: Field = Field::text("partition", "Whose variables: member, function and runtime.");
 const AFTER: Field = Field::text("after", "How long it was so: a number and its unit.");
 const TIMERS: Field = Field::text("timers", "How many.");
-const PROBLEM: Field = Field::text("problem", "What is wrong.");
+const PROBLEM: Field = Field::text("problem", "The problem.");
 
 events! { PROCESS:
     BACKEND_UP = "backend_up", "A server that was down passes its checks.", SERVER;
@@ -213,9 +213,9 @@ events! { PROCESS:
 events! { STORES:
     MIRROR_BEHIND = "mirror_behind", "One of two stores fails; the other goes on alone.", &[STORE, PROBLEM];
     MIRROR_IN_STEP = "mirror_in_step", "One of two stores has all that the other has again.", &[STORE];
-    STORE_FAILING = "store_failing", "A store does not do what it is asked; changes wait.",
-        &[STORE, PROBLEM, Field::text("remedy", "What to do about it.")];
-    STORE_AGAIN = "store_again", "A store does what it is asked again.", &[STORE, AFTER];
+    STORE_FAILING = "store_failing", "A store fails; changes wait.",
+        &[STORE, PROBLEM, Field::text("remedy", "The remedy.")];
+    STORE_AGAIN = "store_again", "A store works again.", &[STORE, AFTER];
     STORE_FORGOT = "store_forgot", "A store had lost variables, which were written again.", &[STORE, PARTITION];
     STORE_FENCED = "store_fenced", "Another process has claimed variables: changes of this one are refused.",
         &[STORE, PARTITION];

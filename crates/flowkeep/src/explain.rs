@@ -6,7 +6,7 @@
 //!           ─► a switch is asked       side, chain by rule, home switch, runtime by route or by the policy
 //! ```
 //!
-//! No packet is sent and nothing changes. What a function would do to a first packet is not said:
+//! No packet is sent, and no state changes. A function's verdict on a first packet is not said:
 //! only a packet shows that ([`crate::trace`]).
 //!
 //! Not here: how a switch finds the way (`runtime::switch::explaining`).
@@ -29,11 +29,11 @@ pub enum From {
     Outside,
 }
 
-/// By what the side is known from which a packet is taken to come.
+/// How the side is known from which a packet is taken to come.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum SideBy {
-    /// It was asked about packets from there.
+    /// The question was about packets from there.
     Asked,
     /// The flow is there.
     Flow,
@@ -44,7 +44,7 @@ pub enum SideBy {
     Assumed,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Explain {
@@ -55,7 +55,7 @@ pub struct Explain {
     pub side: Option<From>,
 }
 
-/// By what a packet's runtime is known.
+/// How a packet's runtime is known.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
@@ -104,7 +104,7 @@ pub struct Explanation {
     pub destination: String,
     /// From which side it is taken to come.
     pub side: From,
-    /// By what that side is known.
+    /// How that side is known.
     #[serde(default)]
     pub side_by: SideBy,
     /// Whether both of its ends are inside.
@@ -114,7 +114,7 @@ pub struct Explanation {
     pub switch: Option<u16>,
     /// The runtime that would have it; none if no runtime takes flows, or another process knows.
     pub runtime: Option<u16>,
-    /// By what that is known.
+    /// How that is known.
     pub by: Route,
     /// The last change of hands of its group; none if it has not moved, as far as that switch knows.
     #[serde(default)]
@@ -123,7 +123,7 @@ pub struct Explanation {
     pub is_flow_known: bool,
     /// Its chain: its flow's, or by its rule.
     pub chain: Option<String>,
-    /// What that chain's rule matches.
+    /// The match of that chain's rule.
     pub rule: Option<String>,
     /// The functions that it passes, in the order of the opening direction.
     pub functions: Vec<Passed>,
@@ -140,7 +140,7 @@ impl Shape for Explanation {
 }
 
 impl Explanation {
-    /// Of two members' answers the one that knows more: the flow, else the route.
+    /// The more complete of two members' answers: that with the flow, else with the route.
     pub fn better(one: Option<Box<Self>>, other: Option<Box<Self>>) -> Option<Box<Self>> {
         let knows = |of: &Option<Box<Self>>| match of {
             None => 0,
@@ -158,7 +158,7 @@ impl Explanation {
         best
     }
 
-    /// What another member knows: the flow, or that a runtime of its has none.
+    /// Adds another member's knowledge: the flow, or that a runtime of its has none.
     fn add(&mut self, other: Self) {
         if self.flow.is_none() && other.flow.is_some() {
             if self.chain != other.chain {
@@ -172,7 +172,7 @@ impl Explanation {
         }
     }
 
-    /// Every member has answered: what none of them has is not there.
+    /// Every member has answered: a flow that none of them has is not there.
     pub fn conclude(&mut self) {
         self.is_flow_known = true;
     }
@@ -258,7 +258,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// What a chain's rule matches, in words.
+/// The match of a chain's rule, in words.
 pub fn rule_text(matching: &Match, is_only: bool) -> String {
     let list = |of: Vec<String>| of.join(", ");
     let ports = |of: &[std::ops::RangeInclusive<u16>]| {

@@ -9,7 +9,7 @@ use adapters::open::BoxPort;
 use adapters::report::Reports;
 use adapters::uri::GenerateUri;
 
-/// Opens a generator; the error says what is wrong with the profile and how to mend it.
+/// Opens a generator; the error says the profile's problem and the remedy.
 pub fn open(uri: &GenerateUri, _reports: &Reports) -> Result<BoxPort, String> {
     let path = uri.profile.display();
     let text = std::fs::read_to_string(&uri.profile)
@@ -35,7 +35,7 @@ pub fn open(uri: &GenerateUri, _reports: &Reports) -> Result<BoxPort, String> {
     Ok(Box::new(generator))
 }
 
-/// What is wrong with a profile's text on one line: where, what, and what to write.
+/// The problem of a profile's text on one line: its place, the text, and the remedy.
 fn wrong_at(text: &str, error: &toml::de::Error) -> String {
     let start = error.span().map_or(0, |span| span.start).min(text.len());
     let before = text.get(..start).unwrap_or(text);

@@ -1,8 +1,8 @@
 //! The commands `lab up`, `lab demo` and `lab down`.
 //!
 //! `up` stays until it is asked to end, since the namespaces are its own and go with it. `demo` has
-//! a site for itself, tries what people would, and says in a table what came of it. `down` ends
-//! every site of this machine, and removes what killed ones left.
+//! a site for itself, makes the trials that people would, and shows the results in a table. `down`
+//! ends every site of this machine, and removes the remains of killed ones.
 
 use crate::cli::{FAILURE, failed};
 use crate::control::client::Client;
@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What to do with labs.
+/// The jobs of `lab`.
 #[derive(Debug)]
 pub enum LabJob {
     /// Build one and keep it until the signal.
@@ -42,7 +42,7 @@ pub enum LabJob {
     Down,
 }
 
-/// Does what was asked for.
+/// Does the job.
 pub fn run(job: LabJob) -> ExitCode {
     let wants_objects = matches!(job, LabJob::Demo { json: true, .. });
     let done = match job {
@@ -95,10 +95,10 @@ fn down() -> Result<bool, LabError> {
     Ok(true)
 }
 
-/// What the demonstration printed, as `--json` has it.
+/// The table of the demonstration, as `--json` has it.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Demo {
-    /// What was tried, in order.
+    /// The trials, in order.
     rows: [Row; 6],
 }
 
@@ -106,12 +106,12 @@ impl Shape for Demo {
     const NAME: &'static str = "lab-demo";
 }
 
-/// What was tried, and what came of it.
+/// A trial, and its result.
 #[derive(Serialize, JsonSchema)]
 struct Row {
-    /// What it was.
+    /// The trial.
     what: &'static str,
-    /// What came of it, in words.
+    /// The result, in words.
     result: String,
     /// Whether that is as it should be.
     #[serde(rename = "good")]
@@ -163,10 +163,10 @@ fn ping(site: &Site) -> Result<Row, LabError> {
     })
 }
 
-/// Downloads at a time, each compared with what is served.
+/// Downloads at a time, each compared with the served file.
 const DOWNLOADS: usize = 20;
 
-/// How many of the files of a name are what is served.
+/// How many of the files of a name equal the served one.
 fn equal(site: &Site, name: &str) -> usize {
     let content = Site::content();
     let is_equal = |n: &usize| {
@@ -232,7 +232,7 @@ fn refused(site: &Site) -> Result<Row, LabError> {
 /// How long downloads may take behind the end of their runtime.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The runtime of all downloads is killed in the middle of them: none of them ends with it.
+/// The runtime of all downloads is killed in the middle of them: no download ends with it.
 fn killed(site: &Site) -> Result<Row, LabError> {
     let folder = site.folder().display();
     // Each takes three seconds at this rate.
@@ -269,7 +269,7 @@ fn killed(site: &Site) -> Result<Row, LabError> {
     })
 }
 
-/// Has the runtime with the most flows fail; what it had.
+/// Has the runtime with the most flows fail; its figures.
 fn kill_busiest(site: &Site) -> Result<(u16, Killed), String> {
     let mut client = Client::connect(&site.socket())?;
     let Answer::Status(status) = client.ask(&Request::Status)? else {

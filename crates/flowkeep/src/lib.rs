@@ -5,7 +5,7 @@
 //! meets is here: the configuration ([`config`]), its changes ([`apply`]), the commands ([`cli`]),
 //! the control socket ([`control`]), the figures ([`metrics`], [`report`]).
 //!
-//! Not here: what happens to a packet (`flowkeep-runtime`), and where packets come from
+//! Not here: the way of a packet (`flowkeep-runtime`), and where packets come from
 //! (`flowkeep-adapters`).
 
 pub mod apply;
@@ -41,7 +41,7 @@ pub mod trace;
 mod store;
 /// The functions that come with Flowkeep, by their types.
 pub use ::functions as built_in;
-/// Functions' tables in 2 MiB pages, and what `chain check` counts memory with: a binary's
+/// Puts functions' tables in 2 MiB pages, and counts memory for `chain check`: a binary's
 /// `#[global_allocator]`.
 pub use adapters::large::LargePages;
 pub use nf;

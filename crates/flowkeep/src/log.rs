@@ -1,10 +1,10 @@
 //! Lines for people on standard error, and which of them are said (`--log`, `FLOWKEEP_LOG`).
 //!
-//! | level | what is said |
+//! | level | lines |
 //! |---|---|
 //! | error | something does not work: a port, a socket, a file; the coordinator decides nothing |
 //! | warn | it goes on with less: a store waits, a line has no room, something was refused |
-//! | info | what is ready, and what has changed; the default |
+//! | info | a part is ready, or has changed; the default |
 //! | debug | each request to the control socket, and each of another member |
 //!
 //! Why a process ends is said at every level, and so is its report. A reader that is gone is no
@@ -26,9 +26,9 @@ use std::time::Duration;
 pub enum Level {
     /// Something does not work.
     Error,
-    /// It goes on with less.
+    /// A part goes on with less.
     Warn,
-    /// What is ready, and what has changed.
+    /// A part is ready, or has changed.
     Info,
     /// Each request.
     Debug,
@@ -49,7 +49,7 @@ pub fn level_of(word: Option<Level>, environment: Option<&str>) -> Result<Level,
     }
 }
 
-/// From now on lines of this level are said, and those that matter more.
+/// From now on lines of this level are said, and lines that matter more.
 pub fn set(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
@@ -71,8 +71,8 @@ const WAITING: usize = 256;
 /// How long the last lines are waited for.
 const LAST: Duration = Duration::from_millis(200);
 
-/// Says lines by a thread of its own, so that what says them never waits for their reader. Lines
-/// that have no room are counted.
+/// Says lines by a thread of its own, so that their writers never wait for a reader. Lines that
+/// have no room are counted.
 pub struct Later {
     lines: Option<SyncSender<String>>,
     lost: Arc<AtomicU64>,

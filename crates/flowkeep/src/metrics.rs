@@ -1,7 +1,8 @@
-//! Figures for Prometheus, as text over HTTP: OpenMetrics, or what a client asks for in its place.
+//! Figures for Prometheus, as text over HTTP: OpenMetrics, or the format that a client asks for in
+//! its place.
 //!
-//! One prefix `flowkeep_`, base units, `_total` on what only grows, and four labels: `runtime`,
-//! `switch`, `function`, `reason` (a port's figures have `port`). The sum over
+//! One prefix `flowkeep_`, base units, `_total` on counters, and four labels: `runtime`, `switch`,
+//! `function`, `reason` (a port's figures have `port`). The sum over
 //! `flowkeep_dropped_packets_total` and the rest add up:
 //!
 //! ```text
@@ -43,7 +44,7 @@ use std::time::{Duration, Instant};
 const HEAD_MAX: usize = 8192;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a connection may take to say what it wants, and to take the answer.
+/// How long a connection may take for its request, and for the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The text being written.
@@ -174,7 +175,7 @@ fn packets(text: &mut Text, snapshot: &Snapshot) {
     .sample(&[], snapshot.packets().held);
     text.gauge(
         "passing_packets",
-        "Packets between two workers: what the other figures leave over, which are of slightly different moments; never negative.",
+        "Packets between two workers: the remainder of the other figures, which are of slightly different moments; never negative.",
     )
     .sample(&[], snapshot.packets().passing);
     text.gauge(
@@ -353,7 +354,7 @@ fn runtimes(text: &mut Text, snapshot: &Snapshot) {
     }
 }
 
-/// What other workers said and sent that was not taken.
+/// Words of other workers that were refused.
 fn words(text: &mut Text, snapshot: &Snapshot) {
     let mut metric = text.counter(
         "refused_words",
@@ -475,7 +476,7 @@ fn links(text: &mut Text, snapshot: &Snapshot) {
     }
     let mut metric = text.counter(
         "link_refused_frames",
-        "What came in by a link and was refused: another key, forged, repeated, not ours.",
+        "Frames that came in by a link and were refused: another key, forged, repeated, not ours.",
     );
     for link in &snapshot.links {
         let [from, to] = ends(link);
@@ -582,7 +583,7 @@ impl Drop for Server {
                 SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
             });
         }
-        // It wakes the thread, which looks every second otherwise.
+        // A connection wakes the thread, which looks every second otherwise.
         let _ = TcpStream::connect_timeout(&address, PATIENCE);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -606,7 +607,7 @@ struct Scraper {
 }
 
 impl Scrapers {
-    /// Waits until a connection can go on, and goes on with all that can.
+    /// Waits until a connection can go on, and goes on with all such ones.
     fn turn(&mut self, listener: &TcpListener, cluster: &dyn Cluster) {
         let mut wanted = vec![PollFd::new(listener, PollFlags::IN)];
         wanted.extend(self.0.iter().map(|scraper| {
@@ -628,7 +629,7 @@ impl Scrapers {
         let is_called = ready.next().unwrap_or(false);
         let ready: Vec<bool> = ready.collect();
         drop(wanted);
-        // Figures of one moment for all that ask in this turn.
+        // Figures of one moment for all requests of this turn.
         let mut figures = None;
         let mut ready = ready.into_iter();
         self.0.retain_mut(|scraper| {
@@ -673,7 +674,7 @@ impl Scrapers {
 }
 
 impl Scraper {
-    /// Does what can be done now; `false` when the connection is over.
+    /// Goes on as far as it can now; `false` when the connection is over.
     fn go_on(&mut self, cluster: &dyn Cluster, figures: &mut Option<String>) -> bool {
         let done = match self.answer.is_empty() {
             true => self.read(cluster, figures),
@@ -902,7 +903,7 @@ mod tests {
     #[test]
     fn slow_ones_keep_nobody_waiting() {
         let server = Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(Fake::default())).unwrap();
-        // Half ask for nothing, half for half of something.
+        // Half of the clients say nothing, half send a part of a request.
         let slow: Vec<_> = (0..200)
             .map(|number| {
                 let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -927,7 +928,7 @@ mod tests {
         let connect = || TcpStream::connect(server.address()).unwrap();
         let mut first = connect();
         let rest: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
-        // It is closed before its time.
+        // The first connection is closed before its time.
         first.set_read_timeout(Some(PATIENCE / 2)).unwrap();
         assert_eq!(first.read(&mut [0]).unwrap(), 0);
         drop(rest);

@@ -1,10 +1,10 @@
-//! Orders to move flows, as the tool gives them to a running cluster, and what came of them.
+//! Orders to move flows, as the tool gives them to a running cluster, and their receipts.
 //!
 //! ```text
-//!   order ─► parts: which runtimes give flows away, and to whom ─► a number of each ─► asked after until over ─► receipt, the sum
+//!   order ─► parts: which runtimes give flows away, and to which ─► a number of each ─► asked after until over ─► receipt, the sum
 //! ```
 //!
-//! Sources and targets are chosen when the order is given, by what the runtimes say of themselves
+//! Sources and targets are chosen when the order is given, by the states that the runtimes report
 //! ([`Order::parts`]). An order without a target goes to all other runtimes that take flows, not to
 //! drained or full ones. A target that becomes full or drained while flows are on their way refuses
 //! them. If the order leaves a choice they are offered once more, to another; the receipt says so.
@@ -12,8 +12,8 @@
 //! An order that has begun has a number ([`UnderWay`]). By it any caller finds the order again and
 //! takes it back.
 //!
-//! Not here: how flows move (`runtime::mobility`); how a command waits for the end, and what it
-//! says then (`cli::moving`).
+//! Not here: how flows move (`runtime::mobility`); how a command waits for the end, and its text
+//! then (`cli::moving`).
 
 use crate::control::Key;
 use crate::shape::Shape;
@@ -65,7 +65,7 @@ impl Order {
     }
 }
 
-/// What came of deleting flows.
+/// The outcome of deleting flows.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deletion {
     /// Flows that have ended.
@@ -92,22 +92,23 @@ impl fmt::Display for Deletion {
     }
 }
 
-/// What has to be known of a runtime to choose it.
+/// The state of a runtime, for choosing it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Flows now.
     pub flows: u64,
     /// The most flows.
     pub flows_max: u64,
-    /// It takes no flows until it is resumed. Of another process: it has said that it takes none.
+    /// The runtime takes no flows until it is resumed. Of another process: it has said that it
+    /// takes none.
     pub leaving: bool,
-    /// Another process has it, so how many flows it has is not known; whether it takes one it says
-    /// when it is asked.
+    /// Another process has it, so its number of flows is not known; it says when it is asked
+    /// whether it takes one.
     pub elsewhere: bool,
-    /// It is not there.
+    /// The runtime is not there.
     pub absent: bool,
-    /// It is absent, and no member has it: its number waits for `runtime add`, or for a member that
-    /// no file lists.
+    /// The runtime is absent, and no member has it: its number waits for `runtime add`, or for a
+    /// member that no file lists.
     pub spare: bool,
     /// A caller is just having it take no flows.
     pub is_drained_now: bool,
@@ -154,8 +155,8 @@ impl From<&RuntimeStats> for Place {
 }
 
 impl Order {
-    /// Which runtimes give flows away, and to whom each does. An error says why nothing can move;
-    /// nothing has begun then.
+    /// Which runtimes give flows away, and to which others. An error says why nothing can move; no
+    /// move has begun then.
     pub fn parts(&self, places: &[Place]) -> Result<Vec<(u16, Vec<u16>)>, String> {
         let all = 0..places.len() as u16;
         let named = self.to.iter().chain(&self.from);
@@ -165,7 +166,7 @@ impl Order {
         if let Some(from) = self.from.filter(|from| places[usize::from(*from)].elsewhere) {
             return Err(not_here(from));
         }
-        // One of another process answers for itself: it may take flows by now.
+        // A runtime of another process answers for itself: it may take flows by now.
         let drained = |number: &&u16| {
             let place = places[usize::from(**number)];
             (place.leaving || place.is_drained_now) && !place.elsewhere
@@ -248,15 +249,15 @@ pub fn may_leave(runtime: u16, places: &[Place]) -> Result<(), String> {
     }
 }
 
-/// What is to become of a runtime.
+/// The wanted state of a runtime.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Leaving {
-    /// It takes no new flows, as long as another does.
+    /// The runtime takes no new flows, as long as another does.
     Drained,
-    /// It takes no new flows, even if no other does.
+    /// The runtime takes no new flows, even if no other does.
     Forced,
-    /// It takes new flows again.
+    /// The runtime takes new flows again.
     Resumed,
 }
 
@@ -269,7 +270,7 @@ fn among_others(places: &[Place]) -> Result<(), String> {
     }
 }
 
-/// What to say where one runtime is there, of so many that there may be.
+/// The message where one runtime is there, of so many that there may be.
 pub(crate) fn alone(most: usize) -> String {
     let remedy = match most {
         0 | 1 => "Write `runtimes = 2`, or more, into its configuration and start it again",
@@ -282,7 +283,7 @@ pub(crate) fn alone(most: usize) -> String {
 pub(crate) const NEW_FLOWS: &str = "new flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are \
                                     drained, they go to all of them";
 
-/// Why no runtime takes what this one has.
+/// Why no runtime takes this one's flows.
 fn nowhere(from: u16, places: &[Place]) -> String {
     let others = places
         .iter()
@@ -298,7 +299,7 @@ fn nowhere(from: u16, places: &[Place]) -> String {
     format!("no other runtime takes the flows of runtime {from} ({why})")
 }
 
-/// What to do then.
+/// The remedy then.
 fn remedy(places: &[Place]) -> String {
     let start = match places.iter().any(|place| place.absent) {
         true => "Start one that is not there, or say",
@@ -311,14 +312,14 @@ fn remedy(places: &[Place]) -> String {
     format!("{start} `flowkeep runtime resume N` for one that is drained{whom}")
 }
 
-/// What to say of a runtime of another process.
+/// The message on a runtime of another process.
 fn not_here(number: u16) -> String {
     format!(
         "runtime {number} is in another process; name that one's socket with --socket. Nothing has changed"
     )
 }
 
-/// What to say of a number that is no runtime's.
+/// The message on a number that is no runtime's.
 pub fn no_such_runtime(number: u16) -> String {
     format!("there is no runtime {number}; `flowkeep runtime list` shows which there are")
 }
@@ -331,16 +332,16 @@ pub type Part = (u16, u32);
 pub struct UnderWay {
     /// Its number, by which it can be taken back.
     pub number: u32,
-    /// What was ordered.
+    /// The order.
     pub order: Order,
-    /// What has come of it.
+    /// Its receipt so far.
     pub receipt: Receipt,
 }
 
-/// What came of removing a runtime, or what it waits for.
+/// Whether a runtime was removed, or what it waits for.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
-    /// It is gone.
+    /// The runtime is gone.
     pub done: bool,
     /// Flows that it has.
     pub flows: u64,
@@ -362,18 +363,18 @@ impl fmt::Display for Removal {
     }
 }
 
-/// What a runtime had that was killed.
+/// The flows and packets of a killed runtime.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Killed {
     /// Flows.
     pub flows: u64,
     /// Flows that had copies at another runtime.
     pub protected_flows: u64,
-    /// Packets, with those that were on their way to it.
+    /// Packets, with packets on their way to it.
     pub packets: u64,
 }
 
-/// What came of an order.
+/// The outcome of an order.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// Flows of the groups that have begun to move.
@@ -383,8 +384,8 @@ pub struct Receipt {
     /// Flows that a target refused: full or leaving; where another may have taken them, that one,
     /// too.
     pub flows_refused: u64,
-    /// Flows that a target refused, so that they were offered once more, to another: what came of
-    /// that is in the other figures.
+    /// Flows that a target refused, so that they were offered once more, to another: the other
+    /// figures count them too.
     #[serde(default)]
     pub flows_offered_again: u64,
     /// Flows whose move was given up: they are where they were.
@@ -429,7 +430,7 @@ impl Receipt {
         }
     }
 
-    /// Adds what came of another order, given behind this one.
+    /// Adds the receipt of another order, given behind this one.
     pub fn add_later(&mut self, later: &Receipt) {
         self.flows_asked += later.flows_asked;
         self.flows_moved += later.flows_moved;
@@ -449,14 +450,14 @@ impl Receipt {
         self.over &= later.over;
     }
 
-    /// Adds what came of the same order at another member, at the same time.
+    /// Adds the receipt of the same order at another member, at the same time.
     pub fn add_beside(&mut self, other: &Receipt) {
         let longest = self.duration_ns.max(other.duration_ns);
         self.add_later(other);
         self.duration_ns = longest;
     }
 
-    /// Adds what came of a part.
+    /// Adds the receipt of a part.
     pub fn add(&mut self, part: &mobility::Receipt) {
         self.flows_asked += part.asked;
         self.flows_moved += part.moved;
@@ -570,7 +571,7 @@ mod tests {
     fn who_is_drained_or_full_is_left_out_where_nobody_names_it() {
         let places = [place(5, false), place(0, true), place(10, false), place(9, false)];
         assert_eq!(order(Some(0), &[]).parts(&places), Ok(vec![(0, vec![3])]));
-        // The drained one gives to all that take.
+        // The drained runtime gives to all that take flows.
         assert_eq!(order(Some(1), &[]).parts(&places), Ok(vec![(1, vec![0, 3])]));
         // A full target that is named may have room when flows come: it refuses them by itself.
         assert_eq!(order(Some(0), &[2]).parts(&places), Ok(vec![(0, vec![2])]));

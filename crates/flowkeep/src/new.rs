@@ -1,11 +1,10 @@
 //! `flowkeep new NAME`: a crate with a network function, a test, a configuration and a capture,
 //! ready to run.
 //!
-//! # Theory of operation
-//! The files lie in `templates/new`, those of a kind of function in a folder of its own, with
-//! placeholders that the name fills: `packet-counter` gives the crate `packet-counter`
-//! (`{{name}}`), the function `packet_counter` (`{{function}}`) and the type `PacketCounter`
-//! (`{{Type}}`).
+//! # Theory of operation The files lie in `templates/new`, the files of a kind of function in a
+//! folder of their own, with placeholders that the name fills: `packet-counter` gives the crate
+//! `packet-counter` (`{{name}}`), the function `packet_counter` (`{{function}}`) and the type
+//! `PacketCounter` (`{{Type}}`).
 //!
 //! Flowkeep's own crates are taken by path where their sources are, so that the new crate goes with
 //! the sources that the tool was made from, their lock file included; otherwise by version.
@@ -16,18 +15,17 @@
 //!   neither: by version, from a registry
 //! ```
 //!
-//! # Invariants
-//! Either the whole folder is there afterwards or none of it: a folder that was there before is
-//! refused and not touched.
+//! # Invariants Either the whole folder is there afterwards or no part of it: a folder that was
+//! there before is refused and not touched.
 //!
-//! Not here: the command line; it calls [`create`] and prints what comes back.
+//! Not here: the command line; it calls [`create`] and prints the result.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a new function does to begin with.
+/// The kinds of a new function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Kind {
     /// Counts packets and bytes of each flow
@@ -35,19 +33,19 @@ pub enum Kind {
     Counter,
     /// Lets flows to some ports through
     Gate,
-    /// Drops what a host sends beyond a rate
+    /// Drops packets of a host beyond a rate
     Limiter,
     /// Writes a record of each flow
     Monitor,
 }
 
-/// What differs between the kinds.
+/// The parts that differ between the kinds.
 struct Template {
     function: &'static str,
     tests: &'static str,
     /// The function's table in `chain.toml`.
     table: &'static str,
-    /// What the function does: it …
+    /// The function's work: it …
     what: &'static str,
 }
 
@@ -70,7 +68,7 @@ impl Kind {
                 function: include_str!("../templates/new/limiter/lib.rs.in"),
                 tests: include_str!("../templates/new/limiter/packets.rs.in"),
                 table: "[function.{{function}}]\nper_second = 100\nburst = 20\n\n",
-                what: "it drops what a host sends beyond so many packets a second",
+                what: "it drops a host's packets beyond so many a second",
             },
             Kind::Monitor => Template {
                 function: include_str!("../templates/new/monitor/lib.rs.in"),
@@ -144,7 +142,7 @@ impl fmt::Display for Created {
         )?;
         writeln!(f, "  cargo flowkeep run chain.toml   runs it on example.pcap")?;
         writeln!(f)?;
-        write!(f, "What the function does is in src/lib.rs.")?;
+        write!(f, "The function is in src/lib.rs.")?;
         if self.is_by_version {
             write!(
                 f,
@@ -174,9 +172,9 @@ pub enum NewError {
     Name {
         /// As it was given.
         name: String,
-        /// What is wrong with it.
+        /// Its problem.
         problem: String,
-        /// One that would do.
+        /// A name that would do.
         instead: String,
     },
     /// There is something of this name already.
@@ -259,7 +257,7 @@ pub fn create(name: &str, kind: Kind, directory: &Path) -> Result<Created, NewEr
     }
     let sources = sources_of(std::env::current_exe().ok().as_deref());
     if let Err(error) = fill(&folder, &names, kind, sources.as_deref()) {
-        // It was made a moment ago, by this call.
+        // The folder was made a moment ago, by this call.
         let _ = fs::remove_dir_all(&folder);
         return Err(error);
     }
@@ -297,8 +295,7 @@ fn fill(folder: &Path, names: &Names, kind: Kind, sources: Option<&Path>) -> Res
         write(file, render(&template, names, sources).as_bytes())?;
     }
     write("example.pcap", CAPTURE)?;
-    // The versions that Flowkeep itself is tested with; what the new crate does not use, cargo
-    // takes out.
+    // The versions that Flowkeep itself is tested with; cargo takes out the unused ones.
     if let Some(lock) = sources.and_then(|sources| fs::read(sources.join("Cargo.lock")).ok()) {
         write("Cargo.lock", &lock)?;
     }
@@ -315,7 +312,7 @@ fn render(template: &str, names: &Names, sources: Option<&Path>) -> String {
         match sources {
             Some(sources) => {
                 let path = sources.join("crates").join(folder).display().to_string();
-                // Rust's escapes of what can be printed are TOML's.
+                // Rust's escapes of printable text are TOML's.
                 format!("{{ {renamed}path = {path:?}{more} }}")
             }
             None => format!("{{ {renamed}version = \"{}\"{more} }}", env!("CARGO_PKG_VERSION")),
@@ -458,7 +455,7 @@ impl Names {
             })
         };
         let mended = mended(name);
-        // What is proposed is not refused, too.
+        // A proposed name is not refused, too.
         let proposed = match name == mended {
             true => mended.clone(),
             false => match Names::new(&mended) {

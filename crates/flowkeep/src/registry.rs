@@ -9,8 +9,8 @@
 //! }
 //! ```
 //!
-//! The runtime never sees the functions and the functions never see the runtime: an [`Entry`] is
-//! what brings them together, made where both are known.
+//! The runtime never sees the functions and the functions never see the runtime: an [`Entry`]
+//! brings them together, made where both are known.
 
 use nf::{Affinity, NetworkFunction};
 use runtime::fused::{Fused, Sequence};
@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// Reads a function's table: its name in chains, and what stands in the table.
+/// Reads a function's table: its name in chains, and the table's content.
 pub type Read = fn(&str, Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>;
 
 /// A function that can stand in a chain.

@@ -1,8 +1,8 @@
 //! Figures and flows in the form in which they are handed out: JSON in base units, tables for
 //! people.
 //!
-//! Each type here is what `--json` prints and what goes over the control socket; its `Display` is
-//! the table. The names of the fields are stable: other people's scripts read them.
+//! Each type here is an object that `--json` prints and that goes over the control socket; its
+//! `Display` is the table. The names of the fields are stable: other people's scripts read them.
 
 mod copies;
 mod costs;
@@ -36,7 +36,7 @@ use std::time::Duration;
 pub use whole::MemberReport;
 
 /// Where all packets are: `in + made = out + held + passing + dropped`; `passing` is 0 at the end.
-/// Of one of several processes, what came from others is beside `in`, and what went to them beside
+/// Of one of several processes, packets from others are beside `in`, and packets to them beside
 /// `out`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
@@ -122,7 +122,7 @@ pub struct RuntimeStatus {
     /// Drained: it is sent no new flows, and takes none from other runtimes.
     #[serde(default)]
     pub leaving: bool,
-    /// It is not there: it was removed, or has yet to be added.
+    /// The runtime is not there: it was removed, or has yet to be added.
     #[serde(default)]
     pub absent: bool,
     /// The runtime that has a copy of each of its flows.
@@ -144,7 +144,7 @@ pub struct RuntimeStatus {
     /// Copies of other runtimes' flows that it keeps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies: u64,
-    /// Of these, those that find no room here, should the runtimes fail that they are of.
+    /// Those of them that find no room here, should their runtimes fail.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub copies_without_room: u64,
     /// Flows of failed runtimes that go on here.
@@ -160,7 +160,7 @@ pub struct RuntimeStatus {
     /// Words of other workers that none may say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refused_words: u64,
-    /// What its functions' calls cost, of packets that were sampled.
+    /// The cost of its functions' calls, of packets that were sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<CostStatus>,
 }
@@ -203,7 +203,7 @@ pub struct PortStatus {
     pub answered_packets: u64,
 }
 
-/// What a cluster does, and how it is.
+/// The work and the state of a cluster.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct Status {
     /// How long it runs.
@@ -233,7 +233,7 @@ pub struct Status {
     /// The other members, of which nothing is in these figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherStatus>,
-    /// Workers that have not answered, like `runtime 1`: nothing of them is in these figures.
+    /// Workers that have not answered, like `runtime 1`: these figures lack them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
     /// Asked over the cluster: each member.
@@ -257,7 +257,7 @@ pub struct Status {
     /// The configuration that goes back unless it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<TrialStatus>,
-    /// The last one that went back by itself.
+    /// The last configuration that went back by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub went_back: Option<WentBack>,
 }
@@ -638,7 +638,7 @@ impl Status {
     }
 }
 
-/// A line for what a healthy cluster has none of.
+/// A line for refusals, of which a healthy cluster has none.
 fn refused(f: &mut fmt::Formatter<'_>, who: &str, what: &str, whose: &str, count: u64) -> fmt::Result {
     match count {
         0 => Ok(()),

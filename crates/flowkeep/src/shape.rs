@@ -1,4 +1,5 @@
-//! Shapes: what `--json` prints, one for each noun, with its version and its JSON schema.
+//! Shapes: the objects that `--json` prints, one for each noun, with its version and its JSON
+//! schema.
 //!
 //! ```text
 //!   a report ──(serde)──► object ──► + "version" ──► one line
@@ -9,14 +10,14 @@
 //! added without that, so readers pass over fields that they do not know. Numbers are in base
 //! units: seconds, bytes, packets; a name ends with another unit where it has one.
 //!
-//! Not here: what is in the reports ([`crate::report`]), and how they are printed (`cli`).
+//! Not here: the content of reports ([`crate::report`]), and how they are printed (`cli`).
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What `--json` prints of a noun.
+/// The object that `--json` prints of a noun.
 pub trait Shape: Serialize + JsonSchema {
     /// By which `flowkeep schema` knows it.
     const NAME: &'static str;

@@ -1,6 +1,6 @@
 //! When to stop: Ctrl-C, `kill`, a time that is over, or a word over the control socket.
 //!
-//! The first SIGINT or SIGTERM asks for a graceful end: what is inside is finished, records are
+//! The first SIGINT or SIGTERM asks for a graceful end: packets inside are finished, records are
 //! written. A second one ends the process at once, with exit code 130. SIGHUP has the
 //! configuration's file applied again ([`crate::apply`]), SIGUSR1 the event log opened again by its
 //! name. SIGXFSZ, a limit on a file's size, ends nothing: the write fails, as on a full disk.
@@ -24,7 +24,7 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// One that the process's signals raise, and the end of `after`.
+    /// A signal that the process's signals raise, and the end of `after`.
     pub fn of_process(after: Option<Duration>) -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -46,7 +46,7 @@ impl StopSignal {
         self.asked.store(true, Ordering::Release);
     }
 
-    /// What was asked for is under way. (A second signal ends the process by itself.)
+    /// The end that was asked for is under way. (A second signal ends the process by itself.)
     pub fn lower(&self) {
         self.lowered.store(true, Ordering::Release);
     }
@@ -76,7 +76,8 @@ impl Hangup {
     }
 }
 
-/// SIGUSR1, from now on: what it raises says that the event log is to be opened again by its name.
+/// SIGUSR1, from now on: the flag that it raises says that the event log is to be opened again by
+/// its name.
 pub fn event_log_again() -> io::Result<Arc<AtomicBool>> {
     let raised = Arc::new(AtomicBool::new(false));
     flag::register(SIGUSR1, Arc::clone(&raised))?;

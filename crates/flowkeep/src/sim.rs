@@ -3,8 +3,8 @@
 //!
 //! The simulator knows workers, the registry knows functions; here a configuration's text becomes
 //! the plan that both need. Seeds are dealt out to as many threads as there are processors, each
-//! with a simulator of its own; a failure is then looked at by one, so what is printed of it
-//! depends on nothing but its seed.
+//! with a simulator of its own; a failure is then looked at by one, so its report depends on
+//! nothing but its seed.
 
 use crate::cli::{FAILURE, USAGE, failed};
 use crate::registry::{Entry, Registry};
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What to simulate.
+/// Which seeds to simulate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimJob {
     /// How many seeds.
@@ -128,7 +128,7 @@ impl Kernel for Tables {
     }
 }
 
-/// What all seeds came to.
+/// The outcome of all seeds.
 #[derive(Default)]
 struct Sum {
     seeds: u64,
@@ -192,7 +192,7 @@ fn run_all(job: &SimJob, scenario: Option<Scenario>, registry: &Registry) -> Sum
     let threads = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(job.seeds.max(1) as usize);
-    // Registries are shared; what simulators are made of is each thread's own.
+    // Registries are shared; the parts of simulators are each thread's own.
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -209,7 +209,7 @@ fn run_all(job: &SimJob, scenario: Option<Scenario>, registry: &Registry) -> Sum
                         Err(problem) => sum.broken = Some(problem),
                     }
                     if sum.failed.is_some() || sum.broken.is_some() {
-                        // Those that are running come to their ends: an earlier one may fail, too.
+                        // Seeds that are running come to their ends: an earlier one may fail, too.
                         next.store(end, Ordering::Relaxed);
                     }
                 }
@@ -302,7 +302,7 @@ fn in_words(job: &SimJob, sum: &Sum, failure: Option<&Failure>, seconds: f64) ->
     lines.join("\n")
 }
 
-/// What the seeds came to, as `--json` prints it.
+/// The outcome of the seeds, as `--json` prints it.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Simulated {
     /// Seeds that were run.
@@ -315,7 +315,7 @@ pub(crate) struct Simulated {
     seconds: f64,
     /// The same, per second.
     events_per_second: f64,
-    /// What was found: of the smallest seed that failed.
+    /// The failure of the smallest seed that failed.
     #[serde(rename = "failure")]
     failed: Option<Found>,
 }
@@ -329,7 +329,7 @@ pub(crate) struct Found {
     scenario: &'static str,
     /// The checker that found it.
     checker: Option<&'static str>,
-    /// What it found.
+    /// Its message.
     what: Option<String>,
     /// The command that repeats it.
     command: String,
@@ -340,11 +340,11 @@ pub(crate) struct Found {
 /// A run that was made small.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Shrunk {
-    /// What was found in it.
+    /// The failure in it.
     what: String,
-    /// What is done in it, a line each.
+    /// The actions in it, a line each.
     script: Vec<String>,
-    /// What happened in it, a line each.
+    /// The events in it, a line each.
     timeline: Vec<String>,
     /// How many runs making it small took.
     runs: u32,
@@ -352,7 +352,7 @@ pub(crate) struct Shrunk {
 
 impl Shape for Simulated {
     const NAME: &'static str = "sim";
-    /// 2: what was found is the `failure`.
+    /// 2: the failure is `failure`.
     const VERSION: u32 = 2;
 }
 

@@ -1,10 +1,10 @@
-//! What functions answer operators (`flowkeep function NAME WORD…`): of each runtime, and as one.
+//! Functions' answers to operators (`flowkeep function NAME WORD…`): of each runtime, and as one.
 //!
 //! A function's tables say how their figures add up ([`nf::table`]), so that their answers are one
-//! table over all runtimes and members. With them come answers of runtimes that are gone: what they
-//! had counted. Any other answer is text, and each runtime's own.
+//! table over all runtimes and members. With them come answers of runtimes that are gone: their
+//! last counts. Any other answer is text, and each runtime's own.
 //!
-//! Not here: what is in the tables (the functions), what those that are gone had counted (`run`).
+//! Not here: the content of the tables (the functions), the counts of gone runtimes (`run`).
 
 use nf::table::{self, ROWS_MAX, Value};
 use nf::{Adds, Row};
@@ -13,15 +13,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a function answers at one runtime.
+/// A function's answer at one runtime.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Told {
     /// The runtime.
     pub runtime: u16,
-    /// Whose it was, of what a coordinator knows.
+    /// The member that had the runtime, for counts that a coordinator keeps.
     #[serde(default)]
     pub member: Option<String>,
-    /// It is not there: the answer is what it had counted.
+    /// The runtime is not there: the answer has its last counts.
     pub gone: Option<Gone>,
     /// The answer.
     pub said: Said,
@@ -43,9 +43,9 @@ impl Told {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Gone {
-    /// It was drained and removed.
+    /// The runtime was drained and removed.
     Removed,
-    /// It failed; the figures are the last that are known.
+    /// The runtime failed; the figures are the last that are known.
     Failed,
     /// Its member's process has ended; the figures are the last that the coordinator has heard.
     Ended,
@@ -88,7 +88,7 @@ pub struct Rows {
     pub columns: Vec<(String, Adds)>,
     /// The rows, with a cell for each column.
     pub rows: Vec<Row>,
-    /// How many are asked for, those with the greatest figures; 0: all.
+    /// How many rows are asked for, those with the greatest figures; 0: all.
     #[serde(default)]
     pub top: usize,
     /// How many were left out by that.
@@ -121,7 +121,7 @@ impl From<table::Answer> for Rows {
 }
 
 impl Rows {
-    /// Those rows that are asked for.
+    /// The rows that are asked for.
     #[must_use]
     pub fn top(mut self) -> Self {
         let adds: Vec<Adds> = self.columns.iter().map(|(_, adds)| *adds).collect();
@@ -146,8 +146,8 @@ impl std::fmt::Display for Rows {
     }
 }
 
-/// The answers as one table; none if they are in words only. What is gone and had other columns is of
-/// another function, and in no sum.
+/// The answers as one table; `None` if they are in words only. An answer of a gone runtime with
+/// other columns is of another function, and in no sum.
 pub fn whole(answers: &[Told]) -> Option<Rows> {
     let tables = || (answers.iter()).filter_map(|told| Some((told.said.rows()?, told.gone.is_some())));
     let first = tables().find(|(_, is_gone)| !is_gone)?.0;

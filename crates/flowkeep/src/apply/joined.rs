@@ -7,25 +7,25 @@
 //!   operator ── Prepare(text) ──► each member: read ─► compare ─► prepare at its runtimes ─► survey ─► hold, 30 s at most
 //!            ◄─ digests, flows that would be cut ──┘        └─ refused: nothing is held
 //!            ── TakeBack ───────► each member                             (one has refused, or was silent)
-//!            ── Configure(text) ► coordinator ── log ── Decided(number, digest) ──► each member: commit what is held
+//!            ── Configure(text) ► coordinator ── log ── Decided(number, digest) ──► each member: commit the held one
 //!                                                                                   or read the text, and take it on
 //! ```
 //!
 //! The *number* is the cluster's, the generation is this process's. The *digest* stands for chains
 //! and functions, as links compare them, so equal numbers with other digests are seen.
 //!
-//! | what a member has | and hears | does |
+//! | a member has | and hears | does |
 //! |---|---|---|
 //! | a change held | that it is decided | commits |
 //! | a change held | nothing, for [`HOLD_MAX`] | takes it back |
-//! | nothing, or another one held | that one is decided | takes the text on: what it would cut is cut, since all others have |
+//! | nothing, or another one held | that a change is decided | takes the text on, and cuts flows as all others have |
 //! | nothing held | that it is decided, and cannot | says so, is seen as lagging, tries again |
 //!
 //! Switches are told when all members of the view have it in force (`Decided::reached`), as in one
 //! process they are told behind its runtimes.
 //!
-//! Invariants: what is held is in force only if it is decided by its number and digest; what is
-//! taken back has changed nothing; numbers only grow.
+//! Invariants: a held change is in force only if it is decided by its number and digest; a change
+//! that is taken back has changed nothing; numbers only grow.
 //!
 //! Not here: how a change is prepared and decided (`crate::control::changing`), the coordinator's
 //! log (`coordinator::decider`), the thread that hears of decisions (`crate::run`).
@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 /// How long a member holds a change that the coordinator does not decide.
 pub const HOLD_MAX: Duration = Duration::from_secs(30);
 
-/// What a member starts with, beside its source.
+/// The settings that a member starts with, beside its source.
 pub struct Own {
     /// Derives words.
     pub agreement: Agreement,
@@ -66,16 +66,16 @@ pub struct Own {
 /// Which of the cluster's configurations a member has in force.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct InForce {
-    /// From 1: what members start with by their files.
+    /// From 1: the configuration that members start with by their files.
     pub number: u64,
     /// Stands for its chains and functions.
     pub digest: String,
-    /// What was decided since and cannot be put in force here, and why.
+    /// Why a decided configuration that is newer cannot be put in force here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// The same, with what others are told and know it by.
+/// The same, with the words and the text for other members.
 pub(super) struct Standing {
     number: u64,
     words: [u64; AGREED],
@@ -92,17 +92,17 @@ pub(super) struct Ready {
     prepared: Duration,
 }
 
-/// What a member with a coordinator has besides.
+/// The state of a member with a coordinator, beside [`Live`]'s.
 pub struct Joined {
     agreement: Agreement,
     text: String,
     decided: Arc<Decided>,
     in_force: Mutex<InForce>,
-    /// What came of the last one.
+    /// The number and the receipt of the last decided change.
     receipt: Mutex<Option<(u64, Receipt)>>,
 }
 
-/// What a member is to prepare.
+/// The change that a member is to prepare.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
@@ -110,47 +110,47 @@ pub struct Part {
     pub number: u64,
     /// The file, for messages.
     pub file: String,
-    /// What is in it; with `is_chains`, chains and functions only.
+    /// The file's text; with `is_chains`, chains and functions only.
     pub text: String,
-    /// The rest is what this member's file says.
+    /// All other settings are those of this member's file.
     pub is_chains: bool,
-    /// Only say what would be.
+    /// Only say the effects.
     pub dry: bool,
     /// Cut flows, if it must be.
     pub cut: bool,
     /// List so many of the flows that are cut.
     pub listed: usize,
-    /// A random word of the command that asks: what it holds no other command takes back.
+    /// A random word of the command that asks: no other command takes back a change that it holds.
     #[serde(default)]
     pub by: u64,
 }
 
-/// What a member says to that.
+/// A member's answer to that.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Prepared {
-    /// What is in force there.
+    /// The configuration in force there.
     pub in_force: InForce,
-    /// The digest of what it is to have; empty where it cannot be read.
+    /// The digest of the configuration that it is to have; empty where it cannot be read.
     pub digest: String,
-    /// What would be. If it is `Possible` or `WouldCut` and not dry, it is held.
+    /// The change that would be made. If it is `Possible` or `WouldCut` and not dry, it is held.
     pub change: Change,
 }
 
-/// What has come of a decision at a member.
+/// The result of a decision at a member.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct PartDone {
-    /// What is in force.
+    /// The configuration in force.
     pub in_force: InForce,
-    /// What putting it in force came to, once all flows have been asked.
+    /// The receipt of putting it in force, once all flows have been asked.
     pub receipt: Option<Receipt>,
 }
 
-/// Why what is decided is not in force here.
+/// Why a decided configuration is not in force here.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// It is not held: its text is to be taken on.
+    /// No change of this number is held: the text is to be taken on.
     NotHeld,
-    /// It could not be.
+    /// The configuration could not be put in force.
     Failed(String),
 }
 
@@ -180,12 +180,12 @@ impl Joined {
         self.agreement.words(tree, &config.functions)
     }
 
-    /// What is in force.
+    /// The configuration in force.
     pub fn in_force(&self) -> InForce {
         lock(&self.in_force).clone()
     }
 
-    /// What was decided cannot be put in force.
+    /// The decided configuration cannot be put in force.
     pub fn lags(&self, problem: String) {
         lock(&self.in_force).problem = Some(problem);
     }
@@ -201,7 +201,7 @@ impl Standing {
     }
 }
 
-/// What differs beside chains and functions, and whether other copies of flows are to be kept.
+/// The differences beside chains and functions, and whether other copies of flows are to be kept.
 pub(super) fn fixed(before: &Config, now: &Config, differences: &[Difference]) -> Vec<Fixed> {
     let is_fixed = |difference: &&Difference| !difference.is_of("chain") && !difference.is_of("function");
     let others = differences.iter().filter(is_fixed);
@@ -223,7 +223,7 @@ impl Live {
         self.joined.as_ref()
     }
 
-    /// The words on what is in force, for links.
+    /// The words on the configuration in force, for links.
     pub fn words(&self) -> Option<[u64; AGREED]> {
         let held = lock(&self.held);
         held.standing.as_ref().map(|standing| standing.words)
@@ -344,8 +344,8 @@ impl Live {
         self.compare(source, read, held, change)
     }
 
-    /// A change that is held is not wanted by the command that has it held. Of another number, of
-    /// another command, or none: nothing.
+    /// A change that is held is not wanted by the command that has it held. A change of another
+    /// number or command stays.
     pub fn take_back_part(&self, (number, by): (u64, u64), workers: &dyn Workers) {
         let mut held = lock(&self.held);
         let is_it = |ready: &Ready| (ready.number, ready.by) == (number, by);
@@ -355,7 +355,7 @@ impl Live {
         }
     }
 
-    /// Takes back what the coordinator has not decided in time.
+    /// Takes back a change that the coordinator has not decided in time.
     pub fn expire_part(&self, workers: &dyn Workers) {
         if let Ok(mut held) = self.try_held() {
             self.drop_late(&mut held, workers);
@@ -373,7 +373,7 @@ impl Live {
         }
     }
 
-    /// What is held is decided, by this number and digest: it is in force when this returns.
+    /// The held change is decided, by this number and digest: it is in force when this returns.
     pub fn commit_part(&self, number: u64, decided: &str, workers: &dyn Workers) -> Result<(), Behind> {
         let mut held = lock(&self.held);
         self.drop_late(&mut held, workers);
@@ -381,7 +381,7 @@ impl Live {
         match held.ready.take() {
             Some(ready) if is_it(&ready) => self.put_part_in_force(*ready, &mut held, workers),
             Some(_) => {
-                // Another was decided, so the coordinator never decides this one.
+                // Another change was decided, so the coordinator never decides this one.
                 self.take_back(&held, workers);
                 Err(Behind::NotHeld)
             }
@@ -475,7 +475,7 @@ impl Live {
         Ok(())
     }
 
-    /// It is the one in force, for others and for links.
+    /// The held change is the configuration in force, for others and for links.
     fn stand(&self, ready: &Ready, held: &mut Held) {
         let standing = Standing {
             number: ready.number,
@@ -498,7 +498,7 @@ impl Live {
         }
     }
 
-    /// What has come of a decision.
+    /// The result of a decision.
     pub fn part_done(&self, number: u64) -> Result<PartDone, String> {
         let (joined, _) = self.member()?;
         let of = lock(&joined.receipt).clone();
@@ -509,7 +509,7 @@ impl Live {
     }
 }
 
-/// Whether it is what was decided; files that settings name are each host's.
+/// Whether this configuration is the decided one; files that settings name are each host's.
 pub fn same_digest(words: &[u64; AGREED], decided: &Configuration) -> Result<(), String> {
     match digest(words) == decided.digest {
         true => Ok(()),

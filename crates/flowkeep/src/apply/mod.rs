@@ -1,5 +1,5 @@
-//! Another configuration for a running cluster: what differs, which live flows it would cut, and
-//! putting it in force.
+//! Another configuration for a running cluster: the differences, the live flows that it would cut,
+//! and putting it in force.
 //!
 //! # Theory of operation
 //!
@@ -9,25 +9,25 @@
 //!                                    └─ any refusal, or flows would be cut without leave: abandon, nothing has changed
 //! ```
 //!
-//! Everything that takes time (reading, compiling, allocating) happens on the thread of the control
-//! connection that asks; a worker takes what was made in between two bursts
-//! ([`runtime::worker::change`] has the worker's half: what a packet and a flow see of it).
+//! All slow work (reading, compiling, allocating) happens on the thread of the control connection
+//! that asks; a worker takes the results in between two bursts ([`runtime::worker::change`] has the
+//! worker's half).
 //!
-//! *Compare* ([`settings`]). Settings below `function` and `chain` may change; what a function
-//! cannot change it refuses itself ([`nf::NetworkFunction::succeed`]). Everything else (ports,
-//! workers, sizes) is fixed when the cluster starts, and is named with its remedy.
+//! *Compare* ([`settings`]). Settings below `function` and `chain` may change; a function itself
+//! refuses a setting that it cannot change ([`nf::NetworkFunction::succeed`]). Everything else
+//! (ports, workers, sizes) is fixed when the cluster starts, and is named with its remedy.
 //!
-//! *Survey.* The functions of the new configuration are asked about a copy of each live flow. What
-//! they would end is counted by function and reason, and listed up to a bound. Flows come and go
-//! meanwhile: the receipt has what became of them in the end.
+//! *Survey.* The functions of the new configuration are asked about a copy of each live flow. Flows
+//! that they would end are counted by function and reason, and listed up to a bound. Flows come and
+//! go meanwhile: the receipt counts how they ended or went on.
 //!
-//! *Commit.* All runtimes are told at once. One that does not answer in time has its word taken
-//! back ([`Ticket`]), and then those that did commit go back to the configuration before, as a
-//! generation of its own. Switches follow the runtimes: a packet that they send by what they knew
-//! before is dropped by a runtime that does not expect it, as the rules before would have it.
-//! Addresses that are new are answered for before the commit, those that are gone until behind it.
+//! *Commit.* All runtimes are told at once. If a runtime does not answer in time, its word is taken
+//! back ([`Ticket`]), and the runtimes that did commit go back to the configuration before, as a
+//! generation of its own. Switches follow the runtimes: a packet that they send by the plan before
+//! is dropped by a runtime that does not expect it, as the rules before would have it. Ports answer
+//! for new addresses before the commit, and for gone addresses until behind it.
 //!
-//! *Rollback* is the same with the configuration before, whose plan is kept: nothing is read again.
+//! *Rollback* is the same with the configuration before, whose plan is kept: no file is read again.
 //!
 //! *Of several processes* ([`joined`]) each member does the first half and holds it, until the
 //! coordinator has decided.
@@ -73,14 +73,14 @@ const CALLS: Duration = Duration::from_secs(2);
 /// How often it is looked how far the runtimes are.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What an operator asks.
+/// The request of an operator.
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
     /// The configuration's file; none for the one the cluster was started with, or with `rollback`
     /// for the configuration before.
     pub path: Option<PathBuf>,
-    /// Only say what would be.
+    /// Only say the effects.
     pub dry: bool,
     /// Cut flows, if it must be.
     pub cut: bool,
@@ -103,11 +103,11 @@ pub struct Source {
     pub registry: Registry,
     /// The file.
     pub path: PathBuf,
-    /// What it says, setting by setting.
+    /// Its settings as a tree.
     pub tree: toml::Table,
-    /// Puts in what the command line said.
+    /// Puts in the options of the command line.
     pub overrides: Box<Override>,
-    /// Of a member with a coordinator: what it has beside that.
+    /// Of a member with a coordinator: its further settings.
     pub own: Option<Own>,
 }
 
@@ -149,9 +149,9 @@ impl Ticket {
 pub trait Workers {
     /// How many runtimes.
     fn runtimes(&self) -> usize;
-    /// Hands a runtime what it may become.
+    /// Hands a runtime the configuration that it may go over to.
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>>;
-    /// What was prepared is not wanted.
+    /// The prepared configuration is not wanted.
     fn abandon(&self, runtime: usize);
     /// Tells all of them to commit, and waits; which have.
     fn commit(&self, tickets: &[Ticket]) -> Vec<bool>;
@@ -159,7 +159,7 @@ pub trait Workers {
     fn state(&self, runtime: usize) -> Option<ChangeState>;
     /// The flows that its survey has listed.
     fn listed(&self, runtime: usize) -> Vec<CutFlow>;
-    /// What was in force before, once nothing is of it.
+    /// The configuration that was in force before, once nothing is of it.
     fn before(&self, runtime: usize) -> Option<Box<Before>>;
     /// Has each port of a switch answer for these addresses.
     fn claim(&self, switch: usize, addresses: Vec<Vec<Prefix>>) -> Result<(), String>;
@@ -167,7 +167,7 @@ pub trait Workers {
     fn follow(&self, switch: usize, plan: Plan);
 }
 
-/// What is in force, and what was.
+/// The configuration in force, and the one before.
 struct Held {
     generation: u64,
     plan: Plan,
@@ -178,7 +178,7 @@ struct Held {
     standing: Option<Standing>,
     /// Prepared, and not decided yet.
     ready: Option<Box<Ready>>,
-    /// It is in force at the runtimes, and switches have not been told.
+    /// The plan is in force at the runtimes, and switches have not been told.
     is_switch_behind: bool,
 }
 
@@ -202,7 +202,7 @@ struct Read {
     tree: toml::Table,
 }
 
-/// What is to be put in force, read and compared.
+/// The configuration to be put in force, read and compared.
 struct Wanted {
     plan: Plan,
     config: Config,
@@ -211,8 +211,8 @@ struct Wanted {
     words: [u64; AGREED],
 }
 
-/// Why there is nothing to be put in force; `Err` of [`Live::change`] is for what is no word about
-/// the configuration.
+/// Why there is nothing to be put in force; `Err` of [`Live::change`] is for errors that are not
+/// about the configuration.
 enum Stop {
     /// Said in the answer already.
     Said,
@@ -269,7 +269,7 @@ impl Live {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is in force, unless another change has it in hand.
+    /// The configuration in force, unless another change has it in hand.
     fn try_held(&self) -> Result<MutexGuard<'_, Held>, String> {
         match self.held.try_lock() {
             Ok(held) => Ok(held),
@@ -280,8 +280,8 @@ impl Live {
         }
     }
 
-    /// Has runtimes come or go while no change is under way, and none begins. `change` gets what is
-    /// in force, and the workers that are there.
+    /// Has runtimes come or go while no change is under way, and none begins. `change` gets the
+    /// plan in force, and the workers that are there.
     pub fn with_workers<R>(
         &self,
         change: impl FnOnce(&Plan, Generation, &mut Vec<WorkerInfo>) -> R,
@@ -307,7 +307,7 @@ impl Live {
     }
 
     /// The time of a trial is over: the configuration before is in force again, whatever flows that
-    /// cuts. Nothing if the trial has ended meanwhile; an error says why it could not go back, and
+    /// cuts. `None` if the trial has ended meanwhile; an error says why it could not go back, and
     /// that is tried again.
     pub fn end_trial(&self, generation: u64, workers: &dyn Workers) -> Option<Result<WentBack, String>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,7 +344,7 @@ impl Live {
         if !ask.dry && !ask.rollback {
             self.trials.refuse()?;
         }
-        // What an earlier change left for calls that waited.
+        // Parts that an earlier change left for calls that waited.
         (0..workers.runtimes()).for_each(|runtime| drop(workers.before(runtime)));
         let mut change = Change {
             generation: held.generation,
@@ -428,14 +428,14 @@ impl Live {
             .inspect_err(|_| self.take_back(held, workers))
     }
 
-    /// What was prepared is not wanted: all is as it was.
+    /// The prepared configuration is not wanted: all is as it was.
     fn take_back(&self, held: &Held, workers: &dyn Workers) {
-        // What it could do before it can do again.
+        // The ports could answer for these addresses before, so they can again.
         let _ = self.claim(workers, &[&held.plan]);
         abandon(workers, workers.runtimes());
     }
 
-    /// Reads and compares. What is wrong with it is in `change`.
+    /// Reads and compares. Its problems go into `change`.
     fn wanted(&self, ask: &Ask, held: &Held, change: &mut Change) -> Result<Wanted, Stop> {
         if ask.rollback {
             let Some(previous) = &held.previous else {
@@ -471,7 +471,7 @@ impl Live {
         self.compare(source, read, held, change)
     }
 
-    /// Holds what was read against what is in force.
+    /// Compares the configuration that was read with the one in force.
     fn compare(&self, source: &Source, read: Read, held: &Held, change: &mut Change) -> Result<Wanted, Stop> {
         let Read {
             file,
@@ -528,7 +528,7 @@ impl Live {
         })
     }
 
-    /// Has every runtime look at what it may become.
+    /// Has every runtime look at the configuration that it may go over to.
     fn prepare(
         &self,
         plan: &Plan,
@@ -592,7 +592,7 @@ impl Live {
         Ok(())
     }
 
-    /// Tells the switches what is in force, and has them answer for its addresses alone.
+    /// Tells the switches the plan in force, and has them answer for its addresses alone.
     fn follow(&self, held: &mut Held, workers: &dyn Workers) -> Result<(), String> {
         for switch in 0..self.sides.len() {
             workers.follow(switch, held.plan.clone());
@@ -606,7 +606,7 @@ impl Live {
         let tickets: Vec<Ticket> = self.infos().iter().map(|_| Ticket::default()).collect();
         let mut committed = workers.commit(&tickets);
         for (done, ticket) in committed.iter_mut().zip(&tickets) {
-            // One that has begun will end.
+            // A commit that has begun will end.
             *done |= !ticket.take_back();
         }
         if committed.contains(&false) {
@@ -624,11 +624,11 @@ impl Live {
         Ok(())
     }
 
-    /// Has those that have committed to a plan go back to what is still in force for the others,
+    /// Has the runtimes that have committed to a plan go back to the configuration of the others,
     /// once their flows have been asked.
     fn go_back(&self, held: &mut Held, plan: &Plan, workers: &dyn Workers, committed: &[bool]) {
         settle(workers, &mut Receipt::default());
-        // Numbers are never used twice; those that never left stay at theirs.
+        // Numbers are never used twice; runtimes that never left stay at theirs.
         let generation = Generation(held.generation + 2);
         let back: Vec<usize> = (0..committed.len())
             .filter(|runtime| committed[*runtime])
@@ -658,7 +658,7 @@ impl Live {
     }
 }
 
-/// It is what is in force from now on, by what is kept of it here.
+/// Puts a configuration in force, as far as the fields here record it.
 fn adopt(wanted: Wanted, held: &mut Held) {
     let Wanted {
         plan, config, tree, ..
@@ -671,7 +671,7 @@ fn adopt(wanted: Wanted, held: &mut Held) {
     held.is_switch_behind = true;
 }
 
-/// What is wrong with it is in the answer.
+/// The answer has its problems.
 fn refused(change: &mut Change, problems: Vec<Problem>) -> Stop {
     change.problems = problems;
     change.outcome = Outcome::Refused;

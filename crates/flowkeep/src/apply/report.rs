@@ -1,4 +1,4 @@
-//! What comes of asking for a change: JSON in base units, and words for people.
+//! The answer to a request for a change: JSON in base units, and words for people.
 
 use super::settings::Difference;
 use crate::config::Problem;
@@ -14,18 +14,18 @@ use std::fmt;
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Nothing differs, so nothing was done.
+    /// There is no difference, so no change was made.
     #[default]
     Same,
-    /// It can be applied, and cuts no flow.
+    /// The configuration can be applied, and cuts no flow.
     Possible,
-    /// It can be applied, and would cut flows.
+    /// The configuration can be applied, and would cut flows.
     WouldCut,
-    /// It would have cut flows, without leave for it: nothing has changed.
+    /// The configuration would have cut flows, without leave for it: nothing has changed.
     RefusedToCut,
-    /// It cannot be applied: nothing has changed.
+    /// The configuration cannot be applied: nothing has changed.
     Refused,
-    /// It is in force.
+    /// The configuration is in force.
     Applied,
 }
 
@@ -34,7 +34,7 @@ pub enum Outcome {
 pub struct Fixed {
     /// Its path.
     pub setting: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -98,7 +98,7 @@ impl Listed {
     }
 }
 
-/// What a change that was made came to.
+/// The outcome of a change that was made.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct Receipt {
     /// The number of the configuration that is in force now.
@@ -114,7 +114,7 @@ pub struct Receipt {
     pub flows_cut: u64,
     /// Flows whose calls still wait, and that will be asked when those are done.
     pub flows_waiting: u64,
-    /// Those that ended, by function and reason.
+    /// The flows that ended, by function and reason.
     #[serde(rename = "cut_by")]
     pub cut: Vec<CutCount>,
     /// Until it was ready everywhere and all flows had been looked at.
@@ -123,25 +123,25 @@ pub struct Receipt {
     pub commit_seconds: f64,
     /// All of it.
     pub seconds: f64,
-    /// What is not as it should be, though the configuration is in force.
+    /// A defect that remains, though the configuration is in force.
     pub warning: Option<String>,
-    /// It goes back by itself after this time, unless it is confirmed.
+    /// The configuration goes back by itself after this time, unless it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_seconds: Option<f64>,
 }
 
-/// What a change would do, or has done.
+/// A change that would be made, or was.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// How it went.
     pub outcome: Outcome,
     /// The configuration that was in force when it was asked.
     pub generation: u64,
-    /// What differs.
+    /// The settings that differ.
     pub differences: Vec<Difference>,
-    /// What of it cannot change.
+    /// Those of them that cannot change.
     pub fixed: Vec<Fixed>,
-    /// What is wrong with it.
+    /// The configuration's problems.
     pub problems: Vec<Problem>,
     /// Why a runtime refused.
     pub refusal: Option<String>,
@@ -151,15 +151,15 @@ pub struct Change {
     pub flows_cut: u64,
     /// Flows whose calls wait: no function can be asked about them before those are done.
     pub flows_waiting: u64,
-    /// Those that would end, by function and reason.
+    /// The flows that would end, by function and reason.
     #[serde(rename = "cut_by")]
     pub cut: Vec<CutCount>,
-    /// Those that would end, one by one, up to the number asked for.
+    /// The flows that would end, one by one, up to the number asked for.
     pub listed: Vec<Listed>,
     /// How many would end besides and are not listed.
     #[serde(default)]
     pub unlisted: u64,
-    /// What was done, if anything was.
+    /// The outcome, if a change was made.
     pub receipt: Option<Receipt>,
     /// Over the cluster: each member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -171,8 +171,8 @@ pub struct Change {
 
 impl Shape for Change {
     const NAME: &'static str = "chain-change";
-    /// 2: `translated` has named fields, `old` and `new` are values, and what ends flows is
-    /// `cut_by`.
+    /// 2: `translated` has named fields, `old` and `new` are values, and the causes of ended flows
+    /// are `cut_by`.
     const VERSION: u32 = 2;
 }
 
@@ -187,7 +187,7 @@ pub struct MemberPart {
     pub flows_cut: u64,
     /// Flows whose calls wait.
     pub flows_waiting: u64,
-    /// Why it refuses, or has not what was decided.
+    /// Why it refuses, or lacks the decided configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -8,9 +8,9 @@
 //!   function.firewall.rules[web].action: "allow" -> "drop"
 //! ```
 //!
-//! Tables of a list that have a `name` are known by it, wherever they stand; if those that are in
-//! both stand in another order, that is a difference of its own (`order`). Other lists differ as a
-//! whole. A file that a setting names counts with what is in it.
+//! Tables of a list that have a `name` are known by it, wherever they stand; if the tables that are
+//! in both stand in another order, that is a difference of its own (`order`). Other lists differ as
+//! a whole. A file that a setting names counts with its content.
 //!
 //! A setting that is written out with its default differs from one that is not written: that makes
 //! no other configuration, and is harmless.
@@ -71,7 +71,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What differs, in the order of the settings' names.
+/// All differences, in the order of the settings' names.
 pub fn differences(old: &Table, new: &Table) -> Vec<Difference> {
     let mut found = Vec::new();
     tables(old, new, "", &mut found);
@@ -154,8 +154,8 @@ fn lists(old: &[(&str, &Table)], new: &[(&str, &Table)], path: &str, found: &mut
         both.map(|(name, _)| (*name).to_owned()).collect()
     };
     let (before, now) = (order(old, new), order(new, old));
-    // A new one in between puts none of the others elsewhere among themselves, but it may stand
-    // before one that it takes from.
+    // A new table in between leaves the order of the others as it is, but it may stand before a
+    // table whose packets it takes.
     if before != now {
         found.push(Difference {
             function: function_of(path),
@@ -194,7 +194,7 @@ pub(super) fn changes_copies(before: &Config, now: &Config) -> bool {
         || changes_what_is_waited_for(before, now)
 }
 
-/// What differs of that which is fixed when a cluster starts.
+/// Differences of settings that are fixed when a cluster starts.
 pub(super) fn fixed(before: &Config, now: &Config, differences: &[Difference]) -> Vec<Fixed> {
     let same = [
         ("runtimes", before.runtimes == now.runtimes),

@@ -1,4 +1,4 @@
-//! The steps of a change, with runtimes that are stepped by hand and one that does not do as it is
+//! The steps of a change, with runtimes that are stepped by hand, one of which does not do as it is
 //! told.
 
 use super::report::Outcome;
@@ -113,7 +113,7 @@ fn ask(path: &Path) -> Ask {
     }
 }
 
-/// Removed with what is in it, after a failure too.
+/// A folder that is removed with its content, after a failure too.
 struct Folder(std::path::PathBuf);
 
 impl Drop for Folder {
@@ -253,7 +253,7 @@ fn what_is_on_trial_goes_back_unless_it_is_confirmed() {
     let trial = trial.unwrap();
     assert!(trial.seconds_left > 0.0 && trial.seconds_left <= 1.0, "{trial:?}");
     assert_eq!(trial.generation, 2);
-    // Another one is refused by name, and so is one that a signal asks for; looking is not.
+    // Another change is refused by name, and so is a signal's; a dry one is not.
     std::fs::write(&path, text("third", "203.0.113.0/31")).unwrap();
     for waits in [false, true] {
         let refused = live.change(&Ask { waits, ..ask(&path) }, &pair).unwrap_err();

@@ -10,14 +10,15 @@
 //! ```
 //!
 //! The trial is in the running process: the command that began it may be gone. A process that ends
-//! forgets it, and a new start reads its file. Going back is the `chain rollback` of an operator
-//! who lets it cut flows.
+//! forgets it, and a new start reads its file. Going back is an operator's `chain rollback` with
+//! leave to cut flows.
 //!
 //! A rollback that an operator says just behind the one by time would put the unconfirmed
-//! configuration in force again. So after going back by itself there is none to go back to.
+//! configuration in force again. So after going back by itself there is no configuration to go back
+//! to.
 //!
-//! Invariants: one trial at a time; no other configuration is applied meanwhile; a confirmed one
-//! does not go back. Tests: `super::tests`, `tests/operator/trial.rs`.
+//! Invariants: one trial at a time; no other configuration is applied meanwhile; a confirmed
+//! configuration does not go back. Tests: `super::tests`, `tests/operator/trial.rs`.
 //!
 //! Not here: the thread that waits (`crate::run`), the change itself ([`super::Live`]).
 
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 pub const TRIAL_MIN_MS: u64 = 1000;
 /// The longest: a day.
 pub const TRIAL_MAX_MS: u64 = 86_400_000;
-/// After this, what could not go back tries again.
+/// A configuration that could not go back tries again after this time.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// A configuration on trial, as `status` shows it.
@@ -152,7 +153,7 @@ impl Trials {
         self.changed.notify_all();
     }
 
-    /// What is on trial stays; its number.
+    /// The configuration on trial stays; its number.
     pub fn confirm(&self) -> Result<u64, String> {
         let mut state = self.state();
         match &state.trial {
@@ -194,7 +195,7 @@ impl Trials {
         }
     }
 
-    /// It could not go back: it may be confirmed again, and goes back later.
+    /// The configuration could not go back: it may be confirmed again, and goes back later.
     pub(super) fn retry(&self) {
         if let Some(trial) = &mut self.state().trial {
             trial.is_going_back = false;
@@ -233,13 +234,13 @@ impl Trials {
         }
     }
 
-    /// The process ends: nothing goes back any more.
+    /// The process ends: no configuration goes back any more.
     pub fn close(&self) {
         self.state().is_over = true;
         self.changed.notify_all();
     }
 
-    /// What is on trial, and what went back last.
+    /// The configuration on trial, and the one that went back last.
     pub fn status(&self) -> (Option<TrialStatus>, Option<WentBack>) {
         let state = self.state();
         let trial = state.trial.as_ref().map(|trial| TrialStatus {
@@ -251,7 +252,7 @@ impl Trials {
     }
 }
 
-/// The time of a trial, if it is one that may be.
+/// The time of a trial, if it is within the bounds.
 pub(crate) fn time_of(ms: u64) -> Result<Duration, String> {
     match ms {
         TRIAL_MIN_MS..=TRIAL_MAX_MS => Ok(Duration::from_millis(ms)),

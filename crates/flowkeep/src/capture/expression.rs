@@ -8,8 +8,8 @@ use super::Instruction;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// Link types by pcap's number and by the name tcpdump knows them by. Ethernet first: what is wrong
-/// with an expression is told by that.
+/// Link types by pcap's number and by the name tcpdump knows them by. Ethernet first: an
+/// expression's problem is told by that.
 const LINKS: [(u32, &str); 5] = [
     (1, "EN10MB"),
     (101, "RAW"),
@@ -18,7 +18,7 @@ const LINKS: [(u32, &str); 5] = [
     (276, "LINUX_SLL2"),
 ];
 
-/// Compiles an expression for all link types. One that an expression makes no sense for
+/// Compiles an expression for all link types. A link type for which an expression makes no sense
 /// (`ether host` on raw IP) wants nothing.
 pub fn compile(expression: &str) -> Result<Vec<(u32, Vec<Instruction>)>, String> {
     let mut programs = Vec::new();

@@ -1,4 +1,4 @@
-//! `flowkeep capture`: asks, and writes or prints what comes until there is enough.
+//! `flowkeep capture`: asks, and writes or prints packets until there are enough.
 
 use super::{Frame, Lines, Wanted, Writer};
 use crate::control::client::Client;
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What to capture.
+/// Which packets to capture, and how.
 #[derive(Debug)]
 pub struct CaptureJob {
     /// Which packets.
@@ -22,10 +22,10 @@ pub struct CaptureJob {
     pub stop: StopSignal,
 }
 
-/// How often what has been captured is fetched.
+/// How often captured packets are fetched.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What came of it.
+/// The result of a capture.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Caught {
     /// Packets written or printed.
@@ -116,7 +116,7 @@ pub fn run(job: &CaptureJob, client: &mut Client, out: &mut dyn Write) -> Result
     }
 }
 
-/// A file that cannot be made, with what helps.
+/// A file that cannot be made, with a remedy.
 fn where_to(error: io::Error) -> io::Error {
     let remedy = "choose a folder that exists and that you may write to";
     io::Error::new(error.kind(), format!("{error}; {remedy}"))

@@ -11,10 +11,11 @@
 //!
 //! A packet is captured where a port brings it (*in*), where a port takes it (*out*), and where it
 //! is dropped (*drop*, with the reason). A dropped packet is as it was when it was dropped, perhaps
-//! translated already; it belongs to the port it came in by. What the cluster had no room for is
-//! counted, told at the end, and stands in the file.
+//! translated already; it belongs to the port it came in by. Packets that the cluster had no room
+//! for are counted; the number is told at the end, and stands in the file.
 //!
-//! Not here: what a port itself loses, which no worker sees (`flowkeep status` has the figures).
+//! Not here: packets that a port itself loses, which no worker sees (`flowkeep status` has the
+//! figures).
 
 mod expression;
 pub mod job;
@@ -49,14 +50,14 @@ impl From<Instruction> for runtime::watch::bpf::Instruction {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// Those that ports bring.
+    /// Packets that ports bring.
     pub incoming: bool,
-    /// Those that ports take.
+    /// Packets that ports take.
     pub outgoing: bool,
-    /// Those that are dropped.
+    /// Packets that are dropped.
     pub dropped: bool,
-    /// By link type (pcap's number), what a frame must pass; link types that are not there want
-    /// nothing.
+    /// By link type (pcap's number), the program that a frame must pass; link types that are not
+    /// there want nothing.
     pub filter: Option<Vec<(u32, Vec<Instruction>)>>,
     /// Bytes of a frame that are kept.
     pub snap_length: u32,
@@ -72,7 +73,7 @@ pub enum Place {
     In,
     /// A port took it.
     Out,
-    /// It was dropped.
+    /// The packet was dropped.
     Drop,
 }
 

@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
         if let Some(member) = &frame.member {
             option(&mut body, COMMENT, format!("seen by member {member}").as_bytes());
         }
-        // Inbound or outbound; what was dropped had come in.
+        // Inbound or outbound; a dropped packet had come in.
         let direction = match frame.place {
             Place::In | Place::Drop => 1_u32,
             Place::Out => 2,
@@ -107,7 +107,7 @@ impl<W: Write> Writer<W> {
         let lost = std::mem::take(&mut self.lost);
         for port in lost.keys() {
             if !self.interfaces.iter().any(|interface| interface.port == *port) {
-                // Nothing of it is in the file but how much is not.
+                // The file has only the number of its lost packets.
                 self.interface(*port, 1)?;
             }
         }
@@ -130,7 +130,7 @@ impl<W: Write> Writer<W> {
         Ok(self.out)
     }
 
-    /// Writes out what is buffered.
+    /// Writes out the buffered bytes.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

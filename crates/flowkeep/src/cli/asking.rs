@@ -1,7 +1,7 @@
 //! The commands that ask a running cluster: a process over its control socket, or all members.
 //!
-//! Where members have not answered, what the others say is printed, and the command fails and names
-//! them ([`complete`]).
+//! Where members have not answered, the others' answers are printed, and the command fails and
+//! names the silent ones ([`complete`]).
 
 use super::{Asking, FAILURE, Failure, print, runtimes};
 use crate::apply::report::Change;
@@ -28,7 +28,7 @@ pub(super) fn connect(asking: &Asking) -> Result<Client, Failure> {
     asking.connect()
 }
 
-/// Whether all members that were asked have answered; a failure names those that have not.
+/// Whether all members that were asked have answered; a failure names the silent members.
 pub(super) fn complete(client: &Client) -> Result<(), Failure> {
     let missing = client.missing();
     if missing.is_empty() {
@@ -37,13 +37,13 @@ pub(super) fn complete(client: &Client) -> Result<(), Failure> {
     let names: Vec<&str> = missing.keys().map(String::as_str).collect();
     let why: Vec<&str> = missing.values().map(String::as_str).collect();
     Err(Failure::failed(format!(
-        "without {}, as what was asked of it is not answered: {}",
+        "without {}, for want of an answer: {}",
         names.join(", "),
         why.join("; ")
     )))
 }
 
-/// Prints what the members have answered; with JSON, those that have not are in `missing`.
+/// Prints the members' answers; with JSON, members without an answer are in `missing`.
 pub(super) fn show_of(
     client: &Client,
     text: impl std::fmt::Display,
@@ -76,7 +76,7 @@ pub(super) fn foreign() -> Failure {
     Failure::failed(control::FOREIGN)
 }
 
-/// What to say behind *it is not there*: of one of several processes, that another may have it.
+/// The text behind *it is not there*: of one of several processes, that another may have it.
 pub(super) fn or_elsewhere(client: &mut Client) -> String {
     let Ok(Answer::Status(status)) = client.ask(&Request::Status) else {
         return String::new();
@@ -201,7 +201,7 @@ pub fn flow_show(
     }
 }
 
-/// What a function's instance on one runtime has answered.
+/// The answer of a function's instance on one runtime.
 #[derive(Serialize, JsonSchema)]
 struct FunctionAnswer {
     /// The runtime.
@@ -209,7 +209,7 @@ struct FunctionAnswer {
     /// Asked over the cluster: the member that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<String>,
-    /// It is not there: the rows are what it had counted.
+    /// The runtime is not there: the rows are its last counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     gone: Option<Gone>,
     /// Its answer in words, where a command was carried out.
@@ -220,10 +220,10 @@ struct FunctionAnswer {
     rows: Option<Vec<BTreeMap<String, Value>>>,
 }
 
-/// What a function has answered.
+/// The answers of a function.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct FunctionAnswers {
-    /// The answers of all runtimes as one table, with what runtimes that are gone had counted.
+    /// The answers of all runtimes as one table, with the counts of gone runtimes.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<Vec<BTreeMap<String, Value>>>,
     /// The table has more rows than these.
@@ -255,9 +255,9 @@ impl Shape for Confirmed {
 /// A process was asked to end.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Stopping {
-    /// It has begun to.
+    /// The process has begun to end.
     stopping: bool,
-    /// It has ended: nothing of it is left.
+    /// The process has ended: nothing of it is left.
     has_ended: bool,
 }
 
@@ -357,12 +357,12 @@ pub fn confirm(asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
 /// `stop`: asks, and waits until the process has ended, for as long as `patience`.
 pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    // Taken first: a number of a process that has ended may be another's. Of one that this one
-    // cannot see there is none.
+    // Taken first: the number of an ended process may be another's. There is no handle of a process
+    // that this one cannot see.
     let handle = (client.process().ok())
         .filter(|process| *process != rustix::process::getpid() && !patience.is_zero())
         .and_then(|process| rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty()).ok());
-    // What it would not say, it is not asked again: it is to end.
+    // A refused answer is not asked for again: the process is to end.
     let trial = match client.ask(&Request::Status) {
         Ok(Answer::Status(status)) if !asking.json => status.trial,
         _ => None,
@@ -375,7 +375,7 @@ pub fn stop(asking: &Asking, patience: Duration, out: &mut dyn Write) -> Result<
         print(
             out,
             format_args!(
-                "generation {} ({}) was on trial, and nothing has confirmed it: it ends with the process. A new start has what is in its file",
+                "generation {} ({}) was on trial, and nothing has confirmed it: it ends with the process. A new start goes by its file",
                 trial.generation, trial.file
             ),
         )?;

@@ -1,10 +1,10 @@
-//! `runtime rebalance`: some flows of runtimes that do more than the average move to those that do
-//! less.
+//! `runtime rebalance`: some flows of runtimes that do more than the average move to runtimes that
+//! do less.
 //!
-//! What each does is looked at for a while: packets, and the processor time of its thread. A
+//! The load of each is looked at for a while: packets, and the processor time of its thread. A
 //! runtime whose share is above [`ENOUGH`] gives as large a part of its flows as its share is above
-//! the average. They go in turn to the runtimes below it, the one with the least load first.
-//! Nothing is said of which flows do most: said again, it comes closer.
+//! the average. They go in turn to the runtimes below it, the one with the least load first. It
+//! does not know which flows do most: said again, it comes closer.
 //!
 //! Not here: how new groups are placed by load (`crate::run::placing`).
 
@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 /// Thousandths of the average that are even enough.
 const ENOUGH: u64 = 1100;
 
-/// What came of it.
+/// The outcome of a rebalance.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Balanced {
-    /// What each runtime did.
+    /// The load of each runtime.
     shares: Vec<Share>,
     #[serde(flatten)]
     receipt: Receipt,
@@ -42,12 +42,12 @@ impl Shape for Balanced {
     const VERSION: u32 = 2;
 }
 
-/// What a runtime did before flows moved.
+/// A runtime's load before flows moved.
 #[derive(Serialize, JsonSchema)]
 struct Share {
     /// Which.
     runtime: u16,
-    /// How often the average; none where too little is done to say.
+    /// Its load in multiples of the average; none where the load is too little to say.
     of_the_average: Option<f64>,
 }
 
@@ -134,7 +134,7 @@ fn cpu_of(threads: &[ThreadShare], runtime: u16) -> u64 {
     thread.map_or(0, |thread| thread.cpu_ns / thread.workers.len().max(1) as u64)
 }
 
-/// What those did that were there both times.
+/// The loads of runtimes that were there both times.
 fn loads(before: &Sums, now: &Sums, since: Duration) -> Vec<(u16, Load)> {
     let per = |count: u64, one: u128| {
         let rate = u128::from(count) * one / since.as_nanos().max(1);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(planned(&three), [(0, 100, vec![2])]);
         let four = [share(0, 700), share(1, 1600), share(3, 1200), share(7, 500)];
         assert_eq!(planned(&four), [(1, 112, vec![7, 0]), (3, 50, vec![7, 0])]);
-        // Even enough; nothing is known; one alone.
+        // Even enough; loads not known; one alone.
         assert!(planned(&[share(0, 1090), share(1, 910)]).is_empty());
         assert!(planned(&[(0, None), (1, None)]).is_empty());
         assert!(planned(&[share(0, 1000)]).is_empty());

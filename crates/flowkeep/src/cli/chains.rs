@@ -1,6 +1,5 @@
-//! `chain check` and `chain schema`: what can be said of a configuration without running it.
-//! `chain diff`, `apply` and `rollback`: what is asked of, or done to, the configuration of a
-//! running cluster.
+//! `chain check` and `chain schema` work without running a configuration. `chain diff`, `apply` and
+//! `rollback` ask after, or change, the configuration of a running cluster.
 
 use super::{FAILURE, Failure, Listing, USAGE, WOULD_CUT, asking, jobs, print};
 use crate::apply::report::{Change, Outcome};
@@ -19,14 +18,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What is right or wrong with a configuration.
+/// The result of checking a configuration.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Checked {
     /// Whether it can be run.
     good: bool,
-    /// What is wrong.
+    /// Its errors.
     problems: Vec<Problem>,
-    /// What is likely not meant.
+    /// Settings that are likely not meant.
     warnings: Vec<String>,
     /// Its chains; none if it is not good.
     chains: Vec<CheckedChain>,
@@ -36,7 +35,7 @@ pub(super) struct Checked {
     /// As many as there may be.
     #[serde(skip_serializing_if = "Option::is_none")]
     runtimes_max: Option<u16>,
-    /// The memory that it needs; nothing where this program cannot count that.
+    /// The memory that it needs; absent where this program cannot count that.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
 }
@@ -54,7 +53,8 @@ impl Shape for Checked {
     const NAME: &'static str = "chain-check";
 }
 
-/// Checks a configuration and shows its chains. `strict`: what `run` refuses here is an error, too.
+/// Checks a configuration and shows its chains. `strict`: a configuration that `run` refuses here
+/// is an error, too.
 pub fn check(
     path: &Path,
     strict: bool,
@@ -110,8 +110,8 @@ pub fn check(
 /// A good configuration without its functions, the memory that it needs, and warnings.
 type Good = (Config, Option<Memory>, Vec<String>);
 
-/// What is wrong on any machine is an error. What `run` refuses on this one is a warning, and with
-/// `strict` an error of the code with which `run` would end.
+/// A fault on any machine is an error. A reason for which `run` refuses on this one is a warning,
+/// and with `strict` an error of the code with which `run` would end.
 fn here(
     path: &Path,
     strict: bool,
@@ -138,7 +138,7 @@ fn here(
         }
     };
     if !is_alone {
-        // It is that of all its processes together.
+        // The need is that of all its processes together.
         too_little.iter_mut().for_each(Refusal::of_a_member);
     }
     refused.extend(too_little);
@@ -232,16 +232,16 @@ fn overview(path: &Path, config: &Config, warnings: &[String]) -> String {
     text
 }
 
-/// What is to come of another configuration.
+/// How another configuration is to be treated.
 #[derive(Clone, Copy)]
 pub enum Way {
     /// Words only.
     Diff,
-    /// It shall be in force.
+    /// The configuration shall be in force.
     Apply {
         /// Whatever flows that cuts.
         cut: bool,
-        /// It goes back after this time, unless it is confirmed.
+        /// The configuration goes back after this time, unless it is confirmed.
         confirm: Option<Period>,
     },
     /// The one before shall.

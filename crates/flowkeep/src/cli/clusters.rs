@@ -24,8 +24,8 @@ use std::time::Duration;
 pub(super) enum ClusterVerb {
     /// Make a cluster's authority, its coordinator's certificate, and three operators'
     #[command(after_help = "\
-Writes ca, coordinator, admin, operate and read, each .pem and .key, readable by their owner alone. Nothing is overwritten. A person who has \
-ca.key can make members: it stays with the coordinator.
+Writes ca, coordinator, admin, operate and read, each .pem and .key, readable by their owner alone. Nothing is overwritten. The owner of ca.key \
+can make members: it stays with the coordinator.
 
 Example:
   flowkeep cluster init cluster/")]
@@ -48,7 +48,7 @@ Example:
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time)]
         valid: Period,
     },
-    /// Who is a member, by the coordinator's newest view
+    /// The members, by the coordinator's newest view
     #[command(after_help = "Example:\n  flowkeep cluster status --at 192.0.2.1:4400 --identity cluster/")]
     Status(Remote),
     /// Remove a runtime though it lives: its flows go on where their copies are, and its process
@@ -78,7 +78,7 @@ Example:
     },
 }
 
-/// Which coordinator, and as whom.
+/// Which coordinator, and by which certificate.
 #[derive(Args, Debug)]
 pub(super) struct Remote {
     #[command(flatten)]
@@ -95,7 +95,7 @@ fn failed(what: impl std::fmt::Display) -> Failure {
     Failure::failed(format!("error: {what}"))
 }
 
-/// What `cluster` is asked to do.
+/// The verbs of `cluster`.
 pub(super) fn cluster(verb: ClusterVerb, out: &mut dyn Write) -> Result<(), Failure> {
     match verb {
         ClusterVerb::Init { directory, days } => {
@@ -180,7 +180,7 @@ fn init(directory: &Path, valid: Duration) -> Result<(), AuthorityError> {
         source,
     })?;
     let authority = Authority::create(valid)?;
-    // First: where a cluster is already, nothing is written.
+    // First: where a cluster is already, no file is written.
     authority.write(directory)?;
     let coordinator = authority.issue(&Caller::Coordinator, valid)?;
     coordinator.write(directory, "coordinator")?;
@@ -250,7 +250,7 @@ pub(super) struct ClusterReport {
     workers: Vec<ClusterWorker>,
     /// Calls that were refused, by reason.
     refused: BTreeMap<String, u64>,
-    /// Why nothing is decided, if nothing is.
+    /// Why the coordinator decides nothing, if that is so.
     trouble: Option<String>,
     /// Records of the log.
     records: u64,

@@ -1,7 +1,7 @@
 //! `coordinator`: the process that says which workers are members, and the guard that starts it
 //! again.
 //!
-//! Not here: what it does (`crates/coordinator`, docs/coordinator.md).
+//! Not here: the coordinator itself (`crates/coordinator`, docs/coordinator.md).
 
 use super::{Failure, Said, USAGE};
 use crate::control::{counted, rights, scribe};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Run the coordinator of a cluster of several processes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The coordinator says who is a member, by numbered views. No packet needs it: without it a cluster goes on as it is. A second process, \
+The coordinator decides which processes are members, by numbered views. No packet needs it: without it a cluster goes on as it is. A second process, \
 the guard, starts it again when it ends by accident, or hangs for 10 s.
 
 `flowkeep node` and `flowkeep switch` join with --join and a token.
@@ -107,7 +107,7 @@ fn watch(stop: &StopSignal) -> Result<ExitCode, Failure> {
 fn be(words: &Words, stop: &StopSignal) -> Result<ExitCode, Failure> {
     guard::end_with_guard().map_err(failed)?;
     let beats = Beats::of_process();
-    // Threads that hear members say events: none waits for a reader of standard error.
+    // Threads that hear members say events: no thread waits for a reader of standard error.
     let (lines, seldom) = (Later::begin(), Seldom::default());
     let events = Arc::new(move |event: Event| {
         if let Some(more) = seldom.count(&event, Instant::now()) {
@@ -240,7 +240,7 @@ fn unheard(words: &Words) -> Result<u64, Failure> {
 struct Seldom(Mutex<BTreeMap<&'static str, (Instant, u64)>>);
 
 impl Seldom {
-    /// Whether the event is said, and what of those that were not.
+    /// The words on unsaid refusals, for behind the event; `None` if the event is not said.
     fn count(&self, event: &Event, now: Instant) -> Option<String> {
         let Event::Refused { name, .. } = event else {
             return Some(String::new());

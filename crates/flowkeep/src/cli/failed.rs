@@ -1,10 +1,10 @@
-//! What a command prints with `--json` that could not do what it was asked to.
+//! The object that a failed command prints with `--json`.
 //!
 //! ```text
 //!   { "error": "…", "code": 1, "version": 1 }     on standard output, if there is no other object
 //! ```
 //!
-//! What people read goes to standard error, with and without `--json`.
+//! Text for people goes to standard error, with and without `--json`.
 //!
 //! Not here: exit codes ([`super`]).
 
@@ -15,10 +15,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Serialize, JsonSchema)]
 pub struct Failed {
-    /// What it says on standard error.
+    /// Its text on standard error.
     pub error: String,
     /// The exit code.
     pub code: u8,
@@ -57,8 +57,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Nothing went there. It is not locked: a running cluster writes its events from a thread of
-    /// its own.
+    /// Nothing went there. Standard output is not locked: a running cluster writes its events from
+    /// a thread of its own.
     pub fn new() -> Self {
         Output {
             out: io::stdout(),

@@ -1,4 +1,4 @@
-//! What the commands that drive workers are handed.
+//! The structures that are handed to commands that drive workers.
 
 use super::{Failure, MemberWords, PageSize, Run, Scenario};
 use crate::apply::{Source, absolute};
@@ -50,7 +50,7 @@ pub struct RunJob {
 /// The member of a cluster that a process is to be.
 #[derive(Debug)]
 pub struct MemberJob {
-    /// What it was started as.
+    /// Its kind, as it was started.
     pub kind: Kind,
     /// Its name.
     pub name: String,
@@ -64,7 +64,7 @@ pub struct MemberJob {
     pub join: Option<joining::Words>,
     /// The configuration's file.
     pub path: PathBuf,
-    /// What stands in it.
+    /// Its text.
     pub text: String,
     /// The same, setting by setting.
     pub tree: toml::Table,
@@ -121,7 +121,7 @@ pub(super) fn member_job(
 /// Something to measure.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BenchJob {
-    /// What.
+    /// The scenario.
     pub scenario: Scenario,
     /// With so many flows each.
     pub flows: Vec<u32>,
@@ -146,7 +146,7 @@ pub struct BenchJob {
 pub struct NewJob {
     /// The function's name as it was typed, which is its directory's, too.
     pub name: String,
-    /// What the function does to begin with.
+    /// The kind of the new function.
     pub kind: crate::new::Kind,
     /// Where that directory goes.
     pub directory: PathBuf,
@@ -172,7 +172,7 @@ pub(super) fn stop_signal(after: Option<nf::Period>) -> Result<StopSignal, Failu
 /// The function that `run` without a configuration runs.
 const MONITOR: &str = "flow_monitor";
 
-/// What the command line says beside the configuration, and rather than it.
+/// Options of the command line, which come before the configuration.
 struct Words {
     input: Option<String>,
     output: Option<String>,
@@ -290,7 +290,7 @@ fn monitor(registry: &Registry) -> Result<Config, Failure> {
 }
 
 /// Puts `--input` and `--output` into the first port. If there is none, one is made, and is named
-/// for what it reads or writes.
+/// for its source or destination.
 fn override_ports(config: &mut Config, input: Option<&str>, output: Option<&str>) -> Result<(), Failure> {
     let uri = |option: &str, text: Option<&str>, role: Role| -> Result<Option<Uri>, Failure> {
         text.map(|text| {

@@ -1,4 +1,4 @@
-//! `flow list`: page after page, until as many flows are found as are wanted.
+//! `flow list`: page after page, until enough flows are found.
 //!
 //! ```text
 //!   cursor ─► page of all flows ─► those that are wanted ─► … ─► list, with `next`: the place behind its last flow
@@ -99,7 +99,7 @@ pub(super) fn flow_list(wanted: &Wanted, out: &mut dyn Write) -> Result<(), Fail
     if let Some(runtime) = wanted.runtime {
         is_there(&mut client, runtime..=runtime)?;
     }
-    // The runtime where the list was cut may be gone by now; those behind it go on.
+    // The runtime where the list was cut may be gone by now; the runtimes behind it go on.
     if let Some(after) = wanted.after {
         is_there(&mut client, after.runtime..=u16::MAX)?;
     }

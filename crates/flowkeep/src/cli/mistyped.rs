@@ -1,11 +1,11 @@
-//! What is said of words that are no command: the parser's text, with what to write instead.
+//! Messages on words that are no command: the parser's text, with a remedy.
 //!
-//! The parser takes what Rust's types say of a value (*invalid digit found in string*), which helps
-//! no operator. Here is what each of these means.
+//! The parser takes the words of Rust's types on a value (*invalid digit found in string*), which
+//! help no operator. Here is what each of these means.
 //!
 //! Not here: values with a type of this tool, which say it themselves.
 
-/// What Rust says, and what is said instead.
+/// Rust's words, and the words in their place.
 const WORDS: [(&str, &str); 7] = [
     (
         "invalid digit found in string",

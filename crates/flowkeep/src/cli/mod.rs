@@ -1,8 +1,8 @@
 //! The command line.
 //!
-//! A word says what it is about, the next what to do with it: `flow list`, `chain check`.
-//! Everything that prints figures can print them as JSON. What drives workers is a [`jobs::Jobs`]
-//! function; everything else is done here.
+//! The first word names a noun, the next the verb: `flow list`, `chain check`. Every command that
+//! prints figures can print them as JSON. Commands that drive workers are [`jobs::Jobs`] functions;
+//! all others are done here.
 //!
 //! ```text
 //! run, node, switch, bench, new, port, lab ──▶ Jobs (crate::run, crate::bench, crate::new, crate::bridge, crate::lab)
@@ -15,10 +15,10 @@
 //! schema ──────────────────────▶ shapes.rs
 //! flow trace, flow events, capture, top ▶ watching.rs  the same, again and again
 //! completions, man ────────────▶ pages.rs
-//! what fails with --json ──────▶ failed.rs
+//! failures with --json ────────▶ failed.rs
 //! ```
 //!
-//! What can be typed behind each is in `words`.
+//! The words behind each verb are in `words`.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 flows would be cut
 //! (`chain diff`, `chain apply`), 130 broken off by a second signal.
@@ -64,7 +64,7 @@ use words::{
 };
 pub use words::{PageSize, Scenario};
 
-/// Exit code of what was asked for and did not succeed.
+/// Exit code of a command that failed.
 pub const FAILURE: u8 = 1;
 /// Exit code of wrong usage and of configurations with errors.
 pub const USAGE: u8 = 2;
@@ -85,7 +85,7 @@ Exit codes: 0 done; 1 failed; 2 wrong usage or configuration; 3 flows would be c
 Examples:
   flowkeep run --input pcap:in.pcap            a record per flow of a capture
   flowkeep run gateway.toml                    a cluster as configured
-  flowkeep status                              what the running one does
+  flowkeep status                              figures of the running one
   flowkeep flow show tcp 10.0.0.1:40000 192.0.2.1:443")]
 struct Cli {
     #[command(subcommand)]
@@ -100,7 +100,8 @@ enum Verb {
     Node(NodeWords),
     /// Run one member's switches, with their ports, of a cluster of several processes
     Switch(MemberWords),
-    /// Run the coordinator of a cluster of several processes: it says who is a member
+    /// Run the coordinator of a cluster of several processes: it decides which processes are
+    /// members
     Coordinator(coordinator::Words),
     /// Certificates and tokens of a cluster of several processes, and its members
     #[command(subcommand)]
@@ -108,7 +109,7 @@ enum Verb {
     /// Look at configurations
     #[command(subcommand)]
     Chain(ChainVerb),
-    /// What the running cluster does: packets, flows, runtimes, ports
+    /// Figures of the running cluster: packets, flows, runtimes, ports
     #[command(
         after_help = "Examples:\n  flowkeep status\n  flowkeep status --json | jq .packets\n  flowkeep status --wait 30s   # behind `flowkeep run … &`"
     )]
@@ -119,11 +120,11 @@ enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// What the running cluster does, second by second, on the terminal
+    /// Load of the running cluster, second by second, on the terminal
     Top(Top),
     /// Packets of the running cluster, printed or as a pcapng file
     Capture(Capture),
-    /// What `--json` prints, as JSON schemas: all names, or one of them
+    /// The objects that `--json` prints, as JSON schemas: all names, or one of them
     #[command(after_help = "\
 Each object has a `version`: it grows when a field goes or means something else. Fields may be added without that.
 
@@ -141,7 +142,7 @@ Examples:
     /// Look at runtimes of the running cluster, empty them, start and end them
     #[command(subcommand)]
     Runtime(RuntimeVerb),
-    /// Say what is copied of flows
+    /// Say how flows are copied
     #[command(subcommand)]
     Replication(ReplicationVerb),
     /// Look at orders to move flows that are under way, and take them back
@@ -170,7 +171,7 @@ Examples:
     Stop(Ending),
     /// Measure, compared with a baseline and a floor in the same run
     Bench(Bench),
-    /// Run the workers in a simulated network with faults, and check what must hold
+    /// Run the workers in a simulated network with faults, and check its invariants
     Sim(Sim),
     /// Begin a network function of your own: a crate with a test, ready to run
     New(New),
@@ -192,13 +193,12 @@ Examples:
     },
 }
 
-/// Why a command did not do what it should: an exit code, and a message if it has not been printed
-/// yet.
+/// Why a command failed: an exit code, and a message if it has not been printed yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     /// [`FAILURE`] or [`USAGE`].
     pub code: u8,
-    /// What to tell.
+    /// The text.
     pub message: String,
 }
 
@@ -245,8 +245,8 @@ pub fn main(words: impl IntoIterator<Item = OsString>, registry: &Registry, jobs
     }
 }
 
-/// Prints what the parser says, in color only where it is help for a terminal.
-/// What standard output does not take is an error, but for a reader that has gone away.
+/// Prints the parser's text, in color only where it is help for a terminal. A failed write to
+/// standard output is an error, but for a reader that has gone away.
 fn say(error: &clap::Error) -> io::Result<()> {
     if error.use_stderr() {
         let _ = write!(io::stderr(), "{}", mistyped::plain(&error.render().to_string()));

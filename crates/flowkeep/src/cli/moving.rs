@@ -9,13 +9,13 @@
 //! until there is none: [`ROUNDS`] at most, as long as none is refused.
 //!
 //! An order that has begun goes on without the tool. `order list` finds it again, `order cancel`
-//! takes it back ([`super::orders`]), and so does `runtime resume` what a drain has ordered.
+//! takes it back ([`super::orders`]), and `runtime resume` takes back a drain's order.
 //!
 //! With `--force` a runtime is drained even where no other runtime takes its flows: it keeps them
-//! then. The tool gives the order to move them all the same, since only the cluster knows. That it
-//! cannot be carried out is told with what becomes of the flows ([`keeps`]).
+//! then. The tool gives the order to move them all the same, since only the cluster knows. If it
+//! cannot be carried out, the message tells the state of the flows ([`keeps`]).
 //!
-//! Whatever fails says what state things are in, and what to do.
+//! Each failure says what state things are in, and what to do.
 
 #[cfg(test)]
 mod tests;
@@ -222,7 +222,7 @@ pub(super) fn runtimes(client: &mut Client) -> Result<Vec<RuntimeStatus>, Failur
     }
 }
 
-/// What came of draining.
+/// The outcome of draining.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Drained {
     runtime: u16,
@@ -287,8 +287,7 @@ pub fn drain(runtime: u16, force: bool, asking: &Asking, out: &mut dyn Write) ->
     )))
 }
 
-/// A runtime is drained where that was forced, and its flows cannot be moved: what becomes of
-/// them.
+/// Tells the state of flows that cannot be moved, at a runtime whose drain was forced.
 fn keeps(
     client: &mut Client,
     runtime: u16,
@@ -330,9 +329,9 @@ fn keeps(
 
 /// Why flows of a runtime that is drained do not move.
 enum Unmoved {
-    /// It is not drained any more.
+    /// The runtime is not drained any more.
     Resumed(Failure),
-    /// It is drained, and no more can be moved than have been.
+    /// The runtime is drained, and no more flows can be moved than have been.
     Stays(Failure, Box<Receipt>),
 }
 
@@ -352,7 +351,7 @@ impl Unmoved {
     }
 }
 
-/// Moves the flows of a runtime that is drained to others; what came of it, and how many are left.
+/// Moves the flows of a runtime that is drained to others; the receipt, and how many are left.
 pub(super) fn move_away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Failure> {
     away(client, runtime).map_err(|unmoved| unmoved.of(runtime))
 }
@@ -378,7 +377,7 @@ fn away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Unmoved> {
             ))));
         }
         let Some(of) = of else {
-            // What does not answer is not in the status.
+            // A silent runtime is not in the status.
             let silent = Failure::failed(format!(
                 "runtime {runtime} did not answer, so how many flows it has is not known"
             ));
@@ -392,7 +391,7 @@ fn away(client: &mut Client, runtime: u16) -> Result<(Receipt, u64), Unmoved> {
     Ok((whole, left))
 }
 
-/// What to do about a runtime that is drained in part.
+/// The remedy for a runtime that is drained in part.
 pub(super) fn what_then(runtime: u16) -> String {
     format!(
         "Say `flowkeep runtime drain {runtime}` again to move them, or `flowkeep runtime resume {runtime}` to have it as it was"
@@ -405,7 +404,7 @@ pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), 
     let taken_back = set_leaving(&mut client, runtime, Leaving::Resumed)?;
     let receipt = match taken_back.is_empty() {
         true => None,
-        // It takes new flows already; what a drain had under way ends.
+        // The runtime takes new flows already; moves that a drain had under way end.
         false => Some(see_to_the_end(&mut client, &taken_back)?),
     };
     let resumed = Resumed {
@@ -416,7 +415,7 @@ pub fn resume(runtime: u16, asking: &Asking, out: &mut dyn Write) -> Result<(), 
     show(&resumed, asking, out)
 }
 
-/// What came of resuming, and of what a drain had ordered.
+/// The outcome of resuming, and of a drain's order.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Resumed {
     runtime: u16,

@@ -1,4 +1,4 @@
-//! What is said of a member that the configuration does not list.
+//! Options of a member that the configuration does not list.
 
 use crate::config::values::link_address_of;
 use crate::member::newcomer::Words;
@@ -16,7 +16,7 @@ pub(super) struct NewcomerWords {
     /// Where it runs: members with the same word share memory
     #[arg(long, value_name = "WORD", requires = "runtimes", default_value = "here")]
     host: String,
-    /// What fails together with the host
+    /// The hosts of one rack fail together
     #[arg(long, value_name = "WORD", requires = "runtimes")]
     rack: Option<String>,
     /// The host's address, for links to members of other hosts

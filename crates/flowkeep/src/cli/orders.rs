@@ -1,8 +1,8 @@
 //! `order`: orders to move flows that are under way, from any caller.
 //!
 //! A command that moves flows gives an order and waits for its end; broken off, it no longer waits,
-//! and the order goes on. Here it is found again, and taken back: what is on its way ends as it
-//! would have, what has not begun does not begin.
+//! and the order goes on. Here it is found again, and taken back: moves on their way end as they
+//! would have, other moves do not begin.
 //!
 //! Not here: how orders are given and waited for ([`super::moving`]).
 
@@ -26,11 +26,11 @@ pub(super) enum OrderVerb {
         after_help = "Examples:\n  flowkeep order list\n  flowkeep order list --json | jq '.orders[].number'"
     )]
     List(Asking),
-    /// Take an order back: groups that are on their way arrive, those that have not begun stay
+    /// Take an order back: groups that are on their way arrive, the others stay
     #[command(after_help = "\
 It waits until nothing of the order is on its way any more, and answers with the order's receipt.
 
-Exit codes: 0 it is canceled; 1 it is not under way, or what is on its way did not end.
+Exit codes: 0 it is canceled; 1 it is not under way, or moves on their way did not end.
 
 Examples:
   flowkeep order cancel 3
@@ -56,7 +56,7 @@ impl Shape for Orders {
     const VERSION: u32 = 2;
 }
 
-/// What `order` is asked to do.
+/// The verbs of `order`.
 pub(super) fn order(verb: OrderVerb, out: &mut dyn Write) -> Result<(), Failure> {
     match verb {
         OrderVerb::List(asking) => list(&asking, out),

@@ -1,4 +1,4 @@
-//! `completions` and `man`: what shells, `man` and the reference show of the command line.
+//! `completions` and `man`: the command line for shells, `man` and the reference.
 //!
 //! ```text
 //!   commands of clap ──► a heading each: what it does, its usage, a row for each word, examples
@@ -61,7 +61,7 @@ pub fn page() -> String {
     page
 }
 
-/// A command, and behind it those that begin with it.
+/// A command, and behind it its subcommands.
 fn section(page: &mut String, command: &Command, reached: &[&Arg]) {
     let _ = write!(
         page,
@@ -128,7 +128,7 @@ fn rows(page: &mut String, all: &[&Arg]) {
     }
 }
 
-/// What help says behind the words: text, and blocks of what is indented.
+/// The help behind the words: text, and indented blocks.
 fn behind(page: &mut String, text: &str) {
     let mut is_block = false;
     page.push('\n');

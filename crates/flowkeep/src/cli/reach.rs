@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// The environment variable that says where the coordinator is.
 const CLUSTER_VARIABLE: &str = "FLOWKEEP_CLUSTER";
-/// The one that says where the certificate is.
+/// Names the directory of the certificate.
 const IDENTITY_VARIABLE: &str = "FLOWKEEP_IDENTITY";
-/// The one that says which certificate it is.
+/// Names the certificate.
 pub(super) const NAME_VARIABLE: &str = "FLOWKEEP_NAME";
 
 /// How to reach the running cluster, and how to print.

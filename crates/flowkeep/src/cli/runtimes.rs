@@ -2,7 +2,7 @@
 //!
 //! Removing is draining, over and over while flows keep beginning, and then a word to the cluster,
 //! which ends the runtime if it is empty or says what it waits for. Until it is gone it is a
-//! drained runtime, which goes on with what it has.
+//! drained runtime, which goes on with its flows.
 
 use super::asking::{ask, complete, connect, foreign, show};
 use super::moving::{carry_out, move_away, reasons, runtimes, set_leaving};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// How often removing is tried.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What came of adding or removing.
+/// The outcome of adding or removing.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Changed {
     runtime: u16,
@@ -93,8 +93,8 @@ pub fn add(
 /// `runtime remove`
 pub fn remove(runtime: u16, timeout: Duration, asking: &Asking, out: &mut dyn Write) -> Result<(), Failure> {
     let mut client = connect(asking)?;
-    // A member's stay as long as it does: nothing of it is drained for a word that is refused in
-    // the end.
+    // A member's runtimes stay as long as it does: they are not drained for a word that is refused
+    // in the end.
     if let Answer::Status(status) = ask(&mut client, &Request::Status)?
         && (status.member.is_some() || !status.members.is_empty())
     {
@@ -141,7 +141,8 @@ const GONE: Duration = Duration::from_secs(5);
 /// How long a view may take that is without a member that was killed.
 const REMOVED: Duration = Duration::from_secs(60);
 
-/// What came of killing: the process that is gone, or what the runtime had in one that goes on.
+/// The outcome of killing: the process that is gone, or the figures of a runtime whose process goes
+/// on.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Gone {
     runtime: u16,
@@ -275,7 +276,7 @@ fn may_kill(status: &Status, runtime: u16, unprotected: bool) -> Result<(), Fail
         1 => "",
         _ => ", with all others of its process,",
     };
-    // Where its heir's figures are not here, nothing is known of the room there.
+    // Where the heir's figures are not here, its room is not known.
     let keepers = going.iter().filter_map(|here| here.protected_by);
     let keepers: BTreeSet<u16> = keepers.filter(|keeper| !is_going(*keeper)).collect();
     for keeper in keepers {
@@ -341,14 +342,14 @@ pub enum PolicyWord {
     None,
     /// Copies from time to time; no packet waits
     Snapshot,
-    /// Packets wait until what they changed is copied
+    /// Packets wait until their changes are copied
     Commit,
     /// Flows are in a data store; no packet waits
     Store,
-    /// Packets wait until what they changed is in the data store
+    /// Packets wait until their changes are in the data store
     #[value(name = "store_commit")]
     StoreCommit,
-    /// What the configuration says
+    /// As the configuration says
     Default,
 }
 
@@ -365,7 +366,7 @@ impl From<PolicyWord> for Option<ReplicationPolicy> {
     }
 }
 
-/// What came of setting a policy.
+/// The outcome of setting a policy.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Set {
     chain: String,
@@ -382,8 +383,8 @@ impl fmt::Display for Set {
             Some(ReplicationPolicy::None) => "nothing is copied",
             Some(ReplicationPolicy::Snapshot) => "copies are sent from time to time, and no packet waits",
             Some(ReplicationPolicy::Store) => "flows are written into the store, and no packet waits",
-            Some(ReplicationPolicy::StoreCommit) => "packets wait until what they changed is in the store",
-            Some(ReplicationPolicy::Commit) => "packets wait until what they changed is copied",
+            Some(ReplicationPolicy::StoreCommit) => "packets wait until their changes are in the store",
+            Some(ReplicationPolicy::Commit) => "packets wait until their changes are copied",
             None => "as the configuration says",
         };
         writeln!(f, "chain  {}: {policy}", self.chain)
@@ -412,7 +413,7 @@ pub fn set_replication(
     }
 }
 
-/// What came of placing copies.
+/// The outcome of placing copies.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Placed {
     runtime: u16,

@@ -5,11 +5,11 @@
 //!   too little     ─► the member's runtime is drained ─► the member is told to stop ─► no view has it
 //! ```
 //!
-//! What the command launches are members that no file lists, with one runtime each, called
-//! PREFIX-1, PREFIX-2 and so on; no other goes. It keeps nothing by itself: what is in view by such
-//! a name is its own, so it may end, be killed and begin again at any time.
+//! The command launches members that no file lists, with one runtime each, called PREFIX-1,
+//! PREFIX-2 and so on; it ends no others. It keeps nothing by itself: members in view by such a
+//! name are its own, so it may end, be killed and begin again at any time.
 //!
-//! Not here: what a member does to join (`crate::member`).
+//! Not here: how a member joins (`crate::member`).
 
 use super::listing::between_looks;
 use super::reach::{There, say_tried};
@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The launch command is run by /bin/sh, with FLOWKEEP_MEMBER, FLOWKEEP_TOKEN and FLOWKEEP_JOIN: it starts a node of that name with one runtime, and may \
-stay or end. Members come so up to --max runtimes in all; those that came so go again, no others.
+stay or end. Members come so up to --max runtimes in all, and go again; no others go.
 
 Example:
   flowkeep cluster scale --at 192.0.2.1:4400 --identity cluster/ --max 6 \\
@@ -54,7 +54,7 @@ pub(super) struct Scale {
     /// Which certificate, with the right of admin: NAME.pem and NAME.key
     #[arg(long, value_name = "NAME", default_value = "admin")]
     name: String,
-    /// What starts a member
+    /// The command that starts a member
     #[arg(long, value_name = "COMMAND")]
     launch: String,
     /// Members are called PREFIX-1, PREFIX-2 and so on
@@ -86,11 +86,11 @@ pub(super) struct Scale {
     json: bool,
 }
 
-/// What has come of a step, or why none was made.
+/// The outcome of a step, or why none was made.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Scaled {
-    /// `added`, `moved`, `removed`, `failed`, `limit`, or `unanswered` if nothing is known of what
-    /// members do.
+    /// `added`, `moved`, `removed`, `failed`, `limit`, or `unanswered` if the members' loads are
+    /// not known.
     event: &'static str,
     /// The runtime that came, went, took flows, or has all of its load in one group.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ pub(super) struct Scaled {
     /// Runtimes that take flows now.
     #[serde(skip_serializing_if = "Option::is_none")]
     runtimes: Option<usize>,
-    /// Why it failed, or none was made.
+    /// Why the step failed, or none was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -285,7 +285,7 @@ impl Ground for Wide {
         let answer = self.members.ask(request)?;
         let missing = self.members.take_missing();
         match missing.into_iter().next() {
-            // What some did not say would be taken for nothing.
+            // Without a member's part, the answer would seem to be of a smaller cluster.
             Some((member, why)) => Err(format!("{member}: {why}")),
             None => Ok(answer),
         }

@@ -1,4 +1,4 @@
-//! `schema`: what `--json` prints, by noun.
+//! `schema`: the objects that `--json` prints, by noun.
 
 use super::{Failure, asking, balancing, chains, clusters, failed, moving, orders, print, runtimes, scaling};
 use crate::shape::{Named, named};

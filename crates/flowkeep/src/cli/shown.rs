@@ -1,11 +1,11 @@
-//! Each command that a page or a help text shows is one that the program takes: its words exist.
+//! The program takes each command that a page or a help text shows: its words exist.
 //!
 //! ```text
 //!   a line of a block     is parsed as it stands, without prompt, comment, pipe and `&`
 //!   `flowkeep …` in text  may leave words out, and has no others than there are
 //! ```
 //!
-//! Not here: what commands do. `tests/readme.rs` types the pages that are made to be typed.
+//! Not here: the work of commands. `tests/readme.rs` types the pages that are made to be typed.
 
 use super::Cli;
 use clap::error::ErrorKind;
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All pages that show how things are; the changelog and the decisions show what was.
+/// All pages on the present; the changelog and the decisions are on the past.
 fn pages() -> Vec<(String, String)> {
     let mut folders = vec![root().join("docs")];
     let mut paths = vec![
@@ -59,7 +59,7 @@ fn words(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Commands of blocks, comments cut off: those stand behind two spaces or more.
+/// Commands of blocks, comments cut off: comments stand behind two spaces or more.
 fn lines(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = text.lines();
@@ -99,7 +99,7 @@ fn problem(command: &str, is_whole: bool) -> Option<String> {
     let is_good = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument | ErrorKind::ArgumentConflict => false,
-        // `N`, `WORD`, and what is left out.
+        // `N`, `WORD`, and words that are left out.
         _ => !is_whole,
     };
     (!is_good).then(|| format!("{command}: {error}"))

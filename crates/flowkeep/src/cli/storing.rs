@@ -1,6 +1,6 @@
-//! `store`: what stores of variables have.
+//! `store`: the content of stores of variables.
 //!
-//! Not here: what is done (`crate::store::job`).
+//! Not here: the work itself (`crate::store::job`).
 
 use super::Failure;
 use crate::control;
@@ -39,8 +39,8 @@ Examples:
     },
     /// Write all variables of a store into another
     #[command(after_help = "\
-What the other store has of the same variables is replaced. Flowkeep may go on with the first store where --follow is given: what changes is copied \
-again every second. End Flowkeep when most is there; a line says when all of it is; begin it with the other store then, and the copying ends.
+The other store's state of the same variables is replaced. Flowkeep may go on with the first store where --follow is given: changes are copied \
+every second. End Flowkeep when most is there; a line says when all of it is; begin it with the other store then, and the copying ends.
 
 Examples:
   flowkeep store migrate redb:variables.redb redis://127.0.0.1
@@ -56,7 +56,7 @@ Examples:
         /// variable FLOWKEEP_SOCKET says
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
-        /// Copy what changes until Flowkeep has the other store
+        /// Copy changes until Flowkeep has the other store
         #[arg(long)]
         follow: bool,
     },

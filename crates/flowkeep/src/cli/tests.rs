@@ -25,7 +25,7 @@ impl NetworkFunction for FlowMonitor {
     }
 }
 
-/// What the jobs were handed, in words.
+/// The calls of the jobs, in words.
 static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn jobs() -> Jobs {
@@ -73,7 +73,7 @@ fn jobs() -> Jobs {
     }
 }
 
-/// Runs a command: what it printed, or its failure.
+/// Runs a command: its output, or its failure.
 fn run_words(words: &str) -> Result<String, Failure> {
     let cli = Cli::try_parse_from(std::iter::once("flowkeep").chain(words.split_whitespace()))
         .map_err(|error| Failure::usage(error.to_string()))?;

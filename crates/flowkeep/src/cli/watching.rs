@@ -13,7 +13,7 @@ use nf::{ByteSize, Period};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-/// Say on standard error what is not part of the output.
+/// Says on standard error text that is not part of the output.
 fn tell(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,7 +1,7 @@
 //! Chains and functions of a configuration by themselves, as members of a cluster hand them on:
 //! taken out of one text, put into another.
 //!
-//! Other settings are each member's own, and some are secret. What comes out is TOML on two lines.
+//! Other settings are each member's own, and some are secret. The result is TOML on two lines.
 
 use std::fmt::Write as _;
 use toml::{Table, Value};
@@ -104,7 +104,7 @@ mod tests {
             (whole["flows_max"].as_integer(), whole["log"]["keep"].as_integer()),
             (Some(9), Some(3))
         );
-        // What else a decided text would say is not listened to.
+        // Other settings of a decided text are ignored.
         let more = with_chains(own, &format!("flows_max = 1\n{chains}")).unwrap();
         assert_eq!(more.parse::<Table>().unwrap()["flows_max"].as_integer(), Some(9));
         assert_eq!((chains_of("="), with_chains("a = 1", "[")), (None, None));

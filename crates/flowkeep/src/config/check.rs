@@ -1,4 +1,4 @@
-//! What no single setting shows: names that must exist, chains that must be able to run.
+//! Checks over several settings: names that must exist, chains that must be able to run.
 
 use super::document::Document;
 use super::problem::{Problem, write_instead};
@@ -137,8 +137,8 @@ fn chains(config: &mut Config, registry: &Registry, document: &mut Document<'_, 
     }
 }
 
-/// What is no mistake and hardly meant: chains that no flow takes, since others win wherever they
-/// match; copies that no other runtime can have.
+/// Settings that are no mistake and hardly meant: chains that no flow takes, since others win
+/// wherever they match; copies that no other runtime can have.
 pub fn warnings(config: &Config) -> Vec<String> {
     let rules: Vec<_> = config.rules().into_iter().map(|rule| rule.matching).collect();
     let name = |index: &usize| format!("`{}`", config.chain[*index].name);
@@ -190,8 +190,7 @@ pub fn warnings(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// What there is to say of a configuration of one process none of whose ports brings a packet by
-/// itself, though it has inputs.
+/// The warning for a configuration of one process whose inputs bring no packet by themselves.
 pub fn only_reflects(config: &Config) -> Option<&'static str> {
     let inputs: Vec<_> = config
         .port
@@ -204,7 +203,7 @@ pub fn only_reflects(config: &Config) -> Option<&'static str> {
     )
 }
 
-/// The kind of a function, and words on what a table of that kind must have.
+/// The kind of a function, and words on the settings that a table of that kind must have.
 fn needed(config: &Config, registry: &Registry, name: &str) -> Option<(&'static str, String)> {
     let kind = config.functions.get(name).map_or(name, |function| function.kind);
     let entry = registry.entry(kind)?;
@@ -230,7 +229,7 @@ fn worker(config: &Config) -> WorkerInfo {
     WorkerInfo {
         runtime: 0,
         runtimes: config.runtimes,
-        // What is wrong with settings does not depend on it, and tables are made to its size.
+        // The problems of settings do not depend on it, and tables are made to its size.
         flows_max: config.flows_max.min(1024),
         seed: 0,
     }
@@ -399,7 +398,7 @@ fn sharing(members: &[super::cluster::Member]) -> Option<(&str, &str)> {
     shared.next().map(|(one, other)| (&*one.name, &*other.name))
 }
 
-/// What flows of a chain that is copied keep, and their groups, has room in a copy.
+/// Checks that a copy has room for the state of a copied chain's flow, and of its group.
 fn copies(config: &Config, document: &mut Document<'_, '_>) {
     let all: Vec<_> = config.functions.values().map(|known| &*known.factory).collect();
     let mut each = all.iter().map(|factory| factory.affinity());

@@ -1,4 +1,4 @@
-//! A cluster of several processes: who its members are, what their links are protected with.
+//! A cluster of several processes: its members, the keys of their links.
 //!
 //! ```toml
 //! [cluster]
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// What the processes of a cluster share.
+/// The settings that the processes of a cluster share.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
@@ -63,9 +63,9 @@ pub struct Cluster {
     #[schemars(range(min = 1514, max = 65535), example = 9018)]
     #[serde(deserialize_with = "values::frame")]
     pub frame_max: Option<u16>,
-    /// Directory of what a member must remember from start to start. Default: `flowkeep/NAME` in
-    /// `/var/lib` for root, otherwise in the one that the environment variable `XDG_STATE_HOME`
-    /// names, or in `~/.local/state`.
+    /// Directory of the data that a member must keep from start to start. Default: `flowkeep/NAME`
+    /// in `/var/lib` for root, otherwise in the directory that the environment variable
+    /// `XDG_STATE_HOME` names, or in `~/.local/state`.
     #[schemars(example = &"/var/lib/flowkeep/edge")]
     #[serde(deserialize_with = "values::path")]
     pub directory: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub struct Member {
     #[serde(default = "values::here", deserialize_with = "values::name")]
     #[schemars(example = &"rack1")]
     pub host: String,
-    /// What fails together with the host: runtimes keep copies of their flows in another rack, if
+    /// Hosts of one rack fail together: runtimes keep copies of their flows in another rack, if
     /// they may choose. Default: the host.
     #[serde(default, deserialize_with = "values::name_if_any")]
     #[schemars(example = &"row2")]
@@ -128,7 +128,7 @@ pub struct Member {
     #[serde(default, deserialize_with = "values::address")]
     #[schemars(with = "Option<String>", example = &"127.0.0.1:9465")]
     pub metrics: Option<SocketAddr>,
-    /// File for what its functions write, in place of `[log] events`. Default: nowhere.
+    /// File for events of its functions, in place of `[log] events`. Default: nowhere.
     #[serde(default, deserialize_with = "values::file")]
     #[schemars(example = &"left.jsonl")]
     pub events: Option<String>,
@@ -165,7 +165,7 @@ pub(crate) fn is_good_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 32 && name.chars().all(good)
 }
 
-/// Checks members and what belongs to them, and counts the cluster's workers.
+/// Checks members and their settings, and counts the cluster's workers.
 pub(super) fn check(config: &mut Config, document: &mut Document<'_, '_>) {
     if let Some(name) = &config.cluster.name
         && !is_good_name(name)
@@ -176,7 +176,8 @@ pub(super) fn check(config: &mut Config, document: &mut Document<'_, '_>) {
     if config.member.is_empty() {
         let named = config.port.iter().position(|port| port.member.is_some());
         if let Some(index) = named {
-            let remedy = "take the line out, or say who the members are: [[member]], and below it name = … and switches = 1";
+            let remedy =
+                "take the line out, or list the members: [[member]], and below it name = … and switches = 1";
             document.problem_at(&format!("port[{index}].member"), "there are no members", remedy);
         }
         return;
@@ -274,8 +275,8 @@ fn clock(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
-/// What members of one host cannot share: each would take it away from the other, or write over
-/// what the other writes.
+/// Files and sockets that members of one host cannot share: each would take them away from the
+/// other, or write over the other's bytes.
 fn files_and_sockets(config: &Config, document: &mut Document<'_, '_>) {
     let socket = |member: &super::Member| member.socket.clone().unwrap_or_else(|| socket_of(&member.name));
     for (index, member) in config.member.iter().enumerate() {
@@ -302,7 +303,7 @@ fn files_and_sockets(config: &Config, document: &mut Document<'_, '_>) {
         if let Some(own) = member.events.as_deref().filter(|file| !is_shared(file))
             && let Some(other) = before().find(|other| other.events.as_deref() == Some(own))
         {
-            let remedy = "give each member a file of its own; what they write would be mixed up";
+            let remedy = "give each member a file of its own; their lines would be mixed up";
             same("events", own, other, remedy);
         }
         if let (Some((interface, own)), Some(other)) = (
@@ -505,7 +506,7 @@ mod tests {
         parse("f.toml", &text, &crate::functions())
     }
 
-    /// The only problem: its line's text, what it is, and the remedy.
+    /// The only problem: its line's text, the message, and the remedy.
     #[track_caller]
     fn wrong(parts: &[&str]) -> (String, String, String) {
         let problems = read(parts).unwrap_err();
@@ -701,7 +702,7 @@ mod tests {
         assert!(problem.contains("no link address"), "{problem}");
     }
 
-    /// What two members of a host cannot both have; on different hosts they can.
+    /// Settings that two members of a host cannot both have; on different hosts they can.
     #[test]
     fn what_cannot_be_had_twice_is_said_with_its_place() {
         for (one, other, line, says) in [
@@ -754,7 +755,7 @@ mod tests {
             let front = member("front", &format!("switches = 1\n{fine}"));
             assert!(read(&[CLUSTER, &front, &member("left", &format!("runtimes = 1\n{fine}"))]).is_ok());
         }
-        // The one that a member has if nothing is said.
+        // The default socket of a member.
         let default = crate::member::socket_of("left");
         let front = member("front", &format!("switches = 1\nsocket = {default:?}"));
         let (line, problem, _) = wrong(&[CLUSTER, &front, &member("left", "runtimes = 1")]);

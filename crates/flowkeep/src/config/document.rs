@@ -6,7 +6,7 @@
 //! operator's: "invalid type: string "two", expected u16" is "expected a whole number from 0 to
 //! 65535, found "two"", with an example from the setting's schema.
 //!
-//! Not here: what settings there are ([`config`](super)).
+//! Not here: the settings themselves ([`config`](super)).
 
 use super::problem::{Problem, write_instead};
 use super::{Config, Function, schema};
@@ -24,15 +24,15 @@ pub struct Document<'t, 'r> {
     text: &'t str,
     /// Whole, to look places up in.
     tree: Spanned<DeTable<'t>>,
-    /// What of it has not been read yet.
+    /// The part of it that has not been read yet.
     rest: Spanned<DeTable<'t>>,
     /// The functions there are; its schema has the examples for messages.
     registry: &'r Registry,
-    /// What was found wrong so far.
+    /// The problems found so far.
     pub problems: Vec<Problem>,
 }
 
-/// What the parser says of a name that stands twice.
+/// The parser's message on a name that stands twice.
 const DUPLICATE: &str = "duplicate key";
 
 /// A table `[function.NAME]`.
@@ -86,7 +86,7 @@ fn is_list_without_commas(words: &str) -> bool {
 }
 
 impl<'t, 'r> Document<'t, 'r> {
-    /// Parses TOML. What is no TOML is all that can be said then.
+    /// Parses TOML. If the text is no TOML, nothing else is checked.
     pub fn parse(file: &str, text: &'t str, registry: &'r Registry) -> Result<Self, Vec<Problem>> {
         let (tree, errors) = DeTable::parse_recoverable(text);
         let rest = if errors.is_empty() {
@@ -105,7 +105,7 @@ impl<'t, 'r> Document<'t, 'r> {
         if errors.is_empty() {
             return Ok(document);
         }
-        // All that follows an array that is not closed is read as its values.
+        // All text behind an array that is not closed is read as its values.
         let unclosed = errors
             .iter()
             .find(|error| error.message().starts_with("unclosed array"));
@@ -118,7 +118,7 @@ impl<'t, 'r> Document<'t, 'r> {
         }
         // The settings of a table that stands twice stand twice, too.
         let mut twice = 0..0;
-        // After a `:` in the place of a `=` nothing on its line is what it seems.
+        // The rest of a line behind a `:` in the place of a `=` is not what it seems.
         let places = errors.iter().filter_map(|error| Some(error.span()?.start));
         let colons = places.filter(|at| stands_for_equals(text, *at));
         let behind = |at: usize| at + 1..text[at..].find('\n').map_or(text.len(), |length| at + length + 1);
@@ -141,7 +141,7 @@ impl<'t, 'r> Document<'t, 'r> {
         Err(document.problems_in_order())
     }
 
-    /// What was found, from the top of the file to its end.
+    /// The problems, from the top of the file to its end.
     pub fn problems_in_order(self) -> Vec<Problem> {
         let mut problems = self.problems;
         problems.sort_by_key(|problem| (problem.line, problem.column));
@@ -241,7 +241,7 @@ impl<'t, 'r> Document<'t, 'r> {
             let Some(value) = table.get_mut(*setting) else {
                 continue;
             };
-            // What is no text serde refuses in its own words.
+            // A value that is no text serde refuses in its own words.
             let DeValue::String(file) = value.get_ref() else {
                 continue;
             };
@@ -265,7 +265,7 @@ impl<'t, 'r> Document<'t, 'r> {
         all
     }
 
-    /// Reads what is not a function's.
+    /// Reads all tables that are not a function's.
     pub fn read_rest<T: DeserializeOwned>(&mut self) -> Option<T> {
         let rest = std::mem::replace(&mut self.rest, Spanned::new(0..0, DeTable::new()));
         match T::deserialize(toml::de::Deserializer::from(rest)) {
@@ -341,7 +341,7 @@ impl<'t, 'r> Document<'t, 'r> {
         path
     }
 
-    /// Notes what the TOML parser says.
+    /// Notes a problem of the TOML parser.
     fn not_toml(&mut self, error: &toml::de::Error) {
         let span = error.span().unwrap_or(self.text.len()..self.text.len());
         let (problem, expected) = match error.message().split_once(", expected ") {
@@ -379,7 +379,7 @@ impl<'t, 'r> Document<'t, 'r> {
             .push(place.saying("", format!("this is no TOML: {problem}"), remedy));
     }
 
-    /// Notes what serde says of a setting, which the schema has at the path `described`.
+    /// Notes serde's message on a setting, which the schema has at the path `described`.
     fn not_readable(&mut self, error: &toml::de::Error, otherwise: Range<usize>, described: &str) {
         let span = error.span().unwrap_or(otherwise);
         let path = self.path_at(&span);
@@ -390,8 +390,7 @@ impl<'t, 'r> Document<'t, 'r> {
             && error.message().starts_with("unknown field")
             && let Some(table) = path.strip_suffix(quoted(name).as_str())
         {
-            // A near name that stands there already is not what was meant: it would stand there
-            // twice.
+            // A near name that stands there already was not meant: it would stand there twice.
             let is_absent = |other: &&str| self.find(&format!("{table}{}", quoted(other))).is_none();
             let absent: Vec<&str> = known.iter().copied().filter(is_absent).collect();
             remedy = match self.is_of_the_file(&path, name) {
@@ -401,7 +400,7 @@ impl<'t, 'r> Document<'t, 'r> {
         }
         // A function's table at the top: its name is no setting, nor near to one.
         if error.message().starts_with("unknown field") && self.registry.entry(&path).is_some() {
-            // As its header is written: one bracket or two, and what stands behind the name.
+            // As its header is written: one bracket or two, and the text behind the name.
             let line = self.text[..span.start].rfind('\n').map_or(0, |at| at + 1);
             let line = self.text[line..].lines().next().unwrap_or_default().trim();
             let inner = line.trim_start_matches('[').split(']').next().unwrap_or_default();
@@ -427,7 +426,7 @@ impl<'t, 'r> Document<'t, 'r> {
 }
 
 impl Document<'_, '_> {
-    /// Whether what stands at a path would be good as a setting of the whole file.
+    /// Whether the value at a path would be good as a setting of the whole file.
     fn is_of_the_file(&self, path: &str, name: &str) -> bool {
         let value = self.find(path).and_then(|value| self.text.get(value));
         let read = value.map(|value| toml::from_str::<Config>(&format!("{name} = {value}")));
@@ -435,7 +434,7 @@ impl Document<'_, '_> {
     }
 }
 
-/// What the schema says of a setting.
+/// The schema's words on a setting.
 #[derive(Default)]
 struct Known {
     /// A line to write.
@@ -557,7 +556,7 @@ fn inner_path_of_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: 
     path.len() > length
 }
 
-/// serde's message in an operator's words: what is wrong, and what to write instead.
+/// serde's message in an operator's words: the problem, and the remedy.
 fn in_words(message: &str, value: &str, known: &Known) -> (String, String) {
     let names = names_in(message);
     let Known {
@@ -612,7 +611,7 @@ fn in_words(message: &str, value: &str, known: &Known) -> (String, String) {
         };
         return (format!("expected {expected}, found {shown}"), remedy);
     }
-    // A type's own words: what to write instead stands behind the semicolon.
+    // A type's own words: the remedy stands behind the semicolon.
     match message.split_once("; ") {
         Some((problem, remedy)) => (problem.to_owned(), remedy.to_owned()),
         None if message == "invalid socket address syntax" => (
@@ -628,7 +627,7 @@ fn names_in(message: &str) -> Vec<&str> {
     message.split('`').skip(1).step_by(2).collect()
 }
 
-/// What a list is called.
+/// The term for a list.
 const LIST: &str = "a list in brackets";
 
 /// Whether it is Rust's name for whole numbers.

@@ -1,6 +1,6 @@
-//! Files that ports, the event log, stores and the control socket write: nothing else of a run
-//! reads or writes them, and they are not the configuration. What is appended to a capture, or to
-//! the configuration, damages it for good.
+//! Files that ports, the event log, stores and the control socket write: no other part of a run
+//! reads or writes them, and they are not the configuration. Bytes appended to a capture, or to the
+//! configuration, damage it for good.
 //!
 //! `chain check` asks this, and `run` before it opens the first of them.
 //!
@@ -25,16 +25,16 @@ struct Named {
     is_here: bool,
 }
 
-/// What two settings are not to share.
+/// The identity that two settings are not to share.
 #[derive(PartialEq, Eq)]
 enum Identity {
     /// All names of a file share these: the device, and the number there.
     File(u64, u64),
-    /// It has yet to be made.
+    /// The file has yet to be made.
     Name(PathBuf),
 }
 
-/// `None` for what is no file, such as a pipe or `/dev/null`: that may be shared.
+/// `None` for pipes, `/dev/null` and the like, which are no files: they may be shared.
 fn identity(path: &Path) -> Option<Identity> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => Some(Identity::File(found.dev(), found.ino())),
@@ -88,7 +88,7 @@ fn of_ports(config: &Config) -> Vec<Named> {
     named
 }
 
-/// Files of stores. One is opened once for each mirror that it has.
+/// Files of stores. A store is opened once for each mirror that it has.
 fn of_stores(config: &Config) -> Vec<Named> {
     let mut functions: Vec<&str> = config.functions.keys().map(String::as_str).collect();
     if config.keeps_stored() {

@@ -1,4 +1,4 @@
-//! Which workers and ports there are, who has them, and their numbers: the same in every process
+//! The workers and ports, the members that have them, and their numbers: the same in every process
 //! that reads the configuration.
 //!
 //! Workers are numbered in the order of the members, switches and runtimes each from 0. A member's
@@ -83,7 +83,7 @@ impl Layout {
         }
     }
 
-    /// Those of a member, by its place in the configuration.
+    /// The workers and ports of a member, by its place in the configuration.
     pub fn of_member(config: &Config, member: usize) -> Self {
         Layout {
             switches_here: numbers(config, member, |member| member.switches),
@@ -105,8 +105,8 @@ impl Layout {
         }
     }
 
-    /// Whether some port of the switches here brings packets by itself: a reflector has those that
-    /// it was given, and an output none.
+    /// Whether some port of the switches here brings packets by itself: a reflector has only
+    /// packets that it was given, and an output has none.
     pub fn has_inputs(&self, config: &Config) -> bool {
         let here = self.ports.iter().zip(&config.port);
         here.filter(|(place, _)| self.is_here(WorkerId::Switch(place.switch)))

@@ -29,8 +29,8 @@
 //!                 (document.rs)                  (this file; the function's crate)           (check.rs)
 //! ```
 //!
-//! Whatever is wrong becomes a [`Problem`], which knows file, line, the line's text, the value and
-//! what to write instead.
+//! Whatever is wrong becomes a [`Problem`], which has file, line, the line's text, the value and
+//! the remedy.
 //!
 //! Invariant: a [`Config`] that came out of [`read`] names only functions that exist, and its
 //! chains can run.
@@ -83,10 +83,10 @@ pub struct Config {
     #[serde(deserialize_with = "values::from_1_to_64")]
     pub runtimes: u16,
     /// How many runtimes there may be, with those that `flowkeep runtime add` starts while it runs,
-    /// 1 to 64; not fewer than `runtimes`. Those beyond `runtimes` borrow ports of address
-    /// translation from the others. With members: with those of members that are not listed, which
-    /// join while the others run; not fewer than the members have. Default: 8 more than there are
-    /// from the start, and 64 at most; with `threads = 1`, as many as `runtimes`.
+    /// 1 to 64; not fewer than `runtimes`. Runtimes beyond `runtimes` borrow ports of address
+    /// translation from the others. With members: with runtimes of members that are not listed,
+    /// which join while the others run; not fewer than the members have. Default: 8 more than there
+    /// are from the start, and 64 at most; with `threads = 1`, as many as `runtimes`.
     #[schemars(range(min = 1, max = 64), example = 4)]
     #[serde(deserialize_with = "values::workers")]
     pub runtimes_max: Option<u16>,
@@ -98,15 +98,14 @@ pub struct Config {
     /// on one thread, and equal input gives equal output. Default `"auto"`.
     #[schemars(example = &"auto")]
     pub threads: Threads,
-    /// What threads that wait for packets of live ports do. `"spin"`: look again and again;
-    /// shortest delay, a whole processor each. `"nap"`: after a while, sleep a tenth of a
-    /// millisecond between looks. `"block"`: after a while longer, sleep until there is something.
-    /// Default `"block"`.
+    /// How threads wait for packets of live ports. `"spin"`: look again and again; shortest delay,
+    /// a whole processor each. `"nap"`: after a while, sleep a tenth of a millisecond between
+    /// looks. `"block"`: after a while longer, sleep until there is something. Default `"block"`.
     #[schemars(example = &"block")]
     pub idle: Idle,
-    /// What functions and timers take for the time. `"capture"`: the packets' own timestamps.
-    /// `"machine"`: this machine's clock. Default `"auto"`: the capture's if every input is a
-    /// capture, otherwise the machine's.
+    /// The time of functions and timers. `"capture"`: the packets' own timestamps. `"machine"`:
+    /// this machine's clock. Default `"auto"`: the capture's if every input is a capture, otherwise
+    /// the machine's.
     #[schemars(example = &"auto")]
     pub clock: Clock,
     /// The most flows of each runtime; the packet that would open one more is a counted drop. With
@@ -128,9 +127,9 @@ pub struct Config {
     /// How a switch picks the runtime of new flows. Default `"least_loaded"` (NFVactor V-A).
     #[schemars(example = &"least_loaded")]
     pub policy: Policy,
-    /// Source addresses that are inside, for ports whose side is `"by-address"`. What one of them
-    /// sends to another stays inside: it is not translated, and leaves by the inside port. Default:
-    /// the private addresses of RFC 1918 and RFC 4193.
+    /// Source addresses that are inside, for ports whose side is `"by-address"`. A packet from one
+    /// of them to another stays inside: it is not translated, and leaves by the inside port.
+    /// Default: the private addresses of RFC 1918 and RFC 4193.
     #[schemars(with = "Vec<String>", example = ["10.0.0.0/8"])]
     #[serde(deserialize_with = "values::prefixes")]
     pub inside: Vec<Prefix>,
@@ -141,16 +140,16 @@ pub struct Config {
     pub chain: Vec<Chain>,
     /// The cluster's processes, if it has several; workers are numbered in their order.
     pub member: Vec<Member>,
-    /// What they share.
+    /// The settings that they share.
     pub cluster: Cluster,
-    /// Bounds on what moves between runtimes at a time.
+    /// Bounds on moves between runtimes at a time.
     pub migration: Migration,
     /// Whether flows go on when their runtime fails.
     pub replication: Replication,
     /// Runtimes that come and go by load. Without this table none does by itself.
     pub scaling: Option<Scaling>,
-    /// The user, by name or number, that the process becomes once its ports are open; for one that
-    /// is started as root. Default: it stays root, with the few capabilities that it needs.
+    /// The user, by name or number, that the process becomes once its ports are open; if it is
+    /// started as root. Default: it stays root, with the few capabilities that it needs.
     #[schemars(example = &"flowkeep")]
     #[serde(deserialize_with = "values::name_if_any")]
     pub user: Option<String>,
@@ -160,7 +159,7 @@ pub struct Config {
     pub metrics: Metrics,
     /// Where functions' variables are kept.
     pub store: store::Store,
-    /// What is written down while it runs.
+    /// The logs that it writes while it runs.
     pub log: Log,
     /// Each function's own settings, by the name that chains use. Read from the tables
     /// `[function.NAME]`; a function that a chain names and that has no table has the defaults.
@@ -210,11 +209,11 @@ impl Default for Config {
 pub enum Threads {
     /// One per worker, as far as there are processors.
     Auto,
-    /// One for everything.
+    /// One thread for all workers.
     One,
 }
 
-/// What a thread without work does.
+/// How a thread without work waits.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Idle {
@@ -226,7 +225,7 @@ pub enum Idle {
     Block,
 }
 
-/// What the time is.
+/// The source of the time.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
@@ -267,7 +266,7 @@ pub struct Port {
     #[serde(default, deserialize_with = "values::output")]
     #[schemars(with = "Option<String>", example = &"pcap:out.pcap")]
     pub output: Option<Uri>,
-    /// On which side what comes in here is. Default `"by-address"`.
+    /// On which side its packets come in. Default `"by-address"`.
     #[serde(default)]
     #[schemars(example = &"inside")]
     pub side: Side,
@@ -281,9 +280,9 @@ pub struct Port {
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// Everything that comes in comes from inside.
+    /// All packets that come in are from inside.
     Inside,
-    /// Everything that comes in comes from outside.
+    /// All packets that come in are from outside.
     Outside,
     /// Each packet by its source: inside if one of the prefixes of `inside` has it. For captures of
     /// both directions.
@@ -303,17 +302,17 @@ pub struct Chain {
     /// backward. 1 to 16.
     #[schemars(length(min = 1, max = 16), example = ["firewall", "nat"])]
     pub functions: Vec<String>,
-    /// Which flows, by their first packet. Without it, all that no other chain matches.
+    /// Which flows, by their first packet. Without it, all flows that no other chain matches.
     #[serde(default, rename = "match")]
     pub matches: Option<Match>,
-    /// What is copied of its flows, if that is not what `replication.policy` says.
+    /// How its flows are copied, if not by `replication.policy`.
     #[schemars(example = &"commit")]
     pub replication: Option<ReplicationPolicy>,
 }
 
-/// What a flow's first packet must be. Everything said must hold; of a list, one is enough. Of
-/// several chains that match, the one that fixes more bits of addresses, ports, protocol and side
-/// takes the flow: the longest prefix, where that is all in which they differ.
+/// The properties that a flow's first packet must have. All given settings must hold; of a list,
+/// one is enough. Of several chains that match, the chain that fixes more bits of addresses, ports,
+/// protocol and side takes the flow: the longest prefix, where that is all in which they differ.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
@@ -395,7 +394,7 @@ impl Default for Migration {
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
-    /// Path of the socket; only the user who runs Flowkeep may use it. Default: `flowkeep.sock` in
+    /// Path of the socket; only the user that runs Flowkeep may use it. Default: `flowkeep.sock` in
     /// the directory that the environment variable `XDG_RUNTIME_DIR` names, or
     /// `flowkeep-UID/flowkeep.sock` in the one for temporary files.
     #[schemars(example = &"/run/flowkeep.sock")]
@@ -413,19 +412,19 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
 }
 
-/// What is written down.
+/// The logs.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// File for what functions write (flow records, mappings), a JSON object a line; `"-"` is
+    /// File for events of functions (flow records, mappings), a JSON object a line; `"-"` is
     /// standard output. It is appended to, and opened again by its name on SIGUSR1. Default:
     /// nowhere.
     #[schemars(example = &"events.jsonl")]
     #[serde(deserialize_with = "values::file")]
     pub events: Option<String>,
-    /// The file that would be larger by what is written at once (whole lines, up to 64 KiB and one
-    /// line) is renamed: `events.jsonl` to `events.jsonl.1`, that to `events.jsonl.2`, and so on.
-    /// Default: it grows.
+    /// A file that would grow beyond this by one write (whole lines, up to 64 KiB and one line) is
+    /// renamed: `events.jsonl` to `events.jsonl.1`, that to `events.jsonl.2`, and so on. Default:
+    /// it grows.
     #[schemars(example = &"64 MiB")]
     #[serde(deserialize_with = "values::some_size")]
     pub max_size: Option<nf::ByteSize>,
@@ -433,7 +432,7 @@ pub struct Log {
     #[schemars(example = &"24h")]
     #[serde(deserialize_with = "values::some_time")]
     pub max_age: Option<nf::Period>,
-    /// How many renamed files are kept, besides the one that is written. Default 4.
+    /// How many renamed files are kept, besides the current one. Default 4.
     pub keep: u32,
     /// Address and port of a syslog collector: each line is sent there over UDP, too (RFC 5424).
     /// Default: nowhere.
@@ -514,7 +513,7 @@ impl Config {
         self.policies().any(ReplicationPolicy::is_stored)
     }
 
-    /// What is copied of each chain's flows.
+    /// The policy of each chain's copies.
     fn policies(&self) -> impl Iterator<Item = ReplicationPolicy> {
         let own = self.chain.iter().map(|chain| chain.replication);
         own.map(|own| own.unwrap_or(self.replication.policy))
@@ -591,7 +590,7 @@ impl Config {
         Ok(Plan::new(self.rules(), factories)?.fusing(&self.fused))
     }
 
-    /// How the switch tells the side of what comes in by a port.
+    /// How the switch tells the side of packets that come in by a port.
     pub fn side_rule(&self, port: &Port) -> SideRule {
         match port.side {
             Side::Inside => SideRule::Fixed(nf::Side::Inside),
@@ -639,7 +638,7 @@ pub fn read(path: &Path, registry: &Registry) -> Result<Config, Vec<Problem>> {
     }
 }
 
-/// Reads a configuration file; answers what it says setting by setting, too, and its text.
+/// Reads a configuration file; answers its settings as a tree, too, and its text.
 pub fn read_tree(path: &Path, registry: &Registry) -> Result<(Config, toml::Table, String), Vec<Problem>> {
     let text = std::fs::read_to_string(path).map_err(|error| vec![Problem::unreadable(path, &error)])?;
     let (config, tree) = read_text(&path.display().to_string(), &text, registry)?;
@@ -657,7 +656,7 @@ pub fn read_text(file: &str, text: &str, registry: &Registry) -> Result<(Config,
     Ok((config, tree))
 }
 
-/// Replaces the URIs of stores by what may be shown of them, and a word on the rest.
+/// Replaces the URIs of stores by their public parts, and a word on the rest.
 fn hide_passwords(tree: &mut toml::Table) {
     use std::hash::{DefaultHasher, Hash, Hasher};
     for (name, value) in tree
@@ -690,7 +689,7 @@ fn hide_passwords(tree: &mut toml::Table) {
     }
 }
 
-/// Puts a word on what is in them beside the files that settings name, so that it counts when
+/// Puts a word on a file's content beside its name in each setting, so that it counts when
 /// configurations are compared.
 fn name_files(tree: &mut toml::Table, registry: &Registry) {
     use std::hash::{DefaultHasher, Hash, Hasher};

@@ -24,7 +24,7 @@ const OPENING: &str = "\
 # Settings
 
 Every setting of the configuration, by table, as `flowkeep chain schema --page` writes it: the words are those of the JSON schema
-(`flowkeep chain schema`). What a default is that is no plain value, the description says. How settings work together, with a
+(`flowkeep chain schema`). The description has each default that is no plain value. How settings work together, with a
 whole file: [configuration](configuration.md).
 ";
 
@@ -45,7 +45,7 @@ pub fn of(schema: &Value) -> String {
     page.text
 }
 
-/// What a property is, if it has settings of its own.
+/// The shape of a property that has settings of its own.
 enum Table<'s> {
     One(&'s Value),
     List(&'s Value),
@@ -139,7 +139,7 @@ impl<'s> Page<'s> {
         by_name.map(Table::ByName)
     }
 
-    /// What a schema refers to, or its only part besides `null`.
+    /// The target of a schema's reference, or its only part besides `null`.
     fn only(&self, schema: &'s Value) -> &'s Value {
         let mut schema = resolved(self.root, schema);
         for _ in 0..DEPTH_MAX {
@@ -155,7 +155,7 @@ impl<'s> Page<'s> {
         schema
     }
 
-    /// What may be written for a setting, in words.
+    /// The values of a setting, in words.
     fn kind(&self, property: &'s Value, depth: usize) -> String {
         let Some(depth) = depth.checked_sub(1) else {
             return "a value".to_owned();

@@ -1,11 +1,10 @@
-//! What ports name: halves that fit each other, and files and interfaces that are there.
+//! The URIs of ports: halves that fit each other, and files and interfaces that are there.
 //!
 //! [`halves`] is a check of the text alone, for every reader of a configuration. [`refused`] looks
 //! at this machine, so only `chain check` asks it: `run` finds the same when it opens its ports.
 //!
-//! Not here: what a URI means (`adapters::uri`), interfaces that two ports read
-//! ([`check`](super::check)), what else a start needs of this machine
-//! ([`refusals`](crate::run::refusals)).
+//! Not here: the meaning of a URI (`adapters::uri`), interfaces that two ports read
+//! ([`check`](super::check)), further needs of a start ([`refusals`](crate::run::refusals)).
 
 use super::document::Document;
 use super::layout::Layout;
@@ -63,7 +62,7 @@ pub fn refused(config: &Config, own: Option<&Path>, buffers: usize) -> Vec<Refus
             found.push(Refusal::saying(format!("port[{index}].{name}"), &said, reach));
         }
     }
-    // What the ports are together is of use only where each of them is there.
+    // A look at the ports together is of use only where each of them is there.
     if found.is_empty() {
         let queues = look.complete().err().map(|error| error.to_string());
         let mut switches = of_switches.values();
@@ -78,7 +77,7 @@ pub fn refused(config: &Config, own: Option<&Path>, buffers: usize) -> Vec<Refus
     found
 }
 
-/// A port as it is opened: the setting, what it says, and for which half.
+/// A port as it is opened: the URI, the half, and the name of the setting.
 fn halves_of(port: &Port) -> Vec<(PortUri, Half, &'static str)> {
     let parse = |uri: &Option<super::Uri>, role| PortUri::parse(uri.as_ref()?.as_str(), role).ok();
     match (parse(&port.input, Role::Input), parse(&port.output, Role::Output)) {
@@ -91,7 +90,7 @@ fn halves_of(port: &Port) -> Vec<(PortUri, Half, &'static str)> {
     }
 }
 
-/// What is wrong with the file of a port, if it has one.
+/// The problem with the file of a port, if it has one.
 fn missing(port: &Port, uri: &PortUri, half: Half) -> Option<String> {
     let written = match half {
         Half::Transmit => &port.output,
@@ -114,8 +113,8 @@ fn missing(port: &Port, uri: &PortUri, half: Half) -> Option<String> {
     }
 }
 
-/// Why `run` cannot read a file, in its words. What may have it wait, such as a pipe, is left to
-/// `run`.
+/// Why `run` cannot read a file, in its words. Files that may have it wait, such as pipes, are left
+/// to `run`.
 fn unread(uri: &str, path: &Path) -> Option<String> {
     let waits = |found: fs::Metadata| {
         let kind = found.file_type();
@@ -137,8 +136,8 @@ fn unread(uri: &str, path: &Path) -> Option<String> {
 /// The number of the kernel's devices that are memory: `/dev/null`, `/dev/zero` and the like.
 const MEMORY: u32 = 1;
 
-/// Why `run` cannot write a file: its folder is not there, it is a folder, or this user may not.
-/// Nothing is written here.
+/// Why `run` cannot write a file: its folder is not there, it is a folder, or this user may not. No
+/// byte is written here.
 pub(crate) fn unwritten(path: &Path) -> Option<String> {
     let shown = path.display();
     let found = fs::metadata(path);
@@ -166,7 +165,7 @@ pub(crate) fn unwritten(path: &Path) -> Option<String> {
     }
     let (of, rights, what) = match &found {
         Ok(_) => (path.as_path(), Access::WRITE_OK, "written"),
-        // What is said of the name itself: it is too long, or of a loop of links.
+        // Errors of the name itself: it is too long, or of a loop of links.
         Err(error) if error.kind() != ErrorKind::NotFound => (path.as_path(), Access::EXISTS, "created"),
         Err(_) => (folder, Access::WRITE_OK | Access::EXEC_OK, "created"),
     };
@@ -177,7 +176,7 @@ pub(crate) fn unwritten(path: &Path) -> Option<String> {
     ))
 }
 
-/// Where a name leads by its links, if it leads to what is not there.
+/// Where a name leads by its links, if no file is there.
 fn end_of(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown where it is.
+//! Problems of a configuration, shown where they are.
 //!
 //! ```text
 //! flowkeep.toml:3:1: runtims: there is no such setting
@@ -8,7 +8,7 @@
 //!   = write `runtimes`
 //! ```
 //!
-//! Not here: finding what is wrong ([`document`](super::document), [`check`](super::check)).
+//! Not here: finding problems ([`document`](super::document), [`check`](super::check)).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-/// One thing that is wrong.
+/// A problem of a configuration.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file, as it was named.
@@ -31,9 +31,9 @@ pub struct Problem {
     pub text: String,
     /// The setting, like `chain[0].functions[1]`; empty where there is none.
     pub setting: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub remedy: String,
 }
 
@@ -96,7 +96,7 @@ impl Problem {
         }
     }
 
-    /// The same place, with what is wrong there.
+    /// The same place, with its problem.
     #[must_use]
     pub fn saying(
         mut self,
@@ -161,7 +161,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// The nearest of `known`; if none is near, those of which it is one word: `port` of `source_ports`.
+/// The nearest of `known`; if none is near, the names of which it is one word: `port` of
+/// `source_ports`.
 fn near<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     if let Some(near) = nearest(name, known.iter().copied()) {
         return vec![near];

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What becomes of a runtime's flows when it fails (NFVactor V-C, V-D).
+/// How a runtime's flows go on when it fails (NFVactor V-C, V-D).
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Replication {
@@ -38,9 +38,9 @@ pub struct Replication {
     /// Whether lazy fields of states are copied as committed ones are: counts of packets and bytes,
     /// for example, where they are billed. Default `false`.
     pub commit_lazy: bool,
-    /// With `"commit"`: what becomes of packets while no other runtime can keep copies. `"release"`:
-    /// they leave and are counted as unprotected, as at the first of several runtimes that begin.
-    /// `"drop"`: they are counted drops (`no_replica`). Default `"release"`.
+    /// With `"commit"`: how packets are treated while no other runtime can keep copies.
+    /// `"release"`: they leave and are counted as unprotected, as at the first of several runtimes
+    /// that begin. `"drop"`: they are counted drops (`no_replica`). Default `"release"`.
     pub without_replica: WithoutReplica,
     /// After how long without an answer another process is taken to have failed, from `"10ms"` to
     /// `"1h"`. Default `"200ms"`. Shorter than the longest pause of a healthy process means that
@@ -62,7 +62,7 @@ pub struct Replication {
     pub return_max: Period,
 }
 
-/// What is copied of flows, and which packets wait for it.
+/// How flows are copied, and which packets wait for it.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicationPolicy {
@@ -70,15 +70,15 @@ pub enum ReplicationPolicy {
     None,
     /// Copies from time to time; no packet waits
     Snapshot,
-    /// Packets wait until what they changed is copied
+    /// Packets wait until their changes are copied
     Commit,
     /// Flows are in a data store (`[store]`), within its interval; no packet waits
     Store,
-    /// Packets wait until what they changed is in the data store
+    /// Packets wait until their changes are in the data store
     StoreCommit,
 }
 
-/// What becomes of packets that are to wait for copies which no runtime can keep.
+/// How packets are treated that are to wait for copies which no runtime can keep.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum WithoutReplica {

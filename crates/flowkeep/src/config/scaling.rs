@@ -17,8 +17,8 @@ pub struct Scaling {
     #[serde(deserialize_with = "values::workers")]
     pub runtimes_min: Option<u16>,
     /// A runtime that has something to do for more than this part of the time, in percent, gives
-    /// flows away: to one that is less busy than `low`, else to one that comes. 1 to 100.
-    /// Default 80.
+    /// flows away: to a runtime that is less busy than `low`, else to a new one. 1 to 100. Default
+    /// 80.
     #[schemars(range(min = 1, max = 100), example = 80)]
     #[serde(deserialize_with = "values::percent")]
     pub high: u8,
@@ -37,7 +37,7 @@ pub struct Scaling {
     #[schemars(with = "String", example = &"60s")]
     #[serde(deserialize_with = "values::wait")]
     pub in_after: nf::Period,
-    /// Between two looks at what runtimes do, from `"10ms"` to `"1h"`. Default `"1s"`.
+    /// Between two looks at the load of runtimes, from `"10ms"` to `"1h"`. Default `"1s"`.
     #[schemars(with = "String", example = &"1s")]
     #[serde(deserialize_with = "values::wait")]
     pub interval: nf::Period,

@@ -77,7 +77,7 @@ pub fn values(schema: &Value, path: &str) -> Option<String> {
     })
 }
 
-/// All values of an enumeration; nothing where others may stand.
+/// All values of an enumeration; `None` where others may stand.
 fn words(root: &Value, place: &Value) -> Option<Vec<Value>> {
     let place = resolved(root, place);
     if let Some(constant) = place.get("const") {

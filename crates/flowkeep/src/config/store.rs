@@ -53,7 +53,7 @@ pub struct Store {
     /// function asks. Default `"1s"`.
     #[schemars(with = "Option<String>", example = &"10s")]
     pub merge: Option<Interval>,
-    /// What is otherwise for one function, by the name that chains use.
+    /// Settings of single functions, by the name that chains use.
     pub function: BTreeMap<String, FunctionStore>,
 }
 
@@ -64,7 +64,7 @@ impl Store {
     }
 }
 
-/// What is otherwise for one function.
+/// Settings of one function.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionStore {
@@ -83,12 +83,12 @@ pub struct FunctionStore {
     /// How often its merged views are made.
     #[schemars(with = "Option<String>", example = &"1m")]
     pub merge: Option<Interval>,
-    /// What is otherwise for one of its variables, by the variable's name: `flowkeep store inspect`
-    /// has it. It is stronger than what the function says of its variable.
+    /// Settings of single variables, by the variable's name: `flowkeep store inspect` has it. They
+    /// are stronger than the function's own.
     pub variable: BTreeMap<String, VariableStore>,
 }
 
-/// What is otherwise for one variable of a function.
+/// Settings of one variable of a function.
 #[derive(Deserialize, JsonSchema, Clone, Debug, PartialEq, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct VariableStore {
@@ -106,13 +106,13 @@ pub struct VariableStore {
     pub bound: Option<Interval>,
 }
 
-/// What of a variable may be lost.
+/// The changes of a variable that may be lost.
 #[derive(Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
-    /// What the store has not been told of in this interval.
+    /// Changes of this interval that the store has not been told of.
     WriteBehind,
-    /// What is on its way.
+    /// Changes on their way.
     WriteThrough,
     /// All of it, with the process.
     Local,
@@ -193,7 +193,7 @@ impl Store {
         Some((uri.secret()?, consistency))
     }
 
-    /// What is said of single variables of a function, by their names.
+    /// The settings of single variables of a function, by their names.
     pub fn said_of(&self, function: &str) -> BTreeMap<String, Said> {
         let own = self.function.get(function);
         let usual = self.times(own).0;
@@ -270,7 +270,7 @@ const LATE_REMEDY: &str = "write a shorter interval, or a longer bound";
 const NOT_KEPT: &str = "a variable that is in no store has none";
 const NOT_KEPT_REMEDY: &str = "take it out, or write another consistency";
 
-/// What no single setting shows.
+/// Checks over several settings.
 pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
     let store = &config.store;
     mirrors(store, document);
@@ -319,7 +319,7 @@ pub(super) fn check(config: &Config, document: &mut Document<'_, '_>) {
     }
 }
 
-/// What is said of one variable has an effect, and its times go together.
+/// Checks that the settings of one variable have an effect, and that its times go together.
 fn variables(store: &Store, document: &mut Document<'_, '_>) {
     for (function, own) in &store.function {
         let (usual_interval, usual_bound) = store.times(Some(own));
@@ -357,7 +357,7 @@ fn variables(store: &Store, document: &mut Document<'_, '_>) {
     }
 }
 
-/// The setting that has what is said of one variable.
+/// The setting for one variable.
 fn variable_at(function: &str, variable: &str) -> String {
     format!(
         "store.function.{}.variable.{}",

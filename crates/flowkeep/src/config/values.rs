@@ -34,7 +34,7 @@ impl Uri {
         &self.0
     }
 
-    /// Whether what comes from it is what was given to it.
+    /// Whether it gives back the packets that it was given.
     pub fn is_reflector(&self) -> bool {
         matches!(PortUri::parse(&self.0, Role::Input), Ok(PortUri::Reflect { .. }))
     }
@@ -46,12 +46,12 @@ impl fmt::Display for Uri {
     }
 }
 
-/// What packets come from.
+/// The source of packets.
 pub fn input<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uri>, D::Error> {
     uri(deserializer, Role::Input)
 }
 
-/// What packets go to.
+/// The destination of packets.
 pub fn output<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uri>, D::Error> {
     uri(deserializer, Role::Output)
 }
@@ -204,7 +204,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Visitor<'de> for List<T> {
     }
 }
 
-/// A prefix, its errors naming what was written.
+/// A prefix, with errors that name the written text.
 struct NamedPrefix(Prefix);
 
 impl FromStr for NamedPrefix {
@@ -278,7 +278,7 @@ fn collector<'de, D: Deserializer<'de>>(deserializer: D, port: u16) -> Result<Op
     Ok(Some(to))
 }
 
-/// An address with a port; an example of both, for what is none.
+/// An address with a port; an example of both, for a text that is none.
 struct AddressWithPort(&'static str, u16);
 
 impl Visitor<'_> for AddressWithPort {
@@ -294,7 +294,7 @@ impl Visitor<'_> for AddressWithPort {
             Ok(address) => return Ok(address),
             Err(_) => format!("`{text}` is no address with a port"),
         };
-        // What is near: a scheme in front, or no port behind.
+        // Near texts: a scheme in front, or no port behind.
         let bare = text.rsplit_once("://").map_or(text, |(_, bare)| bare);
         let bare = bare.trim().trim_end_matches('/');
         let host = bare.trim_start_matches('[').trim_end_matches(']');
@@ -320,7 +320,7 @@ impl Visitor<'_> for AddressWithPort {
     }
 }
 
-/// Why a text cannot be a name: nothing could be found by it, or shown.
+/// Why a text cannot be a name: nothing could be found or shown by it.
 fn unnamed(text: &str, what: &str) -> Option<String> {
     if text.trim().is_empty() {
         return Some(format!("the name is empty; write {what}, or take the line out"));
@@ -337,7 +337,7 @@ pub fn here() -> String {
     "here".to_owned()
 }
 
-/// What is wrong with a name, and what to do, if there is something.
+/// The problem of a name and its remedy, if it has one.
 pub fn unnamed_parts(text: &str) -> Option<(String, String)> {
     let said = unnamed(text, "one")?;
     let (problem, remedy) = said.split_once("; ")?;
@@ -362,7 +362,7 @@ pub fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf
     Ok(file(deserializer)?.map(PathBuf::from))
 }
 
-/// A control socket: its file's name is one that a socket may have.
+/// A control socket: its file's name may be a socket's.
 pub fn socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     let found = path(deserializer)?;
     let most = crate::control::NAME_MAX;
@@ -422,7 +422,7 @@ pub fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<nf
     }
 }
 
-/// What an empty list would say.
+/// The message on an empty list.
 const MATCHES_ALL: &str = "an empty list says nothing; name one, or take the line out to match all of them";
 
 /// Prefixes of which one must match.
@@ -520,7 +520,7 @@ pub fn frame<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, 
     Ok(Some(u16::try_from(number).expect("at most 65535")))
 }
 
-/// A number of flows: what a worker's 32-bit positions can tell apart, with room to spare.
+/// A number of flows: a worker's 32-bit positions can tell them apart, with room to spare.
 pub fn flows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let number = deserializer.deserialize_u64(Between {
         least: 1,
@@ -538,7 +538,7 @@ pub fn held<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error>
     Ok(u32::try_from(number).expect("at most 2^16"))
 }
 
-/// A number of groups that may be on their way: what others bound by it what they keep.
+/// A number of groups that may be on their way: others bound by it how much they keep.
 pub fn moves<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let most = u64::from(runtime::mobility::MOVES_MAX);
     let number = deserializer.deserialize_u64(Between { least: 1, most })?;

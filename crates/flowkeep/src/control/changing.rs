@@ -11,17 +11,18 @@
 //!   coordinator's status ─► all members have N+1 ─► receipts
 //! ```
 //!
-//! This end may die at any place. Before `Configure` nothing is decided, and members take back what
-//! they hold. Behind it the coordinator tells members, with or without this end. Where the answer
-//! to `Configure` is lost, the coordinator's status says which it was. It may be neither: the record
-//! may be on its way to the log. Then the error says that it is undecided. What the log does not
-//! take is withdrawn by the coordinator, and refused by name (`log-unwritable`).
+//! This end may die at any place. Before `Configure` nothing is decided, and members take back the
+//! changes that they hold. Behind it the coordinator tells members, with or without this end. Where
+//! the answer to `Configure` is lost, the coordinator's status says which it was. It may be
+//! neither: the record may be on its way to the log. Then the error says that it is undecided. The
+//! coordinator withdraws a record that the log does not take, and refuses it by name
+//! (`log-unwritable`).
 //!
 //! A rollback is a change to the text before, which the coordinator has. A trial (`--confirm`) is
 //! the coordinator's: its record in the log says until when, so this end may go, and whichever
 //! coordinator there is then has all members go back.
 //!
-//! Not here: a member's half (`crate::apply::joined`), what the coordinator checks
+//! Not here: a member's half (`crate::apply::joined`), the coordinator's checks
 //! (`coordinator::decider`).
 
 use super::members::{Members, OfMember, with_remedy};
@@ -38,18 +39,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// How long members may take to put in force what was decided, until it is said that one lags.
+/// How long members may take to put in force a decided configuration, until it is said that one
+/// lags.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(50);
 /// The most flows that all members together list: an answer has a bound.
 const LISTED: usize = 200;
 
-/// What the members' answers come to.
+/// The verdict on the members' answers.
 enum Verdict {
-    /// Nothing is decided; this is why.
+    /// The change is not decided; this is why.
     Stop(Box<Change>),
-    /// It may be decided: the digests now and then, and what it would do.
+    /// The change may be decided: the digests now and then, and its effects.
     Go {
         before: String,
         digest: String,
@@ -219,7 +221,7 @@ fn prepare(members: &mut Members, names: &[String], part: Part, ask: &Ask) -> Re
     judged.inspect_err(|_| take_back(members, names, held, ask))
 }
 
-/// What is held is not wanted. A member that does not hear it takes it back by itself.
+/// The held change is not wanted. A member that does not hear this takes it back by itself.
 fn take_back(members: &mut Members, names: &[String], (number, by): (u64, u64), ask: &Ask) {
     if !ask.dry {
         let requests = names
@@ -229,7 +231,7 @@ fn take_back(members: &mut Members, names: &[String], (number, by): (u64, u64), 
     }
 }
 
-/// Members that have something alike, by what they have, in words.
+/// Members by a property that they share, in words.
 fn alike<'a>(of: impl Iterator<Item = (&'a String, String)>) -> BTreeMap<String, Vec<&'a str>> {
     let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (member, what) in of {
@@ -246,7 +248,7 @@ fn in_words(all: &BTreeMap<String, Vec<&str>>) -> String {
     all.join("; ")
 }
 
-/// What the answers come to. `number` is the one that it is to have.
+/// Judges the answers. `number` is the change's future number.
 fn judge(answers: Vec<OfMember>, number: u64, ask: &Ask) -> Result<Verdict, String> {
     let mut all: Vec<(String, Prepared)> = Vec::new();
     let mut missing = Vec::new();
@@ -283,7 +285,7 @@ fn judge(answers: Vec<OfMember>, number: u64, ask: &Ask) -> Result<Verdict, Stri
     let digests = alike(all.iter().map(|(member, of)| (member, of.digest.clone())));
     if digests.len() != 1 {
         return Err(format!(
-            "nothing has changed: a file that a setting names has other content at some members, so what they read has other digests: {}. Copy it to all",
+            "nothing has changed: a file that a setting names has other content at some members, so their texts have other digests: {}. Copy it to all",
             in_words(&digests)
         ));
     }
@@ -448,7 +450,7 @@ fn is_in_force(members: &mut Members, number: u64) -> bool {
 
 /// Of a decision without an answer: whether the coordinator has made it.
 fn is_decided_anyway(members: &mut Members, error: &CallError, number: u64, digest: &str) -> bool {
-    // One that was overtaken may have been overtaken by its own first try.
+    // An overtaken decision may have been overtaken by its own first try.
     if !is_open(error) && !is_overtaken(error) {
         return false;
     }
@@ -470,7 +472,7 @@ fn chains_at(members: &mut Members, names: &[String]) -> Result<String, String> 
     Err(why)
 }
 
-/// Waits until members have what was decided: what came of it, and which members do not.
+/// Waits until members have the decided configuration: the receipt, with the members that lag.
 fn wait(members: &mut Members, names: &[String], number: u64) -> Result<Receipt, String> {
     let (began, mut receipts) = (Instant::now(), BTreeMap::new());
     let mut lagging: BTreeMap<String, String> = names
@@ -483,7 +485,7 @@ fn wait(members: &mut Members, names: &[String], number: u64) -> Result<Receipt,
             .status()
             .map(|status| of_view(&status))
             .unwrap_or_else(|_| names.to_vec());
-        // One that a view has removed takes it on when it begins again.
+        // A member that a view has removed takes it on when it begins again.
         lagging.retain(|name, _| there.contains(name));
         let requests = lagging
             .keys()
@@ -566,7 +568,7 @@ mod tests {
         }
     }
 
-    /// What a member with configuration 3 says to the fourth.
+    /// The answer of a member with configuration 3 to the fourth.
     fn prepared(member: &str, outcome: Outcome, flows_cut: u64) -> (String, Prepared) {
         let change = Change {
             outcome,

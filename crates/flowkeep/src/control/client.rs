@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// runtime, whose memory is made behind the workers' work.
 const PATIENCE_OF_A_CHANGE: Duration = Duration::from_secs(120);
 
-/// What is said of a process that answers no more.
+/// The message on a process that answers no more.
 const ENDED: &str = "Flowkeep has ended";
 
 /// A connection to a running cluster.
@@ -103,7 +103,7 @@ impl Client {
                 members_beside(path)
             ),
             ErrorKind::PermissionDenied => format!(
-                "you may not open {}: it belongs to the user who runs that Flowkeep; ask as that user, or as root",
+                "you may not open {}: it belongs to that Flowkeep's user; ask as that user, or as root",
                 path.display()
             ),
             _ => format!("{}: {error}", path.display()),
@@ -147,8 +147,8 @@ impl Client {
         }
     }
 
-    /// What has been seen since the last time by what is watched. With `is_last`, nothing is kept
-    /// back to be told in order.
+    /// The observations of the watch since the last time. With `is_last`, nothing is kept back to
+    /// be told in order.
     pub fn observed(&mut self, is_last: bool) -> Result<Observed, String> {
         match &mut self.way {
             Way::Socket(socket) => match socket.ask(&Request::Observed)? {
@@ -164,7 +164,7 @@ impl Client {
         matches!(self.way, Way::Members(_))
     }
 
-    /// Members whose answers are missing in what was asked so far, and why.
+    /// Members that left questions so far without an answer, and why.
     pub fn missing(&self) -> BTreeMap<String, String> {
         match &self.way {
             Way::Socket(_) => BTreeMap::new(),
@@ -222,7 +222,7 @@ impl Socket {
                         patience.as_secs()
                     )
                 }
-                // It was killed while it was asked.
+                // The process was killed while it was asked.
                 ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
                     format!("{}: {ENDED}", self.path.display())
                 }
@@ -401,7 +401,7 @@ mod tests {
         let (mut client, end) = connected();
         drop(end);
         assert_eq!(client.ask(&Request::Status).unwrap_err(), ended);
-        // With what it has not read, the kernel says so otherwise.
+        // With bytes that it has not read, the kernel gives another error.
         let (mut client, end) = connected();
         let Way::Socket(socket) = &mut client.way else {
             panic!("a socket")
@@ -500,8 +500,8 @@ mod tests {
     fn half_lines_noise_and_a_thousand_connections_are_borne() {
         let place = Place::new("crowd");
         let (_, server) = start(&place);
-        // Some say nothing, some half a request, some noise; each goes away at once or after others
-        // have come.
+        // Some clients say nothing, some half a request, some noise; each goes away at once or
+        // after others have come.
         let mut open = std::collections::VecDeque::new();
         let mut noise = 1_u64;
         for n in 0..1000_u32 {
@@ -517,7 +517,7 @@ mod tests {
                     })
                     .collect(),
             };
-            // One that was one too many is closed already.
+            // A connection too many is closed already.
             let _ = stream.write_all(&said);
             open.push_back(stream);
             if open.len() > 2 * CONNECTIONS_MAX {

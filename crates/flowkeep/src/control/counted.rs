@@ -1,22 +1,22 @@
-//! What functions had counted at members whose processes have ended.
+//! The counts of functions at members whose processes have ended.
 //!
 //! # Theory of operation
 //!
 //! ```text
-//!   coordinator ── Request::Counted ─► member: its incarnation, and what its runtimes have counted
+//!   coordinator ── Request::Counted ─► member: its incarnation, and its runtimes' counts
 //!               ◄──────────────────────┘
 //!   kept of a member = its newest incarnation's tables, and the sum of the incarnations before   ([`KEEPER`])
-//!   operator ── Counted(member) ─► what is kept, without the incarnation that the view has ([`Counts::gone`])
+//!   operator ── Counted(member) ─► the kept counts, without the incarnation that the view has ([`Counts::gone`])
 //! ```
 //!
 //! An incarnation is an incarnation of the member. It counts from nothing, but for functions with a
-//! store, which go on with what the store has: those are not in it.
+//! store, which go on with the store's counts: these are not in it.
 //!
 //! Bounds: of each table [`ROWS_MAX`] rows, fewer where [`BYTES_MAX`] have no more. Rows that have
-//! counted nothing go first, then those with the smallest figures.
+//! counted nothing go first, then the rows with the smallest figures.
 //!
-//! Not here: when members are asked (`coordinator::kept`), what runtimes that a process has ended
-//! by itself had counted (`run`).
+//! Not here: when members are asked (`coordinator::kept`), the counts of runtimes that a process
+//! has ended by itself (`run`).
 
 use super::{Answer, Reply, Request};
 use crate::tables::{Gone, Rows, Said, Told};
@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 /// Bytes of the tables of a member's newest incarnation, and of those before.
 const BYTES_MAX: usize = 100 << 10;
 
-/// For a coordinator: has members say what they have counted, and adds it up.
+/// For a coordinator: asks members for their counts, and adds them up.
 pub const KEEPER: Keeper = Keeper { question, add };
 
-/// What a member has counted, in this incarnation and in those before.
+/// The counts of a member, in this incarnation and in those before.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
@@ -44,7 +44,7 @@ pub struct Counts {
     pub before: Vec<Counted>,
 }
 
-/// What one runtime has counted, of one table.
+/// The counts of one runtime, of one table.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct Counted {
     /// The runtime.
@@ -67,7 +67,7 @@ impl Counts {
         }
     }
 
-    /// What is kept, once this was said.
+    /// The counts that are kept, once this was said.
     fn followed_by(mut self, said: Counts) -> Counts {
         if said.incarnation != self.incarnation {
             for more in self.tables {
@@ -92,7 +92,8 @@ impl Counts {
         }
     }
 
-    /// What is gone of a member, of a function's table; `living` is the incarnation that goes on.
+    /// The counts of ended incarnations of a member, of a function's table; `living` is the
+    /// incarnation that goes on.
     pub fn gone(self, living: Option<u64>, member: &str, function: &str, table: &str) -> Vec<Told> {
         let ended = match living == Some(self.incarnation) {
             true => Vec::new(),
@@ -118,7 +119,7 @@ fn add(kept: &[u8], said: &[u8]) -> Option<Vec<u8>> {
     let Ok(Reply::Ok(Answer::Counted(said))) = serde_json::from_slice(said) else {
         return None;
     };
-    // A member says what it has itself counted; what was before its incarnation is not its to say.
+    // A member says its own counts; counts from before its incarnation are not its to say.
     let said = Counts::of(said.incarnation, said.tables);
     let kept: Counts = match kept {
         [] => Counts {
@@ -210,7 +211,7 @@ mod tests {
         let kept = add(&[], &says(7, 10)).unwrap();
         let kept = add(&kept, &says(7, 15)).unwrap();
         assert_eq!([gone(&kept, Some(7)), gone(&kept, None)], [0, 15]);
-        // It has begun again, and the coordinator has not heard that incarnation yet.
+        // The member has begun again, and the coordinator has not heard that incarnation yet.
         assert_eq!(gone(&kept, Some(8)), 15);
         let kept = add(&kept, &says(8, 3)).unwrap();
         assert_eq!([gone(&kept, Some(8)), gone(&kept, None)], [15, 18]);

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   request ─► which members are there? (the coordinator's status, looked at again each second)
-//!           ─► whom does it concern? ─► Relay to each of them, at once ─► answers, merged (merging.rs) ─► one answer
-//!                                                                     └─ none, or an error ─► missing: member, why
+//!           ─► which does it concern? ─► Relay to each of them, at once ─► answers, merged (merging.rs) ─► one answer
+//!                                                                      └─ none, or an error ─► missing: member, why
 //! ```
 //!
 //! | request | goes to |
@@ -19,14 +19,14 @@
 //! | `Change` | all members, in two phases ([`super::changing`]) |
 //! | `Watch` | all members, each of which has a part of it ([`super::observing`]) |
 //!
-//! Members are those that the newest view has, and those that are connected to answer. Numbers of
-//! runtimes are the cluster's, and the view says whose they are.
+//! Members are the processes that the newest view has, and those that are connected to answer.
+//! Numbers of runtimes are the cluster's, and the view says whose they are.
 //!
-//! What members do not answer is in [`Members::missing`]; that none answers is an error. Merged
-//! things say whose they are (`member`).
+//! Members without an answer are in [`Members::missing`]; if none answers, that is an error. Merged
+//! answers name their member (`member`).
 //!
-//! Not here: what the coordinator relays and to whom it refuses it (`coordinator::relay`,
-//! [`super::rights`]).
+//! Not here: which requests the coordinator relays, and which callers it refuses
+//! (`coordinator::relay`, [`super::rights`]).
 
 use super::changing;
 use super::counted::Counts;
@@ -58,11 +58,11 @@ const FLOWS_AT_ONCE: usize = 250;
 struct Plan {
     members: BTreeSet<String>,
     runtimes: BTreeMap<u16, String>,
-    /// Of runtimes that get new groups: what they do.
+    /// The loads of runtimes that get new groups.
     loads: BTreeMap<u16, Load>,
     /// Incarnations of members with runtimes.
     incarnations: BTreeMap<String, u64>,
-    /// Members of which the coordinator knows what they had counted.
+    /// Members whose earlier counts the coordinator has.
     counted: Vec<String>,
     /// The configuration on trial.
     trial: Option<TrialStatus>,
@@ -100,7 +100,7 @@ impl Plan {
         plan
     }
 
-    /// The runtime with the smallest load of those that are meant; none, if loads say nothing.
+    /// The runtime with the smallest load of those that are meant; none, if loads are not known.
     fn least_loaded(&self, is_meant: impl Fn(u16) -> bool) -> Option<u16> {
         let takers = self.loads.iter().filter(|(number, _)| is_meant(**number));
         let (numbers, loads): (Vec<u16>, Vec<Option<Load>>) =
@@ -118,7 +118,7 @@ impl Plan {
     }
 }
 
-/// What is on trial, by the coordinator.
+/// The configuration on trial, by the coordinator.
 fn trial_of(decided: &Decided) -> Option<TrialStatus> {
     (decided.trial > 0).then(|| TrialStatus {
         file: format!("configuration {} of the cluster", decided.number),
@@ -127,7 +127,7 @@ fn trial_of(decided: &Decided) -> Option<TrialStatus> {
     })
 }
 
-/// What came of asking a member.
+/// A member, and its answer or why there is none.
 pub(super) type OfMember = (String, Result<Answer, String>);
 
 /// All members, or one of them.
@@ -157,7 +157,7 @@ impl std::fmt::Debug for Members {
 }
 
 impl Members {
-    /// By this coordinator: all members, or the one that is named.
+    /// By this coordinator: all members, or a named one.
     pub fn connect(operator: &Operator, only: Option<String>) -> Result<Self, String> {
         let mut members = Members {
             line: operator.connect().map_err(|error| error.to_string())?,
@@ -182,7 +182,7 @@ impl Members {
         &self.missing
     }
 
-    /// The same, of what was asked since the last time.
+    /// The same, of the questions since the last time.
     pub fn take_missing(&mut self) -> BTreeMap<String, String> {
         std::mem::take(&mut self.missing)
     }
@@ -225,7 +225,7 @@ impl Members {
         Ok(is_long_ago)
     }
 
-    /// Whom a watch concerns.
+    /// The members that a watch concerns.
     pub(super) fn there(&self) -> Vec<String> {
         match &self.only {
             Some(only) => vec![only.clone()],
@@ -238,12 +238,12 @@ impl Members {
         self.missing.extend(members);
     }
 
-    /// What has been seen since the last time by what is watched; with `is_last`, all of it.
+    /// The observations of the watch since the last time; with `is_last`, all of them.
     pub fn observed(&mut self, is_last: bool) -> Result<Observed, String> {
         observing::observed(self, is_last)
     }
 
-    /// Asks those whom it concerns.
+    /// Asks the members that a request concerns.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         if let (Request::Change(ask), None) = (request, &self.only) {
             let change = changing::change(self, ask)?;
@@ -356,8 +356,8 @@ impl Members {
         Ok(its.next().map(|worker| worker.incarnation))
     }
 
-    /// What members that have ended had counted, if one of a function's tables is asked for. What
-    /// is not known is missing.
+    /// Adds the counts of ended members, if a request is for one of a function's tables. Unknown
+    /// counts are missing.
     fn add_what_is_gone(&mut self, answers: &mut Vec<Told>, function: &str, words: &[String]) {
         let is_table = answers.iter().any(|told| matches!(told.said, Said::Rows(_)));
         let (true, Some(table)) = (is_table, words.first()) else {
@@ -367,7 +367,7 @@ impl Members {
             let counts = match self.line.counted(&member) {
                 Ok(counts) => serde_json::from_slice::<Counts>(&counts).unwrap_or_default(),
                 Err(error) => {
-                    let why = format!("what it had counted before: {}", with_remedy(&error));
+                    let why = format!("its earlier counts: {}", with_remedy(&error));
                     self.missing.entry(member).or_insert(why);
                     continue;
                 }
@@ -406,7 +406,7 @@ impl Members {
         Ok(tagged(answer?, member))
     }
 
-    /// Asks several; those that do not answer are missing.
+    /// Asks several members; silent ones are missing.
     fn ask_several(&mut self, members: Vec<String>, request: &Request) -> Result<Answer, String> {
         let requests = members.into_iter().map(|member| (member, request.clone()));
         let mut answers = Vec::new();
@@ -539,7 +539,7 @@ impl Members {
         }
         let givers = self.givers(order)?;
         let mut order = order.clone();
-        // Some flows of one runtime: those are taken off it, and go where there is least to do.
+        // Some flows of one runtime leave it, and go to the runtime with the least load.
         if order.to.is_empty() && order.count.is_some() {
             let closed = self.closed()?;
             let takes = |number| Some(number) != order.from && !closed.contains(&number);
@@ -557,7 +557,7 @@ impl Members {
         }
     }
 
-    /// What has come of parts of an order, all of them.
+    /// The receipt of parts of an order, all of them.
     fn receipt(&mut self, parts: &[Part]) -> Result<Answer, String> {
         let mut of_member: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for part in parts {

@@ -1,7 +1,7 @@
 //! Answers of several members, merged into one, and things of one member that say whose they are.
 //!
-//! Figures are summed and lists are put behind each other. What members sent each other is counted
-//! by both, so it is in neither sum: what is sent and has not come yet is on its way.
+//! Figures are summed and lists are put behind each other. Packets between members are counted by
+//! both, so they are in neither sum: packets sent and not received yet are on their way.
 
 use super::Answer;
 use crate::explain::Explanation;
@@ -139,7 +139,7 @@ fn add_packets(whole: &mut Packets, more: &Packets) {
     }
 }
 
-/// All that have answered are in it: names those that have not, and those that are in the
+/// All members that have answered are in it: names the silent ones, and those that are in the
 /// configuration and not in the cluster.
 fn finish(status: &mut Status, missing: &BTreeMap<String, String>) {
     for (member, why) in missing {
@@ -174,7 +174,7 @@ mod tests {
     use crate::cluster::fake;
     use crate::report::OtherStatus;
 
-    /// What a member has, with figures of its own.
+    /// The status of a member, with figures of its own.
     fn member(name: &str, runtime: u16, others: [u64; 2]) -> (String, Answer) {
         let mut status = Status::from(&fake::snapshot());
         status.member = Some(name.to_owned());

@@ -1,7 +1,7 @@
 //! The control socket: how the tool asks a running cluster.
 //!
-//! A Unix socket that only the user who runs the cluster may open. A request is a line of JSON, and
-//! so is its answer; a connection may ask again and again.
+//! A Unix socket that only the user that runs the cluster may open. A request is a line of JSON,
+//! and so is its answer; a connection may ask again and again.
 //!
 //! ```text
 //! → {"ask":"flow","protocol":"tcp","source":"10.0.0.1:40000","destination":"192.0.2.1:443","vlan":0}
@@ -10,7 +10,7 @@
 //! ← {"error":"there is no function `nat`"}
 //! ```
 //!
-//! A client that watches (`{"ask":"watch",…}`) asks again and again what has been seen
+//! A client that watches (`{"ask":"watch",…}`) asks again and again for observations
 //! (`{"ask":"observed"}`). The watch ends with its connection, however the client goes. Over the
 //! cluster each member is asked by itself, and its part of the watch has a number ([`watches`]).
 //!
@@ -18,8 +18,8 @@
 //! [`FLOWS_MAX`], and at most [`server::CONNECTIONS_MAX`] connections are served at once.
 //!
 //! Members of a cluster with a coordinator answer the same requests when it relays them; then
-//! certificates say who may do what ([`rights`]), and the tool asks all members as one
-//! ([`members`]). A user who may open the socket may do everything.
+//! certificates give rights ([`rights`]), and the tool asks all members as one ([`members`]). A
+//! user that may open the socket may do everything.
 //!
 //! ```text
 //!   client ─┬─ socket ─────────────────────────────── server ─┬─► service ─► the cluster
@@ -63,8 +63,8 @@ pub const NAME_MAX: usize = 80;
 /// Bytes of a path that the system takes for a socket as it is (`sun_path`, unix(7)).
 const PATH_MAX: usize = 100;
 
-/// What the system takes for the path of a socket, however long that is: of a long one by way of
-/// its folder, which is to stay open meanwhile.
+/// A path that the system takes for a socket's, however long that is: of a long one by way of its
+/// folder, which is to stay open meanwhile.
 fn reachable(path: &Path) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok((path.to_owned(), None));
@@ -86,7 +86,7 @@ pub const REQUEST_MAX: u64 = 64 * 1024;
 /// The most flows in one answer.
 pub const FLOWS_MAX: usize = 1000;
 
-/// What may be asked.
+/// The requests.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -110,13 +110,13 @@ pub enum Request {
         /// The words.
         words: Vec<String>,
     },
-    /// What functions have counted here, for the coordinator.
+    /// The counts of functions here, for the coordinator.
     Counted,
-    /// Another configuration: what it would do, or that it shall be in force.
+    /// Another configuration: to tell its effects, or to put it in force.
     Change(Ask),
-    /// Of a change over all members, one member's half: what it would do, held until it is decided.
+    /// One member's half of a change over all members: its effects, held until it is decided.
     Prepare(Box<joined::Part>),
-    /// What is held with this number is not wanted.
+    /// The change that is held with this number is not wanted.
     TakeBack {
         /// The number.
         number: u64,
@@ -124,7 +124,7 @@ pub enum Request {
         #[serde(default)]
         by: u64,
     },
-    /// What has come of what was decided.
+    /// The result of a decision.
     PartDone {
         /// Its number.
         number: u64,
@@ -135,7 +135,7 @@ pub enum Request {
     Confirm,
     /// To move flows.
     Move(Order),
-    /// To end flows: those that an order names.
+    /// To end the flows that an order names.
     Delete(Order),
     /// How an order goes, by its parts.
     Receipt {
@@ -176,18 +176,18 @@ pub enum Request {
         /// One of them.
         runtime: u16,
     },
-    /// What is copied of a chain's flows.
+    /// How a chain's flows are copied.
     Replication {
         /// The chain.
         chain: String,
-        /// The policy; without, what the configuration says.
+        /// The policy; without, as the configuration says.
         policy: Option<ReplicationPolicy>,
     },
     /// Which runtime keeps the copies of another one's flows.
     Replica {
         /// The runtime whose flows are copied.
         runtime: u16,
-        /// The one that keeps them; without, the one that the layout says.
+        /// The runtime that keeps them; without, the one by the layout.
         #[serde(default)]
         replica: Option<u16>,
     },
@@ -195,19 +195,19 @@ pub enum Request {
     Stop,
     /// Begins to watch, for as long as the connection is open; a connection watches one thing.
     Watch(Box<Observe>),
-    /// What has been seen since the last time.
+    /// The observations since the last time.
     Observed,
-    /// Over the cluster: one member begins to watch, for as long as it is asked what it has seen.
+    /// Over the cluster: one member begins to watch, for as long as it is asked for observations.
     WatchPart {
         /// The watch's number, which the asker chooses by chance.
         watch: u64,
-        /// What.
+        /// The subject.
         observe: Box<Observe>,
         /// Of a trace: the mark of its packets, which is the same at all members.
         #[serde(default)]
         slot: Option<u8>,
     },
-    /// What this member has seen since the last time.
+    /// This member's observations since the last time.
     ObservedPart {
         /// The watch's number.
         watch: u64,
@@ -228,7 +228,7 @@ pub enum Request {
     },
 }
 
-/// What is to be watched.
+/// The subject of a watch.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Observe {
@@ -241,7 +241,7 @@ pub enum Observe {
     },
     /// Packets at ports, or where they are dropped.
     Packets(Wanted),
-    /// What becomes of flows.
+    /// The lives of flows.
     Flows(following::Choice),
 }
 
@@ -317,7 +317,7 @@ impl From<Key> for FlowKey {
     }
 }
 
-/// What comes back.
+/// The answers.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -329,7 +329,7 @@ pub enum Answer {
     Flow(Option<Flow>),
     /// To [`Request::Explain`]; none where no switch is.
     Explained(Option<Box<Explanation>>),
-    /// To [`Request::Function`]: each runtime's answer, and what those that are gone had counted.
+    /// To [`Request::Function`]: each runtime's answer, and the last counts of gone runtimes.
     Function(Vec<Told>),
     /// To [`Request::Counted`].
     Counted(counted::Counts),
@@ -337,7 +337,7 @@ pub enum Answer {
     Change(Box<Change>),
     /// To [`Request::Prepare`].
     Prepared(Box<joined::Prepared>),
-    /// To [`Request::TakeBack`]: nothing of that number is held.
+    /// To [`Request::TakeBack`]: no change of that number is held.
     TakenBack,
     /// To [`Request::PartDone`].
     PartDone(Box<joined::PartDone>),
@@ -359,7 +359,7 @@ pub enum Answer {
     Added(u16),
     /// To [`Request::Remove`].
     Removed(Removal),
-    /// To [`Request::Kill`]: what it had.
+    /// To [`Request::Kill`]: the runtime's figures.
     Killed(Killed),
     /// To [`Request::Replication`] and [`Request::Replica`]: so it is.
     Replication,
@@ -386,7 +386,7 @@ pub enum Answer {
 pub enum Reply {
     /// The answer.
     Ok(Answer),
-    /// What is wrong.
+    /// The problem.
     Error(String),
 }
 

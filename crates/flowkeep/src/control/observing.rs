@@ -4,19 +4,21 @@
 //!
 //! ```text
 //!   watch ──► WatchPart at all members ─► each has its part, by one number
-//!   observed ─► ObservedPart at all that have one ─► pieces ─► by time ─┬─ as late as what the round before had last: out
+//!   observed ─► ObservedPart at all that have one ─► pieces ─► by time ─┬─ no later than the last of the round before: out
 //!                                                                      └─ later: waits for the next round
 //!   drop ───► EndWatch at all; a command that is killed says nothing, and each part ends by itself
 //! ```
 //!
-//! Round N + 1 begins behind the answers of round N. So it has all that came to pass before the
-//! last thing of round N, and no more than a round waits. Members' clocks are compared as they are.
+//! Round N + 1 begins behind the answers of round N. So it has all observations from before the
+//! last one of round N, and none waits longer than a round. Members' clocks are compared as they
+//! are.
 //!
-//! A member that joins, or begins again, gets a part at the next look. One that does not answer is
-//! named, and the others go on. The watch is over when no member has a part of it.
+//! A member that joins, or begins again, gets a part at the next look. A member that does not
+//! answer is named, and the others go on. The watch is over when no member has a part of it.
 //!
 //! A trace's packets are marked where they come in, and the mark goes with them over links. So it
-//! is the same at all members: one that is taken at any of them is tried no more, and the next is.
+//! is the same at all members: a mark that is taken at any of them is tried no more, and the next
+//! one is.
 //!
 //! Not here: a member's part (`watches`).
 
@@ -48,7 +50,8 @@ impl<K, T> Default for ByTime<K, T> {
 }
 
 impl<K: Ord + Clone, T> ByTime<K, T> {
-    /// A round has brought these: what is to go out now. Those of one member are in their order.
+    /// Takes the observations of a round, and answers those that go out now. Those of one member
+    /// are in their order.
     fn round(&mut self, new: Vec<(K, T)>, is_last: bool) -> Vec<T> {
         let has_news = !new.is_empty();
         self.waiting.extend(new);
@@ -71,7 +74,7 @@ pub(super) struct Watch {
     slot: Option<u8>,
     /// Members that have a part.
     parts: BTreeSet<String>,
-    /// Those that were asked for one since the last look at the members.
+    /// Members that were asked for a part since the last look at the members.
     asked: BTreeSet<String>,
     steps: ByTime<u64, Step>,
     frames: ByTime<u64, Frame>,
@@ -122,8 +125,8 @@ impl Watch {
         self.parts.iter().map(|name| (name.clone(), request())).collect()
     }
 
-    /// What members have seen; which of them have no part any more, and why, if that is not their
-    /// end.
+    /// The members' observations; which of them have no part any more, and why, if that is not
+    /// their end.
     fn take(&mut self, answers: Vec<OfMember>, is_last: bool) -> (Observed, Vec<(String, String)>) {
         let mut whole = Observed::default();
         let (mut steps, mut frames, mut flows, mut gone) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -248,7 +251,7 @@ fn add_ports(all: &mut Vec<String>, its: Vec<String>) {
     }
 }
 
-/// What members have seen since the last time, by time; with `is_last`, nothing waits.
+/// The members' observations since the last time, by time; with `is_last`, nothing waits.
 pub(super) fn observed(members: &mut Members, is_last: bool) -> Result<Observed, String> {
     let Some(mut watch) = members.watch.take() else {
         return Err(FOREIGN.to_owned());
@@ -338,7 +341,7 @@ mod tests {
             false,
         );
         assert_eq!((times(&first), first.flows_lost), (vec![], 2));
-        // What came to pass at the right before the left's last is told before it.
+        // Events at the right from before the left's last one are told before it.
         let (second, _) = watch.take(
             vec![part("left", &[], false), part("right", &["3", "5"], false)],
             false,
@@ -349,7 +352,7 @@ mod tests {
         );
         let (third, _) = watch.take(vec![part("left", &[], false), part("right", &[], false)], false);
         assert_eq!(times(&third), [("5", "right")]);
-        // One that does not answer is named, the other goes on; behind the last one nothing waits.
+        // A silent member is named, the other goes on; behind the last one nothing waits.
         let silent = (
             "left".to_owned(),
             Err("member `left` has not answered".to_owned()),

@@ -9,9 +9,9 @@
 //! | none will do | `Change`, `Confirm`, `Watch`, `Observed`, `CopyStore` |
 //!
 //! [`Request::reach`] is that table. The coordinator looks at it for operators ([`judge`]), a
-//! member for what is of one process. Words to a function may change what it does, so they are more
-//! than looking. A configuration says what the network lets through, for all hosts and for good: it
-//! is the admin's. What it would change is shown to operators.
+//! member for requests of one process. Words to a function may change its work, so they are more
+//! than looking. A configuration decides which traffic the network lets through, for all hosts and
+//! for good: it is the admin's. Its effects are shown to operators.
 
 use super::Request;
 use coordinator::identity::Right;
@@ -22,7 +22,7 @@ use coordinator::relay::Unfit;
 pub enum Reach {
     /// To members, with this right.
     Members(Right),
-    /// Not beyond a process's socket; what to do.
+    /// Not beyond a process's socket; the remedy.
     OneProcess(&'static str),
 }
 

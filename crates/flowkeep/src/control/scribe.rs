@@ -6,7 +6,7 @@ use crate::config::ReplicationPolicy;
 use crate::moving::Order;
 use coordinator::relay;
 
-/// For a coordinator: what a member is asked.
+/// For a coordinator: the request to a member.
 pub fn say(order: relay::Order<'_>) -> Result<Vec<u8>, String> {
     let request = match order {
         relay::Order::Migrate {
@@ -34,7 +34,7 @@ fn policy_of(word: &str) -> Result<Option<ReplicationPolicy>, String> {
     }
     let read = serde_json::from_value(serde_json::Value::from(word));
     read.map(Some).map_err(|_| {
-        format!("no policy is called `{word}`: say none, snapshot, commit, store or store_commit, or nothing for what the configuration says")
+        format!("no policy is called `{word}`: say none, snapshot, commit, store or store_commit, or nothing to go by the configuration")
     })
 }
 

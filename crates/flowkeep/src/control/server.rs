@@ -77,7 +77,7 @@ impl std::error::Error for ServerError {}
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    /// What names its file.
+    /// The device and number of its file.
     file: (u64, u64),
     ended: Arc<AtomicBool>,
     /// The socket that the thread listens at.
@@ -90,7 +90,7 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
-    /// What names its file.
+    /// The device and number of its file.
     file: (u64, u64),
     socket: Option<OwnedFd>,
 }
@@ -207,7 +207,7 @@ pub fn look(path: &Path) -> Result<(), ServerError> {
     if path == super::default_path() && !directory.exists() {
         return Ok(());
     }
-    // What is said of the name itself: that it is too long.
+    // An error of the name itself: it is too long.
     match accessat(CWD, path, Access::EXISTS, AtFlags::EACCESS) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(says(error)),
@@ -228,13 +228,13 @@ fn private_in(directory: &Path) -> PathBuf {
     directory.join(format!(".flowkeep-{}", std::process::id()))
 }
 
-/// That nothing is there but what a killed process has left.
+/// Checks that nothing is there but the socket of a killed process.
 fn free(path: &Path) -> Result<(), ServerError> {
     if path.exists() {
         if super::client::reach(path).is_ok() {
             return Err(ServerError::Taken(path.to_owned()));
         }
-        // No process answers: a killed one left the socket. What is no socket stays.
+        // No process answers: a killed one left the socket. A file that is no socket stays.
         let is_socket =
             fs::symlink_metadata(path).is_ok_and(|metadata| metadata.mode() & 0o170_000 == 0o140_000);
         if !is_socket {

@@ -1,4 +1,4 @@
-//! What answers requests, by whichever way they come: the control socket ([`super::server`]), or a
+//! Answers requests, by whichever way they come: the control socket ([`super::server`]), or a
 //! coordinator that relays them ([`relayed`]).
 //!
 //! Not here: which caller may ask what ([`super::rights`]).
@@ -12,7 +12,7 @@ use crate::report::{Flow, FlowList, Status};
 use std::sync::Arc;
 
 /// Answers a request that a coordinator relays. Nothing of it outlasts the answer but a watch
-/// ([`super::watches`]), so what is of one process's socket is refused.
+/// ([`super::watches`]), so requests of one process's socket are refused.
 pub fn relayed(request: &[u8], cluster: &dyn Cluster, watches: &Arc<Watches>) -> Vec<u8> {
     let reply = match serde_json::from_slice::<Request>(request) {
         _ if request.len() as u64 > REQUEST_MAX => {
@@ -39,13 +39,13 @@ pub fn asked(request: Request, cluster: &dyn Cluster) -> Result<Answer, String> 
     }
 }
 
-/// What is asked, as the protocol calls it.
+/// The name of a request in the protocol.
 fn name_of(request: &Request) -> String {
     let ask = serde_json::to_value(request).unwrap_or_default();
     ask["ask"].as_str().unwrap_or("something").to_owned()
 }
 
-/// Answers a request. What is watched is the asker's connection's, and ends with it.
+/// Answers a request. A watch is the asker's connection's, and ends with it.
 pub(super) fn answer(
     request: Request,
     cluster: &dyn Cluster,
@@ -151,7 +151,7 @@ pub(super) fn answer(
             Answer::Stopping
         }
         Request::Watch(observe) => {
-            // What this connection watched so far ends first, and makes room.
+            // The connection's watch so far ends first, and makes room.
             *watching = None;
             match cluster.watch(&observe.subject(None)) {
                 Ok(begun) => Answer::Watching {

@@ -4,22 +4,22 @@
 //!
 //! ```text
 //!   WatchPart(number) ──► begun, if there are fewer than WATCHES_MAX ──┐
-//!   ObservedPart(number) ─► a piece of what has been seen ◄────────────┤
+//!   ObservedPart(number) ─► a piece of the observations ◄──────────────┤
 //!   EndWatch(number), or no ObservedPart for LEASE ─► over ◄───────────┘
 //! ```
 //!
 //! Each request comes by itself, so a watch has a number that its command has chosen by chance, and
-//! it lasts as long as the command asks. A thread looks for those that are not asked for any more;
-//! it is there as long as there is a watch.
+//! it lasts as long as the command asks. A thread looks for watches that are not asked for any
+//! more; it is there as long as there is a watch.
 //!
-//! An answer has a bound, so what has been seen goes in pieces. Workers are asked for more when the
-//! last piece has gone: of a command that is slow the workers' memory fills, and what has no room
-//! there is counted, as at the socket.
+//! An answer has a bound, so observations go in pieces. Workers are asked for more when the last
+//! piece has gone: a slow command has the workers' memory fill, and observations without room there
+//! are counted, as at the socket.
 //!
 //! Invariants: nothing of a watch outlasts its command by more than [`LEASE`] and a look; a watch
 //! that is being fetched delays no other.
 //!
-//! Not here: what the command makes of the pieces (`observing`).
+//! Not here: how the command uses the pieces (`observing`).
 
 use super::{Observe, Reply, Request};
 use crate::cluster::{Cluster, Observed, Watching};
@@ -32,15 +32,15 @@ use std::time::{Duration, Instant};
 pub const WATCHES_MAX: usize = 8;
 /// How long a watch lasts that no client asks for.
 pub const LEASE: Duration = Duration::from_secs(5);
-/// How often it is looked for those that are over.
+/// How often it is looked for watches that are over.
 const LOOK: Duration = Duration::from_millis(250);
-/// Bytes of what has been seen in one answer, about: less than a relayed answer may have.
+/// Bytes of observations in one answer, about: less than a relayed answer may have.
 const PIECE: usize = 128 << 10;
 
 /// One watch.
 struct Watched {
     watching: Box<dyn Watching>,
-    /// What was fetched and has not gone yet.
+    /// Observations that were fetched and have not gone yet.
     rest: Observed,
 }
 
@@ -66,7 +66,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watches {
-    /// Answers what is about watches; nothing else.
+    /// Answers requests about watches; no others.
     pub(super) fn answer(self: &Arc<Self>, request: &Request, cluster: &dyn Cluster) -> Option<Reply> {
         match request {
             Request::WatchPart { watch, observe, slot } => {
@@ -88,7 +88,7 @@ impl Watches {
         slot: Option<u8>,
         cluster: &dyn Cluster,
     ) -> Reply {
-        // What this number watched so far ends first, and makes room.
+        // This number's watch so far ends first, and makes room.
         self.end(watch);
         if lock(&self.state).all.len() >= WATCHES_MAX {
             return Reply::Error(format!(
@@ -188,7 +188,7 @@ impl Watches {
     }
 }
 
-/// What a watch is told that is over, or was never there.
+/// The answer on a watch that is over, or was never there.
 pub(super) const NOT_WATCHED: &str =
     "this watch is over here: it was not asked for in time, or the member has begun again";
 
@@ -201,7 +201,7 @@ fn front<T>(all: &mut Vec<T>, room: &mut usize, length: impl Fn(&T) -> usize) ->
     let mut count = 0;
     for one in all.iter() {
         let length = length(one);
-        // One by itself always goes: it is no longer than an answer may be.
+        // An element by itself always goes: it is no longer than an answer may be.
         if length > *room && *room < PIECE {
             *room = 0;
             break;
@@ -216,7 +216,8 @@ fn length_of(one: &impl serde::Serialize) -> usize {
     serde_json::to_vec(one).map_or(0, |bytes| bytes.len() + 1)
 }
 
-/// The next piece of what was fetched. Counts go with the first; the end is said with the last.
+/// The next piece of the fetched observations. Counts go with the first; the end is said with the
+/// last.
 fn piece(rest: &mut Observed) -> Observed {
     let mut room = PIECE;
     let steps = front(&mut rest.steps, &mut room, length_of);
@@ -357,7 +358,7 @@ mod tests {
         assert!(matches!(asked(&watches, watch(99), &cluster), Reply::Error(_)));
         asked(&watches, Request::EndWatch { watch: 0 }, &cluster);
         assert_eq!(ended.load(Ordering::SeqCst), 1);
-        // Those that are asked for go on, others are over.
+        // Watches that are asked for go on, others are over.
         let later = Instant::now() + LEASE;
         lock(&watches.state).all.get_mut(&1).expect("it is there").asked = later;
         assert!(watches.look(later));

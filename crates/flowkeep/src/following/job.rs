@@ -4,8 +4,8 @@
 //!   cluster ◄── asks, each LOOK ── thread ──batches, BATCHES at most──► printing ──► standard output
 //! ```
 //!
-//! A reader that is slow, or stands still, has the queue between the two fill: what comes then is
-//! lost and counted here. The thread goes on asking, so that the connection lives.
+//! A reader that is slow, or stands still, has the queue between the two fill: events that come
+//! then are lost and counted here. The thread goes on asking, so that the connection lives.
 
 use super::{Choice, FlowLine, LostLine};
 use crate::control::client::Client;
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Batches that wait to be printed.
 const BATCHES: usize = 16;
 
-/// What to follow.
+/// Which flows to follow, and how.
 #[derive(Debug)]
 pub struct FollowJob {
     /// Which flows.
@@ -35,7 +35,7 @@ pub struct FollowJob {
     pub stop: StopSignal,
 }
 
-/// What came of it.
+/// The result of following.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Followed {
     /// Events printed.

@@ -4,8 +4,8 @@
 //! 2026-11-23T14:35:07.250000000Z  opened    tcp 10.0.0.1:40000 -> 192.0.2.1:443  translated 203.0.113.6:2815 -> 198.51.100.1:443  chain web  runtime 0
 //! ```
 //!
-//! What finds no room on its way here is lost and counted, and the count is said: by a line with
-//! `--json`, else on standard error. Packets never wait for a reader.
+//! An event that finds no room on its way here is lost and counted, and the count is said: by a
+//! line with `--json`, else on standard error. Packets never wait for a reader.
 //!
 //! Not here: where events come from (`runtime::watch::flows`), how they cross from the workers
 //! (`crate::run`).
@@ -22,13 +22,13 @@ use std::fmt;
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// Those with an end in this prefix, before or behind the translation.
+    /// Flows with an end in this prefix, before or behind the translation.
     pub address: Option<String>,
-    /// Those of this IP protocol.
+    /// Flows of this IP protocol.
     pub protocol: Option<u8>,
 }
 
-/// A flow, and what became of it.
+/// A flow, and an event of its life.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct FlowLine {
     /// When: RFC 3339, UTC.

@@ -6,7 +6,7 @@
 //!   any of them ── refused, closed, another status, no answer by the deadline ──► failed, and why
 //! ```
 //!
-//! What comes is a stranger's: [`ANSWER_MAX`] bytes of it are read, and of those the first line.
+//! The answer is a stranger's: [`ANSWER_MAX`] bytes of it are read, and of those the first line.
 
 use nf::{Check, Probe};
 use rustix::event::PollFlags;
@@ -36,7 +36,7 @@ enum Stage {
 pub struct Attempt {
     socket: OwnedFd,
     stage: Stage,
-    /// What is to be sent; empty: a connection is enough.
+    /// The request to send; empty: a connection is enough.
     request: Vec<u8>,
     deadline: Instant,
     /// There is no way there: it ended as it began.
@@ -167,7 +167,7 @@ fn why(error: Errno) -> String {
     }
 }
 
-/// What an answer says so far: nothing while its first line is not whole.
+/// The result by an answer so far: none while its first line is not whole.
 fn judge(answer: &[u8]) -> Option<Ended> {
     let Some(end) = answer.iter().position(|byte| *byte == b'\n') else {
         let is_too_long = answer.len() >= ANSWER_MAX;
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// How a check of this place ends; nothing by its deadline.
+    /// How a check of this place ends; `None` at its deadline.
     fn ended(at: SocketAddr, probe: Probe) -> Option<Ended> {
         let mut attempt = Attempt::begin(&check(at, probe), Instant::now()).unwrap();
         loop {
@@ -245,7 +245,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         assert_eq!(ended(at, Probe::Tcp), Some(Ok(())));
-        // It takes connections and says nothing.
+        // The listener takes connections and says nothing.
         assert_eq!(ended(at, Probe::Http("/health".into())), None);
         drop(listener);
         assert_eq!(ended(at, Probe::Tcp), Some(Err("it refuses connections".into())));

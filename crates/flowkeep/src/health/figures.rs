@@ -1,4 +1,4 @@
-//! What checks say of servers, as it is handed out.
+//! The results of checks of servers, as they are handed out.
 
 use crate::metrics::Text;
 use schemars::JsonSchema;
@@ -15,7 +15,7 @@ pub struct BackendStatus {
     pub backend: String,
     /// Where it is checked.
     pub endpoint: String,
-    /// Whether its checks pass; without, none has ended.
+    /// Whether its checks pass; without, no check has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<bool>,
     /// Why the last check that failed did; empty while it is up.

@@ -1,5 +1,4 @@
-//! Checks of servers behind functions: this process tries them, and the functions hear what came of
-//! it.
+//! Checks of servers behind functions: this process tries them, and the functions hear the results.
 //!
 //! # Theory of operation
 //!
@@ -14,7 +13,7 @@
 //! their turn. It looks for another configuration every [`LOOK`]. A server that both configurations
 //! check alike keeps its standing.
 //!
-//! What this process lacks (a file descriptor, a port) fails no server: nothing is known by that,
+//! A lack of this process (a file descriptor, a port) fails no server: such a check has no result,
 //! and standard error says so.
 //!
 //! Each process of a cluster checks for itself, and its runtimes hear its own results. Where
@@ -23,8 +22,8 @@
 //! Invariants: no worker waits for a check; a function hears of each change, and of all standings
 //! where it may have missed one.
 //!
-//! Not here: which servers, and what a result does ([`nf::Check`], `functions::load_balancer`); the
-//! thread (`crate::run`).
+//! Not here: which servers, and the effect of a result ([`nf::Check`], `functions::load_balancer`);
+//! the thread (`crate::run`).
 
 mod attempt;
 pub mod figures;
@@ -63,7 +62,7 @@ pub type Words = (String, [String; 4]);
 
 /// A cluster, as a checker has it.
 pub trait Checked {
-    /// The configuration in force and what it wants checked, if it is not this one and none is
+    /// The configuration in force and the checks that it wants, if it is not this one and none is
     /// about to come.
     fn wanted(&self, known: u64) -> Option<(u64, Vec<Wanted>)>;
     /// Says results to all instances; whether all of them have heard.
@@ -72,7 +71,7 @@ pub trait Checked {
     fn note(&self, status: &BackendStatus);
 }
 
-/// What others see of a checker.
+/// The results of a checker, for others.
 #[derive(Debug, Default)]
 pub struct Board {
     servers: Mutex<Vec<(BackendStatus, Instant)>>,
@@ -81,7 +80,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// It is the end.
+    /// The process ends.
     pub fn close(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -102,7 +101,7 @@ impl Board {
     }
 }
 
-/// A server, and what is known of it.
+/// A server, and its standing.
 struct Server {
     wanted: Wanted,
     standing: Standing,
@@ -128,7 +127,7 @@ impl Server {
         }
     }
 
-    /// What its function is to hear.
+    /// The words for its function.
     fn words(&self) -> Option<Words> {
         let state = if self.standing.is_up()? { "up" } else { "down" };
         let check = &self.wanted.check;
@@ -166,7 +165,7 @@ impl Checker {
         }
     }
 
-    /// Takes up another configuration, and says again what may not have been heard.
+    /// Takes up another configuration, and says results again that may not have been heard.
     fn look(&mut self, cluster: &impl Checked, board: &Board) {
         let now = Instant::now();
         if self.looks_at.is_some_and(|at| now < at) {
@@ -222,7 +221,7 @@ impl Checker {
             .iter_mut()
             .filter(|server| server.attempt.is_none())
             .collect();
-        // The one that has waited longest is first.
+        // The server that has waited longest is first.
         idle.sort_by_key(|server| server.next);
         for server in idle {
             if room == 0 || server.next > now {
@@ -248,7 +247,7 @@ impl Checker {
         }
     }
 
-    /// Goes on with all checks, and says what has changed by them.
+    /// Goes on with all checks, and says the changed standings.
     fn go_on(&mut self, cluster: &impl Checked, board: &Board) {
         let now = Instant::now();
         let mut changed = Vec::new();
@@ -273,7 +272,7 @@ impl Checker {
             server.why = ended.err().unwrap_or_default();
             server.since = now;
             changed.extend(server.words());
-            // What was taken for up and is up has not changed.
+            // A server that was taken for up and is up has not changed.
             if !(is_first && server.standing.is_up() == Some(true)) {
                 cluster.note(&server.status());
             }

@@ -5,7 +5,7 @@
 //!   up ──`fall` failures in a row──► down ──`rise` passes in a row──► up
 //! ```
 
-/// What the checks of a server say.
+/// The state of a server by its checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
     is_up: Option<bool>,
@@ -14,7 +14,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Whether it is up; nothing before the first check has ended.
+    /// Whether it is up; `None` before the first check has ended.
     pub fn is_up(self) -> Option<bool> {
         self.is_up
     }

@@ -110,7 +110,7 @@ fn a_server_that_goes_and_comes_is_said_once_each_and_all_is_said_again_to_who_h
     cluster.is_deaf.store(true, Ordering::Relaxed);
     let good = TcpListener::bind(at).unwrap();
     until("up", || board.status()[0].up == Some(true));
-    // It is deaf for longer than one try.
+    // The cluster is deaf for longer than one try.
     std::thread::sleep(LOOK * 3);
     let before = heard("balancer check web good up");
     cluster.is_deaf.store(false, Ordering::Relaxed);

@@ -8,8 +8,8 @@
 //! The file has the last number and the first one, by which a coordinator tells this file from
 //! another: processes that had earlier numbers of the same file had its lock, so they have ended.
 //!
-//! Invariant: what is handed out is on disk before it is used, and greater than everything handed
-//! out before; the first number stays.
+//! Invariant: a number that is handed out is on disk before it is used, and greater than all
+//! numbers handed out before; the first number stays.
 //!
 //! Not here: sessions (`protocols::channel`, `adapters::shm`).
 
@@ -42,7 +42,7 @@ pub enum IncarnationError {
         source: io::Error,
     },
     /// Another program may have written the file.
-    #[error("{} does not hold what a start can have been; it is {found:?}", path.display())]
+    #[error("{} does not hold the number of a start; it is {found:?}", path.display())]
     Content {
         /// Which.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum IncarnationError {
 }
 
 impl IncarnationError {
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             IncarnationError::File { .. } => {
@@ -124,8 +124,8 @@ impl Incarnation {
             .take(128)
             .read_to_string(&mut text)
             .map_err(failed)?;
-        // None where it was made just now, or its process was killed before it was written: that
-        // one spoke to no other.
+        // No number is in a file that was made just now, or whose process was killed before it
+        // wrote: that process spoke to no other.
         let mut before = Vec::new();
         for word in text.split_whitespace().take(NUMBERS) {
             let number = word.parse().ok().filter(|number| *number < MOST);
@@ -162,7 +162,7 @@ impl Incarnation {
             .file
             .rewind()
             .and_then(|()| self.file.write_all(line.as_bytes()))
-            // What an earlier version wrote is longer.
+            // The line of an earlier version is longer.
             .and_then(|()| self.file.set_len(line.len() as u64));
         let written = written.and_then(|()| self.file.sync_all());
         written.map_err(|source| IncarnationError::File {
@@ -201,7 +201,7 @@ impl Incarnation {
 mod tests {
     use super::*;
 
-    /// What an agent has counted up is known to the next start, too.
+    /// A number that an agent has raised is known to the next start, too.
     #[test]
     fn a_number_that_the_agent_raises_is_in_the_file() {
         let directory = Directory::new("raised");

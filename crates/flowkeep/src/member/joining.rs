@@ -12,7 +12,7 @@
 //! has used it.
 //!
 //! Numbers of workers are those of the configuration ([`crate::config::layout`]): the coordinator
-//! is asked for them, and refuses what is another member's.
+//! is asked for them, and refuses another member's numbers.
 //!
 //! Not here: the agent (`coordinator::agent`).
 
@@ -39,7 +39,7 @@ const HEARTBEAT: Duration = Duration::from_millis(10);
 /// A coordinator ends a connection after an hour; a sixth of this at most is each member's share.
 const RENEWAL: Duration = Duration::from_secs(50 * 60);
 
-/// What a command line says of it.
+/// The options of a command line for joining.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
     /// Where coordinators may be.
@@ -78,21 +78,21 @@ pub enum JoinError {
     /// No seat.
     #[error("{0}")]
     NotJoined(#[from] AgentError),
-    /// It is not known which configuration is in force.
+    /// The configuration in force is not known.
     #[error("the coordinator does not say which configuration is in force: {0}")]
     NoConfiguration(CallError),
-    /// What is in force cannot be taken on.
+    /// The configuration in force cannot be taken on.
     #[error("configuration {number} of the cluster is in force, and this member cannot take it on: {why}")]
     Configuration {
         /// Which.
         number: u64,
-        /// Why not, and what to do.
+        /// Why not, and the remedy.
         why: String,
     },
     /// The coordinator gives it no numbers.
     #[error("the coordinator gives this member no numbers: {0}")]
     NotEnlisted(CallError),
-    /// It is not what the others are.
+    /// Its settings or its version differ from those of the others.
     #[error("this member differs from those that run in: {0}; give it their file and their version")]
     Differs(String),
     /// Something of this host.
@@ -101,9 +101,9 @@ pub enum JoinError {
     /// Other numbers than the configuration's.
     #[error("the coordinator gives {given}, and the configuration says {planned}")]
     Numbers {
-        /// What it gives.
+        /// The numbers that it gives.
         given: String,
-        /// What was asked for.
+        /// The numbers that were asked for.
         planned: String,
     },
 }
@@ -115,7 +115,7 @@ pub struct Joining {
     identity: Identity,
     decided: Arc<Decided>,
     contacts: Arc<Contacts>,
-    /// Of a member that the configuration lists: what that says of the cluster.
+    /// Of a member that the configuration lists: the plan of the cluster by it.
     pub plan: Option<Plan>,
     loads: Arc<Loads>,
 }
@@ -169,7 +169,7 @@ impl Joining {
         self.decided.clone()
     }
 
-    /// What runtimes of the cluster do.
+    /// The loads of the cluster's runtimes.
     pub fn loads(&self) -> Arc<Loads> {
         self.loads.clone()
     }
@@ -185,7 +185,7 @@ impl Joining {
         configuration_at(&self.coordinators, &self.identity, Duration::ZERO)
     }
 
-    /// Answers what operators ask of this member by the coordinator, as long as what is answered
+    /// Answers operators' requests to this member by the coordinator, as long as the returned value
     /// lives.
     pub fn serve(self, answerer: Answerer) -> std::io::Result<Serving> {
         Serving::start(self.coordinators, self.identity, answerer)
@@ -251,7 +251,7 @@ fn parts_of(directory: &Path, member: &str) -> [PathBuf; 2] {
 }
 
 fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<Identity, JoinError> {
-    // A token is good once: what can be looked at before is.
+    // A token is good once: all checks that can be made before it is used are.
     let of = Token::read(token)
         .map_err(|why| JoinError::NotEnrolled(why.into()))?
         .member;
@@ -277,7 +277,8 @@ fn enrol(words: &Words, token: &str, directory: &Path, member: &str) -> Result<I
     if !authority.exists() {
         write_private(&authority, &identity.authority)?;
     }
-    // One without the other is of a start that was killed between the two.
+    // A certificate without its key, or a key without its certificate, is of a start that was
+    // killed between the two.
     for part in parts_of(directory, member) {
         let _ = std::fs::remove_file(part);
     }

@@ -1,4 +1,4 @@
-//! One member of a cluster of several processes: what it has beside the configuration, which all
+//! One member of a cluster of several processes: its data beside the configuration, which all
 //! members share.
 //!
 //! # Theory of operation
@@ -12,12 +12,11 @@
 //! process outside the cluster may know it. It is derived from a key file that stays when keys are
 //! changed (`seed`, or the first of `keys` at the start).
 //!
-//! *The words* stand for everything that members must agree on: in the configuration, who they are,
+//! *The words* stand for everything that members must agree on: in the configuration, the members,
 //! chains and functions, and sizes; of the program, its version, and of each function the versions
 //! and layouts of its flow state and group state, since states go from process to process as bytes.
 //! Links say them when they meet. So members whose files differ have no session with each other,
-//! rather than flows with other functions' states, and both say in what they differ
-//! ([`unmet`]).
+//! rather than flows with other functions' states, and both say how they differ ([`unmet`]).
 //!
 //! Invariants: no two processes are one member at a time; an incarnation is greater than every one
 //! before it.
@@ -58,12 +57,12 @@ impl Kind {
     }
 }
 
-/// A configuration's text and what it says, of which this process is to be a member.
+/// A configuration and its text, for a cluster of which this process is to be a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a> {
     /// The file.
     pub path: &'a Path,
-    /// What stands in it.
+    /// Its text.
     pub text: &'a str,
     /// The same setting by setting, with a word on the files that settings name.
     pub tree: &'a toml::Table,
@@ -90,7 +89,7 @@ pub struct Membership {
     pub layout: Layout,
     /// Greater than at any start before.
     pub incarnation: Incarnation,
-    /// What is derived from the key files.
+    /// The secrets derived from the key files.
     pub secrets: Secrets,
     /// Where processes of this host meet.
     pub meeting: PathBuf,
@@ -108,8 +107,8 @@ impl Drop for Membership {
 }
 
 impl Membership {
-    /// Becomes a member. Changes `config` to what holds for this process: its control socket,
-    /// metrics and event log.
+    /// Becomes a member. Changes `config` for this process: its control socket, metrics and event
+    /// log.
     pub fn new(
         kind: Kind,
         name: &str,
@@ -160,7 +159,7 @@ pub fn socket_of(member: &str) -> PathBuf {
     crate::control::default_path().with_file_name(format!("flowkeep-{member}.sock"))
 }
 
-/// The place of a member that the configuration does not list, behind those that it does.
+/// The place of a member that the configuration does not list, behind the listed ones.
 fn beside(
     kind: Kind,
     name: &str,
@@ -211,7 +210,7 @@ fn which(kind: Kind, name: &str, config: &Config, written: &Written<'_>) -> Resu
         let (at, remedy) = match names.is_empty() {
             true => (
                 "",
-                "say who the members are: [[member]], and below it name = … and runtimes = 1".to_owned(),
+                "list the members: [[member]], and below it name = … and runtimes = 1".to_owned(),
             ),
             false => (
                 "member",

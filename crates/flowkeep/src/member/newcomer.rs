@@ -1,5 +1,4 @@
-//! A member that no configuration lists: what it says of itself, and which numbers its runtimes
-//! get.
+//! A member that no configuration lists: its command line, and the numbers that its runtimes get.
 //!
 //! # Theory of operation
 //!
@@ -12,11 +11,11 @@
 //! ```
 //!
 //! The key of frames is in FILE's key file, as every member's. The coordinator never has it, so an
-//! attacker that takes the coordinator over reads no frame. What is in force of chains and
-//! functions comes from the coordinator, if something was decided.
+//! attacker that takes the coordinator over reads no frame. Chains and functions come from the
+//! coordinator, if it has decided a configuration.
 //!
-//! Invariants: what a command line or a contact says is checked before a link is made of it; the
-//! numbers are behind the listed ones and below `runtimes_max`.
+//! Invariants: a command line or a contact is checked before a link is made of it; the numbers are
+//! behind the listed ones and below `runtimes_max`.
 //!
 //! Not here: links that are laid while a member runs (`run::laying`), the log of numbers and
 //! contacts (`coordinator::decider`).
@@ -31,20 +30,20 @@ use protocols::channel::{AGREED, IN_HEAD};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// What a command line says of a member that is not listed.
+/// The options of a command line for a member that is not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
     /// How many runtimes it has.
     pub runtimes: u16,
     /// Where it runs: members with the same word share memory.
     pub host: String,
-    /// What fails together with the host.
+    /// The hosts of one rack fail together.
     pub rack: Option<String>,
     /// For links to other hosts.
     pub address: Option<IpAddr>,
     /// For links on Ethernet, with its address.
     pub interface: Option<String>,
-    /// That one's.
+    /// That interface's address.
     pub link_address: Option<[u8; 6]>,
 }
 
@@ -137,7 +136,7 @@ fn beside(member: &Member, others: &[Member]) -> Result<(), String> {
     Ok(())
 }
 
-/// What the coordinator tells others of it.
+/// The contact that the coordinator hands to others.
 fn contact(member: &Member) -> Contact {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     Contact {
@@ -194,7 +193,7 @@ pub fn member_of(contact: &Contact) -> Result<Member, String> {
     Ok(member)
 }
 
-/// What a member's configuration says of the cluster.
+/// The plan of the cluster by a member's configuration.
 pub fn plan(config: &Config, agreed: &[u64; AGREED]) -> Plan {
     Plan {
         listed: config.runtimes.into(),
@@ -203,7 +202,7 @@ pub fn plan(config: &Config, agreed: &[u64; AGREED]) -> Plan {
     }
 }
 
-/// Has the newcomer get its numbers. Answers with what a listed member says of the cluster.
+/// Has the newcomer get its numbers. Answers with a listed member's plan of the cluster.
 pub fn enlist(
     joining: &Joining,
     membership: &mut Membership,
@@ -240,8 +239,8 @@ pub fn enlist(
     Ok(answer.plan.unwrap_or_default())
 }
 
-/// Whether this member has what the others have: version, settings, layouts. `is_decided`: chains
-/// and functions are those that the coordinator has decided, whatever the other one began with.
+/// Whether this member has the others' version, settings and layouts. `is_decided`: chains and
+/// functions are those that the coordinator has decided, whatever the other member began with.
 pub fn compare(there: &Plan, membership: &Membership, is_decided: bool) -> Result<(), JoinError> {
     let own = &membership.secrets.agreed;
     let mut differs: [u64; AGREED] =

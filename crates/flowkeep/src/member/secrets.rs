@@ -1,17 +1,17 @@
-//! What is derived from the key files.
+//! The secrets that are derived from the key files.
 //!
-//! What a key file is says [`adapters::keys`]. [`Secrets::next`] reads the keys again while the
-//! member runs.
+//! The format of a key file is in [`adapters::keys`]. [`Secrets::next`] reads the keys again while
+//! the member runs.
 //!
 //! ```text
-//!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all; the channel derives what frames are sealed with
+//!   keys[0], keys[1] … ──► Protection: sends with the first, accepts all; the channel derives the keys of frames
 //!   seed, or keys[0]   ──► seed of all hashes
-//!   seed, configuration ─► words on what members must agree on, a part each ([`PARTS`])
+//!   seed, configuration ─► words on the settings to agree on, a part each ([`PARTS`])
 //!   name of the cluster ─► network that frames name
 //! ```
 //!
-//! Invariant: nothing that is derived for one purpose says anything of a key, or of what is derived
-//! for another.
+//! Invariant: a value that is derived for one purpose tells nothing of a key, or of a value for
+//! another purpose.
 //!
 //! Not here: tags and keys of frames (`protocols::channel::auth` and `seal`).
 
@@ -30,15 +30,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::HashSeed;
 
-/// What the members of a cluster share and no other process has.
+/// The secrets that the members of a cluster share and no other process has.
 #[derive(Clone)]
 pub struct Secrets {
     /// Of all hashes.
     pub seed: HashSeed,
     /// Of the links between hosts.
     pub protection: Protection,
-    /// Stand for what members must agree on: each of the first for one of [`PARTS`], each behind
-    /// them for one of the functions.
+    /// Words on the settings that members must agree on: each of the first for one of [`PARTS`],
+    /// each behind them for one of the functions.
     pub agreed: [u64; AGREED],
     /// The functions of all chains, in that order.
     pub functions: Arc<[String]>,
@@ -48,11 +48,11 @@ pub struct Secrets {
     place: u64,
     /// The file that the seed is from.
     seed_file: String,
-    /// What words on other configurations are derived with.
+    /// Derives words on other configurations.
     pub agreement: Agreement,
 }
 
-/// Derives words on what members must have alike.
+/// Derives words on the settings that members must have alike.
 #[derive(Clone)]
 pub struct Agreement([u8; 32]);
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Agreement {
 }
 
 impl Agreement {
-    /// One of any secret, for tests.
+    /// An agreement by any secret, for tests.
     #[cfg(test)]
     pub fn of(secret: [u8; 32]) -> Self {
         Agreement(secret)
@@ -95,22 +95,22 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Whom a derived secret is for, after BLAKE3's rule for such words: fixed, and used for nothing
+/// The purpose of a derived secret, after BLAKE3's rule for such words: fixed, and used for nothing
 /// else.
 const SEED: &str = "flowkeep 2026-11-22 cluster: seed of all hashes";
 const WORD: &str = "flowkeep 2026-11-22 cluster: what members must agree on";
 const PLACE: &str = "flowkeep 2026-11-22 cluster: where processes of one host meet";
 const NETWORK: &str = "flowkeep 2026-11-22 cluster: network";
 
-/// The parts of what members must agree on, before the functions.
+/// The parts of the settings that members must agree on, before the functions.
 pub const PARTS: [&str; IN_HEAD] = [
     "the version of flowkeep",
     "[[chain]] or [function]",
     "settings outside of them ([cluster], [[member]], [[port]], sizes, …)",
 ];
 
-/// The number of what workers say to each other, which is another with each change of it: builds of
-/// one version that are not released yet may differ in that.
+/// The number of the records between workers, which each change of them raises: unreleased builds
+/// of one version may differ in it.
 const RECORDS: u32 = 5;
 
 /// Bits of a function's word: the versions of its flow state and its group state, their layouts,
@@ -123,8 +123,8 @@ const BITS: [(u32, u32, &str); 5] = [
     (47, 17, "the kinds of its shared objects"),
 ];
 
-/// What is different, in words; nothing if nothing is. The seed is in all parts. `functions` are
-/// this member's, in their order.
+/// The differences, in words; `None` without any. The seed is in all parts. `functions` are this
+/// member's, in their order.
 pub fn difference(differs: &[u64; AGREED], functions: &[String]) -> Option<String> {
     let (parts, words) = differs.split_at(IN_HEAD);
     if parts.iter().all(|part| *part != 0) {
@@ -159,7 +159,7 @@ pub fn difference(differs: &[u64; AGREED], functions: &[String]) -> Option<Strin
 }
 
 /// A word on each function: two that are alike have states that can move between them. There are
-/// places for 16; the last is on all that are left.
+/// places for 16; the last is on all further functions.
 fn words_of(functions: &BTreeMap<String, Function>, word: impl Fn(&str) -> u64) -> Vec<u64> {
     let of = |(name, function): (&String, &Function)| {
         let schemas = function.factory.schemas();
@@ -203,7 +203,7 @@ fn kinds_of(name: &str, function: &Function) -> Option<String> {
         seed: 0,
     };
     let (mut variables, mut objects) = (Variables::local(), WorkerObjects::default());
-    // What is wrong with settings was said when they were read.
+    // The problems of settings were said when they were read.
     let _ = function
         .factory
         .instantiate(&worker, &mut variables, &mut objects.of(name));
@@ -253,7 +253,7 @@ impl Secrets {
     }
 
     /// Where processes of one host meet that are this user's. A directory that all may write to has
-    /// room for others' names: so its name there is known to those only that have the key file.
+    /// room for others' names: so its name there is known only to processes that have the key file.
     /// Root's are in a directory of root's.
     pub fn meeting(&self, user: u32, cluster: &str) -> PathBuf {
         let base = match user {
@@ -365,7 +365,7 @@ fn secret(file: &str, also: Option<u32>) -> Result<(u8, [u8; 32]), KeyError> {
     }
 }
 
-/// What helps where a key file cannot be used.
+/// The remedy where a key file cannot be used.
 fn remedy(file: &str, error: &KeyError) -> String {
     match error {
         KeyError::Open { .. } => format!("chmod 600 {file}"),
@@ -385,7 +385,7 @@ fn remedy(file: &str, error: &KeyError) -> String {
     }
 }
 
-/// What makes a key, and the folder of its file if that is not there.
+/// The command that makes a key, and the folder of its file if that is not there.
 fn make_key(file: &str) -> String {
     let folder = Path::new(file)
         .parent()
@@ -394,7 +394,7 @@ fn make_key(file: &str) -> String {
     format!("make a key: {folder}echo \"1 $(openssl rand -hex 32)\" > {file}; chmod 600 {file}")
 }
 
-/// Key files that cannot be used here: the setting, and what is wrong.
+/// Key files that cannot be used here: the setting, and the problem.
 pub fn unusable(config: &Config, user: Option<u32>) -> Vec<(String, String)> {
     let keys = config.cluster.keys.iter().enumerate();
     let keys = keys.map(|(index, file)| (format!("cluster.keys[{index}]"), file));
@@ -410,7 +410,7 @@ pub fn unusable(config: &Config, user: Option<u32>) -> Vec<(String, String)> {
     keys.chain(seed).filter_map(wrong).collect()
 }
 
-/// A configuration without what is each member's own business.
+/// A configuration without the settings that are each member's own business.
 pub fn shared(tree: &toml::Table) -> toml::Table {
     let mut tree = tree.clone();
     for own in ["control", "metrics", "log", "threads", "idle", "user"] {
@@ -431,7 +431,7 @@ pub fn shared(tree: &toml::Table) -> toml::Table {
     tree
 }
 
-/// What members must agree on, as texts, in [`PARTS`].
+/// The settings that members must agree on, as texts, in [`PARTS`].
 fn agreed(tree: &toml::Table) -> [String; IN_HEAD] {
     let mut tree = shared(tree);
     let chains = ["chain", "function"].map(|table| tree.remove(table));
@@ -518,7 +518,7 @@ mod tests {
             let other = read(&same).unwrap();
             assert_eq!((other.seed.0, other.agreed), (base.seed.0, base.agreed), "{same}");
         }
-        // What all must have alike.
+        // The settings that all members must have alike.
         for (apart, part) in [
             (
                 text(&keys(&[&one]), "", "\"firewall\", \"flow_monitor\""),

@@ -1,21 +1,21 @@
 //! Says of members that are there and are not met why that is: once each, as long as it is so.
 //!
-//! What keeps two members apart is known where their links are: what came last from the other end
-//! was refused, and for what ([`LinkStatus::why`]). The operator should not have to look for it:
-//! the member says a line for each other member and each reason, until it meets that member.
+//! Links know the reason that keeps two members apart: why the last frame from the other end was
+//! refused ([`LinkStatus::why`]). The operator should not have to look for it: the member says a
+//! line for each other member and each reason, until it meets that member.
 //!
-//! Not here: members of which nothing comes (`status` shows that they are not there); what hellos
-//! say (`protocols::channel`, `adapters::shm`).
+//! Not here: silent members (`status` shows that they are not there); the content of hellos
+//! (`protocols::channel`, `adapters::shm`).
 
 use crate::report::LinkStatus;
 use std::collections::BTreeSet;
 
-/// What has been said.
+/// The members and reasons that were said.
 #[derive(Debug, Default)]
 pub struct Unmet(BTreeSet<(String, String)>);
 
 impl Unmet {
-    /// What is to be said now, by all links.
+    /// The lines to be said now, by all links.
     pub fn look(&mut self, links: &[LinkStatus]) -> Vec<String> {
         let is_apart = |name: &String| links.iter().any(|link| link.member == *name && !link.is_there);
         self.0.retain(|(member, _)| is_apart(member));
@@ -42,7 +42,7 @@ mod tests {
             ..LinkStatus::default()
         };
         let mut unmet = Unmet::default();
-        // Two links to the same one, and one that nothing is known of.
+        // Two links to the same member, and one to a member without a reason.
         let all = [
             link("left", false, "a"),
             link("left", false, "a"),

@@ -1,4 +1,4 @@
-//! What the server of figures answers, in one of two formats.
+//! The answers of the server of figures, in one of two formats.
 //!
 //! ```text
 //!   Accept: text/plain, and not OpenMetrics     Prometheus' text format, 0.0.4 (promtool, older scrapers)

@@ -1,4 +1,4 @@
-//! How long workers had something to do: what scaling by load goes by.
+//! How long workers had something to do: the measure of scaling by load.
 //!
 //! Not here: how that is measured (`crate::run`).
 

@@ -1,5 +1,5 @@
-//! Copies of flows at other runtimes: how many, whether all flows have one, and what became of
-//! them.
+//! Copies of flows at other runtimes: how many, whether all flows have one, and how many flows went
+//! on.
 
 use super::{Text, runtimes_of};
 use crate::cluster::Snapshot;

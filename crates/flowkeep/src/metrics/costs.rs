@@ -1,4 +1,4 @@
-//! What functions' calls cost: cycles over calls, of the packets that were sampled.
+//! The cost of functions' calls: cycles over calls, of the packets that were sampled.
 
 use super::{Text, runtimes_of};
 use crate::cluster::Snapshot;

@@ -1,8 +1,8 @@
 //! Columns of functions' tables that are metrics: hits of rules, connections of servers.
 //!
 //! The functions declare them ([`nf::table::Figure`]), with a bound of rows, so that settings with
-//! many rules are no flood of samples. What the rows are of is in labels; rows of the same names
-//! are one sample, as no sample may be there twice.
+//! many rules are no flood of samples. Labels name the subjects of rows; rows of the same names are
+//! one sample, as no sample may be there twice.
 
 use super::{Text, runtimes_of};
 use crate::cluster::Snapshot;

@@ -67,7 +67,7 @@ impl Status {
     }
 }
 
-/// What became of the flows of a runtime that failed.
+/// The recovery of the flows of a runtime that failed.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq)]
 pub struct Recovery {
     /// The runtime that failed.
@@ -95,7 +95,7 @@ impl From<&RecoveryReceipt> for Recovery {
 }
 
 impl Recovery {
-    /// What a runtime's own flows out of a store came to.
+    /// The text on a runtime's own flows out of a store.
     fn of_store(&self) -> String {
         let (flows, lost) = (grouped(self.flows), grouped(self.lost));
         format!("{flows} flows out of the store, {lost} lost")

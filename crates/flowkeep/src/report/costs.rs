@@ -1,4 +1,4 @@
-//! What functions' calls cost, as `status` has it.
+//! The cost of functions' calls, as `status` has it.
 
 use super::{RuntimeStatus, Table, grouped};
 use runtime::stats::FunctionCost;
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a function's calls cost at one runtime, of the packets of one burst in some 256.
+/// The cost of a function's calls at one runtime, of the packets of one burst in some 256.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 pub struct CostStatus {
     /// The function, as chains name it.
@@ -39,7 +39,7 @@ fn mean(sum: f64, count: u64) -> f64 {
     }
 }
 
-/// The functions' costs over all runtimes; none where nothing was sampled.
+/// The functions' costs over all runtimes; `None` where nothing was sampled.
 pub(super) fn table(runtimes: &[RuntimeStatus]) -> Option<Table> {
     let mut sums: BTreeMap<&str, (f64, u64)> = BTreeMap::new();
     for cost in runtimes.iter().flat_map(|runtime| &runtime.costs) {

@@ -59,8 +59,8 @@ pub struct Flow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<FlowCopy>,
     /// Each function's state, by the names of its fields. Numbers, truth values, lists and nested
-    /// structs are such, an option without a value is null, and what a type writes in a way of its
-    /// own is text.
+    /// structs are such, an option without a value is null, and a type with a format of its own is
+    /// text.
     pub state: BTreeMap<String, BTreeMap<String, Value>>,
 }
 
@@ -115,7 +115,7 @@ impl From<&FlowView> for Flow {
 }
 
 impl Flow {
-    /// The state by its name: what the first function that has a `phase` or `state` says of it.
+    /// The state by its name: by the first function that has a `phase` or `state`.
     pub fn state_name(&self) -> &str {
         let named = |name: &str| self.state.values().find_map(|fields| fields.get(name));
         match named("phase").or_else(|| named("state")) {

@@ -30,9 +30,9 @@ pub struct LinkStatus {
     pub sent_packets: u64,
     /// Packets that were for a peer that was not there any more.
     pub lost_packets: u64,
-    /// What was refused of what came in, by reason.
+    /// The number of refused frames, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Frames that were sent again although the first of them had come: nothing is wrong with them.
+    /// Frames that were sent again although the first of them had come: they are no error.
     #[serde(default)]
     pub repeated_frames: u64,
     /// How often the other end of a channel has been met: each time but the first, a session had

@@ -154,7 +154,7 @@ pub(crate) fn metrics(text: &mut Text, snapshot: &Snapshot) {
         ),
         (
             "shared_object_remote_requests",
-            "Requests for shared objects that a runtime sent to another one: what calls of objects that are elsewhere cost.",
+            "Requests for shared objects that a runtime sent to another one: the cost of calls of objects that are elsewhere.",
             |of| of.remote,
         ),
         (
@@ -169,7 +169,7 @@ pub(crate) fn metrics(text: &mut Text, snapshot: &Snapshot) {
         ),
         (
             "shared_object_sent_copies",
-            "States of shared objects that a runtime sent to those that keep copies.",
+            "States of shared objects that a runtime sent to runtimes that keep copies.",
             |of| of.copied,
         ),
         (
@@ -186,7 +186,7 @@ pub(crate) fn metrics(text: &mut Text, snapshot: &Snapshot) {
     }
     let mut metric = text.counter(
         "shared_object_refused_messages",
-        "Messages about shared objects that were not taken: of a runtime that is out of the view, or not what the protocol has.",
+        "Messages about shared objects that were not taken: of a runtime that is out of the view, or unknown to the protocol.",
     );
     for (place, runtime) in snapshot.runtimes.iter().enumerate() {
         let number = snapshot.runtime_number(place).to_string();

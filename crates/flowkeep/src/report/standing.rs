@@ -1,4 +1,4 @@
-//! What a runtime is there for, in one word.
+//! The purpose of a runtime, in one word.
 
 use runtime::stats::RuntimeStats;
 use schemars::JsonSchema;
@@ -9,14 +9,14 @@ use std::fmt;
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It takes flows, if it has room.
+    /// The runtime takes flows, if it has room.
     #[default]
     Active,
-    /// It takes none, and has some that are yet to go.
+    /// The runtime takes none, and has some that are yet to go.
     Draining,
-    /// It takes none, and has none.
+    /// The runtime takes none, and has none.
     Drained,
-    /// It is not there: it was removed, or has yet to be added.
+    /// The runtime is not there: it was removed, or has yet to be added.
     Absent,
 }
 

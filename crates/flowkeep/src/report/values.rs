@@ -1,7 +1,8 @@
 //! Fields of states as JSON, from the text in which functions show them.
 //!
 //! A state's field is plain data: numbers, truth values, enums without fields, and structs and
-//! arrays of these. What the derive of `Debug` writes of such is unambiguous, so it is read back:
+//! arrays of these. The text that the derive of `Debug` writes of these is unambiguous, so it is
+//! read back:
 //!
 //! ```text
 //!   Window { next: 7, phase: Open, sent: [1, 2] }   {"next": 7, "phase": "open", "sent": [1, 2]}
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! A struct's own name is left out: a field has always the same. A variant's name is a word as
-//! settings have it: `TcpClosed` is `tcp_closed`. What a type writes in a way of its own, an
-//! address for example, is text; so is the whole field where a part of it cannot be read.
+//! settings have it: `TcpClosed` is `tcp_closed`. A type with a format of its own, an address for
+//! example, is text; so is the whole field where a part of it cannot be read.
 //!
 //! Invariant: every text has a value, and reading it ends: it goes forward only, [`DEPTH_MAX`] deep
 //! at most.
@@ -67,7 +68,7 @@ pub(super) fn shown(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// What is left of a text.
+/// The rest of a text.
 #[derive(Clone, Copy)]
 struct Reader<'t> {
     rest: &'t str,
@@ -111,7 +112,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What begins with a name: a struct, or what has a name only.
+    /// A value that begins with a name: a struct, or a name only.
     fn named(&mut self, depth: usize) -> Option<Value> {
         let name = self.name()?;
         if self.takes(" { ") {
@@ -207,7 +208,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// A number, or what a type writes in a way of its own.
+    /// A number, or the text of a type with a format of its own.
     fn leaf(&mut self) -> Option<Value> {
         let mut open = 0_usize;
         let ends = |at: usize| {

@@ -1,4 +1,5 @@
-//! Timers of runtimes that do not begin again are armed at those that do, before the first packet.
+//! Timers of runtimes that do not begin again are armed at the runtimes that do, before the first
+//! packet.
 //!
 //! ```text
 //!   the store: partitions of this member, of no runtime that begins ── their timers
@@ -7,7 +8,7 @@
 //!
 //! No worker steps before all of that is done, so no timer fires between. A process that is killed
 //! in between leaves timers at both places, with the same keys. The next start arms none twice, and
-//! removes those that are left. So each fires once.
+//! removes the left ones. So each fires once.
 //!
 //! Not here: timers of a runtime that goes while its process stays (`worker_pool`); timers of
 //! another member (`inheriting`), which may come between, and then leaves one of two that are the
@@ -28,7 +29,7 @@ use std::sync::mpsc::SyncSender;
 /// By number, the runtimes that this process begins with.
 type Runtimes = [(u16, Runtime<WorkerLink>)];
 
-/// Has the runtimes that begin arm what others of this member have left.
+/// Has the runtimes that begin arm the timers that others of this member have left.
 pub(super) fn adopt(
     (config, member): (&Store, &str),
     keeper: &Keeper,

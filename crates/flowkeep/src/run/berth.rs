@@ -3,9 +3,9 @@
 //!
 //! # Theory of operation
 //!
-//! A worker has a link to each runtime that there may be, from its start. Of those that no
-//! configuration lists, each link is a berth. While it is vacant its session is 0, so the worker
-//! chooses the runtime for nothing, as one that is not started yet.
+//! A worker has a link to each runtime that there may be, from its start. The link to a runtime
+//! that no configuration lists is a berth. While it is vacant its session is 0, so the worker never
+//! chooses the runtime, like a listed one that is not started yet.
 //!
 //! ```text
 //!              set(link): another thread made it                       set(none), or set(another link)
@@ -46,7 +46,7 @@ pub(super) fn changes() -> u32 {
 #[derive(Default)]
 pub(crate) struct Berth {
     link: Option<Box<WorkerLink>>,
-    /// What is laid when there is room.
+    /// The link that is laid when there is room.
     next: Option<Box<WorkerLink>>,
     /// The link is to be taken down, and whether the worker has seen its session end.
     is_closing: bool,
@@ -61,8 +61,8 @@ pub(crate) struct Berth {
 }
 
 impl Berth {
-    /// Has this link laid here, or none, in place of what is. Answers with one that was to be laid
-    /// and was not.
+    /// Has this link laid here, or none, in place of the present one. Answers with the link that
+    /// was to be laid and was not.
     pub fn set(&mut self, link: Option<Box<WorkerLink>>) -> Option<Box<WorkerLink>> {
         self.is_closing = self.link.is_some();
         std::mem::replace(&mut self.next, link)
@@ -73,17 +73,17 @@ impl Berth {
         self.retired.take()
     }
 
-    /// Whether nothing is here, and nothing comes.
+    /// Whether no link is here, and none comes.
     pub fn is_vacant(&self) -> bool {
         self.link.is_none() && self.next.is_none()
     }
 
-    /// What is here, or comes.
+    /// The link that is here, or comes.
     pub fn link(&self) -> Option<&WorkerLink> {
         self.link.as_deref().or(self.next.as_deref())
     }
 
-    /// Does something with what is here and what comes.
+    /// Does something with the link that is here, and with the next one.
     pub fn each(&mut self, mut act: impl FnMut(&mut WorkerLink)) {
         let all = [&mut self.link, &mut self.next];
         all.into_iter().flatten().for_each(|link| act(link));
@@ -135,7 +135,7 @@ fn add(sum: &mut PortCounters, more: PortCounters) {
 
 impl Port for Berth {
     fn frame_max(&self) -> usize {
-        // A vacant one receives nothing.
+        // A vacant berth receives nothing.
         self.link().map_or(0, Port::frame_max)
     }
 
@@ -217,7 +217,7 @@ impl Port for Berth {
     }
 
     fn has_other_clock(&self) -> bool {
-        // Of the one that comes, if it replaces another.
+        // The clock of the next link, if it replaces another.
         let link = self.next.as_deref().or(self.link.as_deref());
         link.is_none_or(Port::has_other_clock)
     }

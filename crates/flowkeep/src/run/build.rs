@@ -37,14 +37,14 @@ pub use error::RunError;
 /// Everything a cluster is made of.
 pub(super) struct Built {
     pub threads: Vec<Driver>,
-    /// By their numbers in the cluster: those of this process.
+    /// The switches of this process, by their numbers in the cluster.
     pub switches: BTreeMap<u16, Handle>,
     pub runtimes: BTreeMap<u16, Handle>,
     pub ports: Vec<Vec<String>>,
     pub reports: Reports,
     pub kernel: Vec<Kernel>,
     pub packet_clock: bool,
-    /// What it was made of, for changes while it runs.
+    /// The configuration that it was made of, for changes while it runs.
     pub config: Config,
     pub plan: Plan,
     pub infos: Vec<WorkerInfo>,
@@ -59,11 +59,11 @@ pub(super) struct Built {
     pub neighbours: Option<Neighbours>,
 }
 
-/// Buffers of each switch: what its ports and the runtimes' queues may hold together.
+/// Buffers of each switch: its ports and the runtimes' queues may hold so many together.
 pub(in crate::run) const BUFFERS: usize = 8192;
-/// Packets that may wait in a runtime's queue: what comes while its thread is without a processor
-/// for some slices of the scheduler, and no more than a quarter of the buffers, so that one slow
-/// runtime does not have them all.
+/// Packets that may wait in a runtime's queue: those that come while its thread is without a
+/// processor for some slices of the scheduler, and no more than a quarter of the buffers, so that
+/// one slow runtime does not have them all.
 const QUEUE: usize = BUFFERS / 4;
 /// Buffers of each runtime, for messages and for packets that functions emit. For a turn it wants
 /// sixteen for each switch, of which there may be 64.
@@ -116,7 +116,8 @@ pub(super) fn build(
         Clock::Auto => opened.iter().all(|open| open.port.waits()),
     };
     let timed = member.is_some() || opened.iter().any(|open| !open.port.waits());
-    // An answering port takes the time of what it answers, so reading must not run away from it.
+    // An answering port takes the time of the packets that it answers, so reading must not run away
+    // from it.
     let answering = opened.iter().any(|open| open.port.answers());
     let mut names: Vec<String> = config.functions.keys().cloned().collect();
     if layout.runtimes_here.is_empty() {
@@ -135,7 +136,7 @@ pub(super) fn build(
     }
     memory::check(&config, layout, &plan, packet_clock, sizes)?;
     claim(&plan, &mut opened)?;
-    // Threads, links and all that comes in by them are made with less.
+    // Threads and links are made with fewer rights, before any packet comes by them.
     if let Some(privileges) = privileges {
         privileges.drop().map_err(RunError::Privileges)?;
     }
@@ -243,7 +244,8 @@ pub(super) fn build(
         runtimes.insert(number, handle);
         seats.push(seat(Worker::Runtime(Box::new(runtime)), inbox));
     }
-    // What workers take from here on, as for another's copies, they begin to use among packets.
+    // Memory that workers take from here on, as for another's copies, they begin to use among
+    // packets.
     adapters::large::sparing();
     let (threads, inboxes) = spread(
         seats,
@@ -355,7 +357,7 @@ pub(super) fn seat(worker: Worker, inbox: super::handle::Inbox) -> Seat {
 }
 
 /// How many threads there are: one for each worker that is there, and that may come, as far as there
-/// are processors. One without a worker waits for one.
+/// are processors. A thread without a worker waits for one.
 fn threads_of(threads: Threads, cpus: usize, workers: usize, room: usize) -> usize {
     match threads {
         Threads::One => 1,
@@ -388,7 +390,7 @@ fn spread(
         .map(|(index, arrivals)| Driver {
             arrivals,
             seats: Vec::new(),
-            // One thread goes where the system likes.
+            // A single thread goes where the system likes.
             cpu: (count > 1).then(|| cpus[index]),
             packet_clock,
             events: events.clone(),
@@ -466,7 +468,7 @@ fn egress(config: &Config, layout: &Layout) -> Egress {
     })
 }
 
-/// What all workers share.
+/// The settings that all workers share.
 struct Shape<'l> {
     layout: &'l Layout,
     seed: HashSeed,
@@ -476,7 +478,7 @@ struct Shape<'l> {
     lead_max: u64,
     patient: bool,
     now: u64,
-    /// What the wall clock shows where the workers' shows 0.
+    /// The wall clock's time where the workers' shows 0.
     wall: u64,
     egress: Egress,
     /// The longest frame from other processes, if there are any.
@@ -486,12 +488,12 @@ struct Shape<'l> {
 }
 
 impl Shape<'_> {
-    /// Buffers of a switch: what comes from other processes comes into these, too.
+    /// Buffers of a switch: packets from other processes come into these, too.
     fn switch_buffers(&self) -> usize {
         BUFFERS * if self.others.is_some() { 2 } else { 1 }
     }
 
-    /// Buffers of a runtime: what comes from other processes comes into its own.
+    /// Buffers of a runtime: packets from other processes come into its own.
     fn runtime_buffers(&self) -> usize {
         let buffers = if self.others.is_some() {
             BUFFERS
@@ -501,7 +503,7 @@ impl Shape<'_> {
         buffers.max(with_copies(self.held_max))
     }
 
-    /// Has links to other processes say what they need of a worker's pool.
+    /// Has links to other processes take their share of a worker's pool.
     fn attach<'l>(
         &self,
         pool: &mut Pool,
@@ -574,7 +576,7 @@ impl Shape<'_> {
         let mut switch = Switch::new(settings, plan, ports, runtimes, peers, pool, Region::heap);
         if self.others.is_some() {
             switch.expect_listed(config.runtimes.into());
-            // Runtimes that are at work already tell it what they have.
+            // Runtimes that are at work already tell it their groups.
             let began = adapters::clock::monotonic_ns().saturating_sub(self.now);
             let returns = config.replication.return_max.duration().as_nanos() as u64;
             let told = if config.keeps_stored() {
@@ -602,7 +604,7 @@ impl Shape<'_> {
         self.others.is_some() && config.keeps_stored()
     }
 
-    /// What functions are told of a runtime.
+    /// The data on a runtime for its functions.
     fn info(&self, index: usize, config: &Config) -> WorkerInfo {
         WorkerInfo {
             runtime: index as u16,
@@ -705,10 +707,10 @@ pub(super) fn routes_max(flows_max: u32, runtimes: u16) -> u32 {
         .min(1 << 26)
 }
 
-/// The seed of what functions draw, NAT its ports among it: where packets do not say the time,
-/// another one at each start. Members have the seed of their hashes from a file. With that one, a
-/// runtime that begins again would give the same ports in the same order, while answers to their
-/// last owners are on their way.
+/// The seed of functions' random numbers, NAT's ports among them: where packets do not say the
+/// time, another one at each start. Members have the seed of their hashes from a file. With that
+/// one, a runtime that begins again would give the same ports in the same order, while answers to
+/// their last owners are on their way.
 fn draws(timed: bool, seed: HashSeed) -> u64 {
     match timed {
         true => random(),
@@ -717,8 +719,8 @@ fn draws(timed: bool, seed: HashSeed) -> u64 {
     }
 }
 
-/// What the wall clock shows where the workers' shows 0, in nanoseconds. Where packets carry the
-/// time, theirs is both.
+/// The wall clock's time where the workers' shows 0, in nanoseconds. Where packets carry the time,
+/// theirs is both.
 fn wall(packet_clock: bool) -> u64 {
     if packet_clock {
         return 0;
@@ -754,7 +756,7 @@ fn pool(count: usize, frame: usize, origin: usize) -> Pool {
     )
 }
 
-/// Large pages for what is large; where they are not to be had, the heap.
+/// Large pages for large regions; where they are not to be had, the heap.
 pub(super) fn region(length: usize) -> Region {
     if length < 1 << 20 {
         return Region::heap(length);

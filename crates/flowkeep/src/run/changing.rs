@@ -16,14 +16,14 @@ impl Workers for Shared {
     }
 
     fn prepare(&self, runtime: usize, prepared: Box<Prepared>) -> Option<Result<(), ChangeError>> {
-        // What is refused comes back, to be dropped here and not at the worker.
+        // A refused change comes back, to be dropped here and not at the worker.
         let handle = self.runtime_at(runtime)?;
         let answer = handle.runtime(|runtime| runtime.prepare_change(prepared)).ok()?;
         Some(answer.map_err(|(error, _)| error))
     }
 
     fn abandon(&self, runtime: usize) {
-        // Here, not at the worker, is dropped what was prepared.
+        // The prepared change is dropped here, not at the worker.
         let handle = self.runtime_at(runtime);
         drop(handle.map(|handle| handle.runtime(Runtime::abandon_change)));
     }

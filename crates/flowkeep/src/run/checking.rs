@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// What a plan wants checked.
+/// The checks that a plan wants.
 fn wanted_by(plan: &Plan) -> Vec<Wanted> {
     let mut all = Vec::new();
     for factory in plan.factories() {
@@ -37,7 +37,7 @@ impl Checked for Arc<Shared> {
             let words = words.to_vec();
             let told = handle.runtime(move |runtime| {
                 for (function, words) in &words {
-                    // One that another configuration does not check is refused.
+                    // A server that another configuration does not check is refused.
                     let _ = runtime.command(function, &words.each_ref().map(String::as_str));
                 }
             });
@@ -64,7 +64,7 @@ impl Checked for Arc<Shared> {
 }
 
 /// Has servers checked from now on, if the configuration wants that. Where workers go by a
-/// capture's time, and where there are switches only, nothing is.
+/// capture's time, and where there are switches only, none is checked.
 pub(super) fn begin(shared: &Shared) {
     let is_of_switches = shared.part.is_some() && shared.runtimes().is_empty();
     if shared.packet_clock || is_of_switches || shared.is_checking.load(Ordering::Acquire) {

@@ -1,13 +1,13 @@
-//! What functions answer operators at a runtime, and what those at runtimes that are gone had
-//! counted ([`nf::Adds::Counted`]).
+//! Functions' answers to operators at a runtime, and the counts of functions at gone runtimes
+//! ([`nf::Adds::Counted`]).
 //!
 //! ```text
 //!   remove ─► Removed, until that runtime is added again: its functions go on counting
-//!   kill ───► Failed, to the end; the next of its number begins at nothing, but for what a store
-//!             has of a function: that goes on with it
+//!   kill ───► Failed, to the end; the next of its number begins at nothing, but for functions
+//!             with a store: they go on with its counts
 //! ```
 //!
-//! Not here: how it is added to what the others have ([`crate::tables`]).
+//! Not here: how they are added to the others' counts ([`crate::tables`]).
 
 use super::{Shared, silent};
 use crate::control::counted::{Counted, Counts};
@@ -21,8 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Asks a function at each runtime; in front of the answers is what those that are gone had
-/// counted.
+/// Asks a function at each runtime; in front of the answers are the counts of gone runtimes.
 pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec<Told>, String> {
     let gone = shared
         .worker_pool
@@ -42,7 +41,7 @@ pub(super) fn ask(shared: &Shared, function: &str, words: &[&str]) -> Result<Vec
 /// Of its time a runtime spends this part on being asked at most: tables may be long.
 const SHARE: u32 = 1000;
 
-/// What functions have counted at a member, in this incarnation of it. It is said when the runtimes
+/// The counts of functions at a member, in this incarnation of it. They are said when the runtimes
 /// have ended, too.
 #[derive(Default)]
 pub(super) struct Own {
@@ -51,7 +50,7 @@ pub(super) struct Own {
     last: Mutex<Option<Asked>>,
 }
 
-/// What the runtimes have said, and until when they are not asked again.
+/// The answers of the runtimes, and until when they are not asked again.
 struct Asked {
     until: Instant,
     counts: Counts,
@@ -91,7 +90,8 @@ impl Own {
     }
 }
 
-/// What functions have counted at the runtimes here. Those with a store go on with what that has.
+/// The counts of functions at the runtimes here, but for functions with a store, which go on with
+/// the store's.
 fn at_member(shared: &Shared) -> Vec<Counted> {
     let mut all = Vec::new();
     for (index, runtime) in &shared.runtimes() {
@@ -100,7 +100,7 @@ fn at_member(shared: &Shared) -> Vec<Counted> {
             let stored: Vec<String> = stored.collect();
             (runtime.counted_rows(ROWS_MAX), stored)
         });
-        // One that does not answer now is asked again.
+        // A runtime that does not answer now is asked again.
         let Ok((tables, stored)) = asked else { continue };
         let kept = tables.into_iter().filter(|of| !stored.contains(&of.function));
         all.extend(kept.map(|of| Counted {
@@ -156,8 +156,8 @@ impl Ended {
         }
     }
 
-    /// A runtime of this number is there again: one that was removed with its functions, any with
-    /// what a store has (of these functions).
+    /// A runtime of this number is there again: a removed one with its functions, any other with
+    /// the store's counts (of these functions).
     pub fn is_back(&self, runtime: u16, stored: &[String]) {
         let mut all = self.all();
         all.remove(&(runtime, Gone::Removed));
@@ -166,7 +166,7 @@ impl Ended {
         }
     }
 
-    /// What those that are gone answer if one of a function's tables is asked for.
+    /// The answers of gone runtimes if one of a function's tables is asked for.
     pub fn told(&self, function: &str, words: &[&str]) -> Vec<Told> {
         let is_asked = |of: &&TableRows| of.function == function && words.first() == Some(&of.table.name);
         let told = |(&(runtime, gone), tables): (&(u16, Gone), &Vec<TableRows>)| {

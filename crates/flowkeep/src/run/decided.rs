@@ -4,12 +4,12 @@
 //! ```text
 //!   start   Configuration ─► no text: the file counts │ a text: its chains and functions, the rest of the file
 //!   later   Decided(number, digest) ─► held: commit │ missed: Configuration, take it on ─► links meet others by its words
-//!           reached ─► switches are told │ each second: what is held too long is taken back
+//!           reached ─► switches are told │ each second: a change held too long is taken back
 //! ```
 //!
-//! What cannot be put in force is said, shown by `status`, and tried again every 5 s. The process
-//! goes on meanwhile: its flows are worth more than its configuration, and all members say that it
-//! lags.
+//! A configuration that cannot be put in force is said, and `status` shows it; it is tried again
+//! every 5 s. The process goes on meanwhile: its flows are worth more than its configuration, and
+//! all members say that it lags.
 //!
 //! Not here: the change itself ([`crate::apply::joined`]).
 
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether something is held too long.
 const LOOK: Duration = Duration::from_secs(1);
-/// After this, what could not be put in force is tried again.
+/// A configuration that could not be put in force is tried again after this time.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The configuration that this member starts with: its file's, or the one that is in force in the
@@ -69,7 +69,7 @@ pub(super) fn take_on(
                 job.path.display()
             );
         }
-        // What it is told as a member is told already.
+        // The settings of a member are said already.
         std::mem::swap(&mut taken.control, &mut config.control);
         std::mem::swap(&mut taken.metrics, &mut config.metrics);
         std::mem::swap(&mut taken.log, &mut config.log);
@@ -116,7 +116,7 @@ impl Drop for Following {
     }
 }
 
-/// Puts in force what the coordinator decides, as long as this lives.
+/// Puts in force the coordinator's decisions, as long as the returned value lives.
 pub(super) fn follow(running: &Running, joining: Joining) -> std::io::Result<Following> {
     let decided = joining.decided();
     let me = running.shared.me.clone();
@@ -191,7 +191,7 @@ fn put_in_force(shared: &Shared, joining: &Joining, decided: &Newest) {
     }
 }
 
-/// It was decided while this member held nothing.
+/// The configuration was decided while this member held no change.
 fn missed(shared: &Shared, joining: &Joining, number: u64) -> Result<(), String> {
     let decided: Configuration = joining.configuration().map_err(|why| why.to_string())?;
     if decided.number < number || decided.text.is_empty() {

@@ -10,8 +10,9 @@
 //!   rounds, otherwise     0 ─ spin ─ 200 ─ yield ─ 400 ─ nap 0.1 ms each
 //! ```
 //!
-//! A sleep and a wake cost some microseconds, so what comes that soon is worth the wait; longer
-//! spinning was a third of all core time at loads at which packets come in bursts (`bench live`).
+//! A sleep and a wake cost some microseconds, so packets that come that soon are worth the wait;
+//! longer spinning was a third of all core time at loads at which packets come in bursts (see
+//! `bench live`).
 //!
 //! Not here: questions and answers ([`super::handle`]).
 
@@ -85,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// What is to be told of its links to other processes.
+    /// The figures of its links to other processes.
     pub fn links(&mut self) -> Vec<LinkStats> {
         let mut all = Vec::new();
         self.each_link(|from, to, link| {
@@ -96,7 +97,7 @@ impl Worker {
         all
     }
 
-    /// Shows each link, whose it is and to whom.
+    /// Shows each link, its worker and the worker at the other end.
     pub fn each_link(&mut self, mut show: impl FnMut(WorkerId, LinkTo, &mut WorkerLink)) {
         match self {
             Worker::Switch(switch) => {
@@ -111,7 +112,7 @@ impl Worker {
     }
 }
 
-/// A worker with its queue and what it is at.
+/// A worker with its queue and its state.
 pub(super) struct Seat {
     pub worker: Worker,
     /// In a cluster with a coordinator.
@@ -122,13 +123,13 @@ pub(super) struct Seat {
     /// Since when all flows are to end.
     pub finishing: Option<Instant>,
     pub lines: String,
-    /// Nothing was to be done in the last step.
+    /// The last step had nothing to do.
     pub rests: bool,
     /// Nanoseconds in steps that had something to do.
     pub busy: u64,
     /// The last step had something to do.
     pub has_worked: bool,
-    /// It leaves the thread by this.
+    /// The runtime leaves the thread by this.
     pub leaves: Option<Sender<Box<Runtime<WorkerLink>>>>,
 }
 
@@ -142,10 +143,10 @@ pub(super) struct Driver {
     pub events: SyncSender<String>,
     /// No port knows when its next packet comes: it is by the machine's clock.
     pub timed: bool,
-    /// What is done without work.
+    /// How the thread waits without work.
     pub idle: Idle,
-    /// Where each of the cluster's threads sleeps, and which of them is this one's; none if none
-    /// does.
+    /// Where each of the cluster's threads sleeps, and which of them is this one's; empty if no
+    /// thread sleeps.
     pub sleepers: Arc<[Sleeper]>,
     pub index: usize,
     /// Seats that come while it runs; closed when none will.
@@ -253,7 +254,7 @@ impl Driver {
         false
     }
 
-    /// Tells runtimes what the wall clock shows: it may have been set.
+    /// Tells runtimes the wall clock's time: it may have been set.
     #[cold]
     fn tell_wall(&mut self) {
         let wall = super::stamps::clock_offset(false);
@@ -261,9 +262,9 @@ impl Driver {
         runtimes.for_each(|runtime| runtime.set_wall(wall));
     }
 
-    /// Seats that others have sent are taken up, and those that leave are given away, behind the
-    /// lines that they have yet to hand over: replicas know of what those tell, so no other runtime
-    /// tells it again.
+    /// Seats that others have sent are taken up, and seats that leave are given away, behind the
+    /// lines that they have yet to hand over: replicas know the events of those lines, so no other
+    /// runtime tells them again.
     fn come_and_go(&mut self) {
         self.seats.extend(self.arrivals.try_iter());
         while let Some(at) = self.seats.iter().position(Seat::may_leave) {
@@ -284,7 +285,8 @@ impl Driver {
         }
     }
 
-    /// What this thread's ports say by that they have something; `None` if one does not say.
+    /// The descriptors by which this thread's ports say that they have something; `None` if a port
+    /// has none.
     fn descriptors(&mut self) -> Option<Vec<Wanted>> {
         let mut all = Some(Vec::new());
         let mut add = |said: Option<Vec<i32>>| match (said, &mut all) {
@@ -315,7 +317,7 @@ impl Driver {
                 Worker::Runtime(runtime) => {
                     add(runtime.next_at());
                     if runtime.has_waiting() {
-                        // What it waits for may come from a thread that wakes no other.
+                        // Its answer may come from a thread that wakes no other.
                         add(Some(now.saturating_add(LOOK_NS)));
                     }
                 }

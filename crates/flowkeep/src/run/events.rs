@@ -14,10 +14,10 @@
 //! report says how many lines were lost meanwhile.
 //!
 //! *At the end* of a cluster nothing waits for the file any more ([`Ending`]): each chunk is tried
-//! once, and what is refused is counted.
+//! once, and refused lines are counted.
 //!
 //! *The file* is appended to, so the log of the last start stays; its mode is 0640, since its lines
-//! name users and what they did. Where the last writer was killed in the middle of a line, that
+//! name users and their connections. Where the last writer was killed in the middle of a line, that
 //! line is ended first. Times become times of day here ([`super::stamps`]).
 //!
 //! *Rotation*, at the end of a line ([`LogFile`]):
@@ -28,17 +28,17 @@
 //!   SIGUSR1:                  e.jsonl is opened again by its name, as logrotate's `postrotate` wants it
 //! ```
 //!
-//! *One process writes a file*: rotation renames it, and a second process would go on in what the
-//! first has renamed. A file is locked (`flock`) as long as it is open; another process is refused.
-//! A file system without locks goes without.
+//! *One process writes a file*: rotation renames it, and a second process would go on in the file
+//! that the first has renamed. A file is locked (`flock`) as long as it is open; another process is
+//! refused. A file system without locks goes without.
 //!
-//! *What is no file*: a terminal, `/dev/null` or a pipe that this process was given takes lines as a
-//! file does. A named pipe, a socket, a disk or a folder is refused, here and by `chain check`
+//! *Other than files*: a terminal, `/dev/null` or a pipe that this process was given takes lines as
+//! a file does. A named pipe, a socket, a disk or a folder is refused, here and by `chain check`
 //! ([`refused`]).
 //!
-//! The new file is made first, as `e.jsonl.new`. What cannot be made, renamed or opened (a full
-//! disk, a directory that the process may not write to) is reported once, and the file that is open
-//! goes on: rotation loses no line.
+//! The new file is made first, as `e.jsonl.new`. A file that cannot be made, renamed or opened (a
+//! full disk, a directory that the process may not write to) is reported once, and the file that is
+//! open goes on: rotation loses no line.
 //!
 //! Invariants: the file has whole lines only, but for the last one of a process that was killed or
 //! ended on a full disk; a lost line is in a count, and the count is said.
@@ -86,7 +86,7 @@ pub(super) fn refused(path: &Path) -> Option<String> {
     }
 }
 
-/// What is said of an event log that cannot be opened.
+/// The message on an event log that cannot be opened.
 pub(super) fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
     format!(
         "the event log {} cannot be opened: {error}; write a path of its own in a folder that exists and that you may write to, \
@@ -95,12 +95,12 @@ pub(super) fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
     )
 }
 
-/// Refuses what takes no lines. A terminal does, and so does `/dev/null`, or a pipe that this
-/// process was given (`/dev/stdout`, `/dev/fd/3`). Opening a named pipe waits until another process
-/// reads it, and it keeps lines only as long as that does.
+/// Refuses a file that takes no lines. A terminal takes them, and so does `/dev/null`, or a pipe
+/// that this process was given (`/dev/stdout`, `/dev/fd/3`). Opening a named pipe waits until
+/// another process reads it, and it keeps lines only as long as that does.
 fn see_kind(path: &Path) -> io::Result<()> {
     let Ok(found) = std::fs::metadata(path) else {
-        // Opening it says what is wrong.
+        // Opening it says the problem.
         return Ok(());
     };
     let kind = found.file_type();
@@ -150,8 +150,8 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         return Ok(file);
     }
     see_free(&file, FlockOperation::NonBlockingLockExclusive)?;
-    // One that an earlier version made is readable by all. Of another owner's file the mode is that
-    // one's business.
+    // A file of an earlier version is readable by all. The mode of another owner's file is that
+    // owner's business.
     if metadata.permissions().mode() & 0o777 & !MODE != 0 {
         match file.set_permissions(Permissions::from_mode(MODE)) {
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
@@ -178,7 +178,7 @@ fn ends_with_line(path: &Path) -> bool {
     last().unwrap_or(true)
 }
 
-/// When a file is full, and what becomes of it.
+/// When a file is full, and how it is renamed.
 #[derive(Clone, Debug)]
 pub(super) struct Rotation {
     /// Bytes beyond which it is rotated; never if not said.
@@ -274,12 +274,12 @@ impl LogFile {
         number(self.file.metadata()) != number(std::fs::metadata(&self.path))
     }
 
-    /// Makes another file, then gives the old ones their names: where no file can be made, none of
-    /// them loses a line.
+    /// Makes another file, then gives the old ones their names: where no file can be made, no file
+    /// loses a line.
     fn another(&self) -> io::Result<(File, Option<u64>, SystemTime)> {
         // Not the lines of this file: it has another name by now.
         if std::fs::metadata(&self.path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(io::Error::other("what has its name is no file"));
+            return Err(io::Error::other("its name is not a file's"));
         }
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
@@ -298,7 +298,8 @@ impl LogFile {
         if self.rotation.keep == 0 {
             return Ok(());
         }
-        // A refusal behind the first steps leaves a gap: those above it have their names already.
+        // A refusal behind the first steps leaves a gap: the files above it have their names
+        // already.
         let olds = (1..self.rotation.keep).take_while(|number| self.old(*number).exists());
         for number in olds.collect::<Vec<_>>().into_iter().rev() {
             std::fs::rename(self.old(number), self.old(number + 1))?;
@@ -353,7 +354,7 @@ impl Ending {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 pub(super) struct Writer<L> {
     pub out: Box<dyn Write + Send>,
     /// Its name in reports.
@@ -398,7 +399,7 @@ impl<L: Fn() -> u64> Writer<L> {
             let rest = self.write(chunk.as_bytes(), &mut outage);
             unwritten += rest.iter().filter(|byte| **byte == b'\n').count();
         }
-        // What stands in front of the file may keep something until then.
+        // A writer in front of the file may keep bytes until then.
         let flushed = self.out.flush();
         match (outage, flushed) {
             (Some(Outage { error, .. }), _) | (None, Err(error)) => Err(format!(
@@ -409,7 +410,7 @@ impl<L: Fn() -> u64> Writer<L> {
         }
     }
 
-    /// Writes a chunk, as long as that takes; what is left of it where the cluster ends meanwhile.
+    /// Writes a chunk, as long as that takes; the rest of it where the cluster ends meanwhile.
     fn write<'c>(&mut self, chunk: &'c [u8], outage: &mut Option<Outage>) -> &'c [u8] {
         let mut rest = chunk;
         while !rest.is_empty() {
@@ -636,7 +637,7 @@ mod tests {
         }
         let files = ["e", "e.1", "e.2", "e.3"].map(|name| folder.read(name).unwrap_or_default());
         assert_eq!(files, ["444444\n", "333444\n", "222444\n", ""]);
-        // The one that is there counts after a new start, too.
+        // The present file counts after a new start, too.
         drop(log);
         let (mut log, ..) = folder.log(Some(9), 2);
         log.write_all(b"5555\n").unwrap();

@@ -22,7 +22,7 @@ struct Chosen {
     functions: Vec<Passed>,
 }
 
-/// What one switch says.
+/// The answer of one switch.
 type Said = (Result<Whither, DropReason>, Vec<Chosen>);
 
 pub(super) fn explain(shared: &Shared, ask: &Explain) -> Option<Explanation> {
@@ -188,7 +188,7 @@ fn side_of(flow: &FlowView, key: &Key) -> From {
     }
 }
 
-/// A frame of such a packet: a SYN, an echo request, or ports and nothing. Nothing if its ends are
+/// A frame of such a packet: a SYN, an echo request, or ports and nothing. `None` if its ends are
 /// of two families.
 fn frame_of(ask: &Explain) -> Option<Vec<u8>> {
     let key = ask.key;
@@ -266,7 +266,7 @@ mod tests {
                     assert!(packet.set_frame(&frame, LinkType::Ethernet));
                     wire::parse(&mut packet).unwrap();
                     let (of, _) = FlowKey::of(&packet).unwrap();
-                    // What has no ports has none in its key.
+                    // A protocol without ports has none in its key.
                     if protocol != 47 {
                         assert_eq!(of, FlowKey::from(key), "{protocol} {source} {vlan}");
                     }

@@ -1,6 +1,6 @@
 //! All figures of a cluster, asked of its workers.
 //!
-//! Not here: what is in them ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`],
+//! Not here: their meaning ([`crate::cluster::Snapshot`]), how they are shown ([`crate::report`],
 //! [`crate::metrics`]).
 
 use super::handle::{Answer, PATIENCE, Question};
@@ -42,7 +42,7 @@ impl Shared {
                 snapshot.unanswered.push(format!("switch {number}"));
             }
         }
-        // First those that are not there: a runtime that goes meanwhile is in one of the two.
+        // First the absent runtimes: a runtime that goes meanwhile is in one of the two.
         let mut absent = self
             .worker_pool
             .as_ref()

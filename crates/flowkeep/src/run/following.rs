@@ -1,7 +1,7 @@
 //! Following flows at every runtime, for a reader of events ([`runtime::watch::flows`]).
 //!
 //! A runtime that comes later is followed from the next visit on. Events of one visit are in the
-//! order of their times; those of two visits may not be.
+//! order of their times; events of two visits may not be.
 //!
 //! Invariants: however a [`Following`] goes, its followers end with it; memory is a fixed amount
 //! for each runtime.
@@ -77,7 +77,7 @@ impl Following {
         let asked = handle.runtime(move |runtime| (runtime.followed(id, &mut events), events));
         let Ok((lost, mut events)) = asked else { return 0 };
         if lost.is_none() {
-            // It has come since.
+            // The runtime has come since.
             self.follow(handle);
         }
         let lines = events.drain(..).map(|event| self.line(number, &event));
@@ -122,7 +122,7 @@ impl Watching for Following {
             observed.is_over = true;
             return observed;
         }
-        // What is fetched behind this look is all there was before.
+        // The events fetched behind this look are all that there were before it.
         observed.is_over = self.shared.desk.is_closing();
         let mut found = Vec::new();
         for (number, handle) in self.shared.runtimes() {

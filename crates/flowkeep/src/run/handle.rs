@@ -1,4 +1,4 @@
-//! The way to a worker: what may be asked of it, and the queue by which it is asked.
+//! The way to a worker: the questions, and the queue by which it is asked.
 //!
 //! A question blocks no worker: it is put into a queue that the worker looks at every few steps,
 //! and the answer comes back through a queue of its own. The queue of a worker has [`QUESTIONS`]
@@ -49,11 +49,11 @@ pub(super) enum Command {
 /// How far the end of a worker has come. It only goes on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum End {
-    /// It works.
+    /// The worker works.
     None,
-    /// It reads no more from ports.
+    /// The worker reads no more from ports.
     StopReading,
-    /// It ends all flows.
+    /// The worker ends all flows.
     Finish,
     /// The thread may go.
     Quit,
@@ -90,17 +90,17 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// What may be asked.
+/// The questions.
 pub(super) enum Question {
     Stats,
     Finished,
     Drained,
     /// Begin to watch.
     Watch(Box<Watch>),
-    /// What a watch has seen, for empty memory.
+    /// The observations of a watch, for empty memory.
     Watched(u32, Box<Seen>),
-    /// For runtimes: an order, which others may be offered what does not move, and of how many
-    /// flows at most.
+    /// For runtimes: an order, the others that may be offered the flows that do not move, and of
+    /// how many flows at most.
     Order(mobility::Order, Vec<u16>, u32),
     Receipt(u32),
     /// For runtimes: an order is taken back.
@@ -109,15 +109,15 @@ pub(super) enum Question {
     Leaving(bool),
     /// For runtimes: which others there are, and whether each has said that it takes no flows.
     Others,
-    /// For switches: what they know of a runtime.
+    /// For switches: their knowledge of a runtime.
     Presence(u16),
-    /// For runtimes: whether nothing is here, and nothing came just now.
+    /// For runtimes: whether they are empty, and nothing came just now.
     Empty,
     /// For runtimes: the session of its links' ends.
     Session(u64),
 }
 
-/// What is answered.
+/// The answers.
 pub(super) enum Answer {
     Switch {
         stats: Box<SwitchStats>,
@@ -135,7 +135,7 @@ pub(super) enum Answer {
     },
     /// Whether it does, or as many as may do.
     Watching(bool),
-    /// What has been seen, and at a runtime the names of functions and chains by their numbers.
+    /// The observations, and at a runtime the names of functions and chains by their numbers.
     Watched(Box<Seen>, Option<Names>),
     Ordered(Result<u32, String>),
     Receipt(Option<Box<mobility::Receipt>>),
@@ -162,7 +162,7 @@ pub(super) struct Handle {
     shared: Arc<Front>,
 }
 
-/// What both ends of a queue see.
+/// The part of a queue that both ends see.
 struct Front {
     /// Questions that wait.
     waiting: AtomicUsize,
@@ -176,7 +176,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// What came first, if there is something.
+    /// The first command, if there is one.
     pub fn take(&self) -> Option<Command> {
         let command = self.commands.try_recv().ok()?;
         self.note_taken(&command);
@@ -251,15 +251,15 @@ impl Handle {
         })
     }
 
-    /// Asks; the answer comes by what is returned.
+    /// Asks; the answer comes by the returned receiver.
     pub fn ask_later(&self, question: Question) -> Result<Receiver<Answer>, Unanswered> {
         let (sender, receiver) = channel();
         self.put(Command::Ask(question, sender))?;
         Ok(receiver)
     }
 
-    /// Has a worker make a call between two steps; its answer comes by what is returned. A worker
-    /// of the other kind answers nothing.
+    /// Has a worker make a call between two steps; its answer comes by the returned receiver. A
+    /// worker of the other kind answers nothing.
     pub fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Worker) -> Option<T> + Send + 'static,

@@ -10,24 +10,25 @@
 //!      └──────────────────────── they fire ◄──────────────── or the other has them: they go here ◄───┘
 //! ```
 //!
-//! *Which members are gone* is what the present view says, not an event: so a member that begins
-//! takes over, too, what no other has. A member that this process has seen in a view is gone as
-//! soon as a view is without it. Any other may be about to begin: it is gone when it is in no view
-//! `return_max` after this process began. One that begins later finds that its timers are gone, and
-//! they have fired or will: none twice.
+//! *Which members are gone* follows from the present view, not from an event: so a member that
+//! begins takes over, too, the timers that no other has. A member that this process has seen in a
+//! view is gone as soon as a view is without it. Any other may be about to begin: it is gone when
+//! it is in no view `return_max` after this process began. A member that begins later finds that
+//! its timers are gone, and they have fired or will: none twice.
 //!
 //! *One heir.* All members that have one view name the same runtime. Where views differ for a
 //! moment, turns and claims at the store see to it that each timer has one place
 //! ([`stores::taking`]).
 //!
 //! Where the store does not answer, timers that are on their way are held until it does. Where this
-//! process ends, the next incarnation of this member, or the next heir, ends what was under way.
+//! process ends, the next incarnation of this member, or the next heir, completes the moves under
+//! way.
 //!
 //! Store and workers are asked on this thread, and no other waits for it. It ends with the process:
-//! nothing that it leaves undone is lost.
+//! no timer of an unfinished move is lost.
 //!
-//! Not here: what each step is at the store (`stores::taking`); timers of the same member's
-//! runtimes ([`super::adopting`]).
+//! Not here: each step at the store (`stores::taking`); timers of the same member's runtimes
+//! ([`super::adopting`]).
 
 use super::Shared;
 use super::handle::{Handle, Unanswered};
@@ -58,10 +59,10 @@ const STEP: Duration = Duration::from_millis(2);
 enum Stopped {
     /// The process ends.
     Ends,
-    /// The store does not do what it is asked.
+    /// The store fails.
     Store(OpenError),
     /// The heir's partition takes none: another process has claimed it, or the configuration has
-    /// the variable no more. What was under way ends with this member.
+    /// the variable no more. Moves under way end with this member.
     Heir,
 }
 
@@ -147,7 +148,7 @@ impl Inheritor {
         }
     }
 
-    /// Takes over all that is this process' to take; answers whether nothing is left of that.
+    /// Takes over all timers that are this process' to take; answers whether none of them is left.
     fn round(&mut self, shared: &Shared) -> Result<bool, Stopped> {
         let Some((first, _)) = self.all.first() else {
             return Ok(true);
@@ -157,7 +158,7 @@ impl Inheritor {
         if !here.keys().any(|own| first.estate.views().has((*own).into())) {
             return Ok(false);
         }
-        // One store that does not answer holds up no other.
+        // A store that does not answer holds up no other.
         let (mut is_done, mut failed) = (true, None);
         for (common, _) in &self.all {
             match common.estate.arrive(view) {
@@ -174,7 +175,7 @@ impl Inheritor {
             view,
             runtimes,
             members,
-            // One that was seen in no view may be about to begin.
+            // A member that was seen in no view may be about to begin.
             known: (self.began.elapsed() < self.patience).then_some(&self.seen),
         };
         for (common, turns) in &mut self.all {
@@ -198,8 +199,8 @@ struct Gone<'i> {
 }
 
 impl Gone<'_> {
-    /// Takes over what members that are gone have left in a store and is this process' to take;
-    /// answers whether nothing is left of that.
+    /// Takes over the timers of gone members in a store that are this process' to take; answers
+    /// whether none of them is left.
     fn round(&self, shared: &Shared, common: &Common, turns: &mut Turns) -> Result<bool, Stopped> {
         let (mut is_done, here) = (true, shared.runtimes());
         let estate = Arc::clone(&common.estate);
@@ -227,7 +228,7 @@ impl Gone<'_> {
                 if !estate.knows(&member)? {
                     continue;
                 }
-                // It says by which view it is there, and the next round goes by that.
+                // The member says by which view it is there, and the next round goes by that.
                 if estate.views().number() != self.view {
                     return Ok(false);
                 }
@@ -262,7 +263,7 @@ fn timer_names(shared: &Shared, worker: &Handle, function: &Kept) -> Result<Vec<
     let all = ask(shared, worker, |runtime| runtime.timer_names())?;
     let mut own = all.into_iter().filter(|(_, name, _)| *name == function.name);
     let names = own.next().map(|(_, _, names)| names).unwrap_or_default();
-    // What is in no store any more stays where it was.
+    // Timers of a variable that is in no store any more stay where they were.
     let is_kept = |name: &String| function.said.get(name) != Some(&Said::Local);
     Ok(names.into_iter().filter(is_kept).collect())
 }
@@ -278,7 +279,7 @@ fn ask<T: Send + 'static>(
             Ok(answer) => return Ok(answer),
             Err(Unanswered::Gone) => return Err(Stopped::Ends),
             Err(_) if shared.stop.load(Ordering::Relaxed) => return Err(Stopped::Ends),
-            // What was asked may be done yet; each call may be made twice.
+            // The call may be made yet; each call may be made twice.
             Err(_) => std::thread::sleep(STEP),
         }
     }
@@ -293,7 +294,8 @@ struct Heir<'h> {
 }
 
 impl Heir<'_> {
-    /// Takes over what a member has left in these partitions; answers whether that is all of it.
+    /// Takes over the timers of a member in these partitions; answers whether these are all of
+    /// them.
     fn inherit(
         &self,
         turn: &mut Turn<'_>,
@@ -332,7 +334,7 @@ impl Heir<'_> {
         Ok(true)
     }
 
-    /// Arms timers at the worker, which holds them; answers those that found no room, once the
+    /// Arms timers at the worker, which holds them; answers the timers that found no room, once the
     /// store has the others.
     fn hold(&self, name: &str, timers: &[Element]) -> Result<Vec<Element>, Stopped> {
         let (function, of, armed) = (

@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Runs a cluster to its end and prints what it did: a table, or with `json` one object on the last
+/// Runs a cluster to its end and prints the figures: a table, or with `json` one object on the last
 /// line.
 pub fn run(job: RunJob) -> ExitCode {
     let wants_objects = job.json;
@@ -91,12 +91,12 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let mut parts = Parts::new(&config, &layout, member.as_ref().map(|job| job.name.as_str()));
     let keyring = membership.as_ref().map(|membership| membership.secrets.clone());
     let privileges = Privileges::of(&config).map_err(|problem| (FAILURE, problem))?;
-    // What is opened by name is open before rights are given up.
+    // Files and sockets that are opened by name are open before rights are given up.
     let bound = bind(socket, listen)?;
     let joining = membership.as_ref().and_then(|member| member.joining.clone());
     let running = start_with_less(config, membership, events, source, &privileges);
     let running = running.map_err(|error| match stop.is_raised() {
-        // It was asked to end while it waited: the configuration may be good.
+        // The process was asked to end while it waited: the configuration may be good.
         true => (FAILURE, error.to_string()),
         false => (code_of(&error), error.to_string()),
     })?;
@@ -104,7 +104,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
     let servers = serve(&running, bound)?;
     let deciding = joining.clone().map(|joining| decided::follow(&running, joining));
     let deciding = deciding.transpose().map_err(|error| {
-        let what = "no thread for what the coordinator decides";
+        let what = "no thread for the coordinator's decisions";
         (FAILURE, format!("{what}: {error}"))
     })?;
     let laying = joining.as_ref().map(|joining| laying::follow(&running, joining));
@@ -139,7 +139,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
                 log::say(Level::Warn, line);
             }
         }
-        // One that comes while the file is being applied is looked at afterwards.
+        // A signal that comes while the file is being applied is looked at afterwards.
         if applying.as_ref().is_none_or(JoinHandle::is_finished)
             && hangup.as_ref().is_some_and(Hangup::was_raised)
         {
@@ -158,7 +158,7 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
             }
         }
         if stop.is_raised() {
-            manager.tell("STOPPING=1\nSTATUS=ends: what is inside is finished");
+            manager.tell("STOPPING=1\nSTATUS=ends: packets inside are finished");
             cluster.stop();
             // Once: a second call means at once.
             stop.lower();
@@ -172,8 +172,8 @@ fn try_run(job: RunJob) -> Result<ExitCode, Failed> {
 }
 
 /// A view has removed this member: none of its workers has any effect, and others have its flows or
-/// will. The process begins again with the same words, as another incarnation. Nothing of it is
-/// kept but what files have.
+/// will. The process begins again with the same words, as another incarnation. Only its files are
+/// kept.
 fn begin_again(view: u32) -> ! {
     log::say(
         Level::Warn,
@@ -186,8 +186,8 @@ fn begin_again(view: u32) -> ! {
     std::process::exit(FAILURE.into())
 }
 
-/// Becomes a member of a cluster of several processes. With a coordinator, what is in force there
-/// counts, and may change while it runs.
+/// Becomes a member of a cluster of several processes. With a coordinator, the cluster's
+/// configuration counts, and may change while it runs.
 fn join(job: &MemberJob, config: &mut Config) -> Result<(Membership, Option<Source>), Failed> {
     let newcomer = job.newcomer.as_ref();
     let membership = Membership::new(job.kind, &job.name, newcomer, config, &job.written());
@@ -226,8 +226,8 @@ fn join(job: &MemberJob, config: &mut Config) -> Result<(Membership, Option<Sour
     Ok((membership, source))
 }
 
-/// On SIGHUP to a member: its links take the keys that the file names now. What else has changed in
-/// it counts from the next start on, which is said.
+/// On SIGHUP to a member: its links take the keys that the file names now. Other changes in the
+/// file count from the next start on, which is said.
 fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String, String> {
     let read = config::read_tree(&job.path, &job.registry);
     let shown = |problems: Vec<Problem>| {
@@ -248,7 +248,7 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
         .next(&config, &written)
         .map_err(|problem| problem.to_string())?;
     links.protect(&protection)?;
-    // An operator who changed more than keys would think that it is in force.
+    // An operator that changed more than keys would think that it is in force.
     let there = Secrets::read(&config, &written).map_err(|problem| problem.to_string())?;
     let here = links.words().unwrap_or(secrets.agreed);
     let differs = std::array::from_fn(|part| there.agreed[part] ^ here[part]);
@@ -256,7 +256,7 @@ fn take_keys(job: &MemberJob, secrets: &Secrets, links: &Links) -> Result<String
         match crate::member::secrets::difference(&differs, &there.functions) {
             None => String::new(),
             Some(parts) => format!(
-                ". Nothing else of it is in force, and it differs from what runs: {parts}. With a coordinator, chains and functions change by `flowkeep chain apply \
+                ". Nothing else of it is in force, and it differs from the running one: {parts}. With a coordinator, chains and functions change by `flowkeep chain apply \
              --cluster`; the rest needs all members to be stopped and started again"
             ),
         },
@@ -280,8 +280,7 @@ fn apply_again(cluster: Arc<dyn Cluster>) -> Option<JoinHandle<()>> {
     applying.map_err(told).ok()
 }
 
-/// A configuration that cannot be is wrong usage; a machine that refuses what it asks for is a
-/// failure.
+/// A configuration that cannot be is wrong usage; a machine that refuses it is a failure.
 fn code_of(error: &RunError) -> u8 {
     if error.is_of_configuration() {
         USAGE
@@ -365,16 +364,16 @@ fn serve(running: &Running, (control, metrics): Addresses) -> Result<Servers, Fa
     ))
 }
 
-/// Answers what operators ask by the coordinator, with the service that the control socket has.
+/// Answers operators' requests by the coordinator, with the service that the control socket has.
 fn serve_members(running: &Running, joining: Joining) -> Result<Serving, Failed> {
     let cluster: Arc<dyn Cluster> = running.cluster();
     let watches = Arc::default();
     let answerer = move |request: &[u8]| service::relayed(request, cluster.as_ref(), &watches);
     let serving = joining.serve(Arc::new(answerer));
-    serving.map_err(|error| (FAILURE, format!("no thread for what operators ask: {error}")))
+    serving.map_err(|error| (FAILURE, format!("no thread for operators' requests: {error}")))
 }
 
-/// Says what goes wrong as it does; whether there was a failure.
+/// Says failures as they come; whether there was one.
 fn tell(reports: Vec<Report>) -> bool {
     for report in &reports {
         let level = match report.is_failure {

@@ -9,7 +9,7 @@
 //! The first tables are there before any worker starts. Neighbours that have gone stale are
 //! confirmed a few at a time, since the kernel sees none of the traffic to them.
 //!
-//! Not here: what netlink is (`adapters::netlink`), what is looked up (`functions::forward`).
+//! Not here: netlink (`adapters::netlink`), look-ups (`functions::forward`).
 
 use super::build::RunError;
 use adapters::netlink::{Network, RouteKind, Watcher};
@@ -92,7 +92,8 @@ impl Kernel {
                 match watcher.wait(LOOK) {
                     Ok(true) => publish(&feed, watcher.network(), &names),
                     Ok(false) => {}
-                    // It has told before: a shortage. The tables stay as they are meanwhile.
+                    // The watcher has told it before: a shortage. The tables stay as they are
+                    // meanwhile.
                     Err(_) => std::thread::sleep(LOOK),
                 }
                 feed.take_wanted(&mut wanted);

@@ -12,8 +12,8 @@
 //! listed members from its start, and by this to others like it. A link is kept as long as the
 //! contact says the same: a member that begins again is met by its link, as listed ones are.
 //!
-//! What a contact says was checked by the coordinator, and is checked again
-//! ([`newcomer::member_of`]). A process at its address shows the cluster's key, or is not met.
+//! The coordinator has checked a contact, and it is checked again here ([`newcomer::member_of`]). A
+//! process at its address shows the cluster's key, or is not met.
 //!
 //! Workers that a view has, or has no more, are events by the way ([`super::told`]).
 //!
@@ -41,7 +41,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it is tried again, and taken away what was taken down.
+/// How often it is tried again, and how often links that were taken down are dropped.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a worker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ fn wanted(shared: &Shared, contacts: &[Contact]) -> BTreeMap<u16, Result<Member,
     wanted
 }
 
-/// Takes down what is wanted no more, and lays what is; what is wrong.
+/// Takes down links that are wanted no more, and lays the wanted ones; the problems.
 fn arrange(
     shared: &Shared,
     wanted: &BTreeMap<u16, Result<Member, String>>,
@@ -168,7 +168,7 @@ fn lay(shared: &Shared, number: u16, there: &Member) -> Result<(), String> {
     Ok(())
 }
 
-/// Drops what workers have taken down.
+/// Drops links that workers have taken down.
 fn clear(shared: &Shared) {
     for worker in shared.workers() {
         let retired = worker.call(|worker| {

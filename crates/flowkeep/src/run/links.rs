@@ -1,8 +1,8 @@
-//! Links between workers, whatever they are made of, and which worker has which end.
+//! Links between workers, of any kind, and which worker has which end.
 //!
 //! # Theory of operation
 //!
-//! Workers take any [`Port`] for a link and do not know what it is made of ([decision
+//! Workers take any [`Port`] for a link and do not know its kind ([decision
 //! 13](../../../../docs/decisions/0013-links-between-processes.md)). Here each link of a worker of
 //! this process is a [`WorkerLink`]; all are laid at the start, and each end is taken out once, by
 //! its worker.
@@ -17,7 +17,7 @@
 //!
 //! Invariant: a pair of workers has one link. A ring can hold every buffer there is.
 //!
-//! Not here: what a link does (`adapters`).
+//! Not here: the work of a link (`adapters`).
 
 use super::berth::Berth;
 use super::build::RunError;
@@ -32,8 +32,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::{Pool, Prefix};
 
-/// A link between two workers. What it is made of is decided at the start, so a processor foresees
-/// the way that each call takes.
+/// A link between two workers. Its kind is decided at the start, so a processor foresees the way
+/// that each call takes.
 pub(crate) enum WorkerLink {
     /// In this process.
     Ring(RingPort),
@@ -135,7 +135,7 @@ impl WorkerLink {
         !matches!(self, WorkerLink::Ring(_))
     }
 
-    /// Other keys from now on; of no meaning to what never leaves the host.
+    /// Other keys from now on; of no meaning to links within the host.
     pub fn protect(&mut self, protection: &Protection) {
         match self {
             WorkerLink::Channel(peer) => peer.protect(protection.clone()),
@@ -144,7 +144,8 @@ impl WorkerLink {
         }
     }
 
-    /// Other words on what both ends must have alike, for peers that are met from now on.
+    /// Other words on the settings that both ends must have alike, for peers that are met from now
+    /// on.
     pub fn agree(&mut self, agreed: &[u64; AGREED]) {
         match self {
             WorkerLink::Ring(_) => {}
@@ -168,7 +169,7 @@ impl WorkerLink {
         matches!(self, WorkerLink::Berth(berth) if berth.is_vacant())
     }
 
-    /// What a link to another process is and has done.
+    /// The kind and the figures of a link to another process.
     pub fn stats(&self, from: WorkerId, to: LinkTo) -> LinkStats {
         if let WorkerLink::Berth(berth) = self
             && let Some(link) = berth.link()

@@ -5,14 +5,14 @@
 //! ```text
 //!  build.rs   configuration ──► ports, rings, pools, switches, runtimes
 //!  driver.rs  a thread: step its workers in turn, answer commands, nap when idle
-//!  orders.rs  orders to move flows, and what of them is under way
-//!  watching.rs what watches see of it while it runs
+//!  orders.rs  orders to move flows, and those under way
+//!  watching.rs observations of watches while it runs
 //!  mod.rs     watches: running ──(inputs finished, or stop)──► draining ──(all buffers home)──► finishing ──► done
 //! ```
 //!
-//! *Draining*: ports are read no more; what is inside is finished. In a replay, time goes on by
+//! *Draining*: ports are read no more; packets inside are finished. In a replay, time goes on by
 //! itself until no call waits. *Finishing*: every flow ends as if expired, so that functions give
-//! back what was taken and write their last records. Both ends are seen from the workers' own
+//! back their resources and write their last records. Both ends are seen from the workers' own
 //! figures: buffers out of the switches' pools, packets held, flows left.
 //!
 //! Invariant: after a graceful stop nothing is held, and packets received and made equal packets
@@ -89,7 +89,7 @@ pub use build::memory::Memory;
 pub use part::Links;
 pub(crate) use watching::flag_letters;
 
-/// The memory that a configuration needs; none where that cannot be counted. An error is one with
+/// The memory that a configuration needs; `None` where that cannot be counted. An error is one with
 /// which it does not start. Takes its functions.
 pub fn memory(config: &mut Config) -> Result<Option<Memory>, RunError> {
     build::memory::of(config)
@@ -102,7 +102,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// To something with a name for messages. What it refuses it is offered again.
+    /// To a writer with a name for messages. Bytes that it refuses are offered again.
     pub fn to(name: impl Into<String>, out: Box<dyn std::io::Write + Send>) -> Self {
         Events {
             out,
@@ -131,12 +131,12 @@ pub struct Running {
     fence: seats::Fence,
 }
 
-/// What a cluster was when it ended.
+/// The state of a cluster when it ended.
 #[derive(Debug)]
 pub struct Outcome {
     /// The last figures.
     pub snapshot: Snapshot,
-    /// What went wrong at ports.
+    /// The failures at ports.
     pub reports: Vec<Report>,
     /// Whether the event log was written whole.
     pub events: Result<(), String>,
@@ -146,7 +146,7 @@ pub struct Outcome {
 
 struct Shared {
     began: Instant,
-    /// Those of this process, by their numbers in the cluster.
+    /// The switches of this process, by their numbers in the cluster.
     switches: BTreeMap<u16, Handle>,
     runtimes: RwLock<BTreeMap<u16, Handle>>,
     /// Port names of each of these switches.
@@ -161,7 +161,7 @@ struct Shared {
     stop: AtomicBool,
     break_off: AtomicBool,
     last: Mutex<Option<Snapshot>>,
-    /// What functions have counted at a member.
+    /// The counts of functions at a member.
     own: counted::Own,
     packet_clock: bool,
     desk: watching::Desk,
@@ -170,7 +170,7 @@ struct Shared {
     me: Weak<Shared>,
     live: Live,
     notices: notices::Notices,
-    /// What checks of servers say, and whether they are made.
+    /// The results of checks of servers, and whether they are made.
     checks: Arc<Board>,
     is_checking: AtomicBool,
     /// Orders to move flows, and words about which runtimes take them. No runtime is asked while it
@@ -211,9 +211,8 @@ pub fn start_from(
     launch(config, layout, None, ports, events, source, None)
 }
 
-/// Starts what a configuration says, all of a cluster or a member's part; once the ports are open
-/// this thread, and those that it starts from then on, have no other rights than `privileges`
-/// leaves.
+/// Starts all of a cluster or a member's part, by a configuration; once the ports are open this
+/// thread, and all that it starts from then on, have no other rights than `privileges` leaves.
 fn start_with_less(
     config: Config,
     member: Option<Membership>,
@@ -371,7 +370,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const STUCK: Duration = Duration::from_secs(10);
 
 impl Running {
-    /// What goes wrong at ports, while it runs; what is taken here is not in the outcome.
+    /// Failures at ports, while it runs; reports that are taken here are not in the outcome.
     pub fn reports(&self) -> Reports {
         self.reports.clone()
     }
@@ -393,8 +392,8 @@ impl Running {
     }
 
     /// Waits until all inputs are finished or [`Cluster::stop`] was called, drains, and answers
-    /// what came of it. `each` is called every few milliseconds with nothing, for progress bars and
-    /// signals.
+    /// with the outcome. `each` is called every few milliseconds with nothing, for progress bars
+    /// and signals.
     pub fn wait(mut self, mut each: impl FnMut(&dyn Cluster)) -> Outcome {
         let mut look = LOOK / 8;
         while !self.shared.stop.load(Ordering::Relaxed) && !self.shared.inputs_finished() {
@@ -435,8 +434,8 @@ impl Running {
             let _ = thread.join();
         }
         self.kernel.clear();
-        // What it owned has ended or is elsewhere, and its seats are given up. If no coordinator
-        // hears it, one sees its end later.
+        // Its flows have ended or are elsewhere, and its seats are given up. If no coordinator
+        // hears this, one sees the process's end later.
         let left = self.agent.take().map(Agent::leave);
         if let Some(Err(why)) = left {
             use std::io::Write as _;
@@ -457,7 +456,7 @@ impl Running {
             Some(Ok(written)) => written,
             _ => Err("the thread that writes the event log has failed".into()),
         };
-        // An operator who did not wait has lost nothing where nothing was inside.
+        // An operator that did not wait has lost nothing where nothing was inside.
         let is_empty = self.shared.is_to_break_off() && snapshot.is_empty();
         Outcome {
             snapshot,
@@ -469,8 +468,8 @@ impl Running {
 
     /// Waits until no packet is inside; `false` if that does not come to pass.
     fn drain(&self, each: &mut impl FnMut(&dyn Cluster)) -> bool {
-        // What other processes have of this one's packets does not show here: it is home when
-        // nothing has come for a while.
+        // Packets of this process at other ones do not show here: they are home when nothing has
+        // come for a while.
         let quiet = self.shared.part.as_ref().map_or(Duration::ZERO, |_| part::QUIET);
         let mut before = None;
         let mut progress = Instant::now();
@@ -507,7 +506,7 @@ impl Shared {
         self.break_off.load(Ordering::Relaxed)
     }
 
-    /// Does something with what makes links to other processes, if there are others.
+    /// Does something with the maker of links to other processes, if there are others.
     fn with_neighbours<T>(&self, act: impl FnOnce(&mut neighbours::Neighbours) -> T) -> Option<T> {
         self.neighbours
             .as_ref()
@@ -579,7 +578,7 @@ impl Shared {
 
     fn inputs_finished(&self) -> bool {
         // A process without ports ends when it is told to; so does a member whose ports only take
-        // what others have, or answer it.
+        // others' packets, or answer them.
         !self.switches.is_empty()
             && self.has_inputs
             && self
@@ -599,7 +598,7 @@ impl Shared {
                 moved,
             }) = handle.ask(Question::Drained)
             else {
-                // What it has inside is not known.
+                // The number of its packets is not known.
                 state.done = false;
                 continue;
             };
@@ -608,7 +607,7 @@ impl Shared {
             buffers_out += out;
             packets_held += held;
         }
-        // What is out of the switches' pools and not held by a function is on its way.
+        // A buffer that is out of the switches' pools and not held by a function is on its way.
         state.done &= buffers_out <= packets_held;
         state
     }
@@ -665,7 +664,7 @@ impl Cluster for Shared {
             workers: lock(&thread.inbox.workers).clone(),
             cpu_ns: threads::cpu_ns(thread.number.load(Ordering::Relaxed)),
         };
-        // One without a worker waits for one that comes.
+        // A thread without a worker waits for one that comes.
         let all = self.threads.iter().map(share);
         all.filter(|thread| !thread.workers.is_empty()).collect()
     }

@@ -6,10 +6,10 @@
 //!                     over Geneve and UDP, whose network is the cluster's name
 //! ```
 //!
-//! Either kind says what members must agree on when it meets, and meets no peer that says something
-//! else.
+//! Either kind says the words that members must agree on when it meets, and meets no peer with
+//! other words.
 //!
-//! Not here: what the links do (`adapters::shm`, `runtime::peer`).
+//! Not here: the links themselves (`adapters::shm`, `runtime::peer`).
 
 use super::build::RunError;
 use super::links::WorkerLink;
@@ -27,8 +27,8 @@ use protocols::link::geneve::Front;
 use runtime::peer::{self, FrameLink, Peer};
 use std::path::PathBuf;
 
-/// Buffers of a worker's pool that links do not receive into: for what the worker itself has to
-/// say. A quarter of the smallest pool.
+/// Buffers of a worker's pool that links do not receive into: for the worker's own messages. A
+/// quarter of the smallest pool.
 const SPARED: usize = 2048;
 /// Where views say which workers are gone: after how long, in nanoseconds, a link gives a silent
 /// end up by itself. A cut that is shorter ends no session.
@@ -125,17 +125,17 @@ impl Neighbours {
         made.map_err(|source| RunError::Link { near, far, source })
     }
 
-    /// What this machine says of a setting of this member.
+    /// This machine's refusal of a setting of this member.
     fn of_setting(&self, setting: &str, what: &dyn std::fmt::Display) -> Failed {
         let name = &self.here.name;
         match self.here.first {
             Some(_) => format!(
-                "{what}. It is what the command line of member `{name}` says (--{})",
+                "{what}. The command line of member `{name}` says so (--{})",
                 setting.replace('_', "-")
             ),
             None => {
                 let (file, place) = (self.file.display(), self.place);
-                format!("{what}. It is what {file} says: member[{place}].{setting}, of member `{name}`")
+                format!("{what}. {file} says so: member[{place}].{setting}, of member `{name}`")
             }
         }
         .into()
@@ -210,7 +210,7 @@ impl Neighbours {
     }
 }
 
-/// What is wrong with a link address.
+/// The problem of a link address.
 fn not_its(interface: &Interface, said: [u8; 6]) -> String {
     let text = |address: [u8; 6]| address.map(|byte| format!("{byte:02x}")).join(":");
     format!(

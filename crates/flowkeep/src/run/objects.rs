@@ -7,15 +7,15 @@
 //! ```
 //!
 //! Views are told by the thread that adds, removes or kills, one change at a time
-//! ([`protocols::objects::Conductor`]). What has not come to an end within [`PATIENCE`] is gone on
-//! with before the next change.
+//! ([`protocols::objects::Conductor`]). A change that has not come to an end within [`PATIENCE`]
+//! goes on before the next one.
 //!
 //! Of a cluster of several processes the coordinator decides on views (`coordinator::decider`), and
 //! runtimes hear of them at their seats. A process that ends has its runtimes leave first
 //! ([`leave`]). Without a coordinator no process knows which runtimes have failed, so functions
 //! that share objects are refused.
 //!
-//! Not here: what runtimes do with views (`runtime::objects`).
+//! Not here: the work of runtimes at a view (`runtime::objects`).
 
 use super::Shared;
 use super::build::RunError;
@@ -48,8 +48,8 @@ pub(super) fn check(runtime: &Runtime<WorkerLink>, is_without: bool) -> Result<(
     }
 }
 
-/// Has the runtimes of a process that ends share objects no more: what they have goes to others.
-/// Where no coordinator decides within [`PATIENCE`], the copies at others are what is left.
+/// Has the runtimes of a process that ends share objects no more: their objects go to others. Where
+/// no coordinator decides within [`PATIENCE`], only the copies at others are left.
 pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn crate::cluster::Cluster)) {
     let runtimes = shared.runtimes();
     if shared.part.is_none() || runtimes.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn crate::cluster::
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        // One that does not answer has ended.
+        // A runtime that does not answer has ended.
         let has_left = |handle: &Handle| {
             let answer = handle.runtime(|runtime| {
                 runtime.leave_objects();
@@ -118,7 +118,7 @@ impl Views {
     fn next(&self, number: u16) -> (u32, Members, u64) {
         self.with(|state| {
             if state.conductor.view().1.is_empty() {
-                // It is the first, and shares with itself from the start.
+                // The runtime is the first, and shares with itself from the start.
                 state.conductor.change(Members::one(RuntimeId(number)));
             }
             state.incarnation += 1;
@@ -161,7 +161,7 @@ impl Views {
             let before = conductor.course();
             conductor.fail(Members::one(RuntimeId(number)));
             conduct(conductor, shared)?;
-            // One that was to join, and had not been told, is to join again.
+            // A runtime that was to join, and had not been told, is to join again.
             let members = conductor.view().1;
             conductor.change(members.or(before.next.minus(before.members).without(RuntimeId(number))));
             conduct(conductor, shared)
@@ -181,7 +181,7 @@ impl Views {
     }
 }
 
-/// Tells runtimes what they are to be told, until that is over.
+/// Tells runtimes the views, until all of them have the last one.
 fn conduct(conductor: &mut Conductor, shared: &Shared) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     while !conductor.is_settled() {

@@ -1,12 +1,12 @@
 //! Orders to move flows, of this process: it looks which runtimes give and take, gives them parts,
-//! and knows what is under way by a number.
+//! and knows orders under way by a number.
 //!
 //! # Theory of operation
 //!
 //! ```text
 //!   order ─► a number, noted ─► places ─► a part for each runtime that gives ─► over, or taken back
 //!   drain ─► its word about the runtime ─► places ─► another takes flows ─► leaving ─► heard by the switches here ─► the word is said
-//!   resume ─► its word ─► not leaving ─► what drains ordered of this runtime is taken back ─► heard ─► the word is said
+//!   resume ─► its word ─► not leaving ─► orders of its drains are taken back ─► heard ─► the word is said
 //! ```
 //!
 //! *No runtime is asked under the lock* ([`Shared::orders`]). Callers that need the answer of a
@@ -14,27 +14,27 @@
 //! looks which runtimes take flows needs all answers. A caller leaves word in the [`Book`] before
 //! it asks.
 //!
-//! *One step.* Of two operators who drain two runtimes at the same moment, the second sees what the
-//! first does. Words come one after the other. A caller that looks which runtimes take flows counts
-//! those of earlier words as drained that have not been said yet. It asks the runtimes only then,
-//! so an earlier word that has been said since shows in their answers. It takes no notice of later
-//! words, so of two runtimes one is drained. What an earlier word forbids is looked at again for a
-//! moment: that word may come to nothing. A runtime has one word at a time; the next one waits.
-//! Other processes are not in it: what a member knows of their runtimes it has heard from them
-//! (`worker::sessions`), some milliseconds ago.
+//! *One step.* Of two operators' drains of two runtimes at the same moment, the second sees the
+//! first. Words come one after the other. A caller that looks which runtimes take flows counts the
+//! runtimes of earlier unsaid words as drained. It asks the runtimes only then, so an earlier word
+//! that has been said since shows in their answers. It takes no notice of later words, so of two
+//! runtimes one is drained. A drain that an earlier word forbids is tried again for a moment: that
+//! word may come to nothing. A runtime has one word at a time; the next one waits. Other processes
+//! are not in it: a member has heard from them of their runtimes (`worker::sessions`), some
+//! milliseconds ago.
 //!
-//! *Numbers.* An order has its number, and its place among those that may be under way, before any
-//! runtime is asked. Once it has begun it goes on without its caller. It is found again by its
+//! *Numbers.* An order has its number, and its place among the orders that may be under way, before
+//! any runtime is asked. Once it has begun it goes on without its caller. It is found again by its
 //! number ([`Shared::under_way`]) and can be taken back ([`Shared::take_back`]): groups that are on
-//! their way arrive, or are refused, as they would have; those that have not begun stay. What is to
-//! be taken back while it is given is so as soon as it is.
+//! their way arrive, or are refused, as they would have; groups that have not begun stay. An order
+//! that is to be taken back while it is given is so as soon as it is given.
 //!
 //! Invariants: no more than [`ORDERS_MAX`](mobility::ORDERS_MAX) orders are noted, and so no
 //! runtime has more parts under way; the last runtime of this process's knowledge that takes flows
 //! is drained only where that is forced; a part is of one order.
 //!
-//! Not here: what is noted ([`book`]); which runtimes give and take ([`crate::moving`]), how flows
-//! move (`runtime::mobility`).
+//! Not here: the notes ([`book`]); which runtimes give and take ([`crate::moving`]), how flows move
+//! (`runtime::mobility`).
 
 mod book;
 #[cfg(test)]
@@ -103,7 +103,7 @@ impl Shared {
                     since = Instant::now();
                 } else if since.elapsed() > PATIENCE {
                     return Err(format!(
-                        "runtime {number} has no room for what it would have to say: {done} before; ask again for the others"
+                        "runtime {number} has no room for its messages: {done} before; ask again for the others"
                     ));
                 } else {
                     std::thread::sleep(LOOK);
@@ -118,7 +118,7 @@ impl Shared {
         if let Some(number) = lock(&self.orders).reserve(order) {
             return Ok(number);
         }
-        // Those that are over are forgotten with that.
+        // This forgets the orders that are over.
         self.under_way();
         lock(&self.orders)
             .reserve(order)
@@ -146,7 +146,7 @@ impl Shared {
             true => (0..self.layout.runtimes as u16).collect(),
             false => Vec::new(),
         };
-        // One runtime gives where a count is said.
+        // A single runtime gives where a count is said.
         let count = order.count.unwrap_or(u32::MAX);
         let mut parts = Vec::new();
         let mut problem = None;
@@ -180,12 +180,12 @@ impl Shared {
         Err(match parts.is_empty() {
             true => said,
             false => format!(
-                "{said}. Of the runtimes before it, what has begun to move goes on, and the rest stays: `flowkeep runtime list` shows where flows are"
+                "{said}. Of the runtimes before it, flows that have begun to move go on, and the others stay: `flowkeep runtime list` shows where flows are"
             ),
         })
     }
 
-    /// What has come of parts of an order.
+    /// The receipt of parts of an order.
     pub(super) fn receipt_of(&self, parts: &[moving::Part]) -> Result<Receipt, String> {
         let mut whole = Receipt::empty();
         for (runtime, number) in parts {
@@ -212,7 +212,7 @@ impl Shared {
         Ok(whole)
     }
 
-    /// The orders that are under way; those that are over are forgotten.
+    /// The orders that are under way; orders that are over are forgotten.
     pub(super) fn under_way(&self) -> Vec<UnderWay> {
         let noted: Vec<(u32, Order, Option<Vec<moving::Part>>)> = {
             let book = lock(&self.orders);
@@ -250,7 +250,7 @@ impl Shared {
         under_way
     }
 
-    /// Asks what has come of parts of an order.
+    /// Asks for the receipts of parts of an order.
     pub(super) fn receipts_of(&self, parts: &[moving::Part]) -> Vec<(u16, Asked)> {
         self.ask_parts(parts, Question::Receipt)
     }
@@ -265,7 +265,7 @@ impl Shared {
         parts.iter().filter_map(ask).collect()
     }
 
-    /// Takes an order back; its parts, by which is known when what is under way has ended.
+    /// Takes an order back; its parts, by which is known when moves under way have ended.
     pub(super) fn take_back(&self, number: u32) -> Result<Vec<moving::Part>, String> {
         let deadline = Instant::now() + PATIENCE;
         let parts = loop {
@@ -291,7 +291,7 @@ impl Shared {
         }
     }
 
-    /// Takes back what has been given of an order; `false` if that is over.
+    /// Takes back the given parts of an order; `false` if they are over.
     fn recall(&self, number: u32, parts: &[moving::Part]) -> Result<bool, String> {
         let asked = self.ask_parts(parts, Question::Receipt);
         if so_far(asked, Instant::now() + PATIENCE).over {
@@ -310,7 +310,7 @@ impl Shared {
                 return Err(silent(
                     runtime,
                     &answer,
-                    "what it has not begun may still begin to move; say it again",
+                    "flows that have not begun to move may still begin; say it again",
                 ));
             }
         }
@@ -325,11 +325,12 @@ impl Shared {
             all.extend(noted.parts.iter().flatten().copied());
             noted.parts.is_none()
         });
-        // A runtime that does not answer now will not in what follows either.
+        // A runtime that does not answer now will not do so in the next steps either.
         let _ = self.cancel_parts(&all);
     }
 
-    /// Has a runtime take no new flows, or take them again; what was taken back of orders for that.
+    /// Has a runtime take no new flows, or take them again; the parts of orders that were taken
+    /// back for that.
     pub(super) fn leave(&self, runtime: u16, leaving: Leaving) -> Result<Vec<moving::Part>, String> {
         let Some(handle) = self.runtimes().remove(&runtime) else {
             return Err(self.elsewhere(runtime));
@@ -390,7 +391,8 @@ impl Shared {
                 taken_back.extend(parts);
             }
         }
-        // It tells the switches itself; those here have heard it when this is answered.
+        // The runtime tells the switches itself; the switches here have heard it when this is
+        // answered.
         let deadline = Instant::now() + HEARD;
         let has_heard = |switch: &Handle| {
             matches!(
@@ -411,10 +413,10 @@ impl Shared {
         Ok(taken_back)
     }
 
-    /// Chooses by what the runtimes say, and by words about them that came before this one. Where
-    /// one may have changed by the time, since the word of another process that it takes flows
-    /// again may be on its way, or an earlier one here comes to nothing, what is refused is looked
-    /// at again for a moment.
+    /// Chooses by the runtimes' answers, and by words about them that came before this one. A
+    /// runtime's state may change meanwhile: the word of another process that it takes flows again
+    /// may be on its way, or an earlier word here comes to nothing. So a refusal is looked at again
+    /// for a moment.
     fn look<T>(&self, word: u64, choose: impl Fn(&[Place]) -> Result<T, String>) -> Result<T, String> {
         let began = Instant::now();
         loop {
@@ -435,8 +437,8 @@ impl Shared {
         }
     }
 
-    /// What the runtimes say of themselves, to choose among them; those of other processes are not
-    /// asked: whether they are there, and take flows, is what was heard of them.
+    /// The states of the runtimes by their answers, to choose among them. Runtimes of other
+    /// processes are not asked: a runtime here has heard whether they are there, and take flows.
     fn places(&self) -> Result<Vec<Place>, String> {
         let runtimes = self.runtimes();
         let others = match runtimes.iter().next().filter(|_| self.part.is_some()) {
@@ -465,7 +467,7 @@ impl Shared {
     }
 }
 
-/// What a runtime was asked.
+/// A question to a runtime.
 pub(super) struct Asked(Result<Receiver<Answer>, Unanswered>);
 
 impl Asked {
@@ -482,13 +484,13 @@ impl Asked {
     }
 }
 
-/// What has come of an order by then; of those that do not answer nothing, and it is not over.
+/// The receipt of an order by then, without runtimes that do not answer: it is not over then.
 pub(super) fn so_far(asked: Vec<(u16, Asked)>, deadline: Instant) -> Receipt {
     let mut receipt = Receipt::empty();
     for (_, answer) in asked {
         match answer.by(deadline) {
             Ok(Answer::Receipt(Some(part))) => receipt.add(&part),
-            // It is long over there.
+            // The part is long over there.
             Ok(Answer::Receipt(None)) => {}
             _ => receipt.over = false,
         }

@@ -1,14 +1,14 @@
-//! A process that has a part of the cluster: what is different from having all of it.
+//! A process that has a part of the cluster: the differences from having all of it.
 //!
 //! # Theory of operation
 //!
 //! *The end of a node.* When it is asked to end it first leaves: switches choose others for new
-//! groups, and its groups move to the runtimes of other processes that are there. What cannot move
-//! (no runtime is there, or none has room) ends with it.
+//! groups, and its groups move to the runtimes of other processes that are there. Groups that
+//! cannot move (no runtime is there, or none has room) end with it.
 //!
 //! ```text
 //!   stop ─► leaving ─► all groups to the others ─► none left, or none that moves ─► draining ─► finishing ─► done
-//!            └ again, for what has come meanwhile, [`ROUNDS`] times at most
+//!            └ again, for groups that have come meanwhile, [`ROUNDS`] times at most
 //! ```
 //!
 //! *The end of a switch.* It reads no more, and waits until nothing has come from any worker for
@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 pub(crate) const MEMBERS_RUNTIMES: &str =
     "the runtimes of a member come and go with its process: start another member, or stop this one";
 
-/// Nothing has come for so long: all is home.
+/// If nothing has come for so long, all is home.
 pub(super) const QUIET: Duration = Duration::from_millis(300);
 /// How often groups that have come meanwhile are moved on.
 const ROUNDS: usize = 5;
@@ -48,7 +48,7 @@ const ROUNDS: usize = 5;
 const FAILS_AFTER: Duration = Duration::from_millis(200);
 /// How long an order may make no progress.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For so long switches may go on with what they were told before they hear that a runtime leaves.
+/// For so long switches may go on by earlier words before they hear that a runtime leaves.
 const HEARD: Duration = Duration::from_millis(50);
 /// How long a runtime that ends waits for others whose copies it keeps to have them elsewhere, at
 /// most.
@@ -62,7 +62,7 @@ pub(super) struct Part {
     pub switches: Vec<String>,
     /// The others, of which some come and go.
     others: RwLock<Others>,
-    /// Its file, for what is to be typed.
+    /// Its file, for commands to be typed.
     pub file: PathBuf,
     /// Its functions, in the order in which members agree on them.
     pub functions: Arc<[String]>,
@@ -115,7 +115,7 @@ impl Part {
         self.others.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The runtime of a member that the configuration does not list is there, or none is.
+    /// The runtime of a member that the configuration does not list is there, or has gone (`None`).
     pub fn set_runtime(&self, runtime: u16, member: Option<&Member>) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         let before = others.runtimes.remove(&runtime).map(|(name, _)| name);
@@ -217,7 +217,7 @@ pub(super) fn leave(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
     if shared.part.is_none() || shared.runtimes().is_empty() {
         return;
     }
-    // What an operator ordered may lead to runtimes that end, too.
+    // An operator's orders may lead to runtimes that end, too.
     shared.take_all_back();
     for handle in shared.runtimes().values() {
         // Whether another runtime is there or not: it ends.
@@ -263,7 +263,7 @@ fn move_all(shared: &Shared, each: &mut impl FnMut(&dyn Cluster)) {
                 Ok(Answer::Others(others)) => others,
                 _ => Vec::new(),
             };
-            // Not to one that leaves, too.
+            // Not to a runtime that leaves, too.
             let takes = |(other, leaving): &(u16, bool)| !leaving && !shared.runtimes().contains_key(other);
             let to: Vec<u16> = others
                 .iter()
@@ -328,7 +328,7 @@ fn kept(shared: &Shared) -> Option<u64> {
 
 /// Has all links take other keys.
 pub(super) fn protect(shared: &Shared, protection: &Protection) -> Result<(), String> {
-    // Those that are laid meanwhile have them already.
+    // Links that are laid meanwhile have them already.
     shared.with_neighbours(|neighbours| neighbours.protect(protection));
     let protection = protection.clone();
     let done = at_each_link(shared, move |link| link.protect(&protection));
@@ -383,8 +383,7 @@ pub(super) fn fail(shared: &Shared, runtime: u16) -> Result<(), String> {
 pub struct Links(pub(super) Arc<Shared>);
 
 impl Links {
-    /// Has them take other keys, for what is sent and what is received. What cannot be changed is
-    /// whether there are any.
+    /// Has them take other keys, for frames both ways. Keys can be neither introduced nor given up.
     pub fn protect(&self, protection: &Protection) -> Result<(), String> {
         protect(&self.0, protection)
     }

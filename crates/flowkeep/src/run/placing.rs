@@ -1,9 +1,9 @@
-//! The thread by which new groups go where there is least to do: once a second it asks what
-//! runtimes do, and tells switches for how many groups each counts.
+//! The thread by which new groups go where there is least to do: once a second it asks for the
+//! runtimes' loads, and tells switches for how many groups each counts.
 //!
 //! ```text
 //!   one process    packets and processor time of its own runtimes ──┐
-//!   with a coordinator    what the heartbeats of all runtimes say ──┴─► shares ─► each switch of this process: groups ─► handicaps
+//!   with a coordinator    loads by the heartbeats of all runtimes ──┴─► shares ─► each switch of this process: groups ─► handicaps
 //! ```
 //!
 //! Processes without a coordinator know nothing of each other's load: there groups count, and so
@@ -82,7 +82,7 @@ fn run(me: &Weak<Shared>, loads: Option<&Loads>) {
     }
 }
 
-/// What heartbeats say, by runtime.
+/// The loads by heartbeats, by runtime.
 fn said(shared: &Shared, loads: &Loads) -> Vec<Option<Load>> {
     let mut all = vec![None; shared.layout.runtimes];
     for load in loads.newest() {
@@ -97,7 +97,7 @@ fn said(shared: &Shared, loads: &Loads) -> Vec<Option<Load>> {
 }
 
 impl Placer {
-    /// What the runtimes of this process have done since the last time.
+    /// The loads of the runtimes of this process since the last time.
     fn own(&mut self, shared: &Shared) -> Vec<Option<Load>> {
         let now = Instant::now();
         let since = self.at.replace(now).map(|at| now.saturating_duration_since(at));

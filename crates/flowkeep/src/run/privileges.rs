@@ -1,4 +1,4 @@
-//! What a process may do once its ports are open: less than at its start.
+//! The rights of a process once its ports are open: fewer than at its start.
 //!
 //! # Theory of operation
 //!
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The thread that starts a cluster gives rights up before it starts another one, and threads have
-//! what the one that starts them has. So no thread that sees a packet, a word of another process or
-//! a request ever has more. Rights are a thread's own on Linux: that order is what makes them the
-//! process's.
+//! the rights of the thread that starts them. So no thread that sees a packet, a word of another
+//! process or a request ever has more. Rights are a thread's own on Linux: that order makes them
+//! the process's.
 //!
 //! | started as | `user` | afterwards |
 //! |---|---|---|
@@ -17,18 +17,18 @@
 //! | root | not named | root's files, [`kept`] and [`ROOTS`]; no module, no mount, no other process |
 //! | another user, with capabilities of the file | – | [`kept`], as far as they are there |
 //!
-//! *What stays* ([`kept`]) is what workers need while they run: the neighbours that a gateway has
-//! the kernel resolve (`CAP_NET_ADMIN`); the sockets and filters of live ports and of links on
-//! Ethernet, which are made when their workers are (`CAP_NET_RAW`, `CAP_BPF`, `CAP_IPC_LOCK`); the
-//! priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without live ports, members and
-//! functions that follow the kernel keeps the last one only.
+//! *The rights that stay* ([`kept`]) are those that workers need while they run: the neighbours
+//! that a gateway has the kernel resolve (`CAP_NET_ADMIN`); the sockets and filters of live ports
+//! and of links on Ethernet, which are made when their workers are (`CAP_NET_RAW`, `CAP_BPF`,
+//! `CAP_IPC_LOCK`); the priority of a runtime that is added (`CAP_SYS_NICE`). A cluster without
+//! live ports, members and functions that follow the kernel keeps the last one only.
 //!
-//! What is read again while it runs (`chain apply`, keys on SIGHUP) is read as that user.
+//! Files that are read again while it runs (`chain apply`, keys on SIGHUP) are read as that user.
 //!
 //! Invariants: no right comes back (`no_new_privs`, the bounding set); a cluster that cannot drop
-//! what it should does not start.
+//! the rights that it should does not start.
 //!
-//! Not here: what a live port needs at its start (`adapters::interface`).
+//! Not here: the rights that a live port needs at its start (`adapters::interface`).
 
 use crate::config::{Config, Uri};
 use rustix::process::{Gid, Uid, getegid, geteuid};
@@ -40,11 +40,11 @@ use std::fs;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// What a process that remains root has besides: files of other users, which it reads again, and
+/// Further rights of a process that remains root: files of other users, which it reads again, and
 /// low port numbers of links.
 const ROOTS: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::NET_BIND_SERVICE);
 
-/// What becomes of a process's rights.
+/// The rights that a process keeps, and its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Privileges {
     account: Option<Account>,
@@ -137,7 +137,7 @@ impl Account {
 }
 
 impl Privileges {
-    /// What a cluster of this configuration is to have.
+    /// The rights that a cluster of this configuration is to have.
     pub fn of(config: &Config) -> Result<Self, String> {
         Ok(Privileges {
             account: Account::of(config)?,
@@ -153,7 +153,7 @@ impl Privileges {
         (becomes && !may).then(|| failed("the user's rights", rustix::io::Errno::PERM))
     }
 
-    /// What is answered with these rights, on a thread of its own: this one keeps what it has.
+    /// The answer with these rights, from a thread of its own: this thread keeps its rights.
     pub fn with<R: Send>(&self, ask: impl FnOnce() -> R + Send) -> Result<R, String> {
         let answered = thread::scope(|scope| {
             let asking = thread::Builder::new().spawn_scoped(scope, move || self.drop().map(|()| ask()));
@@ -162,8 +162,8 @@ impl Privileges {
         answered.map_err(|error| format!("no thread can be started: {error}"))?
     }
 
-    /// Gives up all others, of this thread and of those that it starts from now on. The error says
-    /// what to do.
+    /// Gives up all other rights, of this thread and of threads that it starts from now on. The
+    /// error says what to do.
     pub fn drop(&self) -> Result<(), String> {
         let is_root = geteuid().is_root();
         let mut keep = self.keep;
@@ -173,7 +173,7 @@ impl Privileges {
         let had = capabilities(None).map_err(|error| failed("capabilities", error))?;
         if had.effective.contains(CapabilitySet::SETPCAP) {
             for bit in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
-                // Of those that this kernel does not have, it says so.
+                // The kernel refuses rights that it does not have.
                 if !keep.contains(bit) && remove_capability_from_bounding_set(bit).is_err() {
                     break;
                 }
@@ -199,7 +199,7 @@ impl Privileges {
             return Ok(());
         }
         let groups: Vec<Gid> = account.groups.iter().map(|group| Gid::from_raw(*group)).collect();
-        // What is kept is taken away with the user otherwise.
+        // The kept rights are taken away with the user otherwise.
         set_keep_capabilities(true)?;
         set_thread_groups(&groups)?;
         set_thread_res_gid(group, group, group)?;
@@ -208,7 +208,7 @@ impl Privileges {
     }
 }
 
-/// What workers of this configuration need while they run.
+/// The rights that workers of this configuration need while they run.
 fn kept(config: &Config) -> CapabilitySet {
     let mut uris = config
         .port
@@ -254,7 +254,7 @@ mod tests {
         };
         assert_eq!(Account::find("4000", passwd, group), Some(number));
         assert_eq!(Account::find("absent", passwd, group), None);
-        // What the kernel takes for no change is no user, in whichever file it stands.
+        // A number that the kernel takes for no change is no user, in whichever file it stands.
         for number in ["4294967295", "4294967296"] {
             assert_eq!(
                 Account::find(number, "odd:x:4294967295:1::/:/bin/sh\n", group),

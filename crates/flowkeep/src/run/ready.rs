@@ -1,4 +1,5 @@
-//! Says what is ready: a line on standard error for people, and datagrams for a service manager.
+//! Says that a process is ready: a line on standard error for people, and datagrams for a service
+//! manager.
 //!
 //! ```text
 //!   ports open, workers running, socket answered ──► `ready: …`     READY=1, STATUS=…
@@ -6,10 +7,9 @@
 //!   asked to end ─────────────────────────────────►                STOPPING=1, STATUS=…
 //! ```
 //!
-//! The service manager is the one that the environment variable `NOTIFY_SOCKET` names
-//! (sd_notify(3)): systemd with `Type=notify`. Without it only the lines are said. A datagram that
-//! cannot be sent is no reason to end, and is not reported: the service manager sees by itself that
-//! it has heard nothing.
+//! The environment variable `NOTIFY_SOCKET` names the service manager (sd_notify(3)): systemd with
+//! `Type=notify`. Without it only the lines are said. A datagram that cannot be sent is no reason
+//! to end, and is not reported: the service manager sees by itself that it has heard nothing.
 //!
 //! Not here: figures (`status`), watchdogs.
 
@@ -29,7 +29,7 @@ use std::path::Path;
 pub struct Manager(Option<UnixAddress>);
 
 impl Manager {
-    /// The one that the environment names.
+    /// The service manager that the environment names.
     pub fn of_process() -> Self {
         let name = std::env::var_os("NOTIFY_SOCKET");
         Manager(name.as_deref().and_then(address))
@@ -44,7 +44,7 @@ impl Manager {
     }
 }
 
-/// A path, or with `@` in front an abstract name; nothing else is an address here.
+/// A path, or with `@` in front an abstract name; no other text is an address here.
 fn address(name: &OsStr) -> Option<UnixAddress> {
     match name.as_bytes() {
         [b'@', name @ ..] if !name.is_empty() => UnixAddress::from_abstract_name(name).ok(),
@@ -53,7 +53,7 @@ fn address(name: &OsStr) -> Option<UnixAddress> {
     }
 }
 
-/// What there is to say of a process.
+/// The lines on a process.
 #[derive(Debug)]
 pub struct Parts {
     said: String,
@@ -99,7 +99,7 @@ impl Parts {
         }
     }
 
-    /// It runs, and answers there.
+    /// The process runs, and answers there.
     pub fn say(&self, manager: &Manager, socket: Option<&Path>, metrics: Option<SocketAddr>) {
         let mut said = self.said.clone();
         if let Some(socket) = socket {
@@ -155,7 +155,7 @@ mod tests {
         let mut buffer = [0; 64];
         let length = socket.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"READY=1\nSTATUS=x");
-        // None, or one that is gone, does no harm.
+        // No manager, or a gone one, does no harm.
         drop(socket);
         Manager(UnixAddress::from_abstract_name(&name).ok()).tell("STOPPING=1");
         Manager::default().tell("STOPPING=1");

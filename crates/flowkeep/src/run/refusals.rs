@@ -1,9 +1,9 @@
-//! What `run` would refuse on this machine, as this user, at this time: asked by `chain check`,
-//! which starts nothing.
+//! The refusals of `run` on this machine, as this user, at this time: asked by `chain check`, which
+//! starts nothing.
 //!
 //! # Theory of operation
 //!
-//! Each question is answered by the part that would refuse, by what it can say without opening
+//! Each question is answered by the part that would refuse, as far as it can without opening
 //! anything for good: no file is made or emptied, no program put on an interface, no socket
 //! listens, no store is claimed. How far an answer holds is its [`Reach`].
 //!
@@ -12,14 +12,14 @@
 //! | files, interfaces, rights, queues, buffers of ports | [`ports::refused`] |
 //! | the event log, its collectors | whether it may be written; whether there is a way to them |
 //! | the control socket, the address of the metrics | whether another has them; the address is bound and let go |
-//! | the user, what it may become | its entry, this process's capabilities |
+//! | the user, and becoming it | its entry, this process's capabilities |
 //! | key files | they are read |
 //! | interfaces of `forward` | their names |
 //! | stores of variables and of flows | with the rights that are left then: a server is asked for a version; a file is read, locked and let go |
 //! | memory | [`memory`](super::build::memory) |
 //!
-//! Not here: what only a start shows. Another program may have an interface's XDP, a driver none;
-//! Cassandra may refuse to make tables.
+//! Not here: refusals that only a start shows. Another program may have an interface's XDP, a
+//! driver none; Cassandra may refuse to make tables.
 
 use super::build::BUFFERS;
 use super::privileges::{Account, Privileges};
@@ -43,7 +43,7 @@ pub enum Reach {
     Words,
     /// This machine, this user, or this time: the configuration may be for another.
     Machine,
-    /// It may be another member's, on another host.
+    /// The refusal may be another member's, on another host.
     Member,
 }
 
@@ -52,16 +52,16 @@ pub enum Reach {
 pub struct Refusal {
     /// The setting; empty for the file as a whole.
     pub at: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
     /// How far it holds.
     pub reach: Reach,
 }
 
 impl Refusal {
-    /// Of what an error says: behind the first `; ` is the remedy.
+    /// By the text of an error: behind the first `; ` is the remedy.
     pub fn saying(at: String, said: &str, reach: Reach) -> Self {
         let (problem, remedy) = said.split_once("; ").unwrap_or((said, ""));
         Refusal {
@@ -72,7 +72,7 @@ impl Refusal {
         }
     }
 
-    /// It is said of a member's setting, and this may not be its host.
+    /// The refusal is of a member's setting, and this may not be its host.
     pub fn of_a_member(&mut self) {
         self.reach = Reach::Member;
     }
@@ -100,7 +100,7 @@ impl Refusal {
     }
 }
 
-/// All that `run` would refuse, but for memory. `own` is the configuration's file.
+/// All refusals of `run`, but for memory. `own` is the configuration's file.
 pub fn all(config: &Config, own: &Path) -> Vec<Refusal> {
     let mut found = ports::refused(config, Some(own), BUFFERS);
     let is_alone = config.member.is_empty();
@@ -147,7 +147,7 @@ pub fn all(config: &Config, own: &Path) -> Vec<Refusal> {
     found
 }
 
-/// Why there could be no control socket; one that no setting names may be missing.
+/// Why there could be no control socket; a socket that no setting names may be missing.
 fn socket(config: &Config) -> Option<String> {
     let said = path_of_environment();
     let path = said.as_deref().or(config.control.socket.as_deref())?;

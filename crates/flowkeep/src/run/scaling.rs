@@ -1,7 +1,7 @@
 //! The thread by which runtimes of one process come and go by load ([`crate::scaling`]).
 //!
-//! Each step, what holds scaling up and what fails is an event. The thread ends with the cluster: a
-//! step that is under way then ends first, or is given up.
+//! Each step, each limit that holds scaling up and each failure is an event. The thread ends with
+//! the cluster: a step that is under way then ends first, or is given up.
 //!
 //! Not here: members of a cluster of several processes. A replay goes by a capture's time, which
 //! says nothing of load.
@@ -80,7 +80,7 @@ fn run(me: &Weak<Shared>, rules: Rules, interval: Duration) {
             continue;
         }
         next = Instant::now() + interval;
-        // What does not answer now is asked again.
+        // A runtime that does not answer now is asked again.
         let said = actor.turn().ok().flatten();
         if let (Some(said), Some(shared)) = (said, me.upgrade()) {
             tell(&shared, &said);

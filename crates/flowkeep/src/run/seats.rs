@@ -5,13 +5,13 @@
 //!                ◄── steps, view, load, withdrawn leases ──┘                └─► members: which are gone
 //! ```
 //!
-//! Decisions on which runtimes share objects come the same way, and what each has reached goes
+//! Decisions on which runtimes share objects come the same way, and each runtime's progress goes
 //! back.
 //!
 //! A worker that finds itself removed by a view says so once ([`Fence`]): its process begins again,
 //! as another incarnation.
 //!
-//! Not here: the agent (`coordinator::agent`), leases and what a view's removals do
+//! Not here: the agent (`coordinator::agent`), leases and the effects of a view's removals
 //! (`runtime::members`).
 
 use super::driver::{Driver, Worker};
@@ -107,8 +107,8 @@ impl Place {
         }
     }
 
-    /// Takes over what the coordinator has said, before a step at `now`, and says what this worker
-    /// has done.
+    /// Takes over the coordinator's views and decisions, before a step at `now`, and says what this
+    /// worker has done.
     #[inline]
     pub fn attend(&mut self, now: u64, worker: &mut Worker) {
         let membership = match worker {

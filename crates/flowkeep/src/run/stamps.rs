@@ -11,13 +11,13 @@
 //! Each line begins with `time`, which becomes a date of RFC 3339, UTC. Other moments keep their
 //! form: a number with nine places, in seconds, and the date of EVE's `timestamp`; they become time
 //! of day where they are not. Workers that go by a capture have its time, which is time of day as
-//! it is. With the machine's clock a packet of a capture keeps the capture's time: what is behind
+//! it is. With the machine's clock a packet of a capture keeps the capture's time: a time behind
 //! [`MACHINE`] is time of day already.
 //!
 //! Invariants: text in strings stays as it is, whatever a peer has put there; a line that has no
 //! moment stays as it is.
 //!
-//! Not here: what functions write ([`nf::cx::EventLog`]), the file ([`super::events`]).
+//! Not here: functions' lines ([`nf::cx::EventLog`]), the file ([`super::events`]).
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,8 +28,7 @@ const MACHINE: u64 = 10 * 365 * 86_400 * SECOND;
 /// The clocks may drift by so much before it is looked at: lines of one time stay so.
 const DRIFT: u64 = 1_000_000;
 
-/// What is to be added to a worker's time to make it the time of day. A capture's time is that
-/// already.
+/// The offset from a worker's time to the time of day. A capture's time is that already.
 pub(super) fn clock_offset(packet_clock: bool) -> u64 {
     if packet_clock {
         return 0;
@@ -103,7 +102,7 @@ impl Stamps {
     }
 }
 
-/// A moment in front of `text`, in seconds with nine places, and what is behind it.
+/// A moment in front of `text`, in seconds with nine places, and the text behind it.
 fn moment(text: &str) -> Option<(u64, &str)> {
     let seconds = digits(text);
     let places = text.get(seconds..)?.strip_prefix('.')?;

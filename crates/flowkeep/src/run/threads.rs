@@ -1,5 +1,5 @@
-//! Threads of a cluster: which workers each has, the processor time it has had, and what that of
-//! the event log does.
+//! Threads of a cluster: which workers each has, its processor time, and the work of the event
+//! log's thread.
 
 use super::handle::{Answer, Handle, Question};
 use super::{Events, Shared, events, stamps};
@@ -34,7 +34,7 @@ pub(super) fn resident_bytes() -> u64 {
     kilobytes.map_or(0, |of: u64| of.saturating_mul(1024))
 }
 
-/// What the thread of the event log does.
+/// The work of the thread of the event log.
 pub(super) fn writer_of(
     events: Option<Events>,
     (shared, packet_clock): (Weak<Shared>, bool),

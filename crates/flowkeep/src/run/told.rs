@@ -1,18 +1,18 @@
-//! What was done to runtimes and flows, by hand or by load, as lines of the event log; and which
-//! workers views have.
+//! Changes of runtimes and flows, by hand or by load, as lines of the event log; and which workers
+//! views have.
 //!
 //! ```text
 //!   order ─► a thread asks after its parts, each LOOK ─► over ─► flows_moved, the receipt
 //!   add, remove, kill, drain, resume, delete ─► done ─► its line
-//!   a later view ─► worker_joined, worker_gone for what differs
+//!   a later view ─► worker_joined, worker_gone for each change
 //! ```
 //!
-//! An order goes on without the caller that gave it, so its line does not wait for that one to ask.
-//! A drain that empties a runtime is its own line and that of its order. What a runtime gave that was
-//! killed meanwhile is in no receipt.
+//! An order goes on without the caller that gave it, so its line does not wait for the caller to
+//! ask. A drain that empties a runtime is its own line and that of its order. Flows that a runtime
+//! gave are in no receipt if it was killed meanwhile.
 //!
-//! Not here: what a step of scaling by load came to ([`super::scaling`]), recoveries
-//! (`runtime::stats`), what flows do (`flow events`).
+//! Not here: the outcome of a step of scaling by load ([`super::scaling`]), recoveries
+//! (`runtime::stats`), the lives of flows (`flow events`).
 
 use super::handle::Unanswered;
 use super::orders::{Asked, so_far};
@@ -33,14 +33,14 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long a runtime may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tells what an order came to, as soon as it is over.
+/// Tells the outcome of an order, as soon as it is over.
 pub(super) fn order(shared: &Shared, order: &Order, parts: &[Part]) {
     let (me, order, parts) = (Weak::clone(&shared.me), order.clone(), parts.to_vec());
     let thread = std::thread::Builder::new().name("order".into());
     if let Err(error) = thread.spawn(move || until_over(&me, &order, &parts)) {
         log::say(
             Level::Warn,
-            format_args!("the event log will not say what an order came to: no thread for it: {error}"),
+            format_args!("the event log will not say the outcome of an order: no thread for it: {error}"),
         );
     }
 }
@@ -121,7 +121,7 @@ pub(super) fn removed(
     removal
 }
 
-/// Tells what a runtime had that was killed, if it was.
+/// Tells the figures of a killed runtime, if it was killed.
 pub(super) fn killed(
     shared: &Shared,
     runtime: u16,
@@ -171,7 +171,7 @@ impl Told {
         }
     }
 
-    /// Tells what differs in the newest view that a worker of this process has.
+    /// Tells the changes in the newest view that a worker of this process has.
     pub fn look(&mut self, shared: &Shared, contacts: &[Contact]) {
         let Some(newest) = newest(shared, self.view.number) else {
             return;
@@ -235,11 +235,11 @@ fn newest(shared: &Shared, known: u32) -> Option<View> {
         let view = membership?.view();
         (view.number != known).then(|| view.clone())
     });
-    // It hangs up where there is no other.
+    // The worker hangs up where there is no other view.
     asked.ok()?.recv_timeout(PATIENCE).ok()
 }
 
-/// The member that has a worker: the configuration's, this one, or one that no file lists.
+/// The member that has a worker: a listed one, this one, or one that no file lists.
 fn member_of(shared: &Shared, worker: WorkerId, contacts: &[Contact]) -> String {
     let Some(part) = &shared.part else {
         return String::new();

@@ -15,7 +15,7 @@ use crate::events;
 use std::io::Write as _;
 use std::sync::{Weak, mpsc};
 
-/// Makes a change, or says what it would do; what is to be confirmed goes back by itself.
+/// Makes a change, or says its effects; a change that is to be confirmed goes back by itself.
 pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     if let Some(part) = &shared.part {
         return Err(part.no_change(shared.live.joined().is_some()));
@@ -35,7 +35,7 @@ pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     let me = shared.me.clone();
     let trials = shared.live.trials();
     let watching = std::thread::Builder::new().name("trial".into()).spawn(move || {
-        // Nothing comes where nothing was applied.
+        // No number comes where no configuration was applied.
         if let Ok(generation) = begins.recv() {
             while trials.wait(generation) && !go_back(&me, generation) {}
         }
@@ -50,7 +50,7 @@ pub(super) fn change(shared: &Shared, ask: &Ask) -> Result<Change, String> {
     Ok(change)
 }
 
-/// Confirms what is on trial; its number.
+/// Confirms the configuration on trial; its number.
 pub(super) fn confirm(shared: &Shared) -> Result<u64, String> {
     let generation = shared.live.trials().confirm()?;
     let fields = [("generation", generation.into())];

@@ -1,5 +1,4 @@
-//! Watching a running cluster: the same watch at every worker, and what they have seen put
-//! together.
+//! Watching a running cluster: the same watch at every worker, and their observations put together.
 //!
 //! # Theory of operation
 //!
@@ -9,13 +8,13 @@
 //!   drop ─── to each worker: the watch is over
 //! ```
 //!
-//! A trace's steps are numbered over all workers. Those fetched from one worker may be ahead of
+//! A trace's steps are numbered over all workers. Steps fetched from one worker may be ahead of
 //! others that are yet to be fetched from another, so they are handed out as far as their numbers
 //! have no gap; a gap that is there after two more rounds is no longer waited for. Packets get
 //! numbers of their own: a buffer's place is a packet's name only as long as that is inside.
 //!
-//! When a cluster ends, it waits a moment ([`LAST`]) for its watchers to fetch what there is: a
-//! capture has the last drops, too.
+//! When a cluster ends, it waits a moment ([`LAST`]) for its watchers to fetch the last
+//! observations: a capture has the last drops, too.
 //!
 //! Invariants: however a [`Watcher`] goes, its watch ends with it; memory is a fixed amount, shared
 //! out to the workers.
@@ -52,7 +51,7 @@ pub(super) const LAST: Duration = Duration::from_secs(1);
 /// Rounds after which a step that is missing is no longer waited for.
 const ROUNDS: u32 = 2;
 
-/// What a cluster has to know of its watchers.
+/// The cluster's count of its watchers.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     ids: AtomicU32,
@@ -74,13 +73,13 @@ impl Desk {
         })
     }
 
-    /// One more watches; its number.
+    /// A watcher comes; its number.
     pub(super) fn come(&self) -> u32 {
         self.watchers.fetch_add(1, Ordering::SeqCst);
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// One has fetched what there is for the last time, or has gone.
+    /// A watcher has fetched all there is for the last time, or has gone.
     pub(super) fn leave(&self) {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
     }
@@ -90,7 +89,7 @@ impl Desk {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Waits until all watchers have fetched what there is, or have had the time for it.
+    /// Waits until all watchers have fetched the last observations, or have had the time for it.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         let began = Instant::now();
@@ -100,7 +99,8 @@ impl Desk {
     }
 }
 
-/// A watch: what it needs to fetch from all workers, and what it has put together.
+/// A watch: its memory for fetching from all workers, and the observations that it has put
+/// together.
 struct Watcher {
     shared: Arc<Shared>,
     id: u32,
@@ -218,7 +218,7 @@ pub(super) fn begin(shared: Arc<Shared>, subject: &Subject) -> Result<Box<dyn Wa
             let filter = wanted.filter.as_ref().map(|programs| {
                 let each = programs.iter().map(|(link, instructions)| {
                     let link = LinkType::from_pcap(*link)
-                        .ok_or_else(|| format!("link type {link} is none that Flowkeep reads"))?;
+                        .ok_or_else(|| format!("Flowkeep reads no frames of link type {link}"))?;
                     let program = Program::new(instructions.iter().map(|i| (*i).into()).collect());
                     Ok((link, program.map_err(|error| error.to_string())?))
                 });
@@ -289,7 +289,7 @@ impl Watching for Watcher {
         if self.is_over {
             return observed;
         }
-        // What is fetched behind this look is all there was before.
+        // The observations fetched behind this look are all that there were before it.
         let closing = self.shared.desk.is_closing();
         let mut learned = Vec::new();
         let shared = Arc::clone(&self.shared);
@@ -297,7 +297,7 @@ impl Watching for Watcher {
             let seen = std::mem::take(&mut self.seen);
             let (seen, names) = match handle.ask(Question::Watched(self.id, Box::new(seen))) {
                 Ok(Answer::Watched(seen, names)) => (*seen, names),
-                // The worker has gone, or has lost its memory with what was in it.
+                // The worker has gone, or has lost the watch's memory with its content.
                 _ => {
                     observed.is_over = true;
                     break;

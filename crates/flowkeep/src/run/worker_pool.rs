@@ -2,9 +2,8 @@
 //!
 //! # Theory of operation
 //!
-//! All links are laid at the start for as many runtimes as there may be. The ends of those that are
-//! not there are *dormant*: no runtime is at them (session 0), so the other workers choose them for
-//! nothing.
+//! All links are laid at the start for as many runtimes as there may be. The ends of absent ones
+//! are *dormant*: no runtime is at them (session 0), so the other workers never choose them.
 //!
 //! ```text
 //!   dormant ──add: made, with the configuration in force; a seat at the thread with the fewest; its ends say a new session──► there
@@ -14,11 +13,11 @@
 //!     └── taken apart: every buffer home, all others have seen it go ◄── its ends say 0 ◄── no shared object ◄── no route, no flow
 //! ```
 //!
-//! Making one takes hundreds of megabytes that the kernel has to find and clear. All of that is
+//! A new runtime takes hundreds of megabytes that the kernel has to find and clear. All of that is
 //! done before any worker hears of the runtime, by a thread that workers go before ([`aside`]): the
 //! caller waits, flows do not.
 //!
-//! What a runtime leaves behind is its functions and figures: blocks of ports of its share may be
+//! A runtime leaves its functions and figures behind: blocks of ports of its share may be
 //! elsewhere, and come back to the next of its number.
 //!
 //! A runtime that is *killed* fails between two of its steps (`runtime::worker::failing`): its
@@ -31,11 +30,11 @@
 //! The next of its number has new functions. It goes on with the pool, since buffers of it may
 //! still be at others, and with the figures.
 //!
-//! A caller that removes a runtime is told what that waits for if it takes too long. Until the ends
-//! say 0, everything is as before, and the runtime is a drained one.
+//! A caller that removes a runtime is told what the removal waits for if it takes too long. Until
+//! the ends say 0, everything is as before, and the runtime is a drained one.
 //!
-//! Invariants: no packet is in a runtime that is removed, nor on its way there; what a killed one
-//! had is counted as dropped; a change of configuration and this are never at once.
+//! Invariants: no packet is in a runtime that is removed, nor on its way there; packets of a killed
+//! one are counted as dropped; a change of configuration and this are never at once.
 //!
 //! Not here: moving its flows away (`mobility`, asked for by the tool); runtimes of other
 //! processes, which come and go with these.
@@ -63,11 +62,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::Pool;
 
-/// A runtime that is not there: what the last one left, and its figures.
+/// A runtime that is not there: the remains of the last one, and its figures.
 pub(super) struct Dormant {
     slot: Slot,
     last: RuntimeStats,
-    /// None of its number has been there, and no setting speaks of it: it is no news.
+    /// No runtime of its number has been there, and no setting speaks of it: it is no news.
     is_unheard_of: bool,
 }
 
@@ -88,7 +87,7 @@ impl Dormant {
         }
     }
 
-    /// Of one that has failed.
+    /// Of a runtime that has failed.
     fn of_wreck(wreck: Wreck<WorkerLink>) -> Self {
         Dormant {
             slot: Slot {
@@ -102,7 +101,7 @@ impl Dormant {
         }
     }
 
-    /// Takes what has come since off the ends of one that has failed.
+    /// Takes packets that have come since off the ends of a runtime that has failed.
     fn clear(&mut self) {
         if let Some(pool) = self.slot.pool.take() {
             let Slot { links, peers, .. } = mem::take(&mut self.slot);
@@ -119,8 +118,7 @@ impl Dormant {
     }
 }
 
-/// What operators have said to functions of runtimes that are there, as the first that answers has
-/// it.
+/// Operators' words to functions of runtimes that are there, as the first that answers has them.
 fn said_elsewhere(shared: &Shared) -> Vec<(String, Vec<String>)> {
     let runtimes = shared.runtimes();
     let mut asked = runtimes
@@ -131,17 +129,16 @@ fn said_elsewhere(shared: &Shared) -> Vec<(String, Vec<String>)> {
 
 /// Makes runtimes as they were made at the start.
 pub(super) struct RuntimeFactory {
-    /// Those of runtime 0.
+    /// The settings of runtime 0.
     pub settings: runtime::Settings,
-    /// The one that the cluster began with: room for a flow's state is as much as that wants, at
+    /// The plan that the cluster began with: room for a flow's state is as much as it wants, at
     /// every runtime.
     pub plan: Plan,
 }
 
 impl RuntimeFactory {
-    /// What functions are told of a runtime. `incarnation` is 0, or for a runtime that follows a
-    /// failed one a number that none of its number had before: it draws other numbers, and is told
-    /// from that one.
+    /// The data on a runtime for its functions. `incarnation` is 0. For a runtime that follows a
+    /// failed one it is new: the runtime draws other numbers, and is told from that one.
     pub fn info(&self, number: u16, incarnation: u64) -> WorkerInfo {
         let before = self.settings.info.seed;
         WorkerInfo {
@@ -196,7 +193,7 @@ impl RuntimeFactory {
     }
 }
 
-/// What a runtime that is being made takes over: the ends of its links, and of the last one its
+/// The parts that a new runtime takes over: the ends of its links, and of the last one its
 /// functions, if that was removed, or its pool, if it failed.
 #[derive(Default)]
 struct Slot {
@@ -212,7 +209,8 @@ pub(super) struct ThreadInbox {
     pub workers: Mutex<Vec<String>>,
 }
 
-/// Those that are not there, and how they would be made; none where runtimes do not come and go.
+/// The runtimes that are not there, and how they would be made; absent where runtimes do not come
+/// and go.
 pub(super) struct WorkerPool {
     factory: RuntimeFactory,
     dormant: Mutex<BTreeMap<u16, Dormant>>,
@@ -222,14 +220,14 @@ pub(super) struct WorkerPool {
     views: Views,
     /// By number, the figures of runtimes that have failed.
     before: Mutex<BTreeMap<u16, RuntimeStats>>,
-    /// What functions of those that are gone had counted.
+    /// The counts of functions at gone runtimes.
     pub counted: Ended,
 }
 
-/// What workers do goes before making one: the kernel finds and clears hundreds of megabytes, on
-/// their processors. With the first niceness the making thread has a tenth of a processor where
-/// another thread wants all of it. The others are for a machine so busy that making would not come
-/// to an end, each for when it has taken [`LONGER`] more.
+/// The workers' work goes before making a runtime: the kernel finds and clears hundreds of
+/// megabytes, on their processors. With the first niceness the making thread has a tenth of a
+/// processor where another thread wants all of it. The others are for a machine so busy that making
+/// would not come to an end, each for when it has taken [`LONGER`] more.
 const NICE: [i32; 3] = [10, 5, 0];
 const LONGER: Duration = Duration::from_secs(5);
 
@@ -269,7 +267,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What to do where so many runtimes are wanted as there may not be.
+/// The remedy where more runtimes are wanted than there may be.
 fn more_runtimes(wanted: usize) -> String {
     match wanted > RUNTIMES_MAX {
         true => format!("{RUNTIMES_MAX} are the most that a configuration may have"),
@@ -306,7 +304,7 @@ impl WorkerPool {
         }
     }
 
-    /// The last figures of those that are not there.
+    /// The last figures of absent runtimes.
     pub fn absent(&self) -> BTreeMap<u16, RuntimeStats> {
         let dormant = lock(&self.dormant);
         dormant
@@ -372,7 +370,7 @@ impl WorkerPool {
             drop(prepared.map(|prepared| runtime.catch_up(prepared)));
             for (function, words) in &said {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                // One that the configuration in force does not know is refused.
+                // A function that the configuration in force does not know is refused.
                 let _ = runtime.command(function, &words);
             }
             Ok(runtime)
@@ -502,7 +500,7 @@ impl WorkerPool {
         self.close(shared, number, &handle, last, infos)
     }
 
-    /// No worker sends there, and nothing is in it: it goes.
+    /// No worker sends to the runtime, and it is empty: it goes.
     fn close(
         &self,
         shared: &Shared,
@@ -518,7 +516,7 @@ impl WorkerPool {
         };
         let reopen = || {
             drop(handle.ask(Question::Session(self.next_session())));
-            // What does not come of it is said by the next that adds or removes.
+            // The next addition or removal says a failure of this.
             drop(self.views.stay(shared, number, handle));
         };
         let answer = handle.ask(Question::Session(0));
@@ -545,7 +543,7 @@ impl WorkerPool {
         shared.drop_runtime(number);
         infos.retain(|info| info.runtime != number);
         hand_timers_over(shared, &mut runtime);
-        // What a store has not taken goes on with the next of this number.
+        // Changes that a store has not taken go on with the next of this number.
         runtime.finish_variables(crate::store::LAST_CHANGES);
         self.counted
             .note(number, Gone::Removed, runtime.counted_rows(usize::MAX));
@@ -578,8 +576,8 @@ impl WorkerPool {
         })
     }
 
-    /// Has a runtime fail between two of its steps, as if it were a process that is killed; what it
-    /// had.
+    /// Has a runtime fail between two of its steps, as if it were a process that is killed; its
+    /// figures.
     pub fn kill(&self, shared: &Shared, number: u16) -> Result<Killed, String> {
         shared
             .live
@@ -616,7 +614,8 @@ impl WorkerPool {
         let deadline = Instant::now() + REST;
         loop {
             let is_seen = is_forgotten(shared, number);
-            // Behind that: what was on its way when the last worker saw it is lost, too.
+            // Behind that: packets that were on their way when the last worker saw it are lost,
+            // too.
             wreck.clear();
             if is_seen || Instant::now() > deadline {
                 break;
@@ -637,8 +636,8 @@ impl WorkerPool {
     }
 }
 
-/// Has another runtime of this process arm the timers of one that takes no more step, and waits
-/// until the store has them there: then they are removed here. So a process that is killed in
+/// Has another runtime of this process arm the timers of a runtime that takes no more step, and
+/// waits until the store has them there: then they are removed here. So a process that is killed in
 /// between may find them twice, and never not at all. A store that does not answer in time gets
 /// both later, in this order. Without another runtime they stay, and fire when the next of this
 /// number begins.
@@ -658,12 +657,12 @@ fn hand_timers_over(shared: &Shared, runtime: &mut Runtime<WorkerLink>) {
         }
         std::thread::sleep(LOOK);
     }
-    // Those that the heir has would fire twice, if they stayed.
+    // The timers that the heir has would fire twice, if they stayed.
     runtime.keep_timers(left);
     runtime.finish_variables(crate::store::LAST_CHANGES);
 }
 
-/// What is still to be done before a runtime can go; `None` if nothing is.
+/// The figures that keep a runtime from going; `None` if there are none.
 fn rest(shared: &Shared, number: u16, handle: &Handle) -> Result<Option<Removal>, String> {
     let stats = match handle.ask(Question::Stats) {
         Ok(Answer::Runtime(stats)) => stats,
@@ -700,8 +699,8 @@ fn is_empty(handle: &Handle) -> bool {
 }
 
 /// Waits until a runtime that has just come takes groups and all workers have heard so: an order
-/// right after the command would find every group refused. One that waits for longer, as for a
-/// block of ports that another has to lend, is there all the same.
+/// right after the command would find every group refused. A runtime that waits for longer, as for
+/// a block of ports that another has to lend, is there all the same.
 fn wait_until_it_takes_groups(shared: &Shared, number: u16) {
     let takes_groups = || {
         let runtimes = shared.runtimes();

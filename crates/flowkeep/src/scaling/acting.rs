@@ -1,4 +1,4 @@
-//! Carries scaling out: looks at what runtimes did, and orders what [`Scaler`] decides.
+//! Carries scaling out: looks at the runtimes' loads, and orders the steps of [`Scaler`].
 //!
 //! ```text
 //!   look ─► decide ─┬─ Add     a runtime comes ─► flows move to it
@@ -10,9 +10,9 @@
 //! process ([`crate::run`]) and all members. How a runtime comes and goes is the [`Ground`]'s.
 //!
 //! A step that fails leaves flows where they are, and all of them go on; a runtime that could not
-//! go takes new flows again. It is said, and nothing is tried for [`AFTER_FAILURE`].
+//! go takes new flows again. The failure is said, and no step is tried for [`AFTER_FAILURE`].
 //!
-//! Not here: when what is to be done (the parent).
+//! Not here: when which step is due (the parent).
 
 use super::{Limit, Rules, Sample, Scaler, Step};
 use crate::control::{Answer, FOREIGN, Request};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How often an order is asked after.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a step may take. What has begun of it goes on by itself.
+/// How long a step may take. The begun part of it goes on by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long flows are offered to a runtime that has just come and takes none.
 const NEWCOMER: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The counted drops that say that runtimes have no room.
 const NO_ROOM: &str = "runtime_busy";
 
-/// What is scaled.
+/// The cluster that is scaled.
 pub trait Ground {
     /// Asks all of it.
     fn ask(&mut self, request: &Request) -> Result<Answer, String>;
@@ -52,7 +52,7 @@ pub trait Ground {
     }
 }
 
-/// What is said of scaling.
+/// The messages of scaling.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Said {
     /// A step is done.
@@ -74,7 +74,7 @@ pub enum Said {
     Limit(Limit),
 }
 
-/// What a runtime had done so far, and when that was looked at.
+/// The runtimes' figures at the last look, and when that was.
 struct Before {
     at: Instant,
     busy: BTreeMap<u16, f64>,
@@ -87,7 +87,7 @@ pub struct Actor<G> {
     scaler: Scaler,
     began: Instant,
     before: Option<Before>,
-    /// Nothing is done before this.
+    /// No step is taken before this.
     not_before: Option<Instant>,
 }
 
@@ -103,12 +103,12 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    /// What is scaled.
+    /// The cluster that is scaled.
     pub fn ground_mut(&mut self) -> &mut G {
         &mut self.ground
     }
 
-    /// Looks, and does what is to be done; what is to be said.
+    /// Looks, and takes the step that is due; the message.
     pub fn turn(&mut self) -> Result<Option<Said>, String> {
         self.ground.begin()?;
         let status = self.status()?;
@@ -127,7 +127,7 @@ impl<G: Ground> Actor<G> {
         };
         let (began, there) = (Instant::now(), samples.len());
         let done = self.carry_out(step);
-        // What was done meanwhile is no interval's.
+        // Work meanwhile is no interval's.
         self.before = None;
         Ok(Some(match done {
             Ok((runtime, moved)) => Said::Done {
@@ -156,8 +156,8 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    /// What runtimes that take flows did since the last time, if there was one; and packets dropped
-    /// for want of room.
+    /// The loads of runtimes that take flows since the last time, if there was one; and packets
+    /// dropped for want of room.
     fn measure(&mut self, status: &Status) -> Option<(Vec<Sample>, u64)> {
         let active = || status.runtimes.iter().filter(|of| !of.absent && !of.leaving);
         let busy = active().map(|of| (of.runtime, of.busy_seconds)).collect();
@@ -184,7 +184,7 @@ impl<G: Ground> Actor<G> {
                 may_go: self.ground.may_go(of.runtime),
             })
         };
-        // One that has just come is measured from the next time on.
+        // A runtime that has just come is measured from the next time on.
         let samples = active().map(sample).collect::<Option<Vec<_>>>()?;
         Some((samples, dropped.saturating_sub(before.dropped)))
     }
@@ -213,8 +213,8 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    /// Links to one that has just come may not be laid yet, nor may its member answer: until then
-    /// it takes nothing.
+    /// Links to a new runtime may not be laid yet, nor may its member answer: until then it takes
+    /// no flows.
     fn give_newcomer(&mut self, from: u16, to: u16, count: u64) -> Result<u64, String> {
         let began = Instant::now();
         loop {
@@ -297,7 +297,7 @@ mod tests {
     use crate::report::RuntimeStatus;
     use std::collections::VecDeque;
 
-    /// A process whose runtimes are as busy as the test says, and a list of what it was asked.
+    /// A process whose runtimes are as busy as the test says, and a list of its requests.
     struct Fake {
         runtimes: Vec<RuntimeStatus>,
         asked: Vec<String>,

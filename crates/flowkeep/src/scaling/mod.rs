@@ -4,7 +4,7 @@
 //! # Theory of operation
 //!
 //! ```text
-//!   each `interval`: what each runtime did ──► Scaler::decide ──┬─ nothing
+//!   each `interval`: each runtime's load ────► Scaler::decide ──┬─ nothing
 //!          ▲                                                    ├─ Add     a runtime comes, and takes half of the busiest one's flows
 //!          │                                                    ├─ Move    part of the busiest one's flows goes to the least busy one
 //!          └───────────── carried out ([`acting`]) ◄────────────┴─ Remove  the one with the fewest flows is drained, and goes
@@ -20,20 +20,20 @@
 //! | cool | it is less busy than `low` |
 //!
 //! A runtime that is hot for `out_after` gives flows away: to the least busy runtime where that is
-//! cool, else to one that comes. Where as many runtimes are there as may be, any that is less busy
-//! than the average takes them. What all runtimes do would fit into one fewer, each below `low`,
-//! for `in_after`: one goes.
+//! cool, else to a new one. Where as many runtimes are there as may be, any runtime that is less
+//! busy than the average takes them. If the work of all runtimes would fit into one fewer, each
+//! below `low`, for `in_after`, one goes.
 //!
 //! *It does not swing.* After a removal no runtime is above `low` on the average, which is well
 //! below `high`, so steady load asks for no addition behind it. A runtime that stays as hot after
 //! it gave flows away has its load in one group, which cannot be divided, or far more than it can
 //! do: it is left alone for [`STUBBORN`], and for twice as long each time that this happens again.
-//! So is one that became hot by flows that it took.
+//! So is a runtime that became hot by flows that it took.
 //!
 //! A runtime that an operator has drained is none of these, and stays as it is.
 //!
 //! Invariants: never fewer than `min` or more than `max` runtimes take flows by this; one step is
-//! under way at a time; what was measured before a step says nothing behind it.
+//! under way at a time; loads measured before a step say nothing behind it.
 //!
 //! Not here: moves and drains (`runtime::mobility`), placement of new groups
 //! (`crate::run::placing`).
@@ -70,7 +70,7 @@ pub struct Rules {
     pub in_after: Duration,
 }
 
-/// What a runtime did in an interval.
+/// The load of a runtime in an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample {
     /// Which.
@@ -79,18 +79,18 @@ pub struct Sample {
     pub busy: u64,
     /// Flows now.
     pub flows: u64,
-    /// Groups now: what can be moved by itself.
+    /// Groups now: each can be moved by itself.
     pub groups: u64,
-    /// It goes where there is too little to do.
+    /// The runtime goes where there is too little to do.
     pub may_go: bool,
 }
 
-/// What is to be done.
+/// The step to take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A runtime comes, and takes so many flows of this one.
     Add {
-        /// The one that gives.
+        /// The runtime that gives.
         from: u16,
         /// Flows.
         count: u64,
@@ -108,7 +108,7 @@ pub enum Step {
     Remove(u16),
 }
 
-/// What holds scaling up, to be said once.
+/// The limit that holds scaling up, to be said once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Limit {
     /// As many runtimes are there as may be, and all have much to do.
@@ -117,7 +117,7 @@ pub enum Limit {
     Undivided(u16),
 }
 
-/// What was decided.
+/// The decision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Decision {
     /// To be done now.
@@ -154,7 +154,7 @@ impl Scaler {
         }
     }
 
-    /// What is to be done by what the runtimes that take flows did in the last interval; `dropped`:
+    /// Decides by the loads of the runtimes that take flows in the last interval; `dropped`:
     /// packets for which there was no room at any.
     pub fn decide(&mut self, now: Duration, samples: &[Sample], dropped: u64) -> Decision {
         let Some(busiest) = samples.iter().max_by_key(|of| (of.busy, of.runtime)) else {
@@ -169,7 +169,7 @@ impl Scaler {
         for of in &hot {
             self.hot_since.entry(of.runtime).or_insert(now);
         }
-        // It is remembered for as long again.
+        // A stubborn runtime is remembered for as long again.
         self.stubborn.retain(|_, (until, wait)| now < *until + *wait);
         let long = |of: &&&Sample| {
             let since = self.hot_since.get(&of.runtime);
@@ -190,7 +190,7 @@ impl Scaler {
         self.shrink(now, samples)
     }
 
-    /// A runtime that gave flows away and is as busy as before has what cannot be divided.
+    /// A runtime that gave flows away and is as busy as before has a load that cannot be divided.
     fn judge_last(&mut self, now: Duration, samples: &[Sample]) {
         let Some((runtime, before)) = self.gave.take() else {
             return;
@@ -275,13 +275,13 @@ impl Scaler {
         Decision { step, limit: None }
     }
 
-    /// The step that was decided last has failed: what its runtimes do says nothing of it.
+    /// The step that was decided last has failed: its runtimes' loads say nothing of it.
     pub fn forget_step(&mut self) {
         self.gave = None;
         self.took.clear();
     }
 
-    /// A step begins: what was measured is of before.
+    /// A step begins: the measured loads are of before.
     fn did(&mut self) {
         self.hot_since.clear();
         (self.cool_since, self.said) = (None, None);
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Second by second: what is decided, with the second.
+    /// Second by second: the decisions, with the second.
     fn decided(scaler: &mut Scaler, from: u64, seconds: u64, samples: &[Sample]) -> Vec<(u64, Decision)> {
         let all = (from..from + seconds).map(|second| {
             let now = Duration::from_secs(second);

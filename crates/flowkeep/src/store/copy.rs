@@ -7,15 +7,15 @@
 //!     └── reads ◄── a `redb:` file in a folder of its own ◄────┘
 //! ```
 //!
-//! The agent takes no batch while it reads; packets go on. A copy has the store's versions, so who
-//! follows a store ([`Follower`]) sees which partitions have changed since the copy before. It is
-//! made again each time the variables are listed, which is once a pass. When the process has ended,
-//! the file itself is read.
+//! The agent takes no batch while it reads; packets go on. A copy has the store's versions, so a
+//! [`Follower`] of a store sees which partitions have changed since the copy before. It is made
+//! again each time the variables are listed, which is once a pass. When the process has ended, the
+//! file itself is read.
 //!
 //! Invariants: nothing is made where a store is only looked into; a copy has no name once it is
 //! open, so it is gone with its reader, however that ends.
 //!
-//! Not here: what is done with it ([`super::job`]).
+//! Not here: the use of a copy ([`super::job`]).
 //!
 //! [`Follower`]: stores::migrate::Follower
 
@@ -79,7 +79,7 @@ pub(super) struct Copied {
 }
 
 impl Source {
-    /// Opens a store that is there; one that a process has alone, by way of its control socket.
+    /// Opens a store that is there; a store that a process has alone, by way of its control socket.
     pub fn open(uri: &str, socket: &Path) -> Result<Self, Failure> {
         if uri == MEMORY {
             return Copied::begin(uri, socket).map(Source::Copied);
@@ -128,7 +128,7 @@ impl Copied {
         Ok(copied)
     }
 
-    /// Another copy; of a process that has ended, the file itself.
+    /// Another copy; once the process has ended, the file itself.
     fn again(&mut self) -> Result<&mut dyn Driver, Failure> {
         self.driver = None;
         let folder = Folder::make(&self.uri)?;
@@ -222,7 +222,7 @@ impl Driver for Source {
         self.driver()?.partitions(function)
     }
 
-    /// What follows is of this moment.
+    /// The next reads are of this moment.
     fn variables(&mut self) -> Result<Vec<VariableName>, Failure> {
         match self {
             Source::Itself(driver) => driver.variables(),

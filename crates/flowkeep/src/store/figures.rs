@@ -18,7 +18,7 @@ pub struct StoreStatus {
     pub failures: u64,
     /// Batches that it has taken.
     pub batches: u64,
-    /// What the last failure said, while it lasts.
+    /// The text of the last failure, while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Where it has a mirror: how each of the two does.
@@ -41,7 +41,7 @@ pub struct SideStatus {
     pub waiting_bytes: u64,
     /// Copies of whole partitions that it was given.
     pub copies: u64,
-    /// What the last failure said, while it lasts.
+    /// The text of the last failure, while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -125,7 +125,7 @@ pub struct VariablesStatus {
 }
 
 impl VariablesStatus {
-    /// What a runtime says of a function's variables.
+    /// The figures of a runtime on a function's variables.
     pub fn of(runtime: u16, function: String, figures: &Figures) -> Self {
         let seconds = |nanoseconds: u64| std::time::Duration::from_nanos(nanoseconds).as_secs_f64();
         VariablesStatus {

@@ -1,6 +1,6 @@
-//! `flowkeep store`: what a store has, and its way into another.
+//! `flowkeep store`: the content of a store, and its way into another.
 //!
-//! Not here: drivers, and what is done with them (`stores`).
+//! Not here: drivers, and their use (`stores`).
 
 use super::copy::Source;
 use crate::shape::{self, Shape};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use stores::Failure;
 use stores::migrate::{Follower, Found, Whole, inspect, inspect_merged, migrate};
 
-/// How long between two copies of what has changed.
+/// How long between two copies of changes.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, JsonSchema)]
@@ -28,7 +28,7 @@ struct Row {
     sum: Option<i64>,
 }
 
-/// What is in a store.
+/// The content of a store.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct Stored {
     /// Each variable.
@@ -67,7 +67,7 @@ struct MergedRow {
     sum: Option<i64>,
 }
 
-/// What is in a store, each variable over all runtimes and members.
+/// The content of a store, each variable over all runtimes and members.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct StoredMerged {
     /// Each variable of each function.
@@ -91,7 +91,7 @@ impl From<Whole> for MergedRow {
     }
 }
 
-/// Prints what a store has, a line for each variable, or JSON.
+/// Prints the content of a store, a line for each variable, or JSON.
 pub fn show(uri: &str, socket: &Path, merged: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let mut driver = Source::open(uri, socket)?;
     let text = match merged {
@@ -198,7 +198,7 @@ pub fn take_over(
     writeln!(out, "{said}").map_err(|error| Failure::new(to, error.to_string(), ""))
 }
 
-/// Copies every second; says what changes about that.
+/// Copies every second; says each change of its state.
 fn keep_up(mut follower: Follower<'_>, to: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let shown = stores::without_secret(to);
     let mut last = String::new();

@@ -1,13 +1,13 @@
-//! The stores of a process: opened as the configuration says, ended with it, and what is told of
+//! The stores of a process: opened as the configuration says, ended with it, and messages about
 //! them.
 //!
 //! ```text
 //!   [store] ──► a driver and an agent's thread for each URI ──► where plans have their variables kept (`Keeper`)
-//!                 └─ reports ──► the event log, and what goes wrong
+//!                 └─ reports ──► the event log, and failures
 //! ```
 //!
 //! Without `[store]` there is no thread, and variables are gone with the process. A driver whose
-//! library could be ended by what a server answers runs in a process of its own ([`apart`]).
+//! library could be ended by a server's answer runs in a process of its own ([`apart`]).
 //!
 //! Not here: how variables get there (`stores`), when a worker's step is (`runtime`).
 
@@ -41,7 +41,7 @@ pub(crate) const LAST_CHANGES: Duration = Duration::from_secs(3);
 /// A store by its URI without a password, and where it has a mirror, how both do.
 pub(crate) type Named = (String, Store, Option<Watch>);
 
-/// A store, and what functions have of it.
+/// A store, and the parts of it for functions.
 type There = (Store, Merges, Locks, Option<Arc<Estate>>);
 
 /// The stores of a running cluster, or of a member.
@@ -67,7 +67,7 @@ pub(crate) struct Common {
     pub functions: Vec<Kept>,
 }
 
-/// A function whose variables are in a store, and what the configuration says of single ones.
+/// A function whose variables are in a store, and the settings of single ones.
 pub(crate) struct Kept {
     pub name: String,
     pub said: BTreeMap<String, Said>,
@@ -155,8 +155,8 @@ pub(crate) fn open(
     Ok(opened)
 }
 
-/// Why these functions could not have their stores from here: the setting, and what is wrong. A
-/// file is opened for each of them, as [`open`] does. A server is asked where one of `using` has
+/// Why these functions could not have their stores from here: the setting, and the problem. A file
+/// is opened for each of them, as [`open`] does. A server is asked where a function of `using` has
 /// need of it; of a store and its mirror both must answer at a start.
 pub(crate) fn look(
     config: &config::store::Store,
@@ -244,7 +244,7 @@ pub(crate) fn line(store: &str, event: &Declared, more: &[(&str, String)]) -> St
     )
 }
 
-/// What a failure is said with while it lasts: many remedies end with what becomes of changes.
+/// The text of a failure while it lasts: many remedies end with the fate of changes.
 fn failing(failure: &Failure) -> String {
     const MEANWHILE: &str = "changes wait meanwhile";
     match failure.remedy.contains(MEANWHILE) {
@@ -253,8 +253,7 @@ fn failing(failure: &Failure) -> String {
     }
 }
 
-/// Writes down what an agent reports. A full event log loses a line; the figures have it all the
-/// same.
+/// Writes down an agent's reports. A full event log loses a line; the figures have it all the same.
 fn teller(
     store: String,
     events: SyncSender<String>,
@@ -263,7 +262,8 @@ fn teller(
     move |report| {
         let (event, more) = match &report {
             Report::Failing(failure) => {
-                // At once, and not among what the run is judged by: it may be over soon.
+                // At once, and not among the failures that the run is judged by: it may be over
+                // soon.
                 log::say(Level::Warn, format_args!("{}", failing(failure)));
                 let remedy = ("remedy", failure.remedy.clone());
                 (
@@ -274,7 +274,7 @@ fn teller(
             Report::Again(after) => {
                 log::say(
                     Level::Info,
-                    format_args!("store {store}: it does what it is asked again, after {after:.1?}"),
+                    format_args!("store {store}: it works again, after {after:.1?}"),
                 );
                 (&events::STORE_AGAIN, vec![("after", format!("{after:?}"))])
             }

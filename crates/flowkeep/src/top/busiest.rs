@@ -48,7 +48,7 @@ impl Busiest {
         self.pool.give(packet);
     }
 
-    /// What share of all each of the busiest has had. Then it counts from 0.
+    /// Answers each busiest flow's share of all packets. Then it counts from 0.
     pub fn take(&mut self, rates: &mut Rates) {
         let mut flows: Vec<_> = self.flows.drain().collect();
         let total = std::mem::take(&mut self.packets);

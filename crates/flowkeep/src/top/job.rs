@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What to show, and how.
+/// How often to show figures, and how.
 #[derive(Debug)]
 pub struct TopJob {
     /// How often.
@@ -29,7 +29,7 @@ pub struct TopJob {
 pub enum TopError {
     /// There is no terminal.
     NoTerminal(&'static str),
-    /// It did not work.
+    /// The call failed.
     Failed(String),
 }
 
@@ -43,7 +43,7 @@ impl From<String> for TopError {
 const LOOK: Duration = Duration::from_millis(200);
 /// Memory for the sample: a hundred packets or so at each switch.
 const SAMPLE: u64 = 64 * 1024;
-/// Columns and rows of what is no terminal.
+/// Columns and rows where standard output is no terminal.
 const PLAIN: (usize, usize) = (100, 1000);
 
 struct Source<'a> {
@@ -62,7 +62,7 @@ impl<'a> Source<'a> {
             buffer_bytes: Some(SAMPLE),
             ..Wanted::default()
         };
-        // Without, if others watch already: it is the least of what is shown.
+        // Without, if others watch already: the sample is the least of the figures shown.
         let samples = !client.is_wide()
             && client
                 .ask(&Request::Watch(Box::new(Observe::Packets(sample))))

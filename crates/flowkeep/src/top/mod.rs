@@ -1,4 +1,4 @@
-//! `flowkeep top`: what the cluster does, second by second, on a terminal.
+//! `flowkeep top`: the load of the cluster, second by second, on a terminal.
 //!
 //! # Theory of operation
 //!
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The busiest flows are a sample: a capture with room for a hundred packets or so, fetched five
-//! times a second. What comes while it is full is counted and let be, so it costs the cluster the
-//! same at any rate.
+//! times a second. Packets that come while it is full are counted and let be, so it costs the
+//! cluster the same at any rate.
 //!
 //! Not here: where the figures come from (`control`).
 
@@ -92,7 +92,7 @@ pub struct FlowRate {
     pub r#in: Rate,
 }
 
-/// What the cluster did in an interval.
+/// The load of the cluster in an interval.
 #[derive(Serialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Rates {
     /// How long it runs.
@@ -121,8 +121,8 @@ pub struct Rates {
     pub threads: Vec<ThreadRate>,
     /// Each port.
     pub ports: Vec<PortRate>,
-    /// The functions' counters per second, by `function/counter`; those that stand still are left
-    /// out.
+    /// The functions' counters per second, by `function/counter`; counters that stand still are
+    /// left out.
     pub counters: BTreeMap<String, f64>,
     /// The flows with the most packets, estimated.
     pub busiest: Vec<FlowRate>,
@@ -144,7 +144,7 @@ pub struct Figures {
 }
 
 impl Rates {
-    /// What happened between two times, so far apart.
+    /// The load between two times, so far apart.
     pub fn between(before: &Figures, after: &Figures, apart: Duration) -> Self {
         let seconds = apart.as_secs_f64().max(1e-9);
         let per_second = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;

@@ -1,8 +1,7 @@
 //! The terminal: a screen of its own, keys without Enter, and all as it was afterwards.
 //!
-//! What this needs of a terminal is six escape sequences that every one has had for decades
-//! (ECMA-48, xterm's alternate screen), and two settings of termios(3); so there is no library for
-//! it.
+//! A terminal needs six escape sequences, which every one has had for decades (ECMA-48, xterm's
+//! alternate screen), and two settings of termios(3); so there is no library for it.
 //!
 //! Invariant: however `top` ends but for SIGKILL, the terminal is as it was: when [`Terminal`] is
 //! dropped, and before a panic is told.

@@ -1,4 +1,4 @@
-//! `flowkeep flow trace`: asks, and prints what comes until there is enough.
+//! `flowkeep flow trace`: asks, and prints steps until there are enough.
 
 use super::{Printer, Step};
 use crate::control::client::Client;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-/// What to trace.
+/// Which flow to trace, and how.
 #[derive(Debug)]
 pub struct TraceJob {
     /// The flow.
@@ -21,12 +21,12 @@ pub struct TraceJob {
     pub stop: StopSignal,
 }
 
-/// How often what has been seen is fetched.
+/// How often observations are fetched.
 const LOOK: Duration = Duration::from_millis(50);
 /// Rounds without a step after which packets that have not left are not waited for.
 const ROUNDS: u32 = 20;
 
-/// What came of it.
+/// The result of a trace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Traced {
     /// Packets seen.

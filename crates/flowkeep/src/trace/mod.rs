@@ -34,7 +34,7 @@ use crate::shape::Shape;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a function changed.
+/// The changes of a function.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Change {
     /// Before it had the packet.
@@ -46,7 +46,7 @@ pub struct Change {
 /// One step of one packet.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Step {
-    /// Which packet of those that were traced, from 1 on. Asked over the cluster: a packet has a
+    /// The packet's number among the traced ones, from 1 on. Asked over the cluster: a packet has a
     /// number at each member.
     pub packet: u64,
     /// When, in nanoseconds since 1970.
@@ -56,7 +56,7 @@ pub struct Step {
     /// Asked over the cluster: the member that has that worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -65,11 +65,11 @@ impl Shape for Step {
     const NAME: &'static str = "flow-trace";
 }
 
-/// What happened to a packet.
+/// An event of a packet.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Event {
-    /// It came in.
+    /// The packet came in.
     In {
         /// By this port.
         port: String,
@@ -90,7 +90,7 @@ pub enum Event {
     },
     /// To its group's home switch.
     HandedOver {
-        /// That one.
+        /// That switch.
         to: u16,
     },
     /// To a runtime.
@@ -100,7 +100,7 @@ pub enum Event {
         /// `route`, `reply_key`, or the policy that chose.
         by: String,
     },
-    /// It comes in once more, as if from outside (hairpin).
+    /// The packet comes in once more, as if from outside (hairpin).
     Turned,
     /// Its flow.
     Flow {
@@ -108,7 +108,7 @@ pub enum Event {
         /// again).
         is: String,
     },
-    /// It enters a chain.
+    /// The packet enters a chain.
     Chain {
         /// Which.
         chain: String,
@@ -150,12 +150,12 @@ pub enum Event {
         #[serde(flatten)]
         ends: Ends,
     },
-    /// It has left the chain.
+    /// The packet has left the chain.
     Leaves {
         /// To this side.
         side: String,
     },
-    /// It left.
+    /// The packet left.
     Out {
         /// By this port.
         port: String,
@@ -163,7 +163,7 @@ pub enum Event {
         #[serde(flatten)]
         ends: Ends,
     },
-    /// It was dropped.
+    /// The packet was dropped.
     Dropped {
         /// By this function, or by the worker itself.
         function: Option<String>,

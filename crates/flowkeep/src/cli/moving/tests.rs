@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use wire::FlowKey;
 
-/// Answers what is asked after with one receipt after the other, the last again and again; each
-/// order leaves so many flows at runtime 1.
+/// Answers questions after an order with one receipt after the other, the last again and again;
+/// each order leaves so many flows at runtime 1.
 #[derive(Default)]
 struct Scripted {
     receipts: Mutex<VecDeque<Result<Receipt, String>>>,
@@ -116,7 +116,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        // It ends by its socket, which is in there.
+        // The server ends by its socket, which is in there.
         self.server.take();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -217,7 +217,7 @@ fn draining_that_fails_says_that_it_is_drained_and_what_to_do() {
             assert!(failure.message.contains(part), "{part}: {}", failure.message);
         }
     }
-    // They come as fast as they go.
+    // Flows come as fast as they go.
     let site = Site::new("endless", vec![Ok(receipt(1, 1, true))], &[1; 50]);
     let failure = drain(1, false, &site.asking(false), &mut Vec::new()).unwrap_err();
     assert!(

@@ -25,8 +25,8 @@ pub(in crate::cli) enum ChainVerb {
     Check {
         /// The configuration
         config: PathBuf,
-        /// What `flowkeep run` refuses on this machine, as this user, is an error rather than a
-        /// warning
+        /// A configuration that `flowkeep run` refuses on this machine, as this user, is an error
+        /// rather than a warning
         #[arg(long)]
         strict: bool,
         /// Print JSON

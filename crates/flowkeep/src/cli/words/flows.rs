@@ -7,7 +7,7 @@ use nf::{ByteSize, Period};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// How many flows to list, and what [`Asking`] says.
+/// How many flows to list, and the words of [`Asking`].
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Listing {
     /// List at most so many of the flows that would be cut
@@ -49,7 +49,8 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
-    /// Say which way a packet would take that came in now: chain, runtime, functions. None is sent
+    /// Say which way a packet would take that came in now: chain, runtime, functions. No packet is
+    /// sent
     #[command(after_help = "\
 By the state that switches and runtimes have at this moment. A flow that is there has its runtime, its chain and its functions' states; for another one it
 is said which chain's rule matches, which runtime has its group or would be chosen, and which functions it would pass. Whether a function would let it pass is
@@ -108,7 +109,7 @@ Examples:
     /// Print a line for each flow that opens, ends or moves, as it does
     #[command(after_help = "\
 A flow opens when its first packet has passed the chain; one whose first packet is dropped has no line (capture --drops shows it). It ends with Ctrl-C, with --count, or with the cluster. \
-What there is no room for is lost, counted and told; packets never wait for the reader.
+Lines without room are lost, counted and told; packets never wait for the reader.
 
 Examples:
   flowkeep flow events
@@ -156,7 +157,7 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
-    /// End flows now, as if they had expired: functions give back what they took
+    /// End flows now, as if they had expired: functions give back their resources
     #[command(after_help = "\
 Which flows: one (either direction's key, before or behind a translation), those with an end in a prefix, or all. Of one flow its group's others go on. No packet is sent to \
 its ends: the next packet of a flow opens it again, if the functions let it. Flows of which a call waits go on, and are counted.
@@ -206,8 +207,8 @@ pub(in crate::cli) struct Which {
 /// Packets of the running cluster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without --in, --out or --drops: what comes in and what goes out. A filter is what tcpdump understands, which compiles it. What there is no \
-room for is counted, never waited for. Over the cluster (--cluster) packets of all members come by time, each with its member.
+Without --in, --out or --drops: packets that come in and that go out. A filter is an expression of tcpdump, which compiles it. Packets without \
+room are counted, never waited for. Over the cluster (--cluster) packets of all members come by time, each with its member.
 
 Examples:
   flowkeep capture --filter 'tcp port 443' --count 20
@@ -248,7 +249,7 @@ pub(in crate::cli) struct Capture {
     pub(in crate::cli) over: Over,
 }
 
-/// What the running cluster does, second by second.
+/// The load of the running cluster, second by second.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Ends with q. The busiest flows are estimated from a sample.

@@ -51,19 +51,19 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// Take all labs of this machine down, and remove what killed ones left
+    /// Take all labs of this machine down, and remove the remains of killed ones
     #[command(after_help = "Example:\n  flowkeep lab down")]
     Down,
 }
 
-/// What to measure.
+/// The scenarios of `bench`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     /// firewall, NAT and load balancer on one core
     Chain,
     /// Routing groups of flows to runtimes
     Switch,
-    /// What a new flow costs
+    /// The cost of a new flow
     Launch,
     /// Calling a function through the erased interface
     Stage,
@@ -71,7 +71,7 @@ pub enum Scenario {
     Message,
     /// Flows moved between two runtimes
     Migrate,
-    /// What packets feel while a cluster scales out and in
+    /// Delay and loss of packets while a cluster scales out and in
     Scale,
     /// Objects that runtimes share
     Objects,
@@ -81,7 +81,7 @@ pub enum Scenario {
     Recover,
     /// Counts that are kept in stores
     Store,
-    /// What leases and views cost a packet, beside workers without a coordinator
+    /// The cost of leases and views for a packet, beside workers without a coordinator
     Leases,
     /// Port, switch, runtime, switch, port: rate and delay
     System,
@@ -113,7 +113,7 @@ Examples:
   flowkeep bench chain --flows 10000,100000 --plot chain.svg
   flowkeep bench live --flows 10000 --loads 200000,400000,0")]
 pub(in crate::cli) struct Bench {
-    /// What to measure
+    /// The scenario to measure
     #[arg(value_enum)]
     pub(in crate::cli) scenario: Scenario,
     /// Numbers of flows; by default 10000,100000,1000000; 1000,10000 with `live`, 50000 with
@@ -159,11 +159,11 @@ impl Bench {
     }
 }
 
-/// Run the workers in a simulated network with faults, and check what must hold.
+/// Run the workers in a simulated network with faults, and check its invariants.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each seed is a cluster, hosts around it and faults, in one thread, the same each time. What fails is made small and shown, with the command \
-that repeats it.
+Each seed is a cluster, hosts around it and faults, in one thread, the same each time. A failure is made small and shown, with the command that \
+repeats it.
 
 Exit codes: 0 nothing found; 1 something found; 2 wrong usage.
 

@@ -1,5 +1,4 @@
-//! What can be typed behind each verb, and its help. What is done with it is in the modules beside
-//! this one.
+//! The words behind each verb, and its help. The modules beside this one carry them out.
 
 mod changing;
 mod flows;

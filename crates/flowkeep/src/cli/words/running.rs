@@ -1,4 +1,4 @@
-//! Processes: `run`, `node`, `switch`, `stop`; what a function is told; a function of one's own.
+//! Processes: `run`, `node`, `switch`, `stop`; commands to a function; new functions.
 
 use crate::cli::reach::Asking;
 use crate::cli::{Failure, newcomer};
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 /// Run a cluster in this process.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output. What is given here counts \
-more than what the configuration says; --input and --output are its first port's.
+Without a configuration, the flow monitor runs over the input and writes a record per flow to standard output. Options given here count more than \
+the configuration; --input and --output are its first port's.
 
-Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then what is inside is finished and records are written. A second \
+Ends when all inputs have ended, or on SIGINT, SIGTERM or `flowkeep stop`: then packets inside are finished and records are written. A second \
 signal ends it at once.
 
 Examples:
@@ -52,7 +52,7 @@ pub(in crate::cli) struct Run {
 /// Which lines a process says on standard error.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Said {
-    /// Lines on standard error: of this level, and those that matter more; else what the
+    /// Lines on standard error: of this level, and lines that matter more; else what the
     /// environment variable FLOWKEEP_LOG says, else info
     #[arg(long, value_name = "LEVEL")]
     pub(in crate::cli) log: Option<Level>,
@@ -71,8 +71,8 @@ impl Said {
 /// Run one member of a cluster of several processes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The configuration says who the members are ([[member]]); all of them read the same one. They may be started in any order: who is not there yet is \
-waited for, and who is gone is done without.
+The configuration lists the members ([[member]]); all of them read the same one. They may be started in any order: members that are not there yet \
+are waited for, and gone ones are done without.
 
 A node that is asked to end (SIGINT, SIGTERM, `flowkeep stop`) moves its flows to other nodes first. SIGHUP reads the keys again.
 
@@ -132,7 +132,7 @@ pub(in crate::cli) struct Ending {
 /// Say something to a function of the running cluster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What a function understands is in its documentation. Each runtime's instance answers. A table is one over all runtimes,
+A function's words are in its documentation. Each runtime's instance answers. A table is one over all runtimes,
 with --json each runtime's rows are in it, too; words that are equal are printed once.
 
 Examples:
@@ -143,7 +143,7 @@ Examples:
 pub(in crate::cli) struct FunctionVerb {
     /// The function, as chains name it
     pub(in crate::cli) name: String,
-    /// What to say
+    /// The words to say
     pub(in crate::cli) words: Vec<String>,
     #[command(flatten)]
     pub(in crate::cli) asking: Asking,
@@ -155,7 +155,7 @@ pub(in crate::cli) struct FunctionVerb {
 pub(in crate::cli) struct New {
     /// Its name: lower case, with - or _
     pub(in crate::cli) name: String,
-    /// What it does to begin with
+    /// The work that it begins with
     #[arg(long, value_enum, default_value_t)]
     pub(in crate::cli) kind: crate::new::Kind,
     /// Where to make its directory, which has the name; by default here

@@ -8,7 +8,7 @@ use nf::Period;
 
 #[derive(Subcommand, Debug)]
 pub(in crate::cli) enum ReplicationVerb {
-    /// Say what is copied of a chain's flows, at the runtimes of one process or, with --cluster, of
+    /// Say how a chain's flows are copied, at the runtimes of one process or, with --cluster, of
     /// all, while traffic passes
     #[command(after_help = "\
 Flows that lack a copy get one, and copies that are no longer wanted end. The configuration stays as it is: the next change of it, or start, goes by that.
@@ -27,8 +27,8 @@ Examples:
     /// Say which runtime keeps the copies of another one's flows
     #[command(after_help = "\
 All copies are sent again; until they are there, the replica before keeps its own. The runtime is of another process; when it is gone, another one is chosen, as ever. \
-Without --at, the one that the layout says is chosen again. \
---least-loaded goes by what heartbeats say now, and not by hosts and racks; what is chosen stays until it is gone.
+Without --at, the layout's runtime is chosen again. --least-loaded goes by the heartbeats now, and not by hosts and racks; the chosen runtime \
+stays until it is gone.
 
 Examples:
   flowkeep replication place 0 --at 2 --cluster 192.0.2.1:4400 --identity cluster/ --name operate
@@ -57,12 +57,12 @@ pub(in crate::cli) enum RuntimeVerb {
     List(Asking),
     /// Send a runtime no new flows, move those it has to the others, and answer with a receipt
     #[command(after_help = "\
-Its flows go to the other runtimes in turn, but to none that is drained or full; what one of them refuses all the same is offered to another, once. It stays in the cluster, without flows, until it is resumed.
+Its flows go to the other runtimes in turn, but to no drained or full one; flows that one of them refuses all the same are offered to another, once. It stays in the cluster, without flows, until it is resumed.
 
 The last one that takes flows is refused. With --force it is drained all the same: flows that no runtime takes stay there and go on, and none moves by itself when another takes flows again. \
 New flows go to the runtimes that are not drained, also to one that is full, which drops them; as long as all are drained, they go to all of them.
 
-Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: what is said tells which.
+Exit codes: 0 it has no flows any more; 1 it has, or nothing was changed: the message tells which.
 
 Examples:
   flowkeep runtime drain 1
@@ -71,7 +71,7 @@ Examples:
     Drain {
         /// Its number
         runtime: u16,
-        /// Even if no other is known to take flows: those that it has stay there and go on then
+        /// Even if no other is known to take flows: its own flows stay there and go on then
         #[arg(long, alias = "last")]
         force: bool,
         #[command(flatten)]
@@ -93,10 +93,11 @@ Examples:
         #[command(flatten)]
         asking: Asking,
     },
-    /// Move flows from runtimes that do more than the average to those that do less
+    /// Move flows from runtimes that do more than the average to runtimes that do less
     #[command(after_help = "\
-What each does is looked at for the interval: packets, and processor time. One that does 1.5 times the average gives a third of its flows, in turn to those below the average. \
-Nothing is said of which flows do most: say it again to come closer. New flows go by load anyway, where the policy is least_loaded.
+The load of each is looked at for the interval: packets, and processor time. A runtime that does 1.5 times the average gives a third of its flows, \
+in turn to runtimes below the average. It does not know which flows do most: say it again to come closer. New flows go by load anyway, where the \
+policy is least_loaded.
 
 Exit codes: 0 loads are even enough, or flows have moved; 1 some that were meant have not.
 
@@ -112,9 +113,9 @@ Examples:
     },
     /// Move a runtime's flows to the others, and end it; its memory is given back
     #[command(after_help = "\
-What it has counted stays in the figures. Until it is gone, it goes on as a drained one.
+Its counts stay in the figures. Until it is gone, it goes on as a drained one.
 
-Exit codes: 0 it is gone; 1 it is not: what is said tells what state things are in.
+Exit codes: 0 it is gone; 1 it is not: the message tells what state things are in.
 
 Examples:
   flowkeep runtime remove 1
@@ -144,15 +145,15 @@ Examples:
     Kill {
         /// Its number; without --cluster it must be the socket's process that has it
         runtime: u16,
-        /// Even if flows have no copy at another runtime: those end
+        /// Even if flows have no copy at another runtime: such flows end
         #[arg(long)]
         unprotected: bool,
         #[command(flatten)]
         asking: Asking,
     },
-    /// Send a drained runtime new flows again; those that were moved stay where they are
+    /// Send a drained runtime new flows again; moved flows stay where they are
     #[command(after_help = "\
-What a drain that is still under way has ordered is canceled: groups that are on their way arrive, the others stay.
+The order of a drain that is still under way is canceled: groups that are on their way arrive, the others stay.
 
 Examples:
   flowkeep runtime resume 1")]
@@ -168,7 +169,7 @@ Examples:
 pub(in crate::cli) enum PortVerb {
     /// Pass every frame from one port to the other, and back
     #[command(after_help = "\
-Nothing stands between the two: what does not work here is not a chain's fault.
+Nothing stands between the two: a failure here is not a chain's fault.
 
 Example:
   flowkeep port bridge 'afpacket:eth0?take=everything' 'afpacket:eth1?take=everything'")]

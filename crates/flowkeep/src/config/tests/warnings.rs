@@ -1,4 +1,4 @@
-//! What is good, and most likely not meant.
+//! Configurations that are good, and most likely not meant.
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn what_loses_something_without_a_word_is_a_warning() {
         &format!("{log}max_age = \"24h\"\nkeep = 0"),
         "; write keep = 1",
     );
-    // It grows, and none is renamed.
+    // The file grows, and none is renamed.
     assert_eq!(of("pcap:a", &format!("{log}keep = 0")), [""; 0]);
     assert_eq!(of("pcap:a", &format!("{log}max_age = \"24h\"")), [""; 0]);
     one("pcap:a", "[cluster]\nname = \"edge\"", "there is no [[member]]; ");

@@ -12,11 +12,11 @@ use runtime::replication::STORED_AS;
 /// More than there is.
 #[derive(Debug)]
 pub struct Shortage {
-    /// What is needed at the start.
+    /// The memory needed at the start.
     pub needs: String,
     /// The same in units of 1024 bytes.
     pub kilobytes: u64,
-    /// What there is.
+    /// The memory that there is.
     pub has: String,
     /// The setting that takes most.
     pub setting: String,
@@ -91,7 +91,7 @@ pub enum RunError {
     NoSuchInterface {
         /// The name.
         interface: String,
-        /// Those that there are.
+        /// The interfaces that there are.
         there_are: String,
     },
     /// A pool that links cannot work with.
@@ -127,7 +127,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the configuration says something that cannot be: what `chain check` calls an error.
+    /// Whether the configuration says something that cannot be, which `chain check` calls an error.
     /// Else the machine refused, of which `chain check` warns at most.
     pub fn is_of_configuration(&self) -> bool {
         match self {

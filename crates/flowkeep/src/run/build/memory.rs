@@ -1,28 +1,29 @@
-//! What memory a configuration needs: at the start, and at most.
+//! The memory that a configuration needs: at the start, and at most.
 //!
 //! # Theory of operation
 //!
 //! There is no list of tables with their sizes, which would have to be kept like the tables. A
-//! worker of each kind is made as `run` makes it, without ports, and what it asks for is counted
-//! ([`adapters::large::counted`]); then it is dropped. Tables and queues are bounded and made at
-//! the start, so what is asked for then is the most. What of it is *taken* at the start:
+//! worker of each kind is made as `run` makes it, without ports, and the memory that it asks for is
+//! counted ([`adapters::large::counted`]); then it is dropped. Tables and queues are bounded and
+//! made at the start, so the memory asked for then is the most. The part of it that is *taken* at
+//! the start:
 //!
 //! ```text
 //!   a runtime, live            all of it: it is touched while it is made (`at_once`)
-//!   a runtime of a capture     what the kernel has found for it when it is made
+//!   a runtime of a capture     the pages that the kernel has found for it when it is made
 //!   a switch                   the same; its tables are found as routes come
 //!   packet buffers             the first 16 MiB where ports have frames of an MTU, else none
 //! ```
 //!
-//! For more than [`TRIED_MAX`] flows (routes) two smaller workers are made, and what more flows
-//! take follows from the two: tables grow in proportion with what they have room for. Pieces are
-//! whole pages of 2 MiB, by which that is a few parts in a hundred off.
+//! For more than [`TRIED_MAX`] flows (routes) two smaller workers are made, and the memory of more
+//! flows follows from the two: tables grow in proportion with the flows that they have room for.
+//! Pieces are whole pages of 2 MiB, by which that is a few parts in a hundred off.
 //!
-//! What `afpacket:` ports have the kernel keep is counted where no port is open yet: `run` has it in
-//! its own pages by then.
+//! The rings of `afpacket:` ports in the kernel are counted where no port is open yet: `run` has it
+//! in its own pages by then.
 //!
-//! Not counted: copies of other runtimes' flows and entries of a
-//! store (they grow with the flows that have any), what threads and questions take for a moment.
+//! Not counted: copies of other runtimes' flows and entries of a store (they grow with the flows
+//! that have any), the memory that threads and questions take for a moment.
 
 use super::error::Shortage;
 use super::{BUFFERS, Egress, OWN_FRAME, QUEUE, RunError, Shape};
@@ -52,10 +53,11 @@ const TRIED_IN_LITTLE: u32 = 1 << 16;
 const TRIALS: usize = 12;
 /// Threads beside the workers' own: of the event log, sockets, addresses, stores and the like.
 const THREADS: u64 = 12;
-/// Address space that a thread has: its stack, and what its allocator begins with.
+/// Address space of a thread: its stack, and the first region of its allocator.
 const STACK: u64 = 3 << 20;
 
-/// A remedy names so much more: what a process has mapped differs a little from start to start.
+/// A remedy names so much more: the space that a process has mapped differs a little from start to
+/// start.
 const SPARE: u64 = 4 << 20;
 
 /// Memory that a configuration needs, of all its processes together.
@@ -65,16 +67,16 @@ pub struct Memory {
     pub workers: Vec<WorkerMemory>,
     /// The program itself.
     pub program_bytes: u64,
-    /// What is taken at the start.
+    /// The memory taken at the start.
     pub start_bytes: u64,
     /// The most that it becomes.
     pub most_bytes: u64,
-    /// What this machine has to give, swap included.
+    /// The memory that this machine has to give, swap included.
     pub available_bytes: u64,
-    /// What this process may map, if that is limited (`ulimit -v`).
+    /// The space that this process may map, if that is limited (`ulimit -v`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space_bytes: Option<u64>,
-    /// What this process has mapped before it has any worker.
+    /// The space that this process has mapped before it has any worker.
     #[serde(skip)]
     mapped_bytes: u64,
     /// The setting.
@@ -95,18 +97,18 @@ pub struct WorkerMemory {
     pub count: u64,
     /// As many as there may be.
     pub count_max: u64,
-    /// What each has.
+    /// The tables of each.
     pub tables: Vec<TableMemory>,
 }
 
 /// Memory of one worker for one purpose.
 #[derive(Serialize, JsonSchema, Clone, Debug)]
 pub struct TableMemory {
-    /// What it is for.
+    /// The table's purpose.
     pub table: String,
     /// The setting by which it grows, if there is one.
     pub setting: Option<String>,
-    /// What is taken at the start.
+    /// The memory taken at the start.
     pub start_bytes: u64,
     /// The most that it becomes.
     pub most_bytes: u64,
@@ -166,7 +168,7 @@ impl Memory {
         )
     }
 
-    /// What `run` would refuse on this machine; the file may be for another one.
+    /// The refusal of `run` on this machine; the file may be for another one.
     pub fn refused(&self) -> Option<Refusal> {
         let refused = self.held_against_what_there_is().err()?;
         let at = match &refused {
@@ -180,7 +182,8 @@ impl Memory {
         ))
     }
 
-    /// Refuses what cannot be: it would be killed, or the machine would stand still.
+    /// Refuses a start for which memory is short: the process would be killed, or the machine would
+    /// stand still.
     fn held_against_what_there_is(&self) -> Result<(), RunError> {
         if self.start_bytes > self.available_bytes {
             let largest = self.largest(|table| table.start_bytes);
@@ -203,7 +206,7 @@ impl Memory {
         }
     }
 
-    /// Of what is needed and there, and of the setting that takes most.
+    /// The shortage by the memory needed and there, and by the setting that takes most.
     fn shortage(&self, needed: u64, has: u64, (setting, takes): (String, u64)) -> Shortage {
         Shortage {
             needs: human_size(needed),
@@ -238,8 +241,8 @@ impl Memory {
     }
 
     /// Where there is too little for the flows: finds out how many there is enough for, by trying,
-    /// so that a tenth of what there is stays free. Some tables have sizes that are powers of two,
-    /// and what a machine has differs from look to look.
+    /// so that a tenth of the memory stays free. Some tables have sizes that are powers of two, and
+    /// a machine's free memory differs from look to look.
     fn try_fewer(&mut self, mut measure: impl FnMut(u32) -> Option<Memory>) {
         let (Err(RunError::TooLittle(of)) | Err(RunError::TooLittleSpace(of))) =
             self.held_against_what_there_is()
@@ -283,8 +286,8 @@ impl Memory {
     }
 }
 
-/// What a configuration needs on this machine; none if this program's allocator counts nothing. An
-/// error is one with which `run` ends, too. Takes the functions.
+/// The memory that a configuration needs on this machine; `None` if this program's allocator counts
+/// nothing. An error is one with which `run` ends, too. Takes the functions.
 pub(in crate::run) fn of(config: &mut Config) -> Result<Option<Memory>, RunError> {
     let plan = Plan::new(config.rules(), config.take_factories())?;
     let layout = Layout::whole(config);
@@ -317,7 +320,7 @@ pub(super) fn check(
     }
 }
 
-/// What is needed, and if that is too much, with how many flows it would not be.
+/// The memory needed, and if that is too much, with how many flows it would not be.
 fn measured(
     shape: &Shape<'_>,
     config: &Config,
@@ -336,7 +339,7 @@ fn measured(
     Ok(memory)
 }
 
-/// What workers share, as far as it says how large they are.
+/// The settings that workers share, as far as their sizes depend on them.
 fn plain<'l>(config: &Config, layout: &'l Layout, packet_clock: bool, others: Option<usize>) -> Shape<'l> {
     Shape {
         layout,
@@ -389,7 +392,7 @@ impl Need {
         .bounded()
     }
 
-    /// What is taken at the start is never more than the most. The kernel's figure counts pages
+    /// The memory taken at the start is never more than the most. The kernel's figure counts pages
     /// that were there before, so a difference of two such figures may be off by more than a small
     /// table has.
     fn bounded(self) -> Need {
@@ -417,7 +420,7 @@ impl Need {
     }
 }
 
-/// What making something takes; it is dropped.
+/// A value, and the memory that making it takes.
 fn taken<T>(make: impl FnOnce() -> T) -> (T, Need) {
     let before = resident();
     let (made, most) = counted(make);
@@ -425,7 +428,7 @@ fn taken<T>(make: impl FnOnce() -> T) -> (T, Need) {
     (made, Need { start, most })
 }
 
-/// What so many of something take, where room for more is proportional to what some take.
+/// The memory for `size` entries; for many it follows from the memory for fewer, in proportion.
 fn of_size(size: u32, take: impl Fn(u32) -> Result<Need, RunError>) -> Result<Need, RunError> {
     let tried_max = match adapters::pages::space_max() {
         Some(_) => TRIED_IN_LITTLE,
@@ -456,7 +459,7 @@ fn measure(
     let (program_bytes, mapped_bytes) = (resident() as u64, pages_of_process(0) as u64);
     let layout = shape.layout;
     let (switches, laid) = (layout.switches_here.len(), layout.runtimes_here.len());
-    // Others come by an operator's word alone, with what one of them takes.
+    // Others come by an operator's word alone, and each takes the memory of one.
     let runtimes = laid.min(config.planned_runtimes().into());
     let mut workers = Vec::new();
     let mut add = |worker, count: usize, count_max: usize, tables: Vec<TableMemory>| {
@@ -483,7 +486,7 @@ fn measure(
     let pairs = |of: usize| of * of.saturating_sub(1) / 2;
     let links = |runtimes: usize| switches * runtimes + pairs(switches) + pairs(runtimes);
     let ring = link(shape, switches, laid);
-    // Those to runtimes on which no setting counts take room, and no memory.
+    // Links to runtimes on which no setting counts take address space, and no memory.
     let mapped_bytes = mapped_bytes + (links(laid) - links(runtimes)) as u64 * ring.most_bytes;
     add("link", links(runtimes), links(runtimes), vec![ring]);
     let all = |of: fn(&TableMemory) -> u64, count: fn(&WorkerMemory) -> u64| {
@@ -561,7 +564,7 @@ fn switch(
 }
 
 fn runtime(shape: &Shape<'_>, config: &Config, plan: &Plan) -> Result<Vec<TableMemory>, RunError> {
-    // It is touched while it is made, but in a replay.
+    // A runtime's memory is touched while it is made, but in a replay.
     let at_once = |need: Need| match shape.packet_clock {
         true => need,
         false => Need {
@@ -596,7 +599,7 @@ fn runtime(shape: &Shape<'_>, config: &Config, plan: &Plan) -> Result<Vec<TableM
             made.map(|_| need).map_err(failed(factory.name()))
         };
         let need = of_size(config.flows_max, take)?;
-        // What is there for one flow as well grows by the function's own settings.
+        // Memory that one flow takes as well grows by the function's own settings.
         let own = format!("function.{}", factory.name());
         let setting = match take(1)?.most > need.most / 2 {
             true => own.as_str(),
@@ -633,7 +636,7 @@ fn resident() -> usize {
     pages_of_process(1)
 }
 
-/// Bytes of this process: 0 those that are mapped, 1 those that are in memory.
+/// Bytes of this process: column 0 is mapped, column 1 is in memory.
 fn pages_of_process(column: usize) -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = pages
@@ -643,7 +646,7 @@ fn pages_of_process(column: usize) -> usize {
     pages.unwrap_or(0) * rustix::param::page_size()
 }
 
-/// What this process can have: of the machine, and of its control group.
+/// The memory that this process can have: of the machine, and of its control group.
 fn available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -760,14 +763,14 @@ mod tests {
                 && text.ends_with("lower `flows_max` to 899000; it takes 6.4 GB"),
             "{text}"
         );
-        // A half of what it takes is there.
+        // Half of its need is there.
         limited.space_bytes = Some((23 << 30) + threads);
         let text = limited.held_against_what_there_is().unwrap_err().to_string();
         assert!(
             text.ends_with("lower `flows_max` to 450000; it takes 6.4 GB"),
             "{text}"
         );
-        // What the others take is not.
+        // The need of the others is not.
         limited.space_bytes = Some(20 << 30);
         let text = limited.held_against_what_there_is().unwrap_err().to_string();
         assert!(text.contains("`flows_max` (alone that is not enough)"), "{text}");

@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(block(CLAIMED, 16).unwrap().len(), lengths(&OF_BLOCK));
     }
 
-    /// What a collector that knows nothing of this file makes of many messages.
+    /// Reads many messages as a collector that knows nothing of this file.
     #[test]
     fn messages_are_whole_and_count_records() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -6,14 +6,14 @@
 //!                                         └─► IPFIX    mappings and blocks of ports are records (RFC 7011, RFC 8158)
 //! ```
 //!
-//! What the file has taken goes to the collectors, a line once. Datagrams are sent without waiting:
-//! those that the socket refuses are counted, the first is reported at once, and their number at
-//! the end. No collector confirms a datagram, so the file is what a log that must be complete is
-//! kept in, and a collector that is away is no failure of the process.
+//! Lines that the file has taken go to the collectors, each once. Datagrams are sent without
+//! waiting: refused datagrams are counted, the first is reported at once, and their number at the
+//! end. No collector confirms a datagram, so a log that must be complete is kept in the file, and a
+//! collector that is away is no failure of the process.
 //!
 //! Invariant: no line goes to a collector before the file has all of it.
 //!
-//! Not here: lines ([`super::events`]); what NAT logs (`functions::nat`).
+//! Not here: lines ([`super::events`]); NAT's events (`functions::nat`).
 
 mod ipfix;
 mod syslog;
@@ -27,13 +27,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 /// The longest line that is kept until its end has come.
 const LINE_MAX: usize = 64 * 1024;
 
-/// A file, and the collectors that have what it has.
+/// A file, and the collectors that have the same lines.
 pub(super) struct Exporting<W> {
     file: W,
     collectors: Vec<Box<dyn Collector>>,
     /// A line whose end has not come.
     begun: Vec<u8>,
-    /// Whether that line is longer than any that is sent.
+    /// Whether that line is too long to be sent.
     is_too_long: bool,
 }
 
@@ -90,7 +90,7 @@ fn unreached(at: &'static str, to: SocketAddr) -> impl FnOnce(io::Error) -> Unre
     move |error| Unreached { at, to, error }
 }
 
-/// The collector to which there is no way, if there is such; nothing is sent.
+/// The collector to which there is no way, if there is one; nothing is sent.
 pub(super) fn refused(log: &Log) -> Option<(&'static str, String)> {
     let unreached = of(log, io::sink(), &Reports::default()).err()?;
     Some((unreached.at, unreached.to_string()))

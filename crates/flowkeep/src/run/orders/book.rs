@@ -1,5 +1,5 @@
-//! What is noted of orders and words while runtimes are asked, and afterwards. Each of these is one
-//! step, under the lock.
+//! Notes of orders and words while runtimes are asked, and afterwards. Each of these is one step,
+//! under the lock.
 //!
 //! ```text
 //!   order: reserved ─► being given ─► given, with its parts ─► over, or taken back: forgotten
@@ -7,7 +7,7 @@
 //!   word:  begun ─► said: forgotten
 //! ```
 //!
-//! Invariants: as many orders as there may be, those that are being given among them; a part is of
+//! Invariants: as many orders as there may be, orders that are being given among them; a part is of
 //! one order; a runtime has one word.
 //!
 //! Not here: asking ([`super`]).
@@ -16,7 +16,7 @@ use crate::moving::{Order, Part};
 use runtime::mobility::ORDERS_MAX;
 use std::collections::BTreeMap;
 
-/// Orders that may be under way, and what is being said to runtimes.
+/// Orders that may be under way, and words that are being said to runtimes.
 #[derive(Default)]
 pub(in crate::run) struct Book {
     given: u32,
@@ -28,9 +28,9 @@ pub(in crate::run) struct Book {
 
 pub struct Noted {
     pub order: Order,
-    /// What the runtimes have begun; not known while they are asked.
+    /// The parts that the runtimes have begun; not known while they are asked.
     pub parts: Option<Vec<Part>>,
-    /// It empties a runtime that is drained.
+    /// The order empties a runtime that is drained.
     drains: bool,
     /// A caller took it back while the runtimes were asked.
     pub is_unwanted: bool,
@@ -47,7 +47,7 @@ pub struct Word {
 }
 
 impl Book {
-    /// A place for an order, and its number; none if as many as may be are under way.
+    /// A place for an order, and its number; `None` if as many as may be are under way.
     pub fn reserve(&mut self, order: &Order) -> Option<u32> {
         if self.orders.len() >= ORDERS_MAX {
             return None;
@@ -65,7 +65,7 @@ impl Book {
         Some(number)
     }
 
-    /// Notes what has been given of an order; whether that is to be taken back.
+    /// Notes the given parts of an order; whether they are to be taken back.
     pub fn note(&mut self, number: u32, parts: &[Part], drains: bool) -> bool {
         // A runtime that has come again counts its parts from 0: an order that had this part before
         // is over.
@@ -84,8 +84,8 @@ impl Book {
         is_to_go
     }
 
-    /// What drains have ordered of a runtime, to be taken back; what they order at this moment is
-    /// when it is given.
+    /// The orders of drains of a runtime, to be taken back; an order that they give at this moment
+    /// is taken back when it is given.
     pub fn resume(&mut self, runtime: u16) -> Vec<(u32, Vec<Part>)> {
         let mut ordered = Vec::new();
         for (number, noted) in &mut self.orders {

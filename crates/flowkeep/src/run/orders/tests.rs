@@ -1,5 +1,5 @@
 //! Orders and drains while runtimes leave questions unanswered: each runtime is a thread that
-//! answers as the real one would, but for what it is told to keep.
+//! answers as the real one would, but for questions that it is told to keep.
 
 use super::super::handle::{Command, End, QUESTIONS};
 use super::super::watching;
@@ -84,7 +84,7 @@ impl Site {
             scripts.push(Arc::clone(&script));
             let (handle, inbox) = Handle::new();
             handles.insert(number, handle);
-            // It ends with the handle.
+            // The thread ends with the handle.
             std::thread::spawn(move || {
                 while let Some(command) = inbox.wait() {
                     let Command::Ask(question, answer) = command else {
@@ -143,7 +143,7 @@ impl Site {
         acting
     }
 
-    /// Has a runtime answer what it kept, and whatever comes.
+    /// Has a runtime answer the kept questions, and all that come.
     fn release(&self, runtime: usize) {
         let mut script = lock(&self.scripts[runtime]);
         script.keeps = None;
@@ -182,7 +182,7 @@ fn while_a_runtime_does_not_answer_orders_are_listed_and_taken_back() {
     assert_eq!(site.shared.give(&from(0)), Ok(vec![(0, 0)]));
     let giver = site.until_kept(1, is_order, |shared| shared.give(&from(1)));
 
-    // The one that is being given is among them, and is not over.
+    // The order that is being given is among them, and is not over.
     assert_eq!(site.numbers(), [0, 1]);
     assert_eq!(site.shared.take_back(0), Ok(vec![(0, 0)]));
     assert_eq!(site.taken_back(0), [0]);
@@ -281,7 +281,7 @@ fn an_order_that_is_being_given_has_its_place() {
             && said.ends_with("nothing of this one has begun"),
         "{said}"
     );
-    // One that is over makes room.
+    // An order that is over makes room.
     site.shared.take_back(3).unwrap();
     assert_eq!(site.shared.give(&from(0)), Ok(vec![(0, ORDERS_MAX as u32 - 1)]));
     assert!(!giver.is_finished(), "it was waited for");
@@ -313,7 +313,7 @@ fn what_is_taken_back_while_it_is_given_is_so_when_it_is() {
     site.release(1);
     assert_eq!(giver.join().unwrap(), Ok(vec![(1, 0)]));
     assert!(site.taken_back(1).contains(&0));
-    // It may be over by the time that is looked for.
+    // The order may be over by the time that is looked for.
     let answered = takes_back.join().unwrap();
     assert!(
         answered == Ok(vec![(1, 0)])
@@ -328,7 +328,7 @@ fn what_is_taken_back_while_it_is_given_is_so_when_it_is() {
 #[test]
 fn what_a_drain_orders_while_its_runtime_is_resumed_is_taken_back() {
     let site = Site::new(2);
-    // Not of one that is not drained.
+    // The orders of a runtime that is not drained are not.
     for (leaves, taken_back) in [(false, vec![]), (true, vec![1])] {
         if leaves {
             site.shared.leave(1, Leaving::Drained).unwrap();
@@ -339,7 +339,7 @@ fn what_a_drain_orders_while_its_runtime_is_resumed_is_taken_back() {
         giver.join().unwrap().unwrap();
         assert_eq!(site.taken_back(1), taken_back);
     }
-    // What it has ordered before is taken back at once, and answered; not what is over.
+    // Its earlier orders are taken back at once, and answered; not those that are over.
     site.shared.leave(1, Leaving::Drained).unwrap();
     site.shared.give(&from(1)).unwrap();
     assert_eq!(site.shared.leave(1, Leaving::Resumed), Ok(vec![(1, 2)]));
@@ -404,7 +404,7 @@ fn a_full_queue_is_an_error_that_says_so() {
     // The end of a watch, and the end of the worker, still come through.
     handle.unwatch(3);
     handle.end(End::Quit);
-    // Each that is taken makes room for another.
+    // Each question that is taken makes room for another.
     assert!(matches!(inbox.take(), Some(Command::Ask(Question::Stats, _))));
     assert!(handle.ask_later(Question::Stats).is_ok() && handle.ask_later(Question::Stats).is_err());
     let rest = std::iter::from_fn(|| inbox.take()).count();
