@@ -14,7 +14,7 @@
 //! or the worker has it, and lends it for each turn ([`Seat::turn_with`]). It is the worker's
 //! alone. What a seat shares with the agent are atomics and two rings; neither end waits for the
 //! other. A ring that is full loses nothing that counts: the agent keeps the newest words and tries
-//! again, and a seat says again what it has withdrawn.
+//! again, and a seat says its withdrawals again.
 //!
 //! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent
 //! says that this worker has stopped.
@@ -30,7 +30,7 @@
 //!
 //! How members are reached that no configuration lists comes with views, too ([`Contacts`]).
 //!
-//! What operators ask of a member comes on a connection of its own, to a thread of its own
+//! Operators' requests to a member come on a connection of their own, to a thread of their own
 //! ([`Serving`]), so that no answer delays a heartbeat.
 //!
 //! Not here: what a worker does with views and leases (`runtime::members`).

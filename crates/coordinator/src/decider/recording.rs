@@ -1,4 +1,5 @@
-//! What all decisions do: they hand a record to the log, and look whose incarnations the view has.
+//! The steps of all decisions: they hand a record to the log, and look whose incarnations the view
+//! has.
 //!
 //! Not here: what follows when the log has it (`Decider::on_written`).
 
