@@ -86,7 +86,7 @@ impl Store {
         log.expect("elected in time")
     }
 
-    /// What a key has from now on, by another program than a coordinator.
+    /// Gives a key another value, as a program other than a coordinator.
     fn write_over(&self, key: &str, value: &[u8]) {
         let put = etcd::PutRequest {
             key: key.into(),

@@ -202,7 +202,8 @@ impl Drop for Killable {
     }
 }
 
-/// Not a test: what a process runs that [`Killable`] has started. It ends with its standard input.
+/// Not a test: the code of a process that [`Killable`] has started. The process ends with its
+/// standard input.
 #[test]
 fn be_a_coordinator() {
     let Ok(place) = std::env::var(PLACE) else {
@@ -307,7 +308,7 @@ fn lost_records() {
     });
     drop(server);
 
-    // The store goes back to what it was: what it has said to have, it has not.
+    // The store goes back to an earlier state: it lacks records that it has said to have.
     std::fs::copy(&copy, cluster.log_path()).unwrap();
     let server = begin();
     until("it says so", || {
