@@ -76,7 +76,7 @@ fn pings(network: &Network, log: &Log) {
     }
 }
 
-/// So many downloads at a time, each compared with what it should be; both servers must have had
+/// So many downloads at a time, each compared with the served file; both servers must have had
 /// some.
 fn downloads(network: &Network, content: &[u8], log: &Log) {
     for (count, host, servers) in [
@@ -175,7 +175,7 @@ fn streams(network: &Network, log: &Log) {
     }
 }
 
-/// What is let in is let in; what is not, is not.
+/// Allowed packets come in; others do not.
 fn outside(network: &Network, log: &Log) {
     let out = said(
         &network.server,

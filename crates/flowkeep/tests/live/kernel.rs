@@ -48,8 +48,8 @@ fn answered(network: &Network, address: &str) -> u32 {
     received.unwrap_or_else(|| panic!("{ended:?}")).parse().unwrap()
 }
 
-/// Flowkeep between two ports that take what is routed, and nothing done with it: what they take
-/// goes nowhere, since frames get no other addresses.
+/// Flowkeep between two ports that take routed packets, and nothing done with them: these go
+/// nowhere, since frames get no other addresses.
 fn takes(network: &Network, scheme: &str, parameters: &str) -> Process {
     let words = format!("port bridge {scheme}:left{parameters} {scheme}:right{parameters} --for 3m");
     network.flowkeep(&words, "bridging ")

@@ -97,7 +97,7 @@ fn nat_4787_req5_mappings_live_as_long_as_is_set() {
         in_time(began, udp_timeout)?;
         let began = Instant::now();
         assert_eq!(rig.back(S1, outside), X1, "before its time is over");
-        // That was a flow of its own, which has the same time. REQ-5 a: one to a well-known port
+        // That was a flow of its own, which has the same time. REQ-5 a: a flow to a well-known port
         // has a shorter one.
         let short = rig.out((X, 5353), (R, 53));
         std::thread::sleep(second * 3 / 2);
