@@ -42,7 +42,7 @@ fn has(program: &str, package: &'static str) -> bool {
     needed.inspect_err(|error| println!("not run: {error}")).is_ok()
 }
 
-/// Waits for what is to come in its own time.
+/// Waits for a result that comes in its own time.
 #[track_caller]
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -254,7 +254,7 @@ fn top_prints_for_scripts_and_refuses_what_is_no_terminal() {
         assert!(screen.contains(words), "{words} in\n{screen}");
     }
     assert!(!screen.contains('\u{1b}'), "no escape sequences: {screen}");
-    // Forty flows of 25 packets a second, and what the world answers: far more than a few, once the
+    // Forty flows of 25 packets a second, and the world's answers: far more than a few, once the
     // machine has time for them.
     until("rates", || {
         let json = site.ask(&["top", "--once", "--json", "--interval", "500ms"]);

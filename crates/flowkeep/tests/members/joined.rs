@@ -305,7 +305,7 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
         .map(|one| no_lease(&one.status()))
         .collect();
     assert_eq!(dropped, later, "traffic was not disturbed");
-    // One leaves of its own will: its flows move, and the view is without it.
+    // A node leaves of its own will: its flows move, and the view is without it.
     right.stop(&site.folder);
     site.coordinator
         .wait_until("it is no member", |view| !is_listed(view, "right"));
@@ -431,9 +431,10 @@ fn stands_still(name: &str, has_hosts: bool) {
         .wait_until("it is removed", |view| !is_listed(view, "right"));
     left.wait_until("all flows are here", |status| flows(status) == 400);
     passes(&front, 2000);
-    // What it had in its ring, and in hand, leaves by nothing from now on: what leaves is the
-    // other's, but for what is between the two. The other is asked first here and last below, so
-    // that is at most what waits at the switch for longer than an answer takes: 50 ms of traffic.
+    // Packets in its ring, and in its hands, leave by no port from now on: the other's packets
+    // leave, but for those between the two. The other is asked first here and last below, so at
+    // most those are between that wait at the switch for longer than an answer takes: 50 ms of
+    // traffic.
     let passed = |status: &Status| status.runtimes.iter().map(|runtime| runtime.passed).sum::<u64>();
     let before = (passed(&left.status()), front.status().packets.out);
     right.signal("-CONT");
