@@ -187,7 +187,7 @@ fn a_process_that_ends_says_that_its_trial_ends_with_it() {
     let _ = fs::remove_file(&events);
 }
 
-/// What has become of configurations by hand, by the event log, once the last of these is there.
+/// The events of configurations by hand, by the log, once the last of these is there.
 fn told(events: &str, names: &[&str]) -> Vec<Value> {
     let began = Instant::now();
     loop {
