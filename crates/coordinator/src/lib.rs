@@ -49,7 +49,7 @@
 //! ([`Coordinator::needed`](protocols::membership::Coordinator::needed)), so the log is bounded by
 //! the number of workers and of tokens that are not over.
 //!
-//! | the store | what the coordinator does |
+//! | the store | the coordinator |
 //! |---|---|
 //! | takes no record (full disk) | it decides nothing, says why, and tries the same record again each second |
 //! | says that it has a record and does not have it | each write is read back, past the store's cache: as above |

@@ -15,7 +15,7 @@ pub enum Refusal {
     Connections,
     /// The certificate's time is over.
     CertificateExpired,
-    /// The certificate is none of this cluster's.
+    /// The certificate is not of this cluster.
     CertificateUnknown,
     /// The certificate names no role.
     CertificateRole,
@@ -27,7 +27,7 @@ pub enum Refusal {
     TokenReplayed,
     /// The token's time is over.
     TokenExpired,
-    /// The token is none of this cluster's, or was changed.
+    /// The token is not of this cluster, or was changed.
     TokenForged,
     /// The worker is another member's.
     Foreign,

@@ -14,7 +14,7 @@
 //! An operator asks each member to reach all of them. So an answer is one member's, and each bound
 //! is one request's.
 //!
-//! | what | bound |
+//! | quantity | bound |
 //! |---|---|
 //! | bytes of a request, of an answer | [`REQUEST_MAX`], [`ANSWER_MAX`] |
 //! | requests under way, at one member | [`RELAYS_MAX`], [`MEMBER_MAX`] |

@@ -35,7 +35,7 @@ pub enum Event {
     Reached(u32),
     /// Something was refused.
     Refused {
-        /// By which name.
+        /// The refusal's name.
         name: &'static str,
         /// Where it came from.
         from: SocketAddr,
@@ -44,7 +44,7 @@ pub enum Event {
     GoesBack {
         /// Its number.
         number: u64,
-        /// That of the configuration before, from now on.
+        /// The number of the configuration before, from now on.
         now: u64,
     },
     /// No decision is made, and why.
@@ -172,7 +172,7 @@ impl StartError {
     pub fn may_pass(&self) -> bool {
         use std::io::ErrorKind::{AddrNotAvailable, InvalidInput, PermissionDenied};
         match self {
-            // Another is elected: this one waits for its turn again.
+            // Another coordinator is elected: this one waits for its turn again.
             StartError::Log(why) => why.may_pass() || matches!(why, LogError::Deposed),
             StartError::System { source, .. } => {
                 !matches!(source.kind(), AddrNotAvailable | InvalidInput | PermissionDenied)

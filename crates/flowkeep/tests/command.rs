@@ -542,7 +542,7 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
         old.starts_with("{\"of\":\"the last start\"}\n"),
         "it is appended to: {old}"
     );
-    // It has the time of day, in UTC.
+    // The log has the time of day, in UTC.
     let last = new.lines().last().expect("flows were open at the end");
     let time = last.split('"').nth(3).expect("a time");
     let seconds = Command::new("date")

@@ -116,7 +116,7 @@ fn what_cannot_start_says_why_and_is_not_started_again() {
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    // That passes, so a guard starts it again.
+    // A taken port may be free later, so a guard starts the coordinator again.
     let words = [
         "coordinator",
         "--data",

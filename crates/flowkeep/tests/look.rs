@@ -59,7 +59,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 fn a_capture_is_read_by_tcpdump_and_tshark() {
     let site = running("pcapng");
     let file = site.path("all.pcapng");
-    // So many that each worker has its turn meanwhile, on a busy machine, too.
+    // So many packets that each worker has its turn meanwhile, on a busy machine, too.
     let caught = site.ask(&["capture", "--in", "--out", "--drops", "-c", "5000", "-w", &file]);
     assert!(caught.status.success(), "{}", text(&caught.stderr));
     assert!(
@@ -152,7 +152,7 @@ fn killed_tools_end_their_watches() {
         let watch = |number: u32| {
             let file = site.path(&format!("{round}-{number}.pcapng"));
             let tool = site.command(&["capture", "--in", "-w", &file]).spawn().unwrap();
-            // It is made when the watch has begun.
+            // The file is made when the watch has begun.
             let began = Instant::now();
             while !Path::new(&file).exists() {
                 assert!(began.elapsed() < PATIENCE);

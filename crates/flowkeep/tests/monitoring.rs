@@ -158,7 +158,7 @@ fn promtool_takes_the_dashboards_expressions() {
     let text = String::from_utf8_lossy(&said.stdout);
     let found = format!("{} rules found", all.len());
     assert!(said.status.success() && text.contains(&found), "{said:?}");
-    // It looks: each of them is refused when it ends too early.
+    // The check works: each expression is refused when it ends too early.
     for (number, expression) in all.iter().enumerate() {
         let mut wrong = all.clone();
         wrong[number] = format!("({expression}");
@@ -234,7 +234,7 @@ fn promtool_takes_the_rules() {
     };
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(said.status.success() && text.contains("rules found"), "{said:?}");
-    // It looks: an expression that is none is refused.
+    // The check works: a malformed expression is refused.
     let wrong = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-rules.yml");
     let text = std::fs::read_to_string(&rules)
         .unwrap()
@@ -265,7 +265,7 @@ fn alerts_come_when_they_are_to() {
         return;
     };
     assert!(said.status.success(), "{said:?}");
-    // It looks: each of these rules, said otherwise, comes at other times.
+    // The check works: each of these rules, said otherwise, comes at other times.
     for (old, new) in [
         ("up{job=\"flowkeep\"} == 0", "up == 0"),
         ("flowkeep_uptime_seconds < 300", "flowkeep_uptime_seconds < 3"),

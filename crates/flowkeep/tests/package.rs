@@ -187,7 +187,7 @@ fn units_are_hardened_and_systemd_takes_them() {
             assert!(words == security || judged.stderr.is_empty(), "{judged:?}");
         }
     }
-    // It looks: a wrong line is said, and a service with all rights is exposed.
+    // The check works: a wrong line is said, and a service with all rights is exposed.
     let wrong = out.join("wrong.service");
     let text = std::fs::read_to_string(&files[0]).unwrap();
     std::fs::write(&wrong, text.replace("ProtectHome=", "ProtectHouse=")).unwrap();

@@ -272,7 +272,7 @@ fn a_server_that_is_gone_loses_no_packet_and_has_all_flows_in_the_end() {
             .is_some_and(serde_json::Map::is_empty),
         "{status}"
     );
-    // It begins with nothing, and is told all of it again.
+    // The server begins with nothing, and is told all flows again.
     server.launch().expect("it begins again");
     let well = |status: &Value| status["stores"][0]["failing"] == false;
     wait("a store that is back", || folder.status().filter(well));

@@ -462,7 +462,7 @@ fn a_server_that_refuses_changes_holds_no_packet_up() {
         at_least = folder.counted().expect("an answer") + 20_000;
         let began = Instant::now();
         wait("packets", || folder.counted().filter(|count| *count > at_least));
-        // They come in a second.
+        // The packets come in a second.
         let took = began.elapsed();
         assert!(took < Duration::from_secs(5), "{wrong}: {took:?}");
         let status = folder.status().expect("an answer");

@@ -424,8 +424,8 @@ impl Line {
         })
     }
 
-    /// Another one at the same coordinator, in time before that ends the one there is. Each member
-    /// has its own share of the time, so they do not come all at once.
+    /// Another connection to the same coordinator, in time before that ends the present one. Each
+    /// member has its own share of the time, so they do not come all at once.
     async fn next(settings: &Settings, address: &str) -> Self {
         let share = (settings.incarnation % 1000) as u32;
         let mut pause = settings.renewal + settings.renewal / 6 * share / 1000;

@@ -205,14 +205,14 @@ impl Seat {
     }
 }
 
-/// What passes between a runtime that shares objects and the agent.
+/// The rings between a runtime that shares objects and the agent.
 struct Sharing {
     decisions: Consumer<Decision>,
     reports: Producer<Report>,
     said: Option<Report>,
 }
 
-/// What passes between a worker and the agent.
+/// The atomics and rings between a worker and the agent.
 struct Speaking {
     shared: Arc<Shared>,
     words: Consumer<Word>,

@@ -72,7 +72,7 @@ async fn serve(coordinators: Vec<String>, identity: Identity, answerer: Answerer
     let mut ways = Ways::new(coordinators);
     loop {
         let mut begun = None;
-        // That no coordinator is there the agent says.
+        // The agent says that no coordinator is there.
         let _ = attend(&mut ways, &identity, &answerer, &mut begun).await;
         // A connection that ends at once is tried again later and later: another process may have
         // this member's certificate.

@@ -48,7 +48,7 @@ pub enum Question {
     },
     /// The configuration that was decided last.
     Configuration,
-    /// Another one is to be in force.
+    /// Another configuration is to be in force.
     Configure {
         /// The view whose members have prepared it.
         view: u32,

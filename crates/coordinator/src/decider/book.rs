@@ -276,7 +276,7 @@ impl Book {
         self.slots.get(slot).map(|known| known.incarnation)
     }
 
-    /// From which incarnation on all that asked for a place were of this file, if one more
+    /// The incarnation from which on all that asked for a place were of this file, if one more
     /// incarnation does.
     pub fn since(&self, slot: &Slot, incarnation: Incarnation, first: u64) -> Incarnation {
         match self.slots.get(slot) {

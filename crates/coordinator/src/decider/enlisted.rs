@@ -9,9 +9,9 @@
 //!   view with it ── Notification(view, contacts) ─► members lay links to it; without it, they take them down
 //! ```
 //!
-//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; which these are, a
-//! listed member of the view says when it joins ([`proto::Plan`]). The numbers of a member stay its
-//! own while there are others. When there are none, the numbers of such members outside the view go
+//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; a listed member of the
+//! view says both bounds when it joins ([`proto::Plan`]). The numbers of a member stay its own
+//! while there are others. When there are none, the numbers of such members outside the view go
 //! first; a number's next worker has a later incarnation.
 //!
 //! The newcomer compares *the plan*, since it can say in words what differs; the coordinator
@@ -20,7 +20,7 @@
 //! Invariants: a contact is in the log before any member hears of it; two members of a view have no
 //! number in common; a number's incarnations grow, whichever member has it.
 //!
-//! Not here: what members do with contacts (`flowkeep::run`), which callers may ask (`service`).
+//! Not here: members' use of contacts (`flowkeep::run`), which callers may ask (`service`).
 
 use super::book::{Book, Slot};
 use super::{Answer, Decider, Enlisting, Pending};

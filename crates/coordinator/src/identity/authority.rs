@@ -177,12 +177,12 @@ impl Authority {
         Ok(params.signed_by(&Foreign(key), &issuer)?.pem())
     }
 
-    /// By which a token names this authority.
+    /// The fingerprint by which a token names this authority.
     pub fn fingerprint(&self) -> [u8; 32] {
         *blake3::hash(&self.der).as_bytes()
     }
 
-    /// With which tokens are made and judged.
+    /// The key with which tokens are made and judged.
     pub(super) fn token_key(&self) -> [u8; 32] {
         blake3::derive_key("flowkeep join token", &self.key.serialize_der())
     }

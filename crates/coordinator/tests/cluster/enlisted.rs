@@ -203,7 +203,8 @@ fn numbers() {
         &["`d`"],
     );
 
-    // It dies; when a view is without it, its numbers may pass to another, above its incarnation.
+    // `d` dies; when a view is without it, its numbers may pass to another member, above its
+    // incarnation.
     d.workers.clear();
     d.agent.take();
     let reader = cluster.operator(Right::Read);

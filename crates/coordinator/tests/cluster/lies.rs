@@ -146,7 +146,7 @@ fn nothing_is_decided() {
         links.acts(switch.workers[0].id) && links.acts(a.workers[0].id)
     });
 
-    // It has the truth again: the same token is good.
+    // The store says the truth again: the same token is good.
     store.disk().lie = Lie::None;
     until("it goes on", || {
         status(&reader, at).is_some_and(|status| status.trouble.is_empty())

@@ -146,7 +146,7 @@ fn removed() {
         b.workers[0].is_fenced.load(Ordering::Relaxed) && !links.acts(WorkerId::runtime(1))
     });
     refused(operate.recover(1), Refusal::NoMember);
-    // It is no member by a word of its own: another incarnation of it is.
+    // The removed incarnation is no member by a word of its own: another incarnation of it is.
     drop(b);
     let again = cluster.member("b", 2, &[Role::Runtime], server.address());
     let _again = Process::join(again, &links).unwrap();

@@ -195,7 +195,7 @@ fn the_first_coordinator_that_answers_is_asked_and_another_when_it_is_gone() {
     let read = cluster.operator(Right::Read);
     // No program listens there: a port that is free now may be another test's soon.
     let refuses = "127.0.0.1:1".to_owned();
-    // It takes connections, and says nothing.
+    // This socket takes connections, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silence = silent.local_addr().unwrap().to_string();
     let operator = |addresses: &[&String]| Operator {

@@ -21,7 +21,7 @@ fn start(cluster: &Cluster, timing: Timing) -> Result<Server, StartError> {
     Ok(server)
 }
 
-/// With which term a member joins.
+/// The term with which a member joins.
 fn term_of(cluster: &Cluster, server: &Server, name: &str) -> u64 {
     let identity = cluster.identity(&Caller::Member(name.into()));
     let joined = block_on(async {

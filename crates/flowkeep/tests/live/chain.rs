@@ -167,7 +167,7 @@ fn paths(network: &Network, log: &Log) {
 
 fn streams(network: &Network, log: &Log) {
     for (host, how) in [(SERVER, ""), (SERVER, "--reverse"), (FAR, ""), (SERVER_V6, "")] {
-        // It is idle for a moment after each measurement, and busy before.
+        // The server is idle for a moment after each measurement, and busy before.
         let end = network.iperf3(&format!("{host} --time 2 {how}"));
         let bytes = end["sum_received"]["bytes"].as_u64().unwrap_or(0);
         println!("TCP {host} {how}: {} Mbit/s", bytes * 4 / 1_000_000);

@@ -166,7 +166,7 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
         // From one client, in one flow: all are answered when the first is.
         to_silence(&site, 200, 50, 1);
         waits_for(&site, "nothing waits", PATIENCE, held);
-        // It is known to be silent.
+        // The neighbour is known to be silent.
         to_silence(&site, 200, 50, 50);
         waits_for(&site, "nothing waits for what is known", KNOWN, held);
         // The host's flows move while some of them wait.
@@ -177,7 +177,7 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
             let good = receipt.contains("\"flows_failed\":0");
             site.log.expect("flows move while others wait", good, receipt);
         }
-        // Nor do they keep a runtime from being emptied: the one that has the host.
+        // Nor do waiting packets keep a runtime from being emptied: the one that has the host.
         to_silence(&site, 206, 50, 5);
         let said = site.asked("runtime drain 0 --json").unwrap_or_else(|error| error);
         let drained: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();

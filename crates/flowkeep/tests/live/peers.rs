@@ -278,7 +278,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
     linger(&mut end);
     meeting.wait();
     if number == 2 {
-        // It goes, and comes back with nothing.
+        // The second host's end goes, and comes back with nothing.
         drop(end);
         meeting.wait();
         end = begin();

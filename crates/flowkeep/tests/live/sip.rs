@@ -60,7 +60,7 @@ fn callee(site: &Site, calls: usize, how: &str) -> Process {
         figures(site, "callee"),
     );
     let sipp = site.network.server.start(&words).unwrap();
-    // It listens for calls first, and for media a moment later. Until then a sender of media is
+    // sipp listens for calls first, and for media a moment later. Until then a sender of media is
     // told that the port is unreachable.
     for port in [5060, MEDIA_PORT] {
         wait_for_listeners(&site.network.server, "udp", port, 1);

@@ -526,7 +526,7 @@ impl Site {
         }
     }
 
-    /// It is the site's last process from now on. Waits until it answers.
+    /// Adds a process as the site's last one, and waits until it answers.
     pub fn adopt(&mut self, member: Member) {
         self.cluster.push(member);
         self.wait_for(self.cluster.len() - 1);

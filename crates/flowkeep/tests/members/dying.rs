@@ -259,8 +259,8 @@ fn a_member_dies_before_the_decision_and_behind_it() {
     let says = "configuration 2 of the cluster is in force here";
     wait_for_word(&site.folder, "right", says);
     wait_until_all_have(&site, 2);
-    // Another incarnation of it is a member when it is to be decided: that one has prepared
-    // nothing.
+    // Another incarnation of `right` is a member when the change is to be decided: that one has
+    // prepared nothing.
     site.wait_for_all();
     let mut hand = Hand::all_prepared(&site, &of_old);
     right.kill();
@@ -279,7 +279,7 @@ fn a_member_dies_before_the_decision_and_behind_it() {
     assert!(is_overtaken, "{refused:?}");
     wait_until_all_have(&site, 2);
     next_works(&site, &old, 3);
-    // It dies when it is decided, before it has heard of it.
+    // `right` dies when the change is decided, before it has heard of it.
     site.wait_for_all();
     let mut hand = Hand::all_prepared(&site, &text);
     right.signal("-STOP");

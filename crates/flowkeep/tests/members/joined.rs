@@ -56,7 +56,8 @@ impl Coordinator {
         }
     }
 
-    /// Another one of the same cluster, at an address of its own, which waits until it is elected.
+    /// Another coordinator of the same cluster, at an address of its own, which waits until it is
+    /// elected.
     pub fn another(&self) -> Self {
         let address = free_address();
         Coordinator {
@@ -255,7 +256,7 @@ pub fn passes(front: &Member, packets: u64) -> Status {
 #[test]
 fn members_join_by_token_and_go_on_without_the_coordinator() {
     let mut site = Site::new("joined", false);
-    // It is in the plan, and joins while the others run.
+    // `right` is in the plan, and joins while the others run.
     let front = site.start("switch", "front");
     let left = site.start("node", "left");
     site.coordinator.wait_until("two run", |view| {

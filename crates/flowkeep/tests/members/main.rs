@@ -708,7 +708,7 @@ fn a_member_does_not_drain_the_last_that_takes_flows() {
         status.runtimes[0].leaving && status.runtimes[0].flows == 50,
         "{status}"
     );
-    // There is one again.
+    // There is another runtime that takes flows again.
     let (code, _, said) = finished(right.tool(&["runtime", "resume", "1"]));
     assert_eq!(code, 0, "{said}");
     let began = Instant::now();

@@ -145,7 +145,7 @@ fn some_go_where_there_is_least_to_do(site: &Site, left: &Member) {
     ];
     let began = Instant::now();
     loop {
-        // It takes none before it is met.
+        // The runtime takes no flow before it is met.
         let moved = wide(site, "operate", &words);
         if moved.code == 0 && moved.json()["flows_moved"] == 30 {
             break;

@@ -74,8 +74,8 @@ fn dropped(status: &Status) -> u64 {
     status.packets.dropped.values().sum()
 }
 
-/// It joins while new flows begin all the time, gets some, is drained, leaves, and comes again:
-/// each packet is out or counted, and in one record.
+/// An unlisted member joins while new flows begin all the time, gets some, is drained, leaves, and
+/// comes again: each packet is out or counted, and in one record.
 fn comes_and_goes(name: &str, has_hosts: bool) {
     let endless = brief(200, 1000, 1_000_000);
     let site = Site::made(name, has_hosts, &endless, "");
@@ -164,8 +164,8 @@ fn recovered(all: &[&Member]) -> [u64; 2] {
     })
 }
 
-/// It is killed with flows that have copies: a view removes it, all its flows go on elsewhere, and
-/// it comes again.
+/// An unlisted member is killed with flows that have copies: a view removes it, all its flows go on
+/// elsewhere, and it comes again.
 fn is_killed(name: &str, has_hosts: bool) {
     let site = Site::with(name, has_hosts, COPIES);
     let host = host_of(&site, has_hosts, 4);

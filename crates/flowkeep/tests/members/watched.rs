@@ -224,7 +224,7 @@ fn a_runtime_is_killed_over_the_cluster_and_its_flows_go_on() {
     wide(&site, "read", &kill).refused(1, &["role-without-right"]);
     let began = Instant::now();
     let done = loop {
-        // It is refused as long as a flow has no copy.
+        // The kill is refused as long as a flow has no copy.
         let done = wide(&site, "operate", &kill);
         if done.code == 0 {
             break done;

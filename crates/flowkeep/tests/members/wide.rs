@@ -26,7 +26,7 @@ impl Done {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
     }
 
-    /// It has failed, and says this.
+    /// Checks that the command has failed, with these words.
     #[track_caller]
     pub fn refused(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{} {}", self.out, self.err);
@@ -304,7 +304,7 @@ fn flows_move(site: &Site, flow: &Value) {
     wide(site, "operate", &[&one[..], &["--to", "1"]].concat()).refused(1, &["is at runtime 1 already"]);
     let none = wide(site, "operate", &["runtime", "drain", "7"]);
     none.refused(1, &["no member has runtime 7", "0 (left), 1 (right)"]);
-    // They begin again with their next packets.
+    // Deleted flows begin again with their next packets.
     let ended = wide(site, "operate", &["flow", "delete", "--all", "--json"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(

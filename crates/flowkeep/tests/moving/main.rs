@@ -168,8 +168,8 @@ fn one_flow_is_moved_by_command() {
     receipt(&running, &format!("flow migrate 17 {destination} {source}"));
     assert_eq!(flows_of(&running), [50, 0]);
 
-    // It is where it is to go, or is not where it should be, or is not there: nothing moves, and
-    // that is a failure.
+    // The flow is where it is to go, or is not where it should be, or is not there: nothing moves,
+    // and that is a failure.
     let flow = format!("flow migrate udp {source} {destination}");
     refused(
         &running,

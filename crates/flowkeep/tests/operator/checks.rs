@@ -185,7 +185,7 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
         "{shown}"
     );
 
-    // It stops, and returns at the same place.
+    // The good server stops, and returns at the same place.
     let at = good.at;
     drop(good);
     until("its end", || server(&running, "good").0 == Some(false));

@@ -29,7 +29,7 @@ pub fn port(input: &str) -> String {
     format!("[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"{input}\"\n{CHAIN}")
 }
 
-/// With which a pcapng file begins.
+/// The bytes that a pcapng file begins with.
 const SECTION: [u8; 28] = [
     0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff,
     0xff, 0xff, 0xff, 28, 0, 0, 0,

@@ -79,7 +79,7 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
     let stored = |store: &str| with(&format!("replication = \"store\"\n[store]\nuri = \"{store}\""));
     pipe(&folder, "pipe");
     fs::write(folder.join("cut.redb"), REDB).unwrap();
-    // It takes connections, and says nothing.
+    // This socket takes connections, and says nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let mute_at = mute.local_addr().unwrap();
     let table = [

@@ -102,7 +102,7 @@ fn a_configuration_on_trial_goes_back_when_it_is_not_confirmed() {
         "{line}"
     );
     assert!(line["time"].as_str().unwrap().starts_with("20"), "{line}");
-    // It is no news any more behind another change.
+    // The trial's end is no news any more behind another change.
     let said = running.ask(&["chain", "apply", "--cut", &other]);
     assert!(said.status.success(), "{}", text(&said.stderr));
     let now = status(&running);

@@ -1,5 +1,5 @@
-//! A figure has one word, in what a command prints for people and in its JSON: `status`, flows,
-//! `flow explain`, receipts of moves, `runtime list`, functions' answers, orders about runtimes and
+//! A figure has one word, in a command's text for people and in its JSON: `status`, flows, `flow
+//! explain`, receipts of moves, `runtime list`, functions' answers, orders about runtimes and
 //! copies, changes of the configuration, lines of `flow events`, a store's content. Other words,
 //! and figures of JSON alone, are listed here. (`cluster status`: `cli::clusters`.)
 
@@ -194,7 +194,7 @@ fn text_and_json_have_the_same_words() {
         words::agree(rows, &shown(&words), &[]);
     }
 
-    // Of each runtime the list has some of what `status` has.
+    // The list has some of the figures of `status` for each runtime.
     let list = ask(&["runtime", "list"]);
     let shown_of = ["runtime", "standing", "flows", "flows_max", "groups", "received"];
     let runtimes = list["runtimes"].as_array().unwrap().iter();

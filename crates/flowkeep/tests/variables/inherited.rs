@@ -46,7 +46,7 @@ fn each_has_fired_once(right: &Member, server: &Server) {
     wait("the store has it", || fired(server).filter(|fired| *fired == all));
 }
 
-/// It begins again while the other fires them, too, and fires none.
+/// The killed node begins again while the other fires them, too, and fires none.
 #[test]
 fn timers_of_a_node_that_is_killed_fire_once_at_another() {
     let Some(server) = server(&[]) else { return };

@@ -187,7 +187,7 @@ fn signal(member: &Member, name: &str) {
 fn two_runtimes_of_a_process_write_in_turn() {
     let folder = Folder::new("locks-memory");
     let running = gateway(&folder, 500.0, &chain("tally", "", "memory:"));
-    // Both have it again and again.
+    // Both runtimes have the lock again and again.
     wait("both write", || {
         let said = said(&running, "tally", "state")?;
         let puts = said.get("puts")?;

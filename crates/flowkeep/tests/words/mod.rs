@@ -68,7 +68,7 @@ pub fn agree(json: &Value, printed: &str, exceptions: &[(&str, &str)]) {
         let is_own = is_shown(&text, &lines, key);
         match other.map(|(_, words)| *words) {
             None => assert!(is_own, "`{key}` is not shown by its word:\n{printed}"),
-            // An exception that is none is to go.
+            // An exception that is not needed is to go.
             Some("") => assert!(!is_own, "`{key}` is shown:\n{printed}"),
             Some(words) => assert!(has(&text, words), "`{key}` is not shown as `{words}`:\n{printed}"),
         }

@@ -96,7 +96,7 @@ pub(super) enum How {
     /// By the tool.
     Command,
     Kill,
-    /// It stands still, and goes on.
+    /// The node stands still, and goes on.
     Stop,
 }
 

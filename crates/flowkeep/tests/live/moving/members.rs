@@ -490,7 +490,7 @@ impl Hosts {
             let workers = view["workers"].as_array().expect("a list");
             self.coordinator() != killed && workers.iter().all(|worker| worker["packets"].as_u64() > Some(0))
         });
-        // It has settled by then, and would suspect and remove members.
+        // The coordinator has settled by then, and would suspect and remove members.
         std::thread::sleep(Duration::from_secs(2));
         let after = self.view().expect("the coordinator answers")["view"].clone();
         let told = format!("view {before} before, {after} behind that");
@@ -546,7 +546,7 @@ impl Hosts {
 /// The fate of `right`.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// It is cut off from these networks.
+    /// The node is cut off from these networks.
     Cut(&'static [&'static str]),
     StandsStill,
 }
@@ -599,7 +599,8 @@ impl Hosts {
         }
     }
 
-    /// It is removed while that lasts, comes again behind it, and has no effect between the two.
+    /// `right` is removed while its fate lasts, comes again behind it, and has no effect between
+    /// the two.
     fn fenced(&self, fate: Fate) {
         let log = &self.site.log;
         let before = incarnation(&self.view().expect("the coordinator answers"), "right");
