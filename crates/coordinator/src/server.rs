@@ -94,7 +94,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Its certificate, with the cluster's authority.
     pub identity: Identity,
-    /// It signs the certificates of processes that show tokens.
+    /// Signs the certificates of processes that show tokens.
     pub authority: Authority,
     /// When it suspects, and how long leases last.
     pub timing: Timing,

@@ -381,7 +381,7 @@ fn a_packet_waits_until_the_store_has_its_flow() {
 /// that are not there again, by those that begin in a second; and its bound.
 ///
 /// A change is with the store within the interval, and the age of most has that in it. A greater
-/// age is the machine's: a worker, the agent or the server may not have had a processor for as
+/// loss is the machine's: a worker, the agent or the server may not have had a processor for as
 /// long, at the end, when it is in no age.
 fn window_of_loss(interval_ms: f64, as_configured: &str) -> Option<(Duration, Duration)> {
     const SLACK_MS: f64 = 100.0;

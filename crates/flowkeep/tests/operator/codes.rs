@@ -83,7 +83,7 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
             2,
             "write `flow_monitor`",
         ),
-        // A thing that another machine may have is a warning, and a failure of the start.
+        // A setting that may be good on another machine is a warning, and a failure of the start.
         (port("afxdp:lo"), 0, 1, "carries no Ethernet frames"),
         (port("afpacket:nosuch0"), 0, 1, "nosuch0"),
         (
