@@ -71,7 +71,7 @@ const RETURNING: Duration = crate::agent::SILENCE.saturating_mul(2);
 /// Records that the log has besides those that are needed, before they go.
 const SPARE: usize = 64;
 
-/// What waits for its record.
+/// Work that waits for its record.
 enum Pending {
     Entry(u64),
     /// The last of a member's workers.
@@ -82,9 +82,9 @@ enum Pending {
     Enlisted(Box<proto::EnlistAnswer>, oneshot::Sender<Answer>),
     /// Which runtimes share objects.
     Shared,
-    /// What was decided, and the way back to the operator, if one asked for it.
+    /// The decided configuration, and the way back to the operator, if one asked for it.
     Configured(Box<proto::Configuration>, Option<oneshot::Sender<Answer>>),
-    /// What is in the place of a decision that was withdrawn.
+    /// The record in the place of a decision that was withdrawn.
     Instead,
 }
 
@@ -97,7 +97,7 @@ struct Joining {
 struct Waiting {
     until: Instant,
     incarnations: Vec<(WorkerId, Incarnation)>,
-    /// As what the view must have them; `None`: it must not have them.
+    /// The standing that the view must have them in; `None`: it must not have them.
     standing: Option<Standing>,
     answer: oneshot::Sender<Answer>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Decider {
     refused: Arc<crate::refusal::Refusals>,
 }
 
-/// What the log leads to.
+/// The state that the log leads to.
 pub(crate) struct Replayed {
     machine: Coordinator,
     book: Book,
@@ -272,7 +272,7 @@ impl Decider {
                 Err(RecvTimeoutError::Timeout) => None,
             };
             self.look_at_clock();
-            // What has come in counts before any worker is found silent.
+            // Messages that have come in count before any worker is found silent.
             for told in first.into_iter().chain(told.try_iter().take(ASKS_MAX)) {
                 match told {
                     Told::End => return,
@@ -357,7 +357,7 @@ impl Decider {
                 .filter(|member| member.incarnation == *incarnation);
             match waiting.standing {
                 None => member.is_none(),
-                // To be there is what a worker that joins waits for.
+                // A worker that joins waits only to be in the view.
                 Some(Standing::Joining) => member.is_some(),
                 Some(standing) => member.is_some_and(|member| member.standing == standing),
             }

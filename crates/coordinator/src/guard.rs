@@ -14,12 +14,12 @@
 //! # Beats
 //!
 //! Standard input of the coordinator is a pipe to its guard ([`Beats`]). A byte says that all of
-//! its threads that must not wait have taken turns, another one that it begins what takes long: it
+//! its threads that must not wait have taken turns, another byte says that it begins long work: it
 //! reads its log. A process that is stopped (SIGSTOP), or has a thread that hangs, is silent.
 //!
 //! The guard counts silence in its own turns, of which none counts for more than [`TURN_MAX`].
 //! Where processors or memory are short the guard gets few turns, too, so a coordinator is not
-//! killed for what the machine does. A machine that sleeps, or both processes stopped together,
+//! killed for the machine's slowness. A machine that sleeps, or both processes stopped together,
 //! count for one turn.
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -55,7 +55,7 @@ pub struct Patience {
     /// Behind a beat: twenty of them. Members need no coordinator meanwhile, so a longer time costs
     /// little, and a shorter one kills a good coordinator on a busy machine.
     pub beats: Duration,
-    /// Behind its start, and behind the word that it begins what takes long.
+    /// Behind its start, and behind the word that it begins long work.
     pub long: Duration,
 }
 
@@ -73,7 +73,7 @@ pub fn end_with_guard() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(Into::into)
 }
 
-/// For the coordinator itself: what it says to its guard, if it has one.
+/// For the coordinator itself: its words to its guard, if it has one.
 #[derive(Debug)]
 pub struct Beats(Option<Stdin>);
 
@@ -96,7 +96,7 @@ impl Beats {
         self.say(LONG);
     }
 
-    /// What has no room is not said: the guard has not read those before.
+    /// A beat without room is not said: the guard has not read the earlier ones.
     fn say(&self, what: u8) {
         let _ = self.0.as_ref().map(|input| rustix::io::write(input, &[what]));
     }
@@ -127,13 +127,13 @@ impl Silence {
         Ok((child, silence))
     }
 
-    /// Hears what there is. Whether the silence has lasted too long.
+    /// Reads the beats that have come. Whether the silence has lasted too long.
     fn is_too_long(&mut self, patience: Patience) -> bool {
         let passed = self.looked.elapsed().min(TURN_MAX);
         self.looked += self.looked.elapsed();
         self.lasts += passed;
         let mut heard = [0; 64];
-        // No byte: none is there, or the coordinator has ended.
+        // No byte: no beat has come, or the coordinator has ended.
         while let Ok(count @ 1..) = rustix::io::read(&self.beats, &mut heard) {
             self.lasts = Duration::ZERO;
             self.allowed = match heard.get(count - 1) {
@@ -150,8 +150,8 @@ fn signal(child: &Child, signal: Signal) {
     let _ = id.map(|id| kill_process(id, signal));
 }
 
-/// Runs what `command` makes, again and again, until it ends by itself or `is_over`. Says the exit
-/// code.
+/// Runs the commands that `command` makes, one after another, until one ends by itself or
+/// `is_over`. Says the exit code.
 pub fn watch(
     mut command: impl FnMut() -> Command,
     patience: Patience,

@@ -1,4 +1,4 @@
-//! What members had counted, as they said it last: it stays when they are gone.
+//! The counts of members, as they said them last: they stay when the members are gone.
 //!
 //! ```text
 //!   each LOOK, and before a member leaves ── Keeper::question ─► member (Serve)
@@ -6,15 +6,15 @@
 //!   kept = Keeper::add(kept, said)              an operator asks for it by `Counted`
 //! ```
 //!
-//! What is said is bytes here, which the [`Keeper`] reads and adds up: of one incarnation of a
-//! member the newest counts, earlier incarnations in sum. It is in the memory of this process, so a
-//! coordinator that begins again knows what members that live say again, and not what earlier ones
-//! had counted.
+//! Answers are bytes here, which the [`Keeper`] reads and adds up: of one incarnation of a member
+//! the newest answer counts, earlier incarnations in sum. The counts are in the memory of this
+//! process, so a coordinator that begins again knows the counts of live members, and not those of
+//! earlier ones.
 //!
 //! Invariants: each member has [`ANSWER_MAX`] bytes at most, and [`MEMBERS_MAX`] members have any.
-//! What a member says that the keeper cannot read changes nothing.
+//! An answer that the keeper cannot read changes nothing.
 //!
-//! Not here: what is counted (`flowkeep::control::counted`).
+//! Not here: the counts themselves (`flowkeep::control::counted`).
 
 use crate::relay::{ANSWER_MAX, Relay};
 use std::collections::BTreeMap;
@@ -24,21 +24,21 @@ use tokio::task::JoinSet;
 
 /// How often members are asked.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a member that leaves may take to say what it has counted.
+/// How long a member that leaves may take to say its counts.
 const LAST_LOOK: Duration = Duration::from_millis(500);
-/// Members of which something is kept at most.
+/// Members whose counts are kept, at most.
 const MEMBERS_MAX: usize = 128;
 
-/// Asks members what they have counted, and adds it up.
+/// Asks members for their counts, and adds them up.
 #[derive(Clone, Copy)]
 pub struct Keeper {
     /// The request.
     pub question: fn() -> Vec<u8>,
-    /// What is kept once a member has said this; `None` if that is no such answer.
+    /// The kept counts once a member has said this; `None` if that is no such answer.
     pub add: fn(kept: &[u8], said: &[u8]) -> Option<Vec<u8>>,
 }
 
-/// What is kept, by member.
+/// The kept counts, by member.
 #[derive(Default)]
 pub struct Kept(Mutex<BTreeMap<String, Vec<u8>>>);
 
@@ -52,7 +52,7 @@ impl Kept {
         self.all().keys().cloned().collect()
     }
 
-    /// What is kept of a member.
+    /// The kept counts of a member.
     pub fn of(&self, member: &str) -> Vec<u8> {
         self.all().get(member).cloned().unwrap_or_default()
     }

@@ -21,7 +21,7 @@
 //! | decider | `protocols::membership::Coordinator`, names and numbers of workers, loads | asks, or the next look |
 //! | log | the store | the disk |
 //! | agent (at a member) | the connection, heartbeats | the network |
-//! | answers (at a member) | a connection of its own, for what operators ask ([`relay`]) | the network |
+//! | answers (at a member) | a connection of its own, for operators' requests ([`relay`]) | the network |
 //! | worker (at a member) | a [`Seat`](agent::Seat) with its `Membership`: view, leases | nothing: rings and atomics only |
 //!
 //! The data path meets the coordinator nowhere but at the seat. Workers of `flowkeep` have their
@@ -49,7 +49,7 @@
 //! ([`Coordinator::needed`](protocols::membership::Coordinator::needed)), so the log is bounded by
 //! the number of workers and of tokens that are not over.
 //!
-//! | the store | what the coordinator does |
+//! | the store | the coordinator |
 //! |---|---|
 //! | takes no record (full disk) | it decides nothing, says why, and tries the same record again each second |
 //! | says that it has a record and does not have it | each write is read back, past the store's cache: as above |
@@ -61,10 +61,11 @@
 //! With the embedded store there is one coordinator: the store is locked by the process that has
 //! it, so a second one does not start.
 //!
-//! With etcd there may be several. The one that has etcd's lease listens and decides, the others
-//! wait. Each record is written by a transaction that fails once another is elected, whatever the
-//! one before believes (`protocols::election`, called by [`log::Etcd`]). One that loses its lease
-//! ends, and its guard starts it again. Members try all addresses they know in turn.
+//! With etcd there may be several. The coordinator that has etcd's lease listens and decides, the
+//! others wait. Each record is written by a transaction that fails once another coordinator is
+//! elected, whatever the one before believes (`protocols::election`, called by [`log::Etcd`]). A
+//! coordinator that loses its lease ends, and its guard starts it again. Members try all addresses
+//! they know in turn.
 //!
 //! # Restart
 //!

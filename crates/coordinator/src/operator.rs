@@ -1,4 +1,4 @@
-//! What an operator asks a coordinator, call by call, without an async runtime of one's own.
+//! An operator's calls to a coordinator, without an async runtime of the caller's own.
 
 use crate::agent::{CallError, Client, Tried, Tries, connect_any};
 use crate::identity::Identity;
@@ -81,8 +81,8 @@ impl Line {
         })
     }
 
-    /// So many flows of one runtime are to go to another; 0: all. What the member says that has the
-    /// first.
+    /// So many flows of one runtime are to go to another; 0: all. The answer of the member that has
+    /// the first.
     pub fn migrate(
         &mut self,
         source: u32,
@@ -101,8 +101,8 @@ impl Line {
         })
     }
 
-    /// Which runtime is to keep the copies of another one's flows. What the member says that has
-    /// this one.
+    /// Which runtime is to keep the copies of another one's flows. The answer of the member that
+    /// has this one.
     pub fn replica(
         &mut self,
         runtime: u32,
@@ -115,8 +115,8 @@ impl Line {
         })
     }
 
-    /// Which copies are to be kept of a chain's flows; empty: as the configuration says. What each
-    /// member says.
+    /// Which copies are to be kept of a chain's flows; empty: as the configuration says. The answer
+    /// of each member.
     pub fn copies(&mut self, chain: &str, policy: &str) -> Result<Vec<proto::MemberAnswer>, CallError> {
         self.set_replicas(proto::SetReplicasRequest {
             chain: chain.to_owned(),
@@ -135,7 +135,7 @@ impl Line {
         })
     }
 
-    /// What functions had counted at a member, as it said last; empty if it has said nothing.
+    /// The counts of a member's functions, as the member said last; empty if it has said nothing.
     pub fn counted(&mut self, member: &str) -> Result<Vec<u8>, CallError> {
         let client = &mut self.client;
         let member = member.to_owned();
@@ -199,7 +199,7 @@ impl Line {
         })
     }
 
-    /// Asks members, each its own request, several at once; what came of each, in their order.
+    /// Asks members, each its own request, several at once; the outcome of each, in their order.
     pub fn relay(&mut self, requests: Vec<(String, Vec<u8>)>) -> Vec<Result<Vec<u8>, CallError>> {
         let room = Arc::new(Semaphore::new(AT_ONCE));
         self.runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Messages and calls, made of `proto/flowkeep.proto`, which says what they mean.
+//! Messages and calls, made of `proto/flowkeep.proto`, which says their meaning.
 
 #![allow(
     missing_docs,
@@ -6,7 +6,7 @@
     reason = "made of a file that has the comments"
 )]
 
-// What is made names it.
+// The generated code names it.
 use tonic_prost as _;
 
 tonic::include_proto!("flowkeep.v1");

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Refusal {
-    /// What came in is no TLS.
+    /// The bytes that came in are no TLS.
     NotTls,
     /// The handshake took too long.
     SlowHandshake,
@@ -15,7 +15,7 @@ pub enum Refusal {
     Connections,
     /// The certificate's time is over.
     CertificateExpired,
-    /// The certificate is none of this cluster's.
+    /// The certificate is not of this cluster.
     CertificateUnknown,
     /// The certificate names no role.
     CertificateRole,
@@ -27,7 +27,7 @@ pub enum Refusal {
     TokenReplayed,
     /// The token's time is over.
     TokenExpired,
-    /// The token is none of this cluster's, or was changed.
+    /// The token is not of this cluster, or was changed.
     TokenForged,
     /// The worker is another member's.
     Foreign,
@@ -49,7 +49,7 @@ pub enum Refusal {
     LogBehind,
     /// There is no member of this name.
     NoMember,
-    /// What was asked for was not decided in time.
+    /// The request was not decided in time.
     Late,
     /// The member has no connection by which it answers requests.
     MemberAway,
@@ -217,7 +217,7 @@ impl Refusals {
         self.0[refusal as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those that were given, by name.
+    /// The refusals that were given, by name.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = ALL.iter().zip(&self.0);
         let counts = counts.map(|(refusal, count)| (refusal.name(), count.load(Ordering::Relaxed)));

@@ -7,14 +7,14 @@
 //!            ◄──────── answer ◄────────── by the number ◄──────────────────── Serve ◄──┘
 //! ```
 //!
-//! A request is bytes here. The [`Judge`] reads them, says which right they need, and refuses what
-//! is no request. A member keeps one stream open ([`Relay::serve`]); the newest stream of a member
-//! counts, and an earlier one ends.
+//! A request is bytes here. The [`Judge`] reads them, says which right they need, and refuses bytes
+//! that are no request. A member keeps one stream open ([`Relay::serve`]); the newest stream of a
+//! member counts, and an earlier one ends.
 //!
-//! An operator who means all members asks each of them. So an answer is one member's, and each
-//! bound is one request's.
+//! An operator asks each member to reach all of them. So an answer is one member's, and each bound
+//! is one request's.
 //!
-//! | what | bound |
+//! | quantity | bound |
 //! |---|---|
 //! | bytes of a request, of an answer | [`REQUEST_MAX`], [`ANSWER_MAX`] |
 //! | requests under way, at one member | [`RELAYS_MAX`], [`MEMBER_MAX`] |
@@ -23,9 +23,10 @@
 //! No packet, no move of a flow and no decision of the coordinator waits for any of this.
 //!
 //! Invariants: an answer goes to the request of its number, once; a request that no operator waits
-//! for any more has no entry; what a member says unasked is dropped.
+//! for any more has no entry; an answer without a request is dropped.
 //!
-//! Not here: what requests mean (`flowkeep::control`), which callers may ask (`service::calls`).
+//! Not here: the meaning of requests (`flowkeep::control`), which callers may ask
+//! (`service::calls`).
 
 use crate::identity::Right;
 use crate::proto::served::What;
@@ -66,7 +67,7 @@ pub fn none(_: &[u8]) -> Result<Right, Unfit> {
     Err(Unfit::Unknown("this coordinator relays no requests".to_owned()))
 }
 
-/// What the coordinator itself has a member do.
+/// An order of the coordinator itself to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order<'a> {
     /// Flows of one runtime go to another.
@@ -89,7 +90,7 @@ pub enum Order<'a> {
     Replica {
         /// The runtime whose flows are copied.
         runtime: u16,
-        /// The one that keeps them; none: the one that the layout says.
+        /// The runtime that keeps them; none: the one that the layout says.
         replica: Option<u16>,
     },
 }
@@ -168,8 +169,8 @@ impl Relay {
         self.book().servers.keys().cloned().collect()
     }
 
-    /// A member's answers come by a stream; what it is asked comes out of the queue. Its earlier
-    /// stream ends.
+    /// A member's answers come by a stream; its requests come out of the queue. Its earlier stream
+    /// ends.
     pub fn serve(
         self: &Arc<Self>,
         member: &str,
@@ -220,7 +221,7 @@ impl Relay {
             let Some(server) = server.filter(|server| server.stream == stream) else {
                 return;
             };
-            // One that comes late, or was never asked for, has no entry.
+            // An answer that comes late, or was never asked for, has no entry.
             if let Some(waiting) = server.waiting.remove(&served.number) {
                 let _ = waiting.send(served);
             }

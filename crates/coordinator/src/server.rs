@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
-/// What a coordinator says of itself, for logs and tests.
+/// A coordinator's reports on itself, for logs and tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// It listens.
@@ -35,7 +35,7 @@ pub enum Event {
     Reached(u32),
     /// Something was refused.
     Refused {
-        /// By which name.
+        /// The refusal's name.
         name: &'static str,
         /// Where it came from.
         from: SocketAddr,
@@ -44,7 +44,7 @@ pub enum Event {
     GoesBack {
         /// Its number.
         number: u64,
-        /// That of the configuration before, from now on.
+        /// The number of the configuration before, from now on.
         now: u64,
     },
     /// No decision is made, and why.
@@ -53,7 +53,7 @@ pub enum Event {
     LogTakes,
     /// Leases last as long as the log says, not as this start says.
     OtherTerm {
-        /// What the start says.
+        /// By the start.
         said: Duration,
         /// By the log.
         is: Duration,
@@ -85,16 +85,16 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// To whom events are said. Called by the coordinator's threads, so it must not wait.
+/// The receiver of events. The coordinator's threads call it, so it must not wait.
 pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// With what a coordinator begins.
+/// The settings that a coordinator begins with.
 pub struct Settings {
     /// Where it listens.
     pub listen: SocketAddr,
     /// Its certificate, with the cluster's authority.
     pub identity: Identity,
-    /// With which it makes certificates of those that show tokens.
+    /// Signs the certificates of processes that show tokens.
     pub authority: Authority,
     /// When it suspects, and how long leases last.
     pub timing: Timing,
@@ -108,14 +108,14 @@ pub struct Settings {
     pub judge: Judge,
     /// How orders are said to members.
     pub scribe: Scribe,
-    /// Asks members what they have counted, if that is to stay.
+    /// Asks members for their counts, if those are to stay.
     pub keeper: Option<Keeper>,
 }
 
 impl Settings {
-    /// Those of a directory that `cluster init` has made, with the usual times: leases of 40 ms,
-    /// suspicion after 50 ms, a settling time of 1 s, and 2 s until one of two workers goes that do
-    /// not hear each other. No request is relayed unless a judge is set.
+    /// The settings of a directory that `cluster init` has made, with the usual times: leases of 40
+    /// ms, suspicion after 50 ms, a settling time of 1 s, and 2 s until one of two workers goes
+    /// that do not hear each other. No request is relayed unless a judge is set.
     pub fn read(directory: &Path, listen: SocketAddr, events: Events) -> Result<Self, AuthorityError> {
         Ok(Settings {
             listen,
@@ -159,7 +159,7 @@ pub enum StartError {
     /// The address, or a thread.
     #[error("{what}: {source}")]
     System {
-        /// For what.
+        /// The purpose that failed.
         what: String,
         /// Why.
         source: std::io::Error,
@@ -168,11 +168,11 @@ pub enum StartError {
 
 impl StartError {
     /// Whether the same start may succeed later: a store that does not answer, a port that another
-    /// process has. What words and files say does not pass.
+    /// process has. Errors of arguments and files do not pass.
     pub fn may_pass(&self) -> bool {
         use std::io::ErrorKind::{AddrNotAvailable, InvalidInput, PermissionDenied};
         match self {
-            // Another is elected: this one waits for its turn again.
+            // Another coordinator is elected: this one waits for its turn again.
             StartError::Log(why) => why.may_pass() || matches!(why, LogError::Deposed),
             StartError::System { source, .. } => {
                 !matches!(source.kind(), AddrNotAvailable | InvalidInput | PermissionDenied)
@@ -221,7 +221,7 @@ impl Turns {
         self.begun.elapsed().saturating_sub(last)
     }
 
-    /// Those of a thread that has tasks.
+    /// Takes the turns of a thread that has tasks.
     async fn take(self, pause: Duration) {
         loop {
             self.count();

@@ -1,4 +1,4 @@
-//! Between messages and the machine's words. What comes from outside is checked here.
+//! Between messages and the machine's words. Messages from outside are checked here.
 
 use crate::proto;
 use protocols::membership::{Entry, Incarnation, Member, Role, Standing, View, WorkerId};
@@ -173,7 +173,7 @@ fn to_runtimes(workers: &[proto::Worker]) -> Option<Vec<Instance>> {
         .collect()
 }
 
-/// What a runtime says of the objects that it shares, as a message has it.
+/// A runtime's report on the objects that it shares, as a message.
 pub fn shares(report: &Report) -> proto::Shares {
     proto::Shares {
         reached: report.reached.map(stage),
@@ -182,7 +182,7 @@ pub fn shares(report: &Report) -> proto::Shares {
     }
 }
 
-/// What a message says of the objects that a runtime shares.
+/// The report in a message on the objects that a runtime shares.
 pub fn to_shares(shares: &proto::Shares) -> Option<Report> {
     let reached = match &shares.reached {
         Some(reached) => Some(to_stage(reached)?),

@@ -1,13 +1,13 @@
 //! The driver of Cassandra in a process of its own, as the command starts it (`stores::apart`).
 //!
-//! | | what has to hold |
+//! | | requirement |
 //! |---|---|
-//! | a node answers what ends the library | the command says so, and ends by itself |
+//! | a node's answer ends the library | the command says so, and ends by itself |
 //! | the process | has no password in its words or environment, no descriptor but its own, no rights, a bound on its memory; Ctrl-C and SIGTERM do nothing to it |
 //! | Flowkeep is killed with SIGKILL | the process ends, whether it is in a call or stopped |
 //! | the program's file is replaced while it runs, and the process is killed | the next one is the same program |
 //!
-//! Not here: the driver's calls, and what else may become of them (`crates/stores/tests`).
+//! Not here: the driver's calls, and their other outcomes (`crates/stores/tests`).
 
 #[path = "../../stores/tests/servers/hostile_node.rs"]
 mod hostile_node;
@@ -98,7 +98,7 @@ impl Waiting {
         )
         .expect("a file");
         let mut command = Command::new("sh");
-        // One descriptor more than it opens.
+        // The shell hands it one descriptor more than it opens.
         command.args(["-c", &format!("exec 7</dev/zero; exec {program} run {config}")]);
         command.env("FLOWKEEP_TEST", "secret").stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -140,13 +140,13 @@ fn send(process: i32, signal: Signal) {
     kill_process(Pid::from_raw(process).expect("a process"), signal).expect("it is there");
 }
 
-/// Of one that nothing has waited for, its number is left.
+/// A process that has ended keeps its number until another process waits for it.
 fn has_ended(process: i32) -> bool {
     let state = of(process, "status");
     state.is_empty() || state.contains("State:\tZ") || state.contains("State:\tX")
 }
 
-/// Its descriptors, and what they are of.
+/// Its descriptors, and their files.
 fn descriptors(process: u32) -> BTreeMap<i32, String> {
     let all = fs::read_dir(format!("/proc/{process}/fd"))
         .expect("descriptors")

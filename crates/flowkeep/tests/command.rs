@@ -157,7 +157,7 @@ impl Drop for Guarded {
     }
 }
 
-/// A cluster on traffic without end, its control socket there. What it tells is in the file `said`.
+/// A cluster on traffic without end, its control socket there. Its output is in the file `said`.
 fn start(directory: &Directory) -> (Guarded, String) {
     let traffic = directory.file(
         "traffic.toml",
@@ -182,7 +182,7 @@ fn start(directory: &Directory) -> (Guarded, String) {
     (child, socket)
 }
 
-/// Waits for what is to come in its own time.
+/// Waits for a condition that comes in its own time.
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -329,7 +329,7 @@ fn exit_codes() {
         Some(2),
         "`chain check` refuses a file that names it"
     );
-    // The port that `--input` makes is named for what it reads.
+    // The port that `--input` makes is named for its input.
     assert!(
         text(&no_input.stderr).starts_with("port `pcap:no/such/file.pcap`: "),
         "{}",
@@ -351,7 +351,7 @@ fn exit_codes() {
     );
 }
 
-/// What the kernel says of each thread of a process: its user, and its effective capabilities.
+/// Each thread of a process, as the kernel has it: its user, and its effective capabilities.
 fn rights(process: u32) -> Vec<(u32, u64)> {
     let line = |status: &str, name: &str| -> String {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -366,7 +366,7 @@ fn rights(process: u32) -> Vec<(u32, u64)> {
     each.collect()
 }
 
-/// Only root has what could be given up.
+/// Only root has capabilities to give up.
 #[test]
 fn a_process_gives_up_what_it_does_not_need() {
     if rights(std::process::id()).iter().any(|(user, _)| *user != 0) {
@@ -466,7 +466,7 @@ fn was_soon(command: &str, process: u32, begun: Instant) {
     assert!(is_soon, "{command}: {took:?}, {clock:?} until it is ready");
 }
 
-/// A datagram socket as a service manager has it, and what came to it.
+/// A datagram socket as a service manager has it, behind its path.
 fn manager(directory: &Directory) -> (String, std::os::unix::net::UnixDatagram) {
     let path = directory.path("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
@@ -542,7 +542,7 @@ fn a_service_says_that_it_is_ready_and_lets_its_log_go_when_it_was_renamed() {
         old.starts_with("{\"of\":\"the last start\"}\n"),
         "it is appended to: {old}"
     );
-    // It has the time of day, in UTC.
+    // The log has the time of day, in UTC.
     let last = new.lines().last().expect("flows were open at the end");
     let time = last.split('"').nth(3).expect("a time");
     let seconds = Command::new("date")
@@ -609,8 +609,8 @@ impl Drop for Killed {
     }
 }
 
-/// The most memory that a process has had, in KiB, as long as it was seen. How much of it are pages
-/// of the program is printed: those are more without optimisation.
+/// The most memory that a process has had, in KiB, as long as it was seen. The share of the
+/// program's pages is printed: those are more without optimisation.
 fn most_memory(child: &mut Child, until: impl Fn(&mut Child) -> bool) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let began = Instant::now();
@@ -701,7 +701,8 @@ fn little_work_takes_little_memory() {
     );
 }
 
-/// What `run` refuses, `chain check` refuses, at its line and in the same sense.
+/// `chain check` refuses the configurations that `run` refuses, at the same line and in the same
+/// sense.
 #[test]
 fn what_run_refuses_check_refuses() {
     let directory = Directory::new("refused");

@@ -116,7 +116,7 @@ fn what_cannot_start_says_why_and_is_not_started_again() {
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    // That passes, so a guard starts it again.
+    // A taken port may be free later, so a guard starts the coordinator again.
     let words = [
         "coordinator",
         "--data",
@@ -355,8 +355,8 @@ impl Drop for Store {
     }
 }
 
-/// What a command over the cluster says, asked at these coordinators; `variable`: by the
-/// environment.
+/// The output of a command over the cluster, asked at these coordinators; `is_variable`: named by
+/// the environment.
 fn wide(place: &Place, coordinators: &str, is_variable: bool) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
     command.args(["runtime", "list", "--json", "--identity", place.text()]);
@@ -421,7 +421,7 @@ fn of_several_coordinators_the_one_that_answers_is_asked() {
         addresses[0], addresses[1]
     );
     assert!(note.starts_with(&expected), "{note}");
-    // One that is silent costs no more than a moment.
+    // A silent coordinator costs no more than a moment.
     let begun = Instant::now();
     let behind = status(&[&silent, &both]);
     let took = begun.elapsed();

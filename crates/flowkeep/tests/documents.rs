@@ -1,4 +1,4 @@
-//! What README and examples show must hold: every configuration in them is read and checked.
+//! The configurations in README and examples must hold: each is read and checked.
 
 use flowkeep::config;
 use std::path::{Path, PathBuf};
@@ -259,7 +259,7 @@ fn the_table_of_nat_requirements_is_whole_and_names_tests_that_are_there() {
         }
         assert!(missing.is_empty(), "no row for {missing:?} below {heading}");
     }
-    // The other way round: whatever looks from outside is in the table.
+    // The other way round: each test that looks from outside is in the table.
     let looks = sources
         .split("fn nat_")
         .skip(1)

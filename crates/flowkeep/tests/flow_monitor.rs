@@ -153,7 +153,8 @@ fn written(name: &str, packets: &[(u32, Vec<u8>)]) -> PathBuf {
     capture
 }
 
-/// The firewall lets names be asked for, and nothing else; an error comes about what it dropped.
+/// The firewall lets names be asked for, and nothing else; an error comes about a packet that it
+/// dropped.
 #[test]
 fn a_flow_that_the_firewall_drops_has_no_record() {
     let (client, server, router) = ([10, 0, 0, 1], [192, 0, 2, 1], [198, 51, 100, 1]);

@@ -1,6 +1,6 @@
 //! Files that lie: configurations, generator profiles and captures that are random, cut off or
-//! changed here and there. What reads them answers with success or with words, in bounded time, and
-//! never panics.
+//! changed here and there. Their readers answer with success or with words, in bounded time, and
+//! never panic.
 
 use adapters::open::BoxPort;
 use adapters::pcap::{InputSettings, PcapInput, Reader};
@@ -80,7 +80,7 @@ fn changed(random: &mut Random, good: &str) -> String {
                 text.splice(at..at, random.of(PIECES).bytes());
             }
             4 => {
-                // What stands behind the next sign of equality.
+                // The text behind the next sign of equality.
                 let Some(from) = text[at..].iter().position(|b| *b == b'=').map(|n| at + n + 1) else {
                     continue;
                 };

@@ -1,4 +1,4 @@
-//! The IDS and the HTTP parser as an operator meets them: a file of rules, what is said of a wrong
+//! The IDS and the HTTP parser as an operator meets them: a file of rules, the refusal of a wrong
 //! one, alerts in the log.
 
 use serde_json::Value;

@@ -42,7 +42,7 @@ fn has(program: &str, package: &'static str) -> bool {
     needed.inspect_err(|error| println!("not run: {error}")).is_ok()
 }
 
-/// Waits for what is to come in its own time.
+/// Waits for a result that comes in its own time.
 #[track_caller]
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -59,7 +59,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 fn a_capture_is_read_by_tcpdump_and_tshark() {
     let site = running("pcapng");
     let file = site.path("all.pcapng");
-    // So many that each worker has its turn meanwhile, on a busy machine, too.
+    // So many packets that each worker has its turn meanwhile, on a busy machine, too.
     let caught = site.ask(&["capture", "--in", "--out", "--drops", "-c", "5000", "-w", &file]);
     assert!(caught.status.success(), "{}", text(&caught.stderr));
     assert!(
@@ -152,7 +152,7 @@ fn killed_tools_end_their_watches() {
         let watch = |number: u32| {
             let file = site.path(&format!("{round}-{number}.pcapng"));
             let tool = site.command(&["capture", "--in", "-w", &file]).spawn().unwrap();
-            // It is made when the watch has begun.
+            // The file is made when the watch has begun.
             let began = Instant::now();
             while !Path::new(&file).exists() {
                 assert!(began.elapsed() < PATIENCE);
@@ -254,7 +254,7 @@ fn top_prints_for_scripts_and_refuses_what_is_no_terminal() {
         assert!(screen.contains(words), "{words} in\n{screen}");
     }
     assert!(!screen.contains('\u{1b}'), "no escape sequences: {screen}");
-    // Forty flows of 25 packets a second, and what the world answers: far more than a few, once the
+    // Forty flows of 25 packets a second, and the world's answers: far more than a few, once the
     // machine has time for them.
     until("rates", || {
         let json = site.ask(&["top", "--once", "--json", "--interval", "500ms"]);

@@ -1,5 +1,5 @@
-//! The dashboard and the alert rules ask for figures that there are: every name in them is one that
-//! a cluster answers. Some of the alerts are seen to come, of series that are made up.
+//! The dashboard and the alert rules ask for figures that there are: a cluster answers every name
+//! in them. Some of the alerts are seen to come, of series that are made up.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -41,8 +41,8 @@ fn figures(at: &str) -> Option<String> {
     text.contains("# EOF").then_some(text)
 }
 
-/// What a cluster with the demonstration's functions, and these settings, answers once it is so;
-/// `None` if another process has taken its port.
+/// The figures of a cluster with the demonstration's functions, and these settings, once they are
+/// so; `None` if another process has taken its port.
 fn answered(root: &Path, name: &str, settings: &str, is_so: impl Fn(&str) -> bool) -> Option<String> {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();
@@ -113,7 +113,7 @@ fn every_figure_that_is_asked_for_is_there() {
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
 
-/// All expressions in a dashboard, with what Grafana puts in for its variables put in.
+/// All expressions in a dashboard, with Grafana's values for its variables put in.
 fn expressions(of: &serde_json::Value, found: &mut Vec<String>) {
     match of {
         serde_json::Value::Object(fields) => {
@@ -158,7 +158,7 @@ fn promtool_takes_the_dashboards_expressions() {
     let text = String::from_utf8_lossy(&said.stdout);
     let found = format!("{} rules found", all.len());
     assert!(said.status.success() && text.contains(&found), "{said:?}");
-    // It looks: each of them is refused when it ends too early.
+    // The check works: each expression is refused when it ends too early.
     for (number, expression) in all.iter().enumerate() {
         let mut wrong = all.clone();
         wrong[number] = format!("({expression}");
@@ -184,7 +184,7 @@ fn rows_that_are_in_no_metric_are_counted() {
             .parse::<u32>()
             .unwrap()
     };
-    // The demonstration has a rule of its own, and there is a row for what no rule matched.
+    // The demonstration has a rule of its own, and there is a row for flows that no rule matched.
     let hits = |runtime: u32| {
         let name = format!("flowkeep_function_rule_hits_total{{runtime=\"{runtime}\"");
         text.lines().filter(|line| line.starts_with(&name)).count()
@@ -234,7 +234,7 @@ fn promtool_takes_the_rules() {
     };
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(said.status.success() && text.contains("rules found"), "{said:?}");
-    // It looks: an expression that is none is refused.
+    // The check works: a malformed expression is refused.
     let wrong = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-rules.yml");
     let text = std::fs::read_to_string(&rules)
         .unwrap()
@@ -265,7 +265,7 @@ fn alerts_come_when_they_are_to() {
         return;
     };
     assert!(said.status.success(), "{said:?}");
-    // It looks: each of these rules, said otherwise, comes at other times.
+    // The check works: each of these rules, said otherwise, comes at other times.
     for (old, new) in [
         ("up{job=\"flowkeep\"} == 0", "up == 0"),
         ("flowkeep_uptime_seconds < 300", "flowkeep_uptime_seconds < 3"),

@@ -33,8 +33,8 @@ fn what_is_there_is_left_alone() {
     assert_eq!(fs::read_dir(place.join("my-nf")).unwrap().count(), 1);
 }
 
-/// Processor seconds until the tests of what `flowkeep new` makes have run, at most: from nothing
-/// built, and after a line of the function has changed.
+/// Processor seconds until the tests of a new crate have run, at most: from nothing built, and
+/// after a line of the function has changed.
 const COLD: f64 = 120.0;
 const WARM: f64 = 5.0;
 
@@ -49,8 +49,8 @@ fn a_new_crate_passes_its_tests_and_runs_on_its_capture() {
     assert!(created.to_string().contains("cargo test"), "{created}");
 
     // A build folder with nothing in it, as the author's first one, and behind it one line of the
-    // function is changed: what an author waits for, again and again. Processors differ, and one
-    // that others share takes longer over the same (docs/first-hour.md): above the goals, once more.
+    // function is changed: an author waits for these, again and again. Processors differ, and a
+    // shared one takes longer over the same (docs/first-hour.md): above the goals, once more.
     let source = created.folder.join("src/lib.rs");
     let text = fs::read_to_string(&source).unwrap();
     let changed = |times: u32| {
@@ -146,7 +146,7 @@ fn each_kind_passes_its_tests_and_runs() {
     }
 }
 
-/// What its README says of an optimised tool: the words are there, and the profile.
+/// Its README's words on an optimised tool are there, and the profile.
 #[test]
 fn the_tool_is_built_optimised_by_a_word_of_its_own() {
     let place = place("new-quick");
@@ -174,8 +174,8 @@ fn the_tool_is_built_optimised_by_a_word_of_its_own() {
     cargo(&["clean", "--profile", "quick", "--dry-run", "--offline"]);
 }
 
-/// What the guide says of a build folder that functions beside each other share: it is not so by
-/// itself, and the last lines of their configuration are for that.
+/// The guide's words on a build folder that functions beside each other share: they do not share it
+/// by themselves, and the last lines of their configuration are for that.
 #[test]
 fn functions_beside_each_other_may_share_a_build_folder() {
     let place = place("new-shared");
@@ -212,7 +212,7 @@ fn functions_beside_each_other_may_share_a_build_folder() {
     }
 }
 
-/// What work answers, and the seconds of processor time that the processes took that it waited for.
+/// The answer of work, and the seconds of processor time of the processes that it waited for.
 fn with_processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let so_far = || -> f64 {
         // proc(5): utime, stime, cutime and cstime are the fields 14 to 17, in hundredths of a
@@ -227,7 +227,7 @@ fn with_processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
     (answer, so_far() - before)
 }
 
-/// The files that the guide shows whole, and what stands in them.
+/// The files that the guide shows whole, with their content.
 fn files_of_the_guide() -> Vec<(String, String)> {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/write-a-function.md");
     let guide = fs::read_to_string(guide).unwrap();
@@ -301,17 +301,18 @@ fn my_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A build from nothing on a busy machine; whatever takes longer hangs.
+/// A build from nothing on a busy machine; a longer one hangs.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Runs cargo in a new crate, with this workspace's build folder, so that it compiles little; what
-/// it wrote.
+/// Runs cargo in a new crate, with this workspace's build folder, so that it compiles little;
+/// answers its output.
 fn cargo(folder: &Path, words: &[&str]) -> String {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     run_cargo(target, folder, words, |_| ())
 }
 
-/// The same with a build folder of its own, as at an author's machine, whatever builds this project.
+/// The same with a build folder of its own, as at an author's machine, however this project is
+/// built.
 fn cargo_in(target: &Path, folder: &Path, words: &[&str]) -> String {
     run_cargo(target, folder, words, |cargo| {
         cargo.env_remove("CARGO_INCREMENTAL");

@@ -1,5 +1,5 @@
-//! The packages: what `tools/package/build.sh` and `static.sh` make of this program.
-//! (`./x package --try` installs them in bare chroots.)
+//! The packages that `tools/package/build.sh` and `static.sh` make of this program. (`./x package
+//! --try` installs them in bare chroots.)
 //!
 //! Needs `dpkg-deb`, `dpkg` and `xz`, which every Debian has, and `umoci` and `systemd-analyze`; says so
 //! where they are missing.
@@ -119,7 +119,7 @@ fn units_start_what_there_is() {
     }
 }
 
-/// What keeps a service that was broken into from the rest of its machine.
+/// The settings that keep a service that was broken into from the rest of its machine.
 const HARDENED: [&str; 20] = [
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
@@ -143,8 +143,8 @@ const HARDENED: [&str; 20] = [
     "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_IPC_LOCK CAP_SYS_NICE",
 ];
 
-/// Each unit has all of it, once, and systemd takes what is there: it knows every line, and finds
-/// the service no more exposed than one with the rights of live ports must be.
+/// Each unit has all of them, once, and systemd takes the unit: it knows every line, and finds the
+/// service no more exposed than the rights of live ports demand.
 #[test]
 fn units_are_hardened_and_systemd_takes_them() {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("units");
@@ -187,7 +187,7 @@ fn units_are_hardened_and_systemd_takes_them() {
             assert!(words == security || judged.stderr.is_empty(), "{judged:?}");
         }
     }
-    // It looks: a wrong line is said, and a service with all rights is exposed.
+    // The check works: a wrong line is said, and a service with all rights is exposed.
     let wrong = out.join("wrong.service");
     let text = std::fs::read_to_string(&files[0]).unwrap();
     std::fs::write(&wrong, text.replace("ProtectHome=", "ProtectHouse=")).unwrap();
@@ -232,7 +232,7 @@ fn an_archive_and_an_image_have_the_program_and_are_equal_each_time() {
         build.arg(program).arg(out.join(folder));
         build
     };
-    // One that needs libraries, as tests build it, would not run with nothing but itself.
+    // A program that needs libraries, as tests build it, would not run with nothing but itself.
     let dynamic = Path::new(env!("CARGO_BIN_EXE_flowkeep"));
     let refused = build(dynamic, "dynamic").output().unwrap();
     let why = String::from_utf8_lossy(&refused.stderr);

@@ -2,7 +2,7 @@
 //! and docs/commands.md.
 //!
 //! The page of metrics is made of the text that Prometheus would read of a cluster that has one of
-//! everything, the page of events of what functions, runtimes and the process declare.
+//! everything, the page of events of the declarations of functions, runtimes and the process.
 //! `FLOWKEEP_PAGES=write cargo test -p flowkeep --test pages` writes them.
 
 use flowkeep::cluster::{LinkStats, PortStats, Snapshot};
@@ -142,7 +142,7 @@ fn page(text: &str) -> String {
     page
 }
 
-/// Holds a page of docs/ against what the code says, or writes it.
+/// Compares a page of docs/ with the page made from the code, or writes it.
 fn hold(name: &str, page: &str) {
     let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("FLOWKEEP_PAGES").is_some_and(|word| word == "write") {
@@ -331,7 +331,7 @@ fn the_page_of_commands_is_what_the_program_takes() {
     for line in [
         "## `flowkeep flow migrate`",
         "| `--limit N` | The most flows. Default: `1000`. |",
-        // What the environment may say in its place.
+        // The variable that may say it in its place.
         "| `--identity DIRECTORY` | The directory with ca.pem, and the certificate and its key; else what the environment variable `FLOWKEEP_IDENTITY` says. |",
         "flowkeep runtime drain 1",
     ] {

@@ -4,16 +4,17 @@
 //! ```text
 //!   ```sh              typed here, line by line, in a directory that has `examples` in it
 //!   ```toml [NAME]     written to NAME (`gateway.toml`) before the lines behind it
-//!   ```sh setup        not typed: what builds this program
+//!   ```sh setup        not typed: builds this program
 //!   ```sh root         not typed: needs root, servers or a machine's interfaces
 //!   ```text, ```yaml   not typed
 //! ```
 //!
 //! A line that ends with `&` goes on beside the others, and must say that it is ready; the next line
 //! is typed at once where the block has a `status --wait`, and behind that word elsewhere. A block
-//! whose last line is a `flowkeep stop` ends all of these. What `export` sets holds for the lines
-//! behind it. Behind a `sleep` of the page a line may be tried again, for ten times as long: a
-//! machine that tests is busier than a reader's. So may an order to move flows that has met none.
+//! whose last line is a `flowkeep stop` ends all of these. Variables that `export` sets hold for
+//! the lines behind it. Behind a `sleep` of the page a line may be tried again, for ten times as
+//! long: a machine that tests is busier than a reader's. So may an order to move flows that has met
+//! none.
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -30,7 +31,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// A block of the page: what stands behind its three quotes, and its lines.
+/// A block of the page: the words behind its three quotes, and its lines.
 fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
     let mut blocks: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut is_inside = false;
@@ -48,12 +49,12 @@ fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
     blocks
 }
 
-/// A reader: a directory, and what still runs in it.
+/// A reader: a directory, and the processes that still run in it.
 struct Reader {
     directory: PathBuf,
     running: Vec<Child>,
     exported: Vec<(String, String)>,
-    /// How many of what runs a line has killed.
+    /// How many of the running processes a line has killed.
     killed: usize,
 }
 
@@ -87,7 +88,7 @@ impl Reader {
         command
     }
 
-    /// Of members that begin one by one, the one that is ready first may have all flows.
+    /// Of members that begin one by one, the first that is ready may have all flows.
     fn may_move_none(&self) -> bool {
         self.exported.iter().any(|(name, _)| name == "FLOWKEEP_CLUSTER")
     }
@@ -135,7 +136,7 @@ impl Reader {
         }
     }
 
-    /// All that was started ends, and well. What listens, a coordinator, is told so by SIGTERM.
+    /// All started processes end, and well. A listening one, a coordinator, is told so by SIGTERM.
     fn ends(&mut self) {
         for (number, mut child) in self.running.drain(..).enumerate() {
             let said = fs::read_to_string(self.directory.join(format!("said-{number}"))).unwrap();
@@ -193,13 +194,13 @@ fn moved(said: &str) -> Option<u64> {
     moved.split(',').next()?.parse().ok()
 }
 
-/// Checks what a line must have said beyond its success.
+/// Checks a line's words beyond its success.
 fn judge(command: &str, said: &str, may_move_none: bool) {
     let (migrates, rebalances) = (command.contains("flow migrate"), command.contains("--rebalance"));
     if migrates || rebalances || command.contains("drain") {
         assert!(said.contains("failed 0"), "{said}");
     }
-    // What a page moves has flows; a runtime that is drained may have none.
+    // A runtime whose flows a page moves has flows; a runtime that is drained may have none.
     if (migrates || rebalances) && !(may_move_none && said.contains("no flow was meant")) {
         assert!(moved(said) > Some(0), "{command} moves no flow: {said}");
     }
@@ -339,7 +340,7 @@ fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
         said.matches(" packets so far").count() >= 6,
         "it says how far it is"
     );
-    // Three receipts, and what all of it comes to.
+    // Three receipts, and the sum of all of it.
     assert_eq!(said.matches("\npackets  buffered").count(), 3);
     let row = |what: &str| -> u64 {
         let line = said.lines().rfind(|line| line.starts_with(what));
@@ -357,7 +358,7 @@ fn the_demonstration_moves_flows_and_loses_none_that_had_a_copy() {
         true => println!("this machine is too slow to judge dropped packets"),
         false => {
             assert_eq!(row("packets dropped before the kill"), 0);
-            // One that is lost with the runtime that is killed may be a flow's first.
+            // A packet that is lost with the killed runtime may be a flow's first.
             let is_whole = row("packets lost with it") == 0;
             assert!(
                 !is_whole || !said.contains("tcp_invalid_state"),

@@ -75,8 +75,8 @@ fn configurations_of_examples_and_pages_hold_to_the_schema() {
     }
     let (mut held, mut wrong) = (0, Vec::new());
     for (at, text) in texts {
-        // What is no configuration of this program: profiles of traffic, manifests, parts of lines,
-        // functions that a reader writes.
+        // Texts that are no configuration of this program: profiles of traffic, manifests, parts of
+        // lines, functions that a reader writes.
         let Ok(table) = text.parse::<toml::Table>() else {
             continue;
         };
@@ -92,7 +92,7 @@ fn configurations_of_examples_and_pages_hold_to_the_schema() {
         }
         held += 1;
         let mut value = serde_json::to_value(&table).unwrap();
-        // A page may show a part: what every configuration has is added.
+        // A page may show a part: the tables that every configuration has are added.
         let chain = serde_json::json!([{ "functions": ["firewall"], "name": "c" }]);
         let whole = value.as_object_mut().unwrap();
         whole.entry("chain").or_insert(chain);
@@ -127,7 +127,7 @@ fn with_defaults<'s>(root: &'s Value, place: &'s Value, path: &str, found: &mut 
     }
 }
 
-/// A default as a reader writes it who has read it in the schema.
+/// A default as a reader of the schema writes it.
 fn written(default: &Value) -> String {
     match default {
         Value::Object(table) => {
@@ -165,7 +165,7 @@ fn a_default_that_is_shown_may_be_written() {
             .strip_prefix("function.")
             .and_then(|path| path.split_once('.'));
         let function = of_function.map_or("firewall", |(name, _)| name);
-        // What the function cannot do without.
+        // The settings that the function cannot do without.
         let needed = match function {
             "nat" => "function.nat.pool = [\"203.0.113.0/28\"]\n",
             "ids" => {

@@ -1,19 +1,20 @@
 //! Flows in a data store: a running Flowkeep is killed with `kill -9`, another begins, and its
 //! flows go on with the same external ports.
 //!
-//! | | what has to hold |
+//! | | requirement |
 //! |---|---|
 //! | NAT and firewall, `redb:` and a redis-server of the test's own, `kill -9` under load, three times; the file is migrated into Redis under load, and the next begins there | each flow that was there longer than the interval goes on: same endpoint, not opened again; the window of loss is printed |
 //! | one program with counter, firewall and NAT against memory, a file, Redis, Valkey and Cassandra: `kill -9` under load (`storing/drivers.rs`) | counts and flows go on out of each store that outlives the process |
 //! | the functions keep something else | nothing goes on, and an event says so |
 //! | the server is stopped under load | no packet is lost; it has all flows when it is back |
 //! | `store_commit`: the server stands still under load; `kill -9` under load | no packet of a new flow leaves meanwhile; each flow of which a packet left goes on |
-//! | `store`, `kill -9` while flows begin, three times | what is lost began within the interval, or the age that 99 of 100 changes had, and 100 ms: with 10 ms and with 500 ms |
+//! | `store`, `kill -9` while flows begin, three times | lost flows began within the interval, or the age that 99 of 100 changes had, and 100 ms: with 10 ms and with 500 ms |
 //! | a switch and two nodes, `kill -9` of all, of one, of all but one that stays away (`storing/members.rs`) | the same endpoints, no flow opened again, each flow at one node |
 //! | timers, locks and merged views of functions (`variables/`) | see there |
 //! | a store is not named, a file for two members, a function of the reserved name | the configuration is refused at its line |
 //!
-//! Not here: what is lost when (`crates/runtime`, `tests::stored`), stores (`crates/stores/tests`).
+//! Not here: when which flows are lost (`crates/runtime`, `tests::stored`), stores
+//! (`crates/stores/tests`).
 
 #[path = "storing/drivers.rs"]
 mod drivers;
@@ -33,7 +34,7 @@ use storing::{Folder, flowkeep, output, server, wait};
 const FLOWS: usize = 400;
 
 impl Folder {
-    /// A gateway that translates, and what leaves it in a capture. `more`: further tables.
+    /// A gateway that translates; its output is in a capture. `more`: further tables.
     fn gateway(&self, seed: u32, functions: &str, more: &str) -> String {
         self.gateway_of(seed, functions, "store", [FLOWS, 4000], more)
     }
@@ -115,7 +116,7 @@ fn table(uri: &str, interval: &str) -> String {
     format!("[store]\nuri = \"{uri}\"\ninterval = \"{interval}\"\n")
 }
 
-/// A flow's inside endpoint, and the one that it leaves from.
+/// A flow's inside endpoint, and its external one.
 fn mapping(flow: &Value) -> (String, String) {
     let inside = flow["source"].as_str().unwrap_or_default().to_owned();
     let outside = flow["translated"]["source"]
@@ -149,7 +150,7 @@ fn oldest(status: &Value) -> f64 {
     age(status, "age_max_seconds")
 }
 
-/// One of the ages at which changes reached the store, of the partition where it is the longest, in
+/// An age at which changes reached the store, of the partition where it is the longest, in
 /// milliseconds.
 fn age(status: &Value, which: &str) -> f64 {
     let variables = status["variables"].as_array().expect("variables");
@@ -167,7 +168,7 @@ fn recovered(folder: &Folder) -> u64 {
     told.filter_map(|line| number(&line, "/flows")).sum()
 }
 
-/// What runs in the end, and its mappings.
+/// The cluster that runs in the end, and its mappings.
 fn killed_and_gone_on(uri: &str) -> (Folder, Running, BTreeMap<String, String>) {
     let folder = Folder::new();
     let config = folder.gateway(1, CHAIN, &table(uri, "10ms"));
@@ -208,7 +209,7 @@ fn flows_go_on_after_kill_9_out_of_a_file() {
     let words = ["store", "migrate", "--follow", &file, &to, "--socket", &socket];
     let follow = flowkeep(&words).stdout(Stdio::null()).spawn();
     let follow = Running(follow.expect("it starts"));
-    // Each second what has changed is copied.
+    // Changes are copied each second.
     std::thread::sleep(Duration::from_secs(3));
     drop(running);
     std::thread::sleep(Duration::from_secs(4));
@@ -271,7 +272,7 @@ fn a_server_that_is_gone_loses_no_packet_and_has_all_flows_in_the_end() {
             .is_some_and(serde_json::Map::is_empty),
         "{status}"
     );
-    // It begins with nothing, and is told all of it again.
+    // The server begins with nothing, and is told all flows again.
     server.launch().expect("it begins again");
     let well = |status: &Value| status["stores"][0]["failing"] == false;
     wait("a store that is back", || folder.status().filter(well));
@@ -285,10 +286,10 @@ fn a_server_that_is_gone_loses_no_packet_and_has_all_flows_in_the_end() {
     assert_eq!(folder.mappings(), before);
 }
 
-/// The external endpoints of which a packet is in the capture of what left; of one that was killed,
-/// as far as it was written.
+/// The external endpoints of which a packet is in the capture of the output; after a kill, as far
+/// as it was written.
 fn endpoints_that_left(folder: &Folder) -> BTreeSet<String> {
-    // For an answer, what is buffered is written.
+    // For an answer, buffered packets are written.
     let _ = folder.status();
     let bytes = std::fs::read(folder.path("out.pcap")).unwrap_or_default();
     let word = |at: usize| {
@@ -334,7 +335,7 @@ fn a_packet_waits_until_the_store_has_its_flow() {
     active(1500);
     let child = server.child.as_ref().expect("it runs");
     signal(child, "-STOP");
-    // What was on its way to it, or acknowledged, and what is written late.
+    // Time for changes on their way to it, or acknowledged, and for late writes.
     std::thread::sleep(Duration::from_millis(1500));
     let before = endpoints_that_left(&folder);
     let flows = folder.flows().expect("an answer");
@@ -357,7 +358,7 @@ fn a_packet_waits_until_the_store_has_its_flow() {
     });
     let well = |status: &Value| status["stores"][0]["failing"] == false;
     wait("a store that is back", || folder.status().filter(well));
-    // Killed under load: whatever has left goes on.
+    // Killed under load: flows of which a packet has left go on.
     let count = folder.flows().expect("an answer");
     active(count + 500);
     drop(running);
@@ -376,12 +377,12 @@ fn a_packet_waits_until_the_store_has_its_flow() {
     assert!(left.len() > 1500 && lost.is_empty(), "{lost:?}");
 }
 
-/// What is lost by `kill -9` under policy `store`, as a time: the flows of which a packet had left
-/// and that are not there again, by those that begin in a second; and what it may be.
+/// The loss by `kill -9` under policy `store`, as a time: the flows of which a packet had left and
+/// that are not there again, by those that begin in a second; and its bound.
 ///
-/// A change is with the store within the interval, and the age of most has that in it. What is behind
-/// that is the machine's: a worker, the agent or the server may not have had a processor for as long,
-/// at the end, when it is in no age.
+/// A change is with the store within the interval, and the age of most has that in it. A greater
+/// loss is the machine's: a worker, the agent or the server may not have had a processor for as
+/// long, at the end, when it is in no age.
 fn window_of_loss(interval_ms: f64, as_configured: &str) -> Option<(Duration, Duration)> {
     const SLACK_MS: f64 = 100.0;
     let server = server(&[])?;
@@ -396,7 +397,8 @@ fn window_of_loss(interval_ms: f64, as_configured: &str) -> Option<(Duration, Du
     );
     let last = wait("more flows", || Some(flows()).filter(|f| *f > first + 1500));
     let rate = (last - first) as f64 / began.elapsed().as_secs_f64();
-    // With the answer the capture is whole; what leaves until the process is gone, may miss in it.
+    // With the answer the capture is whole; packets that leave until the process is gone may miss
+    // in it.
     let status = folder.status().expect("an answer");
     let answered = Instant::now();
     drop(running);

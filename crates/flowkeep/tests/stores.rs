@@ -1,14 +1,14 @@
 //! Variables of a running Flowkeep, kept by real stores: the command as a person starts it, a
 //! redis-server of the test's own, `kill -9`.
 //!
-//! | | what has to hold |
+//! | | requirement |
 //! |---|---|
 //! | a capture is replayed | the store has exactly its packets and bytes |
 //! | the server is killed under load, and begins again with its log or without anything | exact, when the dust has settled |
 //! | the server refuses under load: it has no memory (`OOM`), it is a replica (`READONLY`) | packets go on, none is dropped; exact in the end |
 //! | the server is stalled for ten seconds under load | packets go on each second; exact afterwards, nothing is fenced |
 //! | a runtime is drained while packets wait for a server that is stalled | it is told that calls wait; nothing is lost, and the drain succeeds when the server goes on |
-//! | Flowkeep is killed under load, and begins again | counts go on from what was flushed: all but the last fifth of a second |
+//! | Flowkeep is killed under load, and begins again | counts go on from the flushed ones: all but the last fifth of a second |
 //! | the configuration is changed under load | counts go on, nothing is fenced, nothing counts twice |
 //! | a store is looked into, and taken over into another | the same |
 //! | a running Flowkeep has the file, or the store in its memory | the same by its control socket; a file that is not there is not made |
@@ -172,7 +172,7 @@ fn a_replays_counts_are_in_the_store_to_the_packet() {
         ),
         (packets, bytes)
     );
-    // What is in the file is as well in the file that it is taken over into.
+    // The file that it is taken over into has all its counts.
     let other = format!("redb:{}", folder.path("other.redb"));
     let (done, said, error) = output(&["store", "migrate", &file, &other]);
     assert!(
@@ -228,7 +228,7 @@ fn two_functions_of_one_kind_have_variables_of_their_own() {
             table(&file, "")
         ),
     );
-    // What a second run counts goes on in the same ones.
+    // A second run goes on with the same counts.
     for run in 1..=2 {
         let (done, said, error) = output(&["run", &config, "--json"]);
         assert!(done, "{said}{error}");
@@ -247,7 +247,7 @@ fn two_functions_of_one_kind_have_variables_of_their_own() {
     }
 }
 
-/// A file is of one process at a time: the one that has it hands out a copy.
+/// A file belongs to one process at a time: that process hands out a copy.
 #[test]
 fn a_file_that_a_running_flowkeep_has_is_looked_into_and_followed() {
     let folder = Folder::new();
@@ -263,7 +263,7 @@ fn a_file_that_a_running_flowkeep_has_is_looked_into_and_followed() {
     let packets = rows.iter().filter(|row| row["name"] == "packets_by_protocol");
     let sum: i64 = packets.map(|row| row["sum"].as_i64().expect("a sum")).sum();
     assert!(sum >= least, "{sum} of at least {least}");
-    // Without the socket it says what to do.
+    // Without the socket it says the remedy.
     let nowhere = folder.path("nowhere.sock");
     let (done, _, error) = output(&["store", "inspect", &uri, "--socket", &nowhere]);
     assert!(!done && error.contains("--socket"), "{error}");
@@ -296,7 +296,7 @@ fn a_file_that_a_running_flowkeep_has_is_looked_into_and_followed() {
     assert_eq!(copies.count(), 0, "no copy stays, though it was killed");
 }
 
-/// What the configuration says of one variable: its interval, and that it is in no store.
+/// The configuration's settings of one variable: its interval, and that it is in no store.
 #[test]
 fn one_variable_has_settings_of_its_own() {
     let folder = Folder::new();
@@ -330,7 +330,7 @@ fn one_variable_has_settings_of_its_own() {
     assert_eq!(sum_at(&uri, "packets_by_protocol"), counted);
     let bytes = sum_at(&uri, "bytes_by_protocol");
     assert!(bytes > 100_000, "{bytes}");
-    // Local: the store hears nothing of it, and keeps what it has.
+    // Local: the store hears nothing of it, and keeps its count.
     let running = own("[store.function.counter.variable.bytes_by_protocol]\nconsistency = \"local\"");
     wait("it answers", || folder.counted());
     wait("more packets at the store", || {
@@ -381,13 +381,13 @@ fn each_runtime_has_the_whole_functions_counts() {
         let own = counts_of(&folder, "counts");
         (own.len() == 2 && own.iter().all(|packets| *packets > 1000)).then_some(own)
     });
-    // Views that are made from now on have at least what both had.
+    // Views that are made from now on have at least the counts that both had.
     let at_least: i64 = own.iter().sum();
     let merged = wait("merged views of both", || {
         let merged = counts_of(&folder, "merged");
         (merged.len() == 2 && merged.iter().all(|packets| *packets >= at_least)).then_some(merged)
     });
-    // No view counts what was not counted.
+    // No view counts more than was counted.
     let all: i64 = counts_of(&folder, "counts").iter().sum();
     assert!(merged.iter().all(|packets| *packets <= all), "{merged:?} {all}");
 }
@@ -462,7 +462,7 @@ fn a_server_that_refuses_changes_holds_no_packet_up() {
         at_least = folder.counted().expect("an answer") + 20_000;
         let began = Instant::now();
         wait("packets", || folder.counted().filter(|count| *count > at_least));
-        // They come in a second.
+        // The packets come in a second.
         let took = began.elapsed();
         assert!(took < Duration::from_secs(5), "{wrong}: {took:?}");
         let status = folder.status().expect("an answer");
@@ -604,7 +604,7 @@ fn a_flowkeep_that_is_killed_goes_on_from_what_was_flushed() {
         running.kill();
         let has = sum_at(&server.uri(), "packets_by_protocol") - before;
         // All that was counted when it was asked, but for the last fifth of a second: the interval of
-        // 10 ms, and what a machine that is busy has besides.
+        // 10 ms, and the delays of a busy machine.
         println!("round {round}: {counted} packets were counted when it was asked, the store has {has}");
         assert!(has + 20_000 / 5 >= counted, "{has} of {counted}");
         before += has;

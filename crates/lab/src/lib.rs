@@ -4,7 +4,7 @@
 //! # Theory of operation
 //!
 //! A network namespace is a host of its own, as far as the network goes; a veth pair is a cable
-//! between two of them. What runs in a namespace reaches nothing outside of it.
+//! between two of them. A program in a namespace reaches nothing outside of it.
 //!
 //! ```text
 //!   let mut lab = Lab::new()?;
@@ -15,16 +15,15 @@
 //!   client.run("ping -c 1 10.0.0.2", limit)?;
 //! ```
 //!
-//! Nothing is left behind. A lab takes its namespaces down when it is dropped. One whose process
-//! was killed is taken down by the next lab that any process makes here ([`sweep`]): a namespace's
-//! name has its owner's process number and the time at which that process began, so that it is
-//! known whether the owner is gone, even if its number has been used again. Processes in a
-//! namespace end with their owner ([`process`]), and what is still there is ended with the
-//! namespace.
+//! Nothing is left behind. A lab takes its namespaces down when it is dropped. The next lab that
+//! any process makes here takes down a lab whose process was killed ([`sweep`]): a namespace's name
+//! has its owner's process number and the time at which that process began, so that it is known
+//! whether the owner is gone, even if its number has been used again. Processes in a namespace end
+//! with their owner ([`process`]), and remaining ones are ended with the namespace.
 //!
 //! ```text
 //!   fk-4711-8812345-0-client
-//!      │    │       │ └ what the lab calls it
+//!      │    │       │ └ its name in the lab
 //!      │    │       └ which lab of the process
 //!      │    └ when the process began, in the kernel's ticks
 //!      └ the owner's process number
@@ -33,7 +32,7 @@
 //! Invariant: a namespace that has been made is in a lab's list from that moment on, or its owner
 //! is dead.
 //!
-//! Needs root, and `ip` (iproute2). Not here: what runs in the namespaces.
+//! Needs root, and `ip` (iproute2). Not here: the programs in the namespaces.
 
 pub mod process;
 pub mod site;
@@ -74,7 +73,7 @@ pub enum LabError {
     Failed {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its words.
         problem: String,
     },
     /// A command took too long and was ended.
@@ -88,9 +87,9 @@ pub enum LabError {
     /// The system failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempt.
         what: String,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -102,14 +101,14 @@ pub struct Lab {
     names: Vec<String>,
 }
 
-/// One of a lab's namespaces: a host of its own.
+/// A namespace of a lab: a host of its own.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     name: String,
 }
 
 impl Lab {
-    /// An empty lab. First of all, what dead processes left is taken down.
+    /// An empty lab. First of all, the namespaces of dead processes are taken down.
     pub fn new() -> Result<Self, LabError> {
         static LABS: AtomicU32 = AtomicU32::new(0);
         need("ip", "iproute2")?;
@@ -202,7 +201,7 @@ impl Namespace {
             .map(drop)
     }
 
-    /// Runs a program in the namespace to its end, and answers what it printed; an error if it
+    /// Runs a program in the namespace to its end, and answers its standard output; an error if it
     /// failed or took too long.
     pub fn run(&self, words: &str, run: Run) -> Result<String, LabError> {
         process::run(self.command(words), words, run)
@@ -227,7 +226,7 @@ impl Namespace {
         command
     }
 
-    /// Moves the calling thread, and what it starts from now on, into the namespace.
+    /// Moves the calling thread, and the processes that it starts from now on, into the namespace.
     pub fn enter(&self) -> Result<(), LabError> {
         let path = Path::new(NAMES).join(&self.name);
         let system = |source| LabError::System {
@@ -259,7 +258,7 @@ impl Owner {
         }
     }
 
-    /// From a namespace's name; `None` for what is no lab's.
+    /// From a namespace's name; `None` for a name that is no lab's.
     fn of(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix("fk-")?.splitn(4, '-');
         let process = parts.next()?.parse().ok()?;
@@ -301,8 +300,8 @@ pub fn sweep() -> Result<Vec<String>, LabError> {
     Ok(gone)
 }
 
-/// Ends what still runs in a namespace, and removes it; with it go its ends of cables, and so the
-/// other ends.
+/// Ends the processes that still run in a namespace, and removes it; with it go its ends of cables,
+/// and so the other ends.
 fn take_down(name: &str) -> Result<(), LabError> {
     let output = Command::new("ip").args(["netns", "pids", name]).output();
     let output = output.map_err(|source| LabError::System {

@@ -1,8 +1,8 @@
 //! Programs that a lab runs: to their end within a limit, or beside it until they are no longer
 //! wanted.
 //!
-//! A program has its limit of time and is ended when it is over. What it prints goes to a file
-//! without a name, so that a program that prints much does not wait for a reader.
+//! A program has its limit of time and is ended when it is over. Its output goes to a file without
+//! a name, so that a program that prints much does not wait for a reader.
 
 use super::LabError;
 use std::fs::File;
@@ -46,9 +46,9 @@ impl Run {
 pub struct Ended {
     /// How.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub out: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub err: String,
 }
 
@@ -69,8 +69,7 @@ pub(super) fn finish(command: Command, name: &str, run: Run) -> Result<Ended, La
     })
 }
 
-/// Runs a program to its end; answers what it wrote to standard output, or what it said when it
-/// failed.
+/// Runs a program to its end; answers its standard output, or its words when it failed.
 pub(super) fn run(command: Command, name: &str, run: Run) -> Result<String, LabError> {
     let Ended { status, out, err } = finish(command, name, run)?;
     if status.success() {
@@ -109,7 +108,7 @@ impl Process {
             .stderr(err.try_clone().map_err(system)?);
         let mut child = command.spawn().map_err(system)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // One that wants no input has closed it.
+            // A program that wants no input has closed it.
             let _ = stdin.write_all(input.as_bytes());
         }
         Ok(Process {
@@ -133,7 +132,7 @@ impl Process {
         })
     }
 
-    /// What it has written so far, to standard output and to standard error.
+    /// Its standard output and standard error so far.
     pub fn printed(&mut self) -> Result<(String, String), LabError> {
         let read = |mut file: &File| {
             let mut bytes = Vec::new();

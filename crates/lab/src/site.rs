@@ -1,5 +1,5 @@
-//! A client, a gateway with a running cluster, and a server, each a namespace: what `flowkeep lab`
-//! builds.
+//! A client, a gateway with a running cluster, and a server, each a namespace: the network that
+//! `flowkeep lab` builds.
 //!
 //! ```text
 //!   client ═══════════ left  gateway  right ═══════════ server
@@ -7,9 +7,9 @@
 //!   NAT pool 203.0.113.64/29; virtual address 192.0.2.80, behind it .11 and .12
 //! ```
 //!
-//! Files (configuration, control socket, what nginx serves) are in a folder whose name has its
-//! owner as the namespaces' names do, so that [`super::sweep`] finds what a killed owner left. A
-//! site goes when it is dropped: programs first, then namespaces, then files.
+//! Files (configuration, control socket, nginx's content) are in a folder whose name has its owner
+//! as the namespaces' names do, so that [`super::sweep`] finds the folder of a killed owner. A site
+//! goes when it is dropped: programs first, then namespaces, then files.
 //!
 //! Invariant: nothing of a site is outside its namespaces and its folder.
 //!
@@ -23,7 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What namespaces of sites are called begins so, behind what every lab's have.
+/// Names of sites' namespaces begin so, behind the prefix of all labs.
 const ROLE: &str = "lab-";
 const FOLDER: &str = "flowkeep-lab-";
 /// The server.
@@ -61,7 +61,7 @@ impl Drop for Folder {
 }
 
 impl Folder {
-    /// The process has one at a time. What dead processes left is removed.
+    /// The process has one at a time. Folders of dead processes are removed.
     pub fn new() -> Result<Self, LabError> {
         sweep_folders();
         let Owner { process, began } = Owner::this();
@@ -200,7 +200,7 @@ impl Site {
         &self.folder.0
     }
 
-    /// What is served: bytes that do not repeat.
+    /// The served content: bytes that do not repeat.
     pub fn content() -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let next = || {
@@ -212,7 +212,7 @@ impl Site {
         std::iter::repeat_with(next).take(FILE_BYTES).collect()
     }
 
-    /// What the cluster printed, if it has ended by itself.
+    /// The cluster's output, if it has ended by itself.
     pub fn has_ended(&mut self) -> Result<Option<String>, LabError> {
         let Some(cluster) = &mut self.cluster else {
             return Ok(None);
@@ -239,7 +239,7 @@ impl Site {
         }
     }
 
-    /// Runs a program at the client; what it printed, whether it failed or not.
+    /// Runs a program at the client; answers its output, whether it failed or not.
     pub fn at_client(&self, words: &str) -> Result<String, LabError> {
         let ended = self.client.finish(words, Run::within(Duration::from_secs(60)))?;
         Ok(format!("{}{}", ended.out, ended.err))
@@ -284,7 +284,7 @@ fn sweep_folders() -> usize {
         .count()
 }
 
-/// Ends all sites, and removes what dead ones left; answers how many there were of each.
+/// Ends all sites, and removes the remains of dead ones; answers how many there were of each.
 pub fn down() -> Result<(usize, usize), LabError> {
     if !rustix::process::geteuid().is_root() {
         return Err(LabError::NotRoot);
@@ -304,7 +304,7 @@ pub fn down() -> Result<(usize, usize), LabError> {
         std::thread::sleep(Duration::from_millis(20));
         left = owners();
     }
-    // One that does not end when it is asked to is ended, and what it leaves is swept.
+    // A site that does not end when it is asked to is killed, and its remains are swept.
     for owner in left.intersection(&living) {
         signal(owner, rustix::process::Signal::KILL);
     }

@@ -1,4 +1,4 @@
-//! What needs root says so and does not count as passed.
+//! A test that needs root says so and does not count as passed.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn hosts_joined_by_a_cable_reach_each_other_and_are_gone_afterwards() {
     let limit = || Run::within(Duration::from_secs(10));
     one.run("ip route get 10.0.0.2", limit()).unwrap();
     let names = [one.name().to_owned(), other.name().to_owned()];
-    // One that runs in it is ended with it.
+    // A program that runs in it is ended with it.
     let _sleeper = one.start("sleep 1000").unwrap();
     let error = one.run("ip route get 192.0.2.1", limit()).unwrap_err();
     assert!(matches!(error, LabError::Failed { .. }), "{error}");

@@ -40,7 +40,7 @@ pub enum CallError {
         /// The whole chain of causes.
         why: String,
     },
-    /// None of several coordinators can be reached.
+    /// No coordinator of several can be reached.
     #[error("{0}")]
     Unreached(Tried),
     /// The coordinator refuses.
@@ -49,7 +49,7 @@ pub enum CallError {
     /// No key could be made.
     #[error("no key could be made: {0}")]
     Key(#[from] rcgen::Error),
-    /// It answers what no coordinator answers.
+    /// The answer is not a coordinator's.
     #[error("the coordinator's answer has no certificate of its authority")]
     Answer,
 }
@@ -60,7 +60,7 @@ impl From<Status> for CallError {
     }
 }
 
-/// Causes, one behind another; one that says what the one before it says is not said again.
+/// Causes, one behind another; a cause that the text so far ends with is not said again.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -74,7 +74,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What an answer says: the coordinator's words, or why the connection ended.
+/// The text of an answer: the coordinator's words, or why the connection ended.
 pub(super) fn said(status: &Status) -> String {
     match std::error::Error::source(status) {
         Some(cause) => format!("{}: {}", status.message(), chain(cause)),
@@ -127,7 +127,7 @@ pub async fn connect_without(address: &str, fingerprint: [u8; 32]) -> Result<(Cl
     Ok((CoordinatorClient::new(channel), seen))
 }
 
-/// Gets a certificate by token: the member's name, and what it shows from now on.
+/// Gets a certificate by token: the member's name, and the identity that it shows from now on.
 pub async fn enrol(address: &str, token: &str) -> Result<(String, Identity), CallError> {
     let read = Token::read(token)?;
     let (mut client, seen) = connect_without(address, read.fingerprint).await?;
@@ -182,8 +182,8 @@ pub fn enrol_at(
     }
 }
 
-/// The configuration that was decided last, of the first of these coordinators that answers. One
-/// that begins is waited for, `patience` long.
+/// The configuration that was decided last, of the first of these coordinators that answers. A
+/// coordinator that begins is waited for, `patience` long.
 pub fn configuration_at(
     addresses: &[String],
     identity: &Identity,
@@ -217,7 +217,7 @@ pub fn configuration_at(
 }
 
 /// Has a member that no configuration lists get numbers, of the first of these coordinators that
-/// answers. One that begins is waited for, `patience` long.
+/// answers. A coordinator that begins is waited for, `patience` long.
 pub fn enlist_at(
     addresses: &[String],
     identity: &Identity,

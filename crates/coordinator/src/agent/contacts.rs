@@ -1,7 +1,7 @@
 //! How the members of the view are reached that no configuration lists, as the agent hears it.
 //!
-//! The agent writes the newest and never waits; the thread that lays links waits for others. What
-//! has more workers than a view may have is not looked at.
+//! The agent writes the newest and never waits; the thread that lays links waits for others. A list
+//! with more workers than a view may have is ignored.
 
 use crate::proto;
 use crate::translate::WORKERS_MAX;

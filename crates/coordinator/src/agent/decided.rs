@@ -14,7 +14,7 @@ struct State {
     is_over: bool,
 }
 
-/// What was decided last, and what is in force here.
+/// The configuration decided last, and the number of the one in force here.
 #[derive(Default)]
 pub struct Decided {
     state: Mutex<State>,

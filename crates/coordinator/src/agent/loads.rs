@@ -1,15 +1,15 @@
-//! What runtimes of the cluster do, as the coordinator said last.
+//! The loads of the cluster's runtimes, as the coordinator said last.
 //!
-//! The agent writes it and never waits for readers for long. What was said longer ago than
-//! [`FRESH`] is not answered: without a coordinator, nothing is known.
+//! The agent writes it and never waits for readers for long. Loads said longer ago than [`FRESH`]
+//! are not answered: without a coordinator, nothing is known.
 
 use crate::proto::RuntimeLoad;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So long what was said counts: some words of the coordinator may be late.
+/// Loads count for so long: some words of the coordinator may be late.
 const FRESH: Duration = Duration::from_secs(5);
-/// Runtimes of which it is kept at most.
+/// Runtimes whose load is kept, at most.
 const RUNTIMES_MAX: usize = 4096;
 
 /// See the module's page.
@@ -23,7 +23,7 @@ impl Loads {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), loads));
     }
 
-    /// What was said lately; nothing, if that is long ago.
+    /// The loads said lately; none, if that is long ago.
     pub fn newest(&self) -> Vec<RuntimeLoad> {
         self.newest_at(Instant::now())
     }

@@ -12,9 +12,9 @@
 //!
 //! A seat has the worker's [`Membership`](protocols::membership::Membership): its view, its leases;
 //! or the worker has it, and lends it for each turn ([`Seat::turn_with`]). It is the worker's
-//! alone. What a seat shares with the agent are atomics and two rings; neither end waits for the
-//! other. A ring that is full loses nothing that counts: the agent keeps the newest words and tries
-//! again, and a seat says again what it has withdrawn.
+//! alone. A seat shares atomics and two rings with the agent; neither end waits for the other. A
+//! ring that is full loses nothing that counts: the agent keeps the newest words and tries again,
+//! and a seat says its withdrawals again.
 //!
 //! A worker that takes no step gets no heartbeat. A seat that is dropped acts no more: the agent
 //! says that this worker has stopped.
@@ -30,10 +30,10 @@
 //!
 //! How members are reached that no configuration lists comes with views, too ([`Contacts`]).
 //!
-//! What operators ask of a member comes on a connection of its own, to a thread of its own
+//! Operators' requests to a member come on a connection of their own, to a thread of their own
 //! ([`Serving`]), so that no answer delays a heartbeat.
 //!
-//! Not here: what a worker does with views and leases (`runtime::members`).
+//! Not here: a worker's use of views and leases (`runtime::members`).
 
 mod connecting;
 mod contacts;

@@ -24,15 +24,15 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// After which silence of one coordinator the next is asked, too.
 const AFTER: Duration = Duration::from_millis(300);
 
-/// Of one that has not answered when another has.
+/// The failure of a coordinator that has not answered when another has.
 const SILENT: &str = "it has not answered yet";
 
-/// What came of the coordinators that were tried last.
+/// The coordinators that were tried last: their answers and failures.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tried {
-    /// Which answered.
+    /// The address that answered.
     pub answered: Option<String>,
-    /// Which did not before it, and why.
+    /// The addresses tried before it, and why each failed.
     pub failed: Vec<(String, String)>,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A coordinator that says nothing for [`SILENCE`] counts as gone, and the next address is tried
 //! first: its sockets may be open though it stands still, or its host is off. It says loads each
-//! second. The agent counts silence in its own turns, so one that stood still itself leaves no
+//! second. An agent counts silence in its own turns, so an agent that stood still itself leaves no
 //! coordinator for that.
 
 use super::connecting::{CallError, Client, connect, said};
@@ -30,7 +30,7 @@ use tonic::Status;
 /// Between two attempts to connect: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Workloads that wait for the network at most; what comes then is not sent, and the next one is.
+/// Workloads that wait for the network at most; a further one is not sent, and the next one is.
 const WORKLOADS_MAX: usize = 4;
 /// A connection that lasted so long was good: the next one is tried at once.
 pub(super) const LASTING: Duration = Duration::from_secs(1);
@@ -44,19 +44,19 @@ const RENEWAL_AGAIN: Duration = Duration::from_secs(10);
 /// How long a call may take to be answered.
 const CALL: Duration = Duration::from_secs(30);
 
-/// What an agent says of itself.
+/// An agent's reports on itself.
 #[derive(Clone, Debug)]
 pub enum AgentEvent {
     /// The coordinator at this address is heard.
     Attends(String),
-    /// None is, and why the last one was not.
+    /// No coordinator is heard, and why the last one was not.
     Alone(String),
 }
 
 /// Writes an incarnation down.
 pub type Keep = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
 
-/// With what an agent begins.
+/// The settings that an agent begins with.
 #[derive(Clone)]
 pub struct Settings {
     /// Where coordinators may be.
@@ -66,13 +66,13 @@ pub struct Settings {
     /// Above that of every earlier incarnation of this member.
     pub incarnation: u64,
     /// The first incarnation of the file that this one is of; 0: not known. No process has an
-    /// earlier one of that file any more: what acted by it acts no more.
+    /// earlier one of that file any more: its workers act no more.
     pub first: u64,
     /// A worker for each.
     pub roles: Vec<Role>,
     /// The number of each, as the members' configuration has it; none at all: any.
     pub numbers: Vec<u16>,
-    /// What the member's configuration says of the cluster, if that lists it.
+    /// The plan of the member's configuration, if that lists the member.
     pub plan: Option<proto::Plan>,
     /// How the members are reached that no configuration lists.
     pub contacts: Arc<Contacts>,
@@ -84,7 +84,7 @@ pub struct Settings {
     pub patience: Duration,
     /// Which configuration was decided, and is in force here.
     pub decided: Arc<Decided>,
-    /// What runtimes of the cluster do.
+    /// The loads of the cluster's runtimes.
     pub loads: Arc<Loads>,
     /// Writes a higher incarnation down before it is used; or why it is not written.
     pub keep: Keep,
@@ -215,7 +215,7 @@ impl Ways {
         Ok((address, client))
     }
 
-    /// What worked last is tried first.
+    /// The address that worked last is tried first.
     pub(super) fn keep(&mut self) {
         let count = self.addresses.len().max(1);
         self.next = (self.next + count - 1) % count;
@@ -424,8 +424,8 @@ impl Line {
         })
     }
 
-    /// Another one at the same coordinator, in time before that ends the one there is. Each member
-    /// has its own share of the time, so they do not come all at once.
+    /// Another connection to the same coordinator, in time before that ends the present one. Each
+    /// member has its own share of the time, so they do not come all at once.
     async fn next(settings: &Settings, address: &str) -> Self {
         let share = (settings.incarnation % 1000) as u32;
         let mut pause = settings.renewal + settings.renewal / 6 * share / 1000;
@@ -477,7 +477,7 @@ async fn attend(
                 }
             }
             other = &mut next => {
-                // What the old one has on its way still arrives.
+                // Workloads that the old one has on their way still arrive.
                 line = other;
                 next.set(Line::next(settings, address));
             }
@@ -522,7 +522,7 @@ async fn attend(
     }
 }
 
-/// What the workers have done since the last time.
+/// The workers' heartbeats since the last time.
 fn workload(desks: &mut [Desk]) -> proto::Workload {
     let mut workload = proto::Workload::default();
     for desk in desks {
@@ -568,7 +568,7 @@ fn workload(desks: &mut [Desk]) -> proto::Workload {
     workload
 }
 
-/// Keeps the newest for each worker. What no coordinator says changes nothing.
+/// Keeps the newest for each worker. A malformed view or list changes nothing.
 fn take_over(desks: &mut [Desk], notification: &proto::Notification) {
     let view = notification.view.as_ref().and_then(translate::to_view);
     let suspects = notification.suspects.as_ref();
@@ -580,7 +580,7 @@ fn take_over(desks: &mut [Desk], notification: &proto::Notification) {
     }
 }
 
-/// Hands all runtimes a decision on which of them share objects. What none can be changes nothing.
+/// Hands all runtimes a decision on which of them share objects. A malformed one changes nothing.
 fn decide(desks: &mut [Desk], sharing: &proto::Sharing) {
     let Some(decision) = translate::to_sharing(sharing) else {
         return;

@@ -1,4 +1,4 @@
-//! A worker's end: its membership, and what it shares with the agent.
+//! A worker's end: its membership, and the rings and atomics that it shares with the agent.
 
 use protocols::membership::{Incarnation, Membership, Notice, Term, View, WorkerId};
 use protocols::objects::{Decision, Report};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const WORDS_MAX: usize = 8;
 /// Withdrawn leases that wait for the agent at most.
 const WITHDRAWN_MAX: usize = 64;
-/// How often a worker says again what it has withdrawn, in nanoseconds of its clock.
+/// How often a worker says its withdrawals again, in nanoseconds of its clock.
 const AGAIN: u64 = 10_000_000;
 
 /// An incarnation that has no lease any more, by the list of this number.
@@ -19,14 +19,14 @@ pub(super) type Withdrawn = (WorkerId, Incarnation, u64);
 /// Incarnations that a worker does not hear, all of them.
 pub(super) type Unheard = Vec<(WorkerId, Incarnation)>;
 
-/// What the coordinator says, on its way to the worker.
+/// A word of the coordinator, on its way to the worker.
 #[derive(Clone, Debug)]
 pub(super) enum Word {
     View(View),
     Suspects(u64, Vec<(WorkerId, Incarnation)>),
 }
 
-/// What a worker has done and has; see `Load` in `proto/flowkeep.proto` for units.
+/// A worker's load; see `Load` in `proto/flowkeep.proto` for units.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// Packets since the start.
@@ -54,17 +54,17 @@ pub(super) struct Shared {
     pub figures: Figures,
 }
 
-/// What the agent has of a seat.
+/// The agent's end of a seat.
 pub(super) struct Desk {
     pub id: WorkerId,
     pub incarnation: Incarnation,
     pub shared: Arc<Shared>,
     pub words: Producer<Word>,
     pub withdrawn: Consumer<Withdrawn>,
-    /// What the worker does not hear, on its way, and as it was said last.
+    /// The runtimes that the worker does not hear, on their way, and as they were said last.
     pub unheards: Consumer<Unheard>,
     pub unheard: Unheard,
-    /// What the worker says of shared objects, on its way, and as it was said last.
+    /// The worker's reports on shared objects, on their way, and the last one.
     pub reports: Consumer<Report>,
     pub report: Option<Report>,
     /// Decisions on them, on their way.
@@ -77,7 +77,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Hands the worker what waits for it.
+    /// Hands the worker the words that wait for it.
     pub fn hand(&mut self) {
         if let Some(view) = self.view.take()
             && let Err(rtrb::PushError::Full(Word::View(view))) = self.words.push(Word::View(view))
@@ -179,8 +179,8 @@ impl Seat {
         self.speaking.shared.ready.store(true, Ordering::Relaxed);
     }
 
-    /// One step of the worker, at `now` of its clock (nanoseconds): takes over what the coordinator
-    /// has said. Says whether its view is another one than before.
+    /// One step of the worker, at `now` of its clock (nanoseconds): takes over the coordinator's
+    /// words. Says whether its view is another one than before.
     pub fn turn(&mut self, now: u64) -> bool {
         self.speaking.turn(now, &mut self.membership)
     }
@@ -190,10 +190,10 @@ impl Seat {
         self.sharing.decisions.pop().ok()
     }
 
-    /// What this worker's runtime says of the objects that it shares.
+    /// Takes this worker's report on the objects that its runtime shares.
     pub fn report(&mut self, report: Report) {
         let sharing = &mut self.sharing;
-        // What has no room is said next time.
+        // A report without room is said next time.
         if sharing.said.as_ref() != Some(&report) && sharing.reports.push(report.clone()).is_ok() {
             sharing.said = Some(report);
         }
@@ -205,14 +205,14 @@ impl Seat {
     }
 }
 
-/// What passes between a runtime that shares objects and the agent.
+/// The rings between a runtime that shares objects and the agent.
 struct Sharing {
     decisions: Consumer<Decision>,
     reports: Producer<Report>,
     said: Option<Report>,
 }
 
-/// What passes between a worker and the agent.
+/// The atomics and rings between a worker and the agent.
 struct Speaking {
     shared: Arc<Shared>,
     words: Consumer<Word>,
@@ -242,14 +242,14 @@ impl Speaking {
             let withdrawn = &mut self.withdrawn;
             membership.poll(now, |notice| {
                 if let Notice::Withdrawn(id, incarnation, list) = notice {
-                    // What has no room is said again.
+                    // A withdrawal without room is said again.
                     let _ = withdrawn.push((id, incarnation, list));
                 }
             });
             self.missed.clear();
             let missed = &mut self.missed;
             membership.unheard(now, |id, incarnation| missed.push((id, incarnation)));
-            // What has no room is said next time.
+            // Runtimes without room are said next time.
             if self.missed != self.unheard && self.unheards.push(self.missed.clone()).is_ok() {
                 self.unheard.clone_from(&self.missed);
             }

@@ -1,4 +1,4 @@
-//! A member's answers to what operators ask by the coordinator: a thread and a connection of their
+//! A member's answers to operators' requests by the coordinator: a thread and a connection of their
 //! own.
 //!
 //! ```text
@@ -6,10 +6,10 @@
 //!               ◄─ Serve: Served ──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Heartbeats have another connection, so an answer of any length delays none. An answer of more
-//! than [`ANSWER_MAX`] bytes is not sent: that it is too long is.
+//! Heartbeats have another connection, so an answer of any length delays none. In place of an
+//! answer of more than [`ANSWER_MAX`] bytes, a word that it is too long is sent.
 //!
-//! Not here: what is answered (`flowkeep::control`).
+//! Not here: the content of answers (`flowkeep::control`).
 
 use super::connecting::CallError;
 use super::running::{LASTING, Ways, within};
@@ -72,10 +72,10 @@ async fn serve(coordinators: Vec<String>, identity: Identity, answerer: Answerer
     let mut ways = Ways::new(coordinators);
     loop {
         let mut begun = None;
-        // That no coordinator is there the agent says.
+        // The agent says that no coordinator is there.
         let _ = attend(&mut ways, &identity, &answerer, &mut begun).await;
-        // One that ends at once is tried again later and later: another process may have this
-        // member's certificate.
+        // A connection that ends at once is tried again later and later: another process may have
+        // this member's certificate.
         if begun.is_some_and(|begun: Instant| begun.elapsed() >= LASTING) {
             ways.keep();
         } else {

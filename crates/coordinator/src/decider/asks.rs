@@ -1,4 +1,4 @@
-//! What the decider is told and asked, and what it answers.
+//! The messages and questions to the decider, and its answers.
 
 use super::ASKS_MAX;
 use crate::log::Report;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// What needs an answer.
+/// A question: it needs an answer.
 #[derive(Debug)]
 pub enum Question {
     /// The members, as the coordinator knows them.
@@ -28,13 +28,13 @@ pub enum Question {
         member: String,
         /// Which incarnation of it.
         incarnation: Incarnation,
-        /// The first one that its file has handed out; 0: not known.
+        /// The first incarnation that its file has handed out; 0: not known.
         first: u64,
         /// A worker for each.
         roles: Vec<Role>,
         /// The number that each shall have; none at all: any.
         numbers: Vec<u16>,
-        /// What its configuration says of the cluster, if that lists it.
+        /// The plan of its configuration, if that lists the member.
         plan: Option<proto::Plan>,
     },
     /// A member that no configuration lists wants numbers for its runtimes.
@@ -48,14 +48,14 @@ pub enum Question {
     },
     /// The configuration that was decided last.
     Configuration,
-    /// Another one is to be in force.
+    /// Another configuration is to be in force.
     Configure {
         /// The view whose members have prepared it.
         view: u32,
         /// It, and the one before.
         configuration: Box<proto::Configuration>,
     },
-    /// The one that is on trial stays.
+    /// The configuration on trial stays.
     Confirm,
     /// A runtime is to be removed, though it lives.
     Recover {
@@ -69,27 +69,27 @@ pub enum Question {
     },
 }
 
-/// What a member says of itself that no configuration lists. Each word of it was checked.
+/// The statement of a member that no configuration lists, on itself. Each word of it was checked.
 #[derive(Debug)]
 pub struct Enlisting {
     /// How it is reached, with its name by the certificate.
     pub contact: proto::Contact,
     /// 1 to 64.
     pub runtimes: u16,
-    /// What its configuration says of the cluster.
+    /// The plan of its configuration.
     pub plan: proto::Plan,
 }
 
 /// A question, and where the answer goes.
 #[derive(Debug)]
 pub struct Ask {
-    /// What is asked.
+    /// The question.
     pub question: Question,
     /// For the answer.
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// What the decider answers.
+/// An answer of the decider.
 #[derive(Debug)]
 pub enum Answer {
     /// It is so, by the log; for these incarnations.
@@ -104,7 +104,7 @@ pub enum Answer {
     Refused(Refusal, String),
 }
 
-/// What comes in at the decider.
+/// A message to the decider.
 #[derive(Debug)]
 pub enum Told {
     /// A question.
@@ -117,7 +117,7 @@ pub enum Told {
     End,
 }
 
-/// What members are told: the newest only.
+/// The state that members are told: the newest only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
     /// The newest view.
@@ -128,7 +128,7 @@ pub struct Published {
     pub configuration: proto::Decided,
     /// How the members of the view are reached that no configuration lists.
     pub contacts: Vec<proto::Contact>,
-    /// What runtimes do.
+    /// The loads of runtimes.
     pub loads: Vec<proto::RuntimeLoad>,
     /// Which of them share objects.
     pub sharing: Option<proto::Sharing>,

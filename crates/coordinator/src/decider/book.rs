@@ -1,4 +1,4 @@
-//! Which worker has which number, and which tokens were used: what the log has besides decisions.
+//! The log's content besides decisions: which worker has which number, and which tokens were used.
 
 use crate::proto;
 use crate::translate::{self, WORKERS_MAX};
@@ -44,7 +44,8 @@ struct Known {
     id: WorkerId,
     /// The newest incarnation that asked to be a member.
     incarnation: Incarnation,
-    /// Its member's file of incarnations, by the first one that this has handed out; 0: not known.
+    /// Its member's file of incarnations, named by the first one that it has handed out; 0: not
+    /// known.
     first: u64,
     /// All incarnations that asked from this one on were of that file.
     since: Incarnation,
@@ -68,7 +69,7 @@ pub struct Book {
     names: BTreeMap<WorkerId, String>,
     /// Of members that no configuration lists: how they are reached, and the record that says so.
     contacts: BTreeMap<String, (proto::Contact, u64)>,
-    /// By member, what its configuration says of the cluster.
+    /// By member, the plan of its configuration.
     plans: BTreeMap<String, proto::Plan>,
     /// By id: when it is over, and the record that says that it was used.
     tokens: BTreeMap<[u8; 16], (u64, u64)>,
@@ -140,7 +141,7 @@ impl Book {
         before.map(|(_, record)| record)
     }
 
-    /// Whether a member is one that no configuration lists.
+    /// Whether no configuration lists this member.
     pub fn is_enlisted(&self, member: &str) -> bool {
         self.contacts.contains_key(member)
     }
@@ -155,7 +156,7 @@ impl Book {
         self.slots.keys().any(|slot| slot.member == member)
     }
 
-    /// What a member's configuration says of the cluster.
+    /// The plan of a member's configuration.
     pub fn plan(&self, member: &str) -> Option<&proto::Plan> {
         self.plans.get(member)
     }
@@ -275,7 +276,7 @@ impl Book {
         self.slots.get(slot).map(|known| known.incarnation)
     }
 
-    /// From which incarnation on all that asked for a place were of this file, if one more
+    /// The incarnation from which on all that asked for a place were of this file, if one more
     /// incarnation does.
     pub fn since(&self, slot: &Slot, incarnation: Incarnation, first: u64) -> Incarnation {
         match self.slots.get(slot) {

@@ -8,14 +8,14 @@
 //! ```
 //!
 //! The record in the log is the decision: before it a change can be taken back, behind it every
-//! member takes it on, however late it comes. A member that joins asks for the text
+//! member takes it on, however late the member comes. A member that joins asks for the text
 //! (`Configuration`) before its workers are made.
 //!
-//! Number 1 is what the files of the members say. Where the last members of a view have left of
-//! their own will, the next ones start by their files again: that is a number of its own, without a
-//! text. Members that died have left nothing, so what was decided stays.
+//! Number 1 is the configuration of the members' files. Where the last members of a view have left
+//! of their own will, the next ones start by their files again: that is a number of its own,
+//! without a text. Members that died have left nothing, so the decided configuration stays.
 //!
-//! One that is on trial goes back by itself (`trial`).
+//! A configuration on trial goes back by itself (`trial`).
 //!
 //! A decision that an operator asked for, and that the log does not take, is *withdrawn*: it does
 //! not come when there is room again, when members would cut flows for it unasked.
@@ -34,10 +34,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// What was decided, and what members have.
+/// The decided configuration, and those that members have.
 pub(super) struct Configured {
     pub(super) newest: proto::Configuration,
-    /// Of one that is on trial: when it goes back.
+    /// Of a configuration on trial: when it goes back.
     pub(super) trial_until: Option<Instant>,
     /// The record that says so.
     record: Option<u64>,
@@ -90,7 +90,7 @@ impl Configured {
         usize::from(self.record.is_some())
     }
 
-    /// What was decided last.
+    /// The configuration decided last.
     pub fn newest(&self) -> &proto::Configuration {
         &self.newest
     }
@@ -203,7 +203,7 @@ impl Decider {
         }
     }
 
-    /// A member has said what it has in force.
+    /// A member has said which configuration it has in force.
     pub(super) fn on_in_force(&mut self, member: &str, number: u64) {
         let known = self.configured.in_force.get_mut(member);
         match known {

@@ -9,18 +9,18 @@
 //!   view with it ── Notification(view, contacts) ─► members lay links to it; without it, they take them down
 //! ```
 //!
-//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; which these are, a
-//! listed member of the view says when it joins ([`proto::Plan`]). The numbers of a member stay its
-//! own while there are others. When there are none, those of such members go first that are in no
-//! view; what has them next has a later incarnation.
+//! *Numbers.* Listed runtimes have `0..listed`, the others `listed..most`; a listed member of the
+//! view says both bounds when it joins ([`proto::Plan`]). The numbers of a member stay its own
+//! while there are others. When there are none, the numbers of such members outside the view go
+//! first; a number's next worker has a later incarnation.
 //!
-//! *The plan* is compared by the newcomer, which can say in words what differs; what the
-//! coordinator compares are the two numbers that it uses.
+//! The newcomer compares *the plan*, since it can say in words what differs; the coordinator
+//! compares the two numbers that it uses.
 //!
 //! Invariants: a contact is in the log before any member hears of it; two members of a view have no
 //! number in common; a number's incarnations grow, whichever member has it.
 //!
-//! Not here: what members do with contacts (`flowkeep::run`), which callers may ask (`service`).
+//! Not here: members' use of contacts (`flowkeep::run`), which callers may ask (`service`).
 
 use super::book::{Book, Slot};
 use super::{Answer, Decider, Enlisting, Pending};
@@ -90,8 +90,8 @@ impl Decider {
         }
     }
 
-    /// The numbers that a member may have, with their newest incarnations, and what a listed member
-    /// of the view says of the cluster.
+    /// The numbers that a member may have, with their newest incarnations, and the plan of a listed
+    /// member of the view.
     fn places_for(&self, enlisting: &Enlisting) -> Result<Places, (Refusal, String)> {
         let Enlisting {
             contact,
@@ -123,7 +123,7 @@ impl Decider {
         Ok((there.clone(), places))
     }
 
-    /// What a listed member of the view says of the cluster.
+    /// The plan of a listed member of the view.
     fn plan_in_view(&self) -> Result<&proto::Plan, (Refusal, String)> {
         let members = self.machine.view().members().iter();
         let mut names = members.filter_map(|known| self.book.name(known.id));

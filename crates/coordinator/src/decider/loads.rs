@@ -1,6 +1,6 @@
-//! What runtimes do, as their heartbeats say: told to all members once a second, for switches that
-//! place new groups by it. It is said though nothing has changed: an agent that hears nothing tries
-//! another coordinator.
+//! The loads of runtimes, as their heartbeats say: told to all members once a second, for switches
+//! that place new groups by them. They are told though nothing has changed: an agent that hears
+//! nothing tries another coordinator.
 //!
 //! A runtime that was not heard for [`FRESH`] is left out: a switch has no figure of it then.
 //! Nothing here is in the log.
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 /// Between two words to members.
 const PERIOD: Duration = Duration::from_secs(1);
-/// What was said longer ago counts no more.
+/// A load said longer ago counts no more.
 const FRESH: Duration = Duration::from_secs(3);
 
 impl Decider {
-    /// What each runtime in view has said lately.
+    /// The load of each runtime in the view, as it has said lately.
     pub(super) fn loads(&self, now: Instant) -> Vec<proto::RuntimeLoad> {
         let fresh = self
             .heard

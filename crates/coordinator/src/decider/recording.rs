@@ -1,6 +1,7 @@
-//! What all decisions do: they hand a record to the log, and look whose incarnations the view has.
+//! The steps of all decisions: they hand a record to the log, and look whose incarnations the view
+//! has.
 //!
-//! Not here: what follows when the log has it (`Decider::on_written`).
+//! Not here: the steps once the log has it (`Decider::on_written`).
 
 use super::{Decider, Pending};
 use crate::proto;

@@ -1,5 +1,5 @@
-//! Which runtimes share objects: what follows from heartbeats and views, in the log before it is
-//! told.
+//! Which runtimes share objects: it follows from heartbeats and views, and is in the log before it
+//! is told.
 //!
 //! ```text
 //!   heartbeat with Shares ─┐
@@ -21,7 +21,7 @@ use protocols::objects::Sharing;
 use protocols::ownership::RuntimeId;
 use std::sync::Arc;
 
-/// What was decided, and the record that says so.
+/// The decision, and the record that says so.
 #[derive(Default)]
 pub(super) struct Shared {
     pub machine: Sharing,
@@ -59,8 +59,8 @@ impl Shared {
 }
 
 impl Decider {
-    /// A runtime of the view says how it is with the objects that it shares. Refused: the word is
-    /// none, or the log has lost what the runtime knows.
+    /// A runtime of the view says how it is with the objects that it shares. Refused: the report is
+    /// malformed, or the log has lost a decision that the runtime knows.
     pub(super) fn on_shares(
         &mut self,
         id: WorkerId,

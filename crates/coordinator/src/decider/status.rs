@@ -1,4 +1,4 @@
-//! What an operator is told of the members.
+//! The members' status for an operator.
 
 use super::Decider;
 use crate::proto;

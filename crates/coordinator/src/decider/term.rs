@@ -11,7 +11,7 @@ use crate::proto;
 use prost::Message;
 use protocols::membership::{Entry, Term, Timing};
 
-/// What the log says.
+/// The term by the log, and the record that says it.
 #[derive(Default)]
 pub(super) struct Logged(Option<(u64, u64)>);
 

@@ -17,11 +17,11 @@
 //! The time is by the coordinator's clock, since another one has to know when it began. It is never
 //! more than was asked for, whatever the clocks of two coordinators say.
 //!
-//! Behind one that went back by itself there is none to go back to: a rollback would put in force
-//! what was not confirmed.
+//! A configuration that went back by itself has none before it to go back to: a rollback would put
+//! the unconfirmed one in force.
 //!
 //! Invariants: one trial at a time; nothing else is decided meanwhile but the configuration before;
-//! what is confirmed does not go back, and what goes back is not confirmed.
+//! a confirmed configuration does not go back, and one that goes back is not confirmed.
 
 use super::configured::Configured;
 use super::{Answer, Decider};
@@ -76,7 +76,7 @@ impl Configured {
         self.newest.trial > 0 && *configuration == stays
     }
 
-    /// What may be decided during a trial is to go back.
+    /// During a trial the only allowed decision is to go back.
     pub fn why_not_during_trial(&self, configuration: &Configuration) -> Option<String> {
         let goes_back = configuration.digest == self.newest.digest_before && configuration.trial == 0;
         let left = Duration::from_millis(self.trial_left(Instant::now()));

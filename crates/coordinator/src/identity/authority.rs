@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What went wrong with a file or a certificate.
+/// A failure with a file or a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A file.
@@ -31,18 +31,18 @@ pub enum AuthorityError {
     Content {
         /// Which file.
         path: PathBuf,
-        /// What it is not.
+        /// The problem.
         problem: String,
     },
-    /// A public key that is none.
+    /// A malformed public key.
     #[error("the public key is no uncompressed point of P-256 (65 bytes, the first one 4)")]
     PublicKey,
-    /// What the library says.
+    /// The library's error.
     #[error("no certificate could be made: {0}")]
     Making(#[from] rcgen::Error),
 }
 
-/// What to do about a file.
+/// The remedy for an error with a file.
 const fn remedy(why: io::ErrorKind) -> &'static str {
     match why {
         io::ErrorKind::AlreadyExists => {
@@ -177,12 +177,12 @@ impl Authority {
         Ok(params.signed_by(&Foreign(key), &issuer)?.pem())
     }
 
-    /// By which a token names this authority.
+    /// The fingerprint by which a token names this authority.
     pub fn fingerprint(&self) -> [u8; 32] {
         *blake3::hash(&self.der).as_bytes()
     }
 
-    /// With which tokens are made and judged.
+    /// The key with which tokens are made and judged.
     pub(super) fn token_key(&self) -> [u8; 32] {
         blake3::derive_key("flowkeep join token", &self.key.serialize_der())
     }

@@ -1,4 +1,4 @@
-//! Callers: certificates of one cluster, what their names say, and which rights follow.
+//! Callers: certificates of one cluster, the meaning of their names, and the rights that follow.
 //!
 //! ```text
 //!   authority (ca.key) ─┬─► coordinator        flowkeep://coordinator
@@ -22,7 +22,7 @@ pub use authority::{Authority, AuthorityError, Identity, write_private};
 pub use tls::{SERVER_NAME, Seen, TlsError, client, client_by_token, server, why_refused};
 pub use token::{Token, Unreadable};
 
-/// What an operator may do; each may what those before may.
+/// The rights of an operator; each right includes those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Right {
     /// Look.

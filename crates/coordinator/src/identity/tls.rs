@@ -21,7 +21,7 @@ pub const SERVER_NAME: &str = "coordinator.flowkeep";
 /// A certificate or a key that TLS cannot use.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// No PEM, or none of what was expected.
+    /// No PEM, or no certificate or key in it.
     #[error("no certificate or key in PEM: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
     /// The library does not take it.
@@ -42,8 +42,8 @@ fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Erro
     Ok(Arc::new(roots))
 }
 
-/// The coordinator's end. Certificates are judged if there is one; what may be called without one
-/// is the service's business.
+/// The coordinator's end. Certificates are judged if there is one; the service decides which calls
+/// need none.
 pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
     let authority = CertificateDer::from_pem_slice(identity.authority.as_bytes())?;
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;

@@ -5,15 +5,15 @@
 //! ```
 //!
 //! The tag is keyed BLAKE3 over what is before it, with a key that follows from the authority's. So
-//! the coordinator keeps no list of tokens that are good, only of those that were used. The
-//! fingerprint tells the process whom to trust before it has a certificate.
+//! the coordinator keeps no list of tokens that are good, only of those that were used. By the
+//! fingerprint the process knows its coordinator before it has a certificate.
 
 use super::{Authority, is_name};
 use crate::refusal::Refusal;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
     /// The member's name.

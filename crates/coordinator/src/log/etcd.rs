@@ -5,8 +5,8 @@
 //!               ── Txn ──► PREFIX/leader, PREFIX/records/N
 //! ```
 //!
-//! What is asked of etcd, and what its answers mean, is `protocols::election`: the simulator runs
-//! the same. Here are the calls.
+//! The requests to etcd, and the meaning of its answers, are in `protocols::election`: the
+//! simulator runs the same. Here are the calls.
 //!
 //! Not here: TLS to etcd. It listens where only coordinators reach it, as a rule on the same hosts.
 
@@ -33,7 +33,7 @@ const CALL: Duration = Duration::from_secs(2);
 /// After which time without an answer another member of etcd is asked as well. An election needs
 /// three calls within the lease, so a member that is silent must not cost more.
 const NEXT: Duration = Duration::from_millis(300);
-/// How often one that waits to be elected looks.
+/// How often a coordinator that waits to be elected looks.
 const LOOK: Duration = Duration::from_millis(200);
 /// Records that are read at a time, and forgotten in one transaction.
 const PAGE: i64 = 256;
@@ -86,7 +86,7 @@ pub struct Etcd {
     held: Held,
 }
 
-/// With what etcd is called.
+/// The means to call etcd.
 struct Calls<'a> {
     runtime: &'a Runtime,
     endpoints: &'a Arc<Endpoints>,
@@ -104,9 +104,9 @@ struct Endpoints {
     last: AtomicUsize,
 }
 
-/// The first of the members of etcd that does it, beginning with the one that has answered last.
-/// One that is silent is waited for, and the next one asked meanwhile. What may have been done at
-/// one is done again at another: calls here are such that this changes nothing.
+/// The answer of the first member of etcd that answers, beginning with the one that has answered
+/// last. A silent member is waited for, and the next one asked meanwhile. A call that one member
+/// may have done is done again at another: calls here are such that this changes nothing.
 async fn at_any<T, C, F>(endpoints: &Endpoints, call: C) -> Result<T, LogError>
 where
     T: Send + 'static,
@@ -257,7 +257,7 @@ impl Calls<'_> {
     }
 }
 
-/// What a part of a transaction has read.
+/// The value that a part of a transaction has read.
 fn found(answer: etcd::ResponseOp) -> Option<Found<Bytes>> {
     match answer.response? {
         response_op::Response::ResponseRange(range) => range.kvs.into_iter().next().map(|there| Found {
@@ -271,7 +271,7 @@ fn found(answer: etcd::ResponseOp) -> Option<Found<Bytes>> {
 
 impl Etcd {
     /// Waits to be elected, unless it `is_over` before. `addresses` are `http://HOST:PORT`; `name`
-    /// is what the leader's key says.
+    /// is the value of the leader's key.
     pub fn elected(
         addresses: &[String],
         prefix: &str,
@@ -390,7 +390,8 @@ impl Log for Etcd {
             reading.take(page, answer.more);
         }
         if self.held.is_over() {
-            // Another may have decided since, and have forgotten what is between two pages.
+            // Another coordinator may have decided since, and have forgotten records between two
+            // pages.
             return Err(failed("the lease was over before the log was read"));
         }
         Ok(reading.records().collect())

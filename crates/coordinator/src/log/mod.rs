@@ -9,7 +9,7 @@
 //! A record in a store has its number and a checksum in front, so that damage and records at
 //! another's place are seen.
 //!
-//! Not here: what records mean (`decider`).
+//! Not here: the meaning of records (`decider`).
 
 mod embedded;
 mod etcd;
@@ -38,7 +38,7 @@ pub trait Log: Send + 'static {
     fn forget(&mut self, numbers: &[u64]) -> Result<(), LogError>;
 }
 
-/// Why a log does not do what it was asked for.
+/// Why a call of the log fails.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The store says why.
@@ -47,7 +47,7 @@ pub enum LogError {
     /// It was written, and is not there.
     #[error("record {0} was written and is not there: the store lies")]
     Lost(u64),
-    /// It is not what was written.
+    /// It is not the record that was written.
     #[error("record {0} is damaged: restore the log from a copy")]
     Damaged(u64),
     /// Another record has this number.

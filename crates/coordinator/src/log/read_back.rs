@@ -1,8 +1,8 @@
-//! A store's file, of which each write is read back: the store's own cache would answer with what
-//! it was handed, not with what is there.
+//! A store's file, of which each write is read back: the store's own cache would answer with the
+//! bytes that it was handed, not with those that are there.
 //!
-//! Not here: a disk that has bytes in memory only, and says that it has written them. It shows at
-//! the next start (`Refusal::LogBehind`).
+//! Not here: a disk that has bytes in memory only, and says that it has written them. Their loss
+//! shows at the next start (`Refusal::LogBehind`).
 
 use redb::{BackendError, StorageBackend};
 use std::io;
@@ -10,18 +10,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What says that something was written, and has something else.
+/// A store's lies: it says that bytes were written, and has others.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Lies(Arc<AtomicBool>);
 
 impl Lies {
-    /// Whether it has, since this was asked last.
+    /// Whether there was one, since this was asked last.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
 
-/// The file, or what stands for it.
+/// The file, or its stand-in.
 #[derive(Debug)]
 pub(super) struct ReadBack<B> {
     pub inner: B,

@@ -1,8 +1,8 @@
 //! The thread that waits for the disk, so that no other does.
 //!
-//! A record that was not taken is tried again, for ever. One that an operator waits for may be
+//! A record that was not taken is tried again, for ever. A record that an operator waits for may be
 //! *withdrawn* instead: where the store says that it is not there, another record gets its number,
-//! so what an operator was told has failed does not come later.
+//! so a decision that an operator was told has failed does not come later.
 
 use super::{Log, LogError};
 use protocols::election::Spare;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// After which time a record that was not taken is tried again.
 pub const RETRY: Duration = Duration::from_secs(1);
 
-/// What the writer says.
+/// A report of the writer.
 #[derive(Debug)]
 pub enum Report {
     /// The record of this number is in the log.
@@ -33,14 +33,14 @@ enum Job {
     Forget(Vec<u64>),
 }
 
-/// The thread. It ends when this is dropped, behind what it was handed.
+/// The thread. It ends when this is dropped, behind the records that it was handed.
 pub struct Writer {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts it. It says what comes of each record to `report`, which says whether the decider
+    /// Starts it. It reports each record's outcome to `report`, which says whether the decider
     /// still listens.
     pub fn start<L: Log + ?Sized>(
         mut log: Box<L>,
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(left, [4, 5]);
     }
 
-    /// What a failed attempt has left in a store, as far as the store can say.
+    /// A failed attempt's remains in a store, as far as the store can say.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Left {
         Nothing,

@@ -3,7 +3,7 @@
 use super::*;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// A member's end: what it is asked, and where its answers go.
+/// A member's end: its requests, and where its answers go.
 struct Member {
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Sender<Result<Served, Status>>,
@@ -127,7 +127,7 @@ fn requests_under_way_are_bounded_at_a_member_and_in_all() {
             members.push(Member::of(&relay, &name));
             asked.extend((0..MEMBER_MAX).map(|_| ask(&relay, &name, b"")));
             tokio::task::yield_now().await;
-            // What it has been handed counts until it has answered.
+            // A request that it was handed counts until it has answered.
             let member = members.last_mut().unwrap();
             for _ in 0..MEMBER_MAX {
                 member.asked.recv().await.unwrap();

@@ -1,4 +1,4 @@
-//! Calls: which caller may make which, and what the decider is asked.
+//! Calls: which caller may make which, and the questions to the decider.
 //!
 //! | call | may be made by |
 //! |---|---|
@@ -38,7 +38,7 @@ const TOKEN_MAX: u64 = 7 * 86_400;
 /// Digits of a configuration's digest at most.
 const DIGEST_MAX: usize = 64;
 
-/// What calls need.
+/// The parts that calls need.
 #[derive(Clone)]
 pub struct Service {
     pub(crate) handle: Handle,
@@ -162,7 +162,7 @@ fn is_plan(plan: &proto::Plan) -> bool {
     (1..=RUNTIMES_MAX).contains(&plan.most) && plan.listed <= plan.most && plan.words.len() <= WORDS_MAX
 }
 
-/// What a member says of itself that no configuration lists, if it can be so.
+/// The statement of a member that no configuration lists, if it is well-formed.
 fn enlisting(member: String, request: proto::EnlistRequest) -> Result<Enlisting, String> {
     let contact = request.contact.unwrap_or_default();
     let is_text = |text: &String| text.len() <= TEXT_MAX && !text.chars().any(char::is_control);
@@ -329,7 +329,7 @@ impl Coordinator for Service {
         request: Request<proto::NotifyViewRequest>,
     ) -> Answered<Self::NotifyViewStream> {
         self.operator(&request, "NotifyView", Right::Read, true)?;
-        // Of what comes while the caller reads nothing, the newest stays.
+        // Of notifications that come while the caller reads nothing, the newest stays.
         let newest = WatchStream::new(self.newest.clone());
         let newest = newest.map(|newest| Ok(notification(&newest)));
         Ok(Response::new(Box::pin(newest)))

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A handshake, and a connection without a certificate, has a place of which another connection may
-//! send it away ([`House`]): none is kept out by connections that say nothing.
+//! send it away ([`House`]): no caller is kept out by connections that say nothing.
 //!
 //! A connection on which nothing comes in for [`SILENCE`] ends: the service asks each one more
 //! often whether it lives.
@@ -33,7 +33,8 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// When more than half of the places are taken. One needs some round trips and 5 ms of work.
+/// When more than half of the places are taken. A handshake needs some round trips and 5 ms of
+/// work.
 const HANDSHAKE_CROWDED: Duration = Duration::from_secs(1);
 const HANDSHAKES_MAX: usize = 64;
 const KNOWN_MAX: usize = 512;
@@ -145,7 +146,7 @@ pub async fn accept(
     let mut handshakes = House::new(HANDSHAKES_MAX);
     loop {
         let Ok((stream, from)) = listener.accept().await else {
-            // No descriptors are left, as a rule: those that end give some back.
+            // No descriptors are left, as a rule: connections that end give some back.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };

@@ -1,7 +1,8 @@
-//! Places for those that say nothing of themselves yet: so many, and none is kept by silence.
+//! Places for connections that say nothing of themselves yet: so many, and none is kept by silence.
 //!
 //! When all are taken, the next one gets the oldest place of the address that has most. So silent
-//! connections send each other away, and one from another address is not sent away by them.
+//! connections send each other away, and a connection from another address is not sent away by
+//! them.
 
 use std::net::IpAddr;
 use tokio::sync::oneshot;

@@ -7,7 +7,7 @@
 //!   SetReplicas(chain, policy) ────────────────► each member that has runtimes; the first that refuses ends it
 //! ```
 //!
-//! Not here: what a request says ([`crate::relay::Scribe`]), the removal of a runtime (`decider`).
+//! Not here: a request's text ([`crate::relay::Scribe`]), the removal of a runtime (`decider`).
 
 use super::calls::Service;
 use super::connections::Peer;

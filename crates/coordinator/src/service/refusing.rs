@@ -1,4 +1,4 @@
-//! What all calls do: they ask the thread that decides, and refuse, which is counted and told.
+//! The steps of all calls: they ask the thread that decides, and refuse, which is counted and told.
 
 use super::calls::Service;
 use super::connections::Peer;

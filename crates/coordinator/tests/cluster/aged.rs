@@ -1,4 +1,4 @@
-//! Connections that end by their age, and those that keep others out.
+//! Connections that end by their age, and connections that keep others out.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::AgentEvent;
@@ -55,7 +55,7 @@ fn a_connection_that_ends_by_age_is_no_silence() {
     });
 }
 
-/// One that did not get the next connection in time asks for it at once.
+/// An agent that did not get the next connection in time asks for it at once.
 #[test]
 fn behind_a_good_connection_there_is_no_pause() {
     unsuspected(|| {

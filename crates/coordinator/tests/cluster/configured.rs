@@ -1,5 +1,5 @@
-//! Which configuration is decided: by whom, in which order, and what members and a new coordinator
-//! know of it.
+//! Which configuration is decided: by which caller, in which order, and how members and a new
+//! coordinator learn of it.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::{Agent, CallError, configuration_at};
@@ -61,7 +61,8 @@ fn decided() {
     let view = admin.status().unwrap().view;
     let text = "[[chain]]";
 
-    // A caller that may not, what is none, what does not follow, and another view.
+    // A caller without the right, malformed configurations, numbers that do not follow, and another
+    // view.
     let mut other = operator(Right::Operate).connect().unwrap();
     assert!(is(other.configure(view, configuration(2, text)), Refusal::Role));
     assert!(
@@ -116,7 +117,7 @@ fn decided() {
         kept
     );
 
-    // It ends as if killed, and comes again: what was decided stays.
+    // The member ends as if killed, and comes again: the decided configuration stays.
     a.workers.clear();
     a.agent.take();
     settings.coordinators = vec![at.to_string()];
@@ -220,7 +221,7 @@ fn tried() {
     until("the next coordinator has it go back", || {
         newest(&server) == (8, "before".to_owned())
     });
-    // One that is confirmed is so for the next coordinator.
+    // A confirmed configuration is so for the next coordinator.
     line.configure(1, on_trial(9, "fifth", 2000)).unwrap();
     assert_eq!(line.confirm().unwrap(), 9);
     drop((line, server));

@@ -1,4 +1,4 @@
-//! Members that no configuration lists: numbers, contacts, and what is refused.
+//! Members that no configuration lists: numbers, contacts, and refusals.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::{CallError, enlist_at};
@@ -73,7 +73,7 @@ fn numbers() {
     let heard = listed.contacts.clone();
     let a = Process::join(listed, &links).unwrap();
 
-    // Whatever is no contact, or no plan, is refused and changes nothing.
+    // A malformed contact or plan is refused and changes nothing.
     let contact = |change: &dyn Fn(&mut Contact)| {
         let mut wrong = good.clone();
         wrong.contact.iter_mut().for_each(change);
@@ -203,11 +203,12 @@ fn numbers() {
         &["`d`"],
     );
 
-    // It dies; when a view is without it, its numbers may pass to another, above its incarnation.
+    // `d` dies; when a view is without it, its numbers may pass to another member, above its
+    // incarnation.
     d.workers.clear();
     d.agent.take();
     let reader = cluster.operator(Right::Read);
-    // Those that live know the first coordinator only: the next ones join at the second.
+    // Live members know the first coordinator only: the next ones join at the second.
     drop(a);
     let mut listed = cluster.member("a", 2, &[Role::Runtime], at);
     listed.numbers = vec![0];
@@ -255,6 +256,6 @@ fn numbers() {
     drop(server);
     let server = cluster.start();
     let again = enlist(&cluster, server.address(), "e", &request("i", "10.0.0.9", 2));
-    // No listed member has joined that coordinator; what it knows of `a` is in the log.
+    // No listed member has joined that coordinator; it knows `a` by the log.
     assert_eq!(again.unwrap().numbers, [2, 3]);
 }

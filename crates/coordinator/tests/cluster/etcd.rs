@@ -86,7 +86,7 @@ impl Store {
         log.expect("elected in time")
     }
 
-    /// What a key has from now on, by another program than a coordinator.
+    /// Gives a key another value, as a program other than a coordinator.
     fn write_over(&self, key: &str, value: &[u8]) {
         let put = etcd::PutRequest {
             key: key.into(),
@@ -238,7 +238,7 @@ fn another_goes_on() {
     let after = status(&reader, listen(1)).unwrap();
     assert_eq!((after.view, after.trouble.as_str()), (before, ""));
     assert_eq!(running(&after), ["edge", "a"]);
-    // It knows which tokens were used, and decides: one more member.
+    // The other coordinator knows which tokens were used, and decides: one more member.
     let refused = enrol_at(&[listen(1).to_string()], &token, PATIENCE);
     let Err(CallError::Refused(refused)) = refused else {
         panic!("not refused");
@@ -259,7 +259,8 @@ fn a_silent_member_of_etcd_is_one_that_is_away() {
     let Some(store) = Store::start("etcd-silent") else {
         return println!("not run: needs etcd (apt install etcd-server)");
     };
-    // They have elected a leader of their own: the others elect one again if it was the first.
+    // Etcd's members have elected a leader of their own: the others elect one again if it was the
+    // first.
     store.elected("before").append(0, b"0").unwrap();
     store.signal(0, "-STOP");
     let mut log = store.elected("first");
@@ -270,7 +271,7 @@ fn a_silent_member_of_etcd_is_one_that_is_away() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(!log.held().is_over(), "at record {number}");
     }
-    // It is back, and another one falls silent while the coordinator is elected.
+    // The silent member is back, and another one falls silent while the coordinator is elected.
     store.signal(0, "-CONT");
     until("all three are there", || log.append(13, b"13").is_ok());
     std::thread::sleep(Duration::from_secs(1));

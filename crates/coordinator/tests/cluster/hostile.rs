@@ -1,4 +1,4 @@
-//! What comes from outside and is refused, by name; the members that are there go on.
+//! Connections and calls from outside that are refused, by name; the members that are there go on.
 
 use super::configured::configuration;
 use super::rig::*;
@@ -23,7 +23,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A call by an identity that must not succeed: how it fails.
 ///
 /// The server says why in an alert and closes the connection. A client that still writes may see
-/// that it is closed before it reads the alert, so what counts is what the server has counted.
+/// that it is closed before it reads the alert, so the server's counts decide.
 fn status_refused(identity: &Identity, at: SocketAddr) -> CallError {
     block_on(async {
         let mut client = connect(&at.to_string(), identity).await?;
@@ -60,7 +60,7 @@ fn refused_by_name() {
         server.refused(Refusal::CertificateUnknown) >= 1
     });
 
-    // One that is over.
+    // A certificate that is over.
     let expired = cluster.authority.issue(&member, Duration::ZERO).unwrap();
     std::thread::sleep(Duration::from_millis(1100));
     let said = why(&status_refused(&expired, at));
@@ -100,7 +100,7 @@ fn refused_by_name() {
         block_on(enrol(&place, "fk1.no")),
         Err(CallError::Token(_))
     ));
-    // A token of another cluster: its authority is not the one that answers.
+    // A token of another cluster: its authority is not that of the coordinator that answers.
     let elsewhere = make(&other, MINUTE);
     assert!(matches!(
         block_on(enrol(&place, &elsewhere)),
@@ -296,7 +296,7 @@ fn unread() {
     until("it runs", || {
         status(&reader, at).is_some_and(|status| running(&status) == ["edge"])
     });
-    // What their runtimes do not drive reads nothing, neither of views nor of answers.
+    // Readers whose async runtimes stand still read neither views nor answers.
     let readers: Vec<_> = (0..16)
         .map(|_| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -328,7 +328,7 @@ fn unread() {
     });
     let after = status(&reader, at).unwrap();
     assert!(after.members.iter().all(|member| !member.suspected));
-    // One that reads at last gets the newest, unless its connection has ended by then.
+    // A reader that reads at last gets the newest, unless its connection has ended by then.
     for (runtime, mut stream) in readers {
         let newest = async {
             while let Ok(Some(said)) = stream.message().await {
@@ -439,7 +439,7 @@ fn nothing_is_done_before_it_is_written() {
     assert_eq!(*log.records.lock().unwrap(), written);
     until("it acts", || links.acts(switch.workers[0].id));
 
-    // There is room again: what was to be decided is.
+    // There is room again: the pending decisions are made.
     log.is_full.store(false, Ordering::Relaxed);
     until("the silent one is gone", || {
         status(&reader, at).is_some_and(|status| status.trouble.is_empty() && status.members.len() == 1)
@@ -447,7 +447,8 @@ fn nothing_is_done_before_it_is_written() {
     block_on(enrol(&at.to_string(), &token)).unwrap();
     links.check();
 
-    // But not what was refused. It is asked for again, and the next coordinator has it by the log.
+    // But not the refused configuration. An operator asks for it again, and the next coordinator
+    // has it by the log.
     let mut operator = admin(&cluster, at);
     assert_eq!(operator.configuration().unwrap().number, 1);
     let view = operator.status().unwrap().view;

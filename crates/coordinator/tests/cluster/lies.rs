@@ -13,7 +13,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What a store does with what it is handed. It says that it has written it in any case.
+/// A store's treatment of the bytes that it is handed. It says that it has written them in any
+/// case.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 enum Lie {
     #[default]
@@ -121,7 +122,7 @@ fn nothing_is_decided() {
         status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])
     });
     let view = status(&reader, at).unwrap().view;
-    // What the members had reported is written by then.
+    // The members' reports are written by then.
     std::thread::sleep(Duration::from_nanos(TIMING.suspicion));
 
     store.disk().lie = Lie::Swallows;
@@ -145,7 +146,7 @@ fn nothing_is_decided() {
         links.acts(switch.workers[0].id) && links.acts(a.workers[0].id)
     });
 
-    // It has the truth again: the same token is good.
+    // The store says the truth again: the same token is good.
     store.disk().lie = Lie::None;
     until("it goes on", || {
         status(&reader, at).is_some_and(|status| status.trouble.is_empty())

@@ -148,7 +148,7 @@ fn a_silent_worker_is_suspected_fenced_and_removed() {
     until("the others act", || {
         links.acts(SWITCH) && links.acts(b.workers[0].id)
     });
-    // It lives, and learns that it is none.
+    // The removed member lives, and learns that it is no member.
     a.workers[0].hang(false);
     until("it is fenced", || {
         a.workers[0].is_fenced.load(std::sync::atomic::Ordering::Relaxed)
@@ -202,7 +202,8 @@ impl Drop for Killable {
     }
 }
 
-/// Not a test: what a process runs that [`Killable`] has started. It ends with its standard input.
+/// Not a test: the code of a process that [`Killable`] has started. The process ends with its
+/// standard input.
 #[test]
 fn be_a_coordinator() {
     let Ok(place) = std::env::var(PLACE) else {
@@ -250,7 +251,8 @@ fn killed_and_started_again() {
     }
     until("all act without it", || all().all(|worker| links.acts(worker.id)));
 
-    // It begins again where it ended: the same view, no worker suspected, and numbers are kept.
+    // The coordinator begins again where it ended: the same view, no worker suspected, and numbers
+    // are kept.
     let coordinator = Killable::start(&cluster, &at.to_string());
     until("it answers", || status(&reader, at).is_some());
     std::thread::sleep(Duration::from_nanos(3 * TIMING.settling + TIMING.suspicion));
@@ -260,7 +262,7 @@ fn killed_and_started_again() {
     assert!(after.members.iter().all(|member| !member.suspected));
     assert_eq!(after.trouble, "");
 
-    // It decides again.
+    // The coordinator decides again.
     let c = Process::join(cluster.member("c", 1, &[Role::Runtime], at), &links).unwrap();
     assert_eq!(c.ids(), [WorkerId::runtime(2)]);
     until("all have its view", || {
@@ -307,7 +309,7 @@ fn lost_records() {
     });
     drop(server);
 
-    // The store goes back to what it was: what it has said to have, it has not.
+    // The store goes back to an earlier state: it lacks records that it has said to have.
     std::fs::copy(&copy, cluster.log_path()).unwrap();
     let server = begin();
     until("it says so", || {

@@ -1,5 +1,5 @@
-//! What the coordinator itself has members do: orders, copies, the removal of a runtime that lives;
-//! and what runtimes do, as all members hear it.
+//! The coordinator's own orders to members: moves, copies, the removal of a runtime that lives; and
+//! the loads of runtimes, as all members hear them.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::{CallError, Serving};
@@ -47,7 +47,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, CallError>, by: Refusal) {
     }
 }
 
-/// A switch, and two members with a runtime each, which answer what they are told.
+/// A switch, and two members with a runtime each, whose answers repeat their requests.
 fn cluster_of_two(cluster: &Cluster, server: &Server) -> (Arc<Links>, [Process; 3], Vec<Serving>) {
     let (at, links) = (server.address(), Arc::new(Links::default()));
     let of = |name: &str, role| Process::join(cluster.member(name, 1, &[role], at), &links).unwrap();
@@ -146,7 +146,7 @@ fn removed() {
         b.workers[0].is_fenced.load(Ordering::Relaxed) && !links.acts(WorkerId::runtime(1))
     });
     refused(operate.recover(1), Refusal::NoMember);
-    // It is no member by a word of its own: another incarnation of it is.
+    // The removed incarnation is no member by a word of its own: another incarnation of it is.
     drop(b);
     let again = cluster.member("b", 2, &[Role::Runtime], server.address());
     let _again = Process::join(again, &links).unwrap();
@@ -174,6 +174,6 @@ fn members_hear_what_runtimes_do() {
         let loads = loads.newest();
         loads.len() == 1 && (loads[0].runtime, loads[0].packet_rate, loads[0].cpu) == (0, 1234, 567)
     });
-    // One that says nothing is left out, and is not taken for idle.
+    // A runtime that says nothing is left out, and is not taken for idle.
     until("it is known no more", || loads.newest().is_empty());
 }

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio_stream::StreamExt;
 
-/// Requests of these tests say by their first letter what they need.
+/// Requests of these tests say by their first letter which right they need.
 fn judge(request: &[u8]) -> Result<Right, Unfit> {
     match request.first() {
         Some(b'r') => Ok(Right::Read),
@@ -33,7 +33,7 @@ fn start(cluster: &Cluster) -> Server {
     Server::start(settings, Box::new(log)).unwrap()
 }
 
-/// A member that says its name and what it was asked.
+/// A member that answers with its name and the request.
 fn member(cluster: &Cluster, name: &str, at: SocketAddr) -> Serving {
     let identity = cluster.identity(&Caller::Member(name.into()));
     let says = name.as_bytes().to_vec();
@@ -95,13 +95,13 @@ fn requests_are_relayed_as_rights_allow() {
         client.serve(tokio_stream::empty()).await.map(|_| Vec::new())
     });
     refused(answers.map_err(CallError::from), Refusal::Role);
-    // What is no request, or too long for one.
+    // Bytes that are no request, or too long for one.
     refused(ask(&admin, at, "a", b"\xff\x00"), Refusal::Malformed);
     refused(ask(&admin, at, "a", b""), Refusal::Malformed);
     refused(ask(&admin, at, "a", b"w"), Refusal::OneProcess);
     refused(ask(&admin, at, "A/b", b"r"), Refusal::Malformed);
     refused(ask(&admin, at, "a", &[b'r'; REQUEST_MAX + 1]), Refusal::Malformed);
-    // What the member does not answer, or answers at too great a length.
+    // Requests that the member does not answer, or answers at too great a length.
     refused(ask(&read, at, "a", b"r long"), Refusal::TooLong);
     refused(ask(&read, at, "a", b"r panic"), Refusal::MemberFailed);
     refused(ask(&read, at, "c", b"r"), Refusal::MemberAway);
@@ -112,7 +112,7 @@ fn requests_are_relayed_as_rights_allow() {
     assert_eq!(server.refused(Refusal::TooLong), 1);
 }
 
-/// What a member says beyond a question of the keeper's is none of its.
+/// The keeper takes a member's answers to its own question only.
 const LAST: Keeper = Keeper {
     question: || b"r counted".to_vec(),
     add: |_, said| said.ends_with(b": r counted").then(|| said.to_vec()),
@@ -158,7 +158,7 @@ fn a_member_that_answers_noise_disturbs_no_other() {
     let at = server.address();
     let read = cluster.operator(Right::Read);
     let _a = member(&cluster, "a", at);
-    // It answers what it was never asked, and then more than a message may have.
+    // The member answers a request that it never got, and then with more than a message may have.
     let hostile = cluster.identity(&Caller::Member("b".into()));
     let noise = std::thread::spawn(move || {
         block_on(async {
@@ -195,14 +195,14 @@ fn the_first_coordinator_that_answers_is_asked_and_another_when_it_is_gone() {
     let read = cluster.operator(Right::Read);
     // No program listens there: a port that is free now may be another test's soon.
     let refuses = "127.0.0.1:1".to_owned();
-    // It takes connections, and says nothing.
+    // This socket takes connections, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silence = silent.local_addr().unwrap().to_string();
     let operator = |addresses: &[&String]| Operator {
         addresses: addresses.iter().map(|address| (*address).clone()).collect(),
         identity: read.clone(),
     };
-    // One of another cluster has another authority.
+    // A coordinator of another cluster has another authority.
     let foreign = other.start();
     let foreign_at = foreign.address().to_string();
     match operator(&[&refuses, &silence, &foreign_at]).connect() {

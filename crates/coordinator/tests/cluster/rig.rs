@@ -136,7 +136,7 @@ impl Cluster {
     }
 }
 
-/// What the workers of all members share: their leases travel here, as in frames of links.
+/// The links of all members' workers: leases travel here, as in frames.
 #[derive(Default)]
 pub struct Links {
     /// By holder and grantor: the reading that is asked with.
@@ -218,7 +218,7 @@ impl Drop for Worker {
 }
 
 impl Links {
-    /// Asks for leases, grants, takes grants, acts if it may; and notes what must not be.
+    /// Asks for leases, grants, takes grants, acts if it may; and notes errors.
     fn step(&self, seat: &mut Seat, now: &dyn Fn() -> u64) {
         let (me, incarnation) = (seat.id(), seat.incarnation());
         let membership = seat.membership();

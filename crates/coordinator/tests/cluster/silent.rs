@@ -138,14 +138,14 @@ fn a_coordinator_that_is_cut_off_from_all_members_suspects_none() {
         ways.iter().for_each(|way| way.cut(true));
         thread::sleep(Duration::from_secs(2));
         ways[0].cut(false);
-        // What the others have sent is sent again a while later.
+        // The other ways pass their bytes a while later.
         thread::sleep(Duration::from_millis(1500));
         ways.iter().for_each(|way| way.cut(false));
         thread::sleep(Duration::from_secs(5));
         assert_eq!(suspicions(&cluster), 0);
         let reader = cluster.operator(Right::Read);
         assert_eq!(status(&reader, at).unwrap().view, view);
-        // One that is silent by itself is removed as ever.
+        // A member that is silent by itself is removed as ever.
         all[2].workers[0].hang(true);
         until("it is removed", || {
             status(&reader, at).is_some_and(|status| running(&status) == ["edge", "a"])

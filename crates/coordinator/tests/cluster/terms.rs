@@ -1,4 +1,5 @@
-//! What several starts have in common: how long leases last, and which incarnations were used.
+//! State that several starts have in common: how long leases last, and which incarnations were
+//! used.
 
 use super::rig::*;
 use flowkeep_coordinator::agent::connect;
@@ -20,7 +21,7 @@ fn start(cluster: &Cluster, timing: Timing) -> Result<Server, StartError> {
     Ok(server)
 }
 
-/// With which term a member joins.
+/// The term with which a member joins.
 fn term_of(cluster: &Cluster, server: &Server, name: &str) -> u64 {
     let identity = cluster.identity(&Caller::Member(name.into()));
     let joined = block_on(async {
@@ -83,8 +84,8 @@ fn one_term() {
     drop((edge, second));
 }
 
-/// What an agent counts up is written down before a coordinator hears of it: a clock that goes back
-/// gives no second process the same incarnation.
+/// An incarnation that an agent counts up is written down before a coordinator hears of it: a clock
+/// that goes back gives no second process the same incarnation.
 #[test]
 fn an_incarnation_that_an_agent_counts_up_is_kept_before_it_is_used() {
     unsuspected(counted_up);
@@ -108,7 +109,7 @@ fn counted_up() {
     assert_eq!(*kept.lock().unwrap(), [9, 10]);
     edge.workers.clear();
     edge.agent.take().unwrap().leave().unwrap();
-    // What is not written is not used.
+    // An incarnation that is not written is not used.
     let mut settings = cluster.member("edge", 10, &[Role::Switch], at);
     settings.keep = Arc::new(|_| Err("no room".to_owned()));
     let refused = Process::join(settings, &links).err().unwrap().to_string();

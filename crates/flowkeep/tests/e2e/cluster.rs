@@ -1,4 +1,4 @@
-//! Runs a cluster over captures, to its end, and checks what must hold of any run.
+//! Runs a cluster over captures, to its end, and checks the invariants of any run.
 
 use adapters::open::Ports;
 use flowkeep::cluster::{Packets, Snapshot};
@@ -38,7 +38,7 @@ pub fn every_capture() -> bool {
     std::env::var_os("FLOWKEEP_EVERY_CAPTURE").is_some()
 }
 
-/// What a file is called.
+/// The name of a file.
 pub fn name(path: &Path) -> String {
     path.file_name().expect("a name").to_string_lossy().into_owned()
 }
@@ -102,7 +102,7 @@ impl Lines {
     }
 }
 
-/// What a run came to.
+/// The outcome of a run.
 pub struct Ran {
     pub snapshot: Snapshot,
     pub packets: Packets,
@@ -136,7 +136,7 @@ pub fn start(toml: &str, ports: Ports) -> (Running, Lines) {
     (running, lines)
 }
 
-/// What must hold of every run that ended by itself or by a graceful stop.
+/// Checks the invariants of every run that ended by itself or by a graceful stop.
 #[track_caller]
 pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
     let packets = outcome.snapshot.packets();
@@ -165,7 +165,7 @@ pub fn finish(outcome: Outcome, lines: &Lines, what: &str) -> Ran {
             "{what}: routes, reply keys, blocks"
         );
     }
-    // What ports sent and received is what the switches did.
+    // The counters of the ports agree with those of the switches.
     let sum = |of: fn(&runtime::PortCounters) -> u64| -> u64 {
         outcome.snapshot.ports.iter().map(|port| of(&port.counters)).sum()
     };
@@ -188,8 +188,8 @@ pub fn run_to_end(toml: &str, what: &str) -> Ran {
     finish(running.wait(|_| {}), &lines, what)
 }
 
-/// A port that reads a capture, told by addresses which side a packet is from, and throws away what
-/// is sent to it.
+/// A port that reads a capture, told by addresses which side a packet is from, and throws away its
+/// output.
 pub fn capture_port(capture: &Path) -> String {
     format!(
         "[[port]]\nname = \"capture\"\nside = \"by-address\"\ninput = \"pcap:{}\"\noutput = \"pcap:/dev/null\"\n",

@@ -40,7 +40,7 @@ protocol = "tcp"
 backends = [{ name = "one", endpoint = "198.51.100.1:80" }]
 "#;
 
-/// A random set-up and what is sent through it.
+/// A random set-up and the packets that are sent through it.
 #[derive(Clone, Debug)]
 struct Case {
     shape: Shape,

@@ -1,5 +1,5 @@
-//! By which port packets leave: one of their side before one whose side is told by addresses, one
-//! with an output before one without, whatever their order in the configuration.
+//! The port by which packets leave: a port of their side before a port whose side is told by
+//! addresses, one with an output before one without, whatever their order in the configuration.
 
 use crate::cluster::{Shape, finish, start};
 use adapters::memory::MemoryEnd;
@@ -20,7 +20,7 @@ const REMOTE: [u8; 4] = [198, 51, 100, 7];
 /// A port of the configuration: its name, side, and whether it has an output.
 type Port = (&'static str, &'static str, bool);
 
-/// By which ports leave: what goes out, what comes in, and what stays between two inside hosts.
+/// The ports by which three packets leave: one to outside, one to inside, one between inside hosts.
 #[track_caller]
 fn leaves_by(shape: Shape, ports: &[Port]) -> [Option<&'static str>; 3] {
     [(HOST, REMOTE), (REMOTE, HOST), (HOST, OTHER)].map(|(from, to)| {

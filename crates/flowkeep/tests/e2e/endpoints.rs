@@ -1,4 +1,4 @@
-//! What RFC 4787 asks of NAT's endpoints, of the threaded cluster: one mapping for one socket
+//! The demands of RFC 4787 on NAT's endpoints, in the threaded cluster: one mapping for one socket
 //! whatever it talks with, the three filterings, hairpinning. Hosts and the world are `memory:`
 //! ports of this test.
 
@@ -22,7 +22,8 @@ struct Rig {
 
 /// Longer than any packet takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than a packet takes that is not dropped, mostly; what must not come is also counted.
+/// Longer than a packet takes that is not dropped, mostly; packets that must not come are also
+/// counted.
 const NOTHING: Duration = Duration::from_millis(50);
 
 impl Rig {
@@ -49,7 +50,7 @@ impl Rig {
         }
     }
 
-    /// What comes out of a queue within the time.
+    /// The packet that comes out of a queue within the time.
     fn take(from: &MemoryEnd, within: Duration) -> Option<(End, End)> {
         let began = Instant::now();
         loop {
@@ -63,7 +64,7 @@ impl Rig {
         }
     }
 
-    /// From a host to the world: what the world sees as its source.
+    /// From a host to the world: the source that the world sees.
     #[track_caller]
     fn out(&self, from: End, to: End) -> End {
         self.lan.push(&udp(from, to), LinkType::Raw);
@@ -72,7 +73,7 @@ impl Rig {
         source
     }
 
-    /// From the world: whom it reaches.
+    /// From the world: the host that it reaches.
     fn back(&self, from: End, to: End, within: Duration) -> Option<End> {
         self.world.push(&udp(from, to), LinkType::Raw);
         let (source, destination) = Self::take(&self.lan, within)?;

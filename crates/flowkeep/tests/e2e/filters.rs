@@ -22,15 +22,15 @@ const EXPRESSIONS: &[&str] = &[
     "src port 80 or dst port 80 or sctp or ip proto 2",
 ];
 
-/// What tcpdump says on its standard output, or `None` if it cannot do that.
+/// tcpdump's standard output, or `None` if it fails.
 fn tcpdump(words: &[&str]) -> Option<Vec<u8>> {
     let mut command = Command::new("tcpdump");
     let output = command.args(words).stdin(Stdio::null()).output().ok()?;
     output.status.success().then_some(output.stdout)
 }
 
-/// Link type and packets of a pcap file in this machine's byte order: bytes on the wire, and those
-/// that are there.
+/// Link type and packets of a pcap file in this machine's byte order: bytes on the wire, and the
+/// bytes that are there.
 fn packets(pcap: &[u8]) -> (u32, Vec<(u32, &[u8])>) {
     let word = |at: usize| u32::from_le_bytes(pcap[at..at + 4].try_into().unwrap());
     let mut all = Vec::new();

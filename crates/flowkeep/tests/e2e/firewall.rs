@@ -1,15 +1,15 @@
 //! The firewall in a whole cluster against a Linux kernel: every packet's class.
 //!
-//! The oracle is what `nf_conntrack` of Linux 6.18 said of each packet, with "allow new from
+//! The oracle is the word of `nf_conntrack` of Linux 6.18 for each packet, with "allow new from
 //! anywhere, drop invalid". It is compared in two ways, whatever the number of workers:
 //!
-//! - *packet by packet*: each is handed in when the one before is out or dropped; which counter of
-//!   the firewall's has moved then is its class, and what comes out must be the packet itself. A
-//!   capture is gone through as far as the kernel said something of each packet: from then on its
-//!   flows and ours may differ.
+//! - *packet by packet*: each is handed in when the one before is out or dropped; the counter of
+//!   the firewall's that has moved then is its class, and the packet that comes out must be the
+//!   same. A capture is gone through as far as the kernel has a word for each packet: from then on
+//!   its flows and ours may differ.
 //! - *as fast as it goes*: as many packets of each class, with all of them under way at once. Only
 //!   captures count of which the kernel forwarded every IP packet, tracked every one and found none
-//!   invalid; of the others it is not known in what class it would have counted the rest.
+//!   invalid; for the others the kernel's class of the rest is not known.
 //!
 //! The kernel's replay took so little time that no flow expired; so time is the machine's here, not
 //! the capture's.
@@ -51,7 +51,7 @@ fn verdicts(path: &Path) -> Verdicts {
     all
 }
 
-/// A firewall that lets everything in but what is invalid, at a port.
+/// A firewall that lets all packets in but invalid ones, at a port.
 fn guarded(shape: Shape, port: &str) -> String {
     format!(
         "clock = \"machine\"\n{}{port}[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\"]\n\
@@ -80,7 +80,7 @@ fn compare(captures: &Path, folder: &Path, shapes: &[Shape], with_invalid: bool)
                 "{what}: {:?}",
                 ran.packets
             );
-            // What is in no class of its own and passed belongs to an established flow.
+            // A packet that passed and is in no class of its own belongs to an established flow.
             let established = ran.packets.sent - kernel.new - kernel.related;
             assert_eq!(established, kernel.established, "{what}: {:?}", ran.packets);
             assert_eq!(ran.counter("untracked_packets"), 0, "{what}");
@@ -124,7 +124,7 @@ fn the_kernels_classes_of_tcp_corner_cases() {
     );
 }
 
-/// The kernel's word for each packet, by number from 1. It has none for what is no IP packet.
+/// The kernel's word for each packet, by number from 1. It has none for packets that are not IP.
 fn words(path: &Path) -> BTreeMap<usize, String> {
     let text = std::fs::read_to_string(path).expect("the verdicts read");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -157,10 +157,10 @@ fn settled(cluster: &dyn Cluster, received: u64, what: &str) -> Snapshot {
     }
 }
 
-/// Why the runtime itself drops what begins like an IP packet and is none.
+/// Why the runtime itself drops frames that begin like IP packets and are none.
 const UNPARSED: [DropReason; 2] = [DropReason::FrameTruncated, DropReason::FrameMalformed];
 
-/// What the firewall took the packet for that came between two sets of figures.
+/// The firewall's class of the packet that came between two sets of figures.
 fn class(before: &Snapshot, after: &Snapshot) -> &'static str {
     let moved = |name: &str| {
         let count = |snapshot: &Snapshot| -> u64 {
@@ -176,8 +176,8 @@ fn class(before: &Snapshot, after: &Snapshot) -> &'static str {
         .find(|(r, n)| was.dropped.get(r).copied() < Some(**n));
     match reason.map(|((function, reason), _)| (function.as_str(), *reason)) {
         Some(("", reason)) if reason == DropReason::NotIp.name() => "not a packet",
-        // What cannot be parsed does not come as far as the firewall. The kernel's word for it is
-        // the same.
+        // Malformed packets do not come as far as the firewall. The kernel's word for them is the
+        // same.
         Some(("", reason)) if UNPARSED.iter().any(|unparsed| unparsed.name() == reason) => "INVALID",
         Some(_) if moved("invalid_packets") => "INVALID",
         Some(_) => "dropped",
@@ -235,8 +235,7 @@ fn the_kernels_class_of_every_packet() {
     } else {
         (6, 200)
     };
-    // One after the other through threads that nap when there is nothing to do takes long: mostly
-    // on one.
+    // Packets one after the other take long through threads that nap when idle: mostly on one.
     let on_one = [
         Shape::of(2).on_one_thread(),
         Shape::of(4).on_one_thread().with_switches(2),

@@ -15,7 +15,7 @@ fn watch(capture: &Path, shape: Shape, settings: &str) -> Ran {
     run_to_end(&toml, &format!("{} {shape:?}", name(capture)))
 }
 
-/// The records of a run, each of which makes sense by itself; what is in no record was dropped for
+/// The records of a run, each of which makes sense by itself; packets in no record were dropped for
 /// one of these reasons.
 fn recorded(ran: &Ran, what: &str, reasons: &[&str]) -> Vec<records::Record> {
     let found = records::read(&ran.lines);

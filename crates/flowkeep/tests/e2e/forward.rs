@@ -1,5 +1,5 @@
 //! The tool with a chain that forwards, by the tables of a real kernel: in a network namespace of
-//! its own, with `ip` for what the kernel knows and captures for what comes and goes.
+//! its own, with `ip` for the kernel's tables and captures for the packets in and out.
 //!
 //! The test runs itself again under `unshare --net`. It needs root; without, it says so.
 

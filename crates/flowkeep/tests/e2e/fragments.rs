@@ -1,10 +1,10 @@
-//! Datagrams in fragments, in whatever order: what leaves is, put together again, byte for byte
-//! what came in.
+//! Datagrams in fragments, in whatever order: the fragments that leave, put together again, are
+//! byte for byte the datagrams that came in.
 //!
 //! ```text
 //!   capture ─ its order, reversed, first last, interleaved ─► firewall ─► monitor ─► out.pcap
 //!                                                          └► NAT ─► out.pcap
-//!   both put together by etherparse; the capture's own by what PcapPlusPlus' tests say of it
+//!   both put together by etherparse; the capture's own as PcapPlusPlus' tests say
 //! ```
 
 use crate::cluster::{Ran, Shape, data, run_to_end};
@@ -48,7 +48,7 @@ fn write(path: &Path, header: &[u8; 24], frames: &[Vec<u8>]) {
     std::fs::write(path, bytes).expect("a folder of our own");
 }
 
-/// What a datagram is known by, source address apart, and its data.
+/// A datagram's identification and protocol, and its data.
 type Joined = BTreeMap<(u32, u8), Vec<Vec<u8>>>;
 
 /// All datagrams that are whole, by identification and protocol.
@@ -155,7 +155,7 @@ fn fragments_leave_as_they_came_in_any_order() {
         let mut expected = join(&capture.frames);
         let found: usize = expected.values().map(Vec::len).sum();
         assert!(found >= count, "{name} has {found} datagrams");
-        // Of one that comes several times, once.
+        // A datagram that comes several times counts once.
         expected.values_mut().for_each(|all| all.truncate(1));
         for (order, frames) in orders(&capture.frames) {
             for shape in SHAPES {

@@ -1,5 +1,5 @@
-//! Frames read and turned around without any of Flowkeep's parsing: what the NAT's answers are held
-//! against.
+//! Frames read and turned around without any of Flowkeep's parsing: the NAT's answers are compared
+//! with them.
 
 use adapters::pcap::Reader;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub struct V4 {
 }
 
 impl V4 {
-    /// `None` for whatever is not a whole IPv4 header in Ethernet.
+    /// `None` for a frame without a whole IPv4 header in Ethernet.
     pub fn of(frame: &[u8]) -> Option<V4> {
         Self::at(frame, ipv4_at(frame)?)
     }
@@ -95,8 +95,7 @@ impl V4 {
     }
 }
 
-/// The frame as its receiver would send it back, and without what may differ: time to live and
-/// checksums.
+/// The frame as its receiver would send it back.
 pub fn mirrored(frame: &[u8]) -> Option<Vec<u8>> {
     let packet = V4::of(frame)?;
     let mut frame = frame.to_vec();

@@ -1,6 +1,6 @@
-//! Limits per inside host in the threaded cluster, before NAT and behind it: what hosts send out,
-//! to each other by their external endpoints and directly, and what comes in is counted for the
-//! right one, up to its limit, and given back at the end.
+//! Limits per inside host in the threaded cluster, before NAT and behind it: flows that hosts send
+//! out, to each other by their external endpoints and directly, and flows that come in are counted
+//! for the right host, up to its limit, and given back at the end.
 
 use crate::cluster::{Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};
@@ -118,7 +118,7 @@ fn flows_are_counted_for_their_hosts(shape: Shape, functions: &str) -> Ran {
         .collect();
     assert_eq!(listed(cluster.as_ref()), expected, "{what}");
     // One host wants everything, and has what its limit leaves it; the others have theirs. Its
-    // address is the smallest, so what it says to others directly is counted where its other flows
+    // address is the smallest, so its flows directly to others are counted where its other flows
     // are.
     for n in 0..100 {
         lan.push(&udp((host(0), 8000 + n), (WORLD, 80)), LinkType::Raw);

@@ -1,5 +1,5 @@
-//! The whole tool in one process: what a cluster of switches and runtimes makes of captures, held
-//! against what others say of them.
+//! The whole tool in one process: the output of a cluster of switches and runtimes on captures,
+//! compared with other programs' results.
 //!
 //! ```text
 //!   configuration ──► run::start ──► threads, as `flowkeep run` has them ──► outcome, event log, what was sent
@@ -13,7 +13,7 @@
 //! | `nat` | the capture itself, mirrored here; tshark for checksums |
 //! | `endpoints` | RFC 4787: mapping, filtering, hairpinning |
 //! | `forward` | a Linux kernel's tables, in a namespace |
-//! | `fragments` | etherparse, and what PcapPlusPlus puts together |
+//! | `fragments` | etherparse, and the datagrams that PcapPlusPlus puts together |
 //! | `tagged` | the packets made for it: VLAN tags, fragments, minutes between |
 //! | `watching` | the packets that came out, and the figures |
 //! | `filters` | tcpdump |

@@ -1,5 +1,4 @@
-//! Flows that move all the time while captures are replayed: tables, counts and sums stay what they
-//! are.
+//! Flows that move all the time while captures are replayed: tables, counts and sums stay the same.
 
 use crate::cluster::{Lines, Ran, Shape, capture_port, data, files, finish, name, start};
 use crate::tables::{ndpi, records};

@@ -1,17 +1,17 @@
-//! NAT with the reflector for an outside: what the capture's inside hosts send comes back to them.
+//! NAT with the reflector for an outside: packets of the capture's inside hosts come back to them.
 //!
 //! ```text
-//!   capture ──► lan ─► NAT ─► world (reflector) ── sent.pcapng      what the world saw: mappings, checksums
+//!   capture ──► lan ─► NAT ─► world (reflector) ── sent.pcapng      packets at the world: mappings, checksums
 //!   answers ◄── lan ◄─ NAT ◄──┘
 //!   held against the capture's own frames, turned around by `frames`, which shares no code with the reflector or NAT
 //! ```
 //!
 //! Time is the capture's: however far it jumps, answers are read before it goes on.
 //!
-//! Inside are the private addresses of the capture. Whatever it has from elsewhere was an answer
-//! when it was captured; here it comes in by the lan with a source that is not inside and to an
-//! address that is not translated, and NAT drops it. What inside hosts send each other goes back to
-//! the lan as it came.
+//! Inside are the private addresses of the capture. A packet from elsewhere was an answer when it
+//! was captured; here it comes in by the lan with a source that is not inside and to an address
+//! that is not translated, and NAT drops it. Packets between inside hosts go back to the lan as
+//! they came.
 
 use crate::cluster::{Ran, Shape, data, name, run_to_end};
 use crate::frames::{self, V4};
@@ -41,7 +41,7 @@ const CAPTURES: &[&str] = &[
     "arkime/vxlan.pcap",
 ];
 
-/// What a run left in files, gone afterwards.
+/// The files of a run, gone afterwards.
 struct Through {
     ran: Ran,
     inside: Inside,
@@ -145,8 +145,8 @@ fn flow(frame: &[u8]) -> Option<Flow> {
     ))
 }
 
-/// Whether a packet is one that NAT translates by itself: whole or the first fragment of TCP, UDP
-/// or an ICMP request.
+/// Whether NAT translates this packet by itself: whole or the first fragment of TCP, UDP or an ICMP
+/// request.
 fn must_return(frame: &[u8], inside: Inside) -> bool {
     let Some(packet) = V4::of(frame) else { return false };
     let opens = match packet.protocol {
@@ -175,7 +175,7 @@ fn must_pass(frame: &[u8]) -> bool {
     own && packet.ports(frame).is_some()
 }
 
-/// What was sent by flow, each turned around and without what may differ, in order.
+/// The frames by flow, in order, without times to live and checksums.
 fn by_flow(frames: impl Iterator<Item = Vec<u8>>) -> BTreeMap<Flow, Vec<Vec<u8>>> {
     let mut flows: BTreeMap<Flow, Vec<Vec<u8>>> = BTreeMap::new();
     for frame in frames {
@@ -195,8 +195,8 @@ fn answers_return(capture: &Path, through: &Through, what: &str) -> usize {
     let (must, may): (Vec<_>, Vec<_>) = crossing.into_iter().partition(|f| must_return(f, inside));
     let turned = must.into_iter().filter_map(|f| frames::mirrored(f));
     let expected = by_flow(turned.chain(stays.into_iter().cloned()));
-    // What may come back, too: fragments and ICMP errors of known flows; and what is neither from
-    // inside nor for it passes NAT untouched.
+    // Frames that may come back, too: fragments and ICMP errors of known flows; and packets neither
+    // from inside nor for it, which pass NAT untouched.
     let passing = |f: &&Vec<u8>| V4::of(f).is_some_and(|p| !inside.has(p.source(f)));
     let untouched = may.iter().copied().filter(passing).cloned();
     let turned = may.iter().filter_map(|f| frames::mirrored(f));
@@ -240,7 +240,7 @@ fn mappings_are_one_to_one(through: &Through, what: &str) -> usize {
         let event: Value = serde_json::from_str(line).expect("JSON");
         let text = |name: &str| event[name].as_str().expect("text").to_owned();
         let key = |end: &str| (text(end), event["vlan"].as_u64().unwrap_or(0), text("protocol"));
-        // An external endpoint is one mapping's, whatever the VLAN.
+        // An external endpoint belongs to one mapping, whatever the VLAN.
         let outside = (text("outside"), 0, text("protocol"));
         match event["event"].as_str() {
             Some("mapping_created") => {

@@ -1,5 +1,5 @@
-//! Shared objects in the whole tool: what all runtimes merge into one count, and what each changes
-//! in place, is what packets were counted, while runtimes come and go under load.
+//! Shared objects in the whole tool: the count that all runtimes merge, and the one that each
+//! changes in place, equal the functions' counters, while runtimes come and go under load.
 
 #[path = "../sharing/tally.rs"]
 mod tally;
@@ -42,7 +42,7 @@ impl Drop for Site {
 }
 
 impl Site {
-    /// What packets were counted, by the function's own counters.
+    /// The packets counted, by the function's own counters.
     fn counted(&self) -> [u64; 2] {
         let snapshot = self.cluster.snapshot();
         ["merged", "owned"].map(|name| {
@@ -67,8 +67,8 @@ impl Site {
         seen
     }
 
-    /// What is counted now comes to be read, and no more than was counted. A runtime that was
-    /// killed has taken so many with it.
+    /// The current counts come to be read, and no more than was counted. A runtime that was killed
+    /// has taken so many with it.
     #[track_caller]
     fn adds_up(&self, when: &str, lost: u64) {
         let before = self.counted();
@@ -144,7 +144,7 @@ fn counts_over_all_runtimes_add_up_while_these_come_and_go() {
     assert_eq!(site.cluster.add_runtime(Some(2)), Ok(2));
     site.share_with(2);
     site.adds_up("with three runtimes", 0);
-    // The status and the metrics have what each has done.
+    // The status and the metrics have the work of each runtime.
     let snapshot = site.cluster.snapshot();
     let status = Status::from(&snapshot);
     let sum = |kind: &str, how: &str| -> u64 {
@@ -174,7 +174,7 @@ fn counts_over_all_runtimes_add_up_while_these_come_and_go() {
         site.share_with(runtime);
         site.adds_up(&format!("with runtime {runtime} again"), 0);
     }
-    // What one that is killed had merged within the last 10 ms, or was about to count, goes with
+    // Calls that a killed runtime had merged within the last 10 ms, or was about to count, go with
     // it.
     let before = site.counted();
     site.cluster.kill_runtime(1).unwrap();

@@ -20,7 +20,7 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("flowkeep-reload-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         // As fast as workers take it: a generator by the clock goes on while the machine does
-        // something else, and what comes meanwhile has no room.
+        // something else, and its packets meanwhile have no room.
         let profile = "flows = 2000\nrate = { total = 40000.0 }\nseconds_max = 1e6\n\
                        sources = [\"10.0.0.0/24\"]\nsource_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\n\
                        destination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
@@ -140,8 +140,8 @@ fn applied(change: &Change) -> &flowkeep::apply::report::Receipt {
     change.receipt.as_ref().unwrap()
 }
 
-/// Fifty changes under load: each is in force everywhere, cuts what it says and no other flow, and
-/// nothing is dropped but what rules say.
+/// Fifty changes under load: each is in force everywhere, cuts the flows that it says and no other,
+/// and no packet is dropped but by rules.
 #[test]
 fn fifty_changes_under_load_add_up_and_drop_only_what_rules_say() {
     let folder = Folder::new("fifty");
@@ -199,8 +199,8 @@ fn fifty_changes_under_load_add_up_and_drop_only_what_rules_say() {
     assert_eq!(ran.counter("blocks_claimed"), ran.counter("blocks_released"));
 }
 
-/// A change that is asked about first says what it would cut. It cuts nothing without leave, and
-/// can be taken back.
+/// A change that is asked about first says which flows it would cut. It cuts nothing without leave,
+/// and can be taken back.
 #[test]
 fn flows_are_cut_with_leave_only_and_a_change_can_be_taken_back() {
     let folder = Folder::new("leave");
@@ -277,7 +277,8 @@ fn flows_are_cut_with_leave_only_and_a_change_can_be_taken_back() {
     });
 }
 
-/// What is wrong, or cannot change, is refused with its line and what to do, and nothing changes.
+/// A setting that is wrong, or cannot change, is refused with its line and a remedy, and nothing
+/// changes.
 #[test]
 fn a_wrong_configuration_is_refused_with_its_line_and_changes_nothing() {
     let folder = Folder::new("wrong");

@@ -1,5 +1,5 @@
-//! Runtimes that are added and removed while packets flow: none is lost, every figure adds up, and
-//! what cannot be is refused in words.
+//! Runtimes that are added and removed while packets flow: no packet is lost, every figure adds up,
+//! and impossible requests are refused in words.
 
 use crate::cluster::{finish, start};
 use adapters::open::Ports;
@@ -23,7 +23,7 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("flowkeep-runtimes-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         // As fast as workers take it: a generator by the clock goes on while the machine does
-        // something else, and what comes meanwhile has no room.
+        // something else, and its packets meanwhile have no room.
         let profile = "flows = 2000\nrate = { total = 30000.0 }\nseconds_max = 1e6\n\
                        sources = [\"10.0.0.0/23\"]\nsource_ports = [1024, 5000]\ndestinations = [\"198.51.100.1/32\"]\n\
                        destination_ports = [443, 80]\nseed = 3\n[[classes]]\nshare = 1.0\ntcp = 0.0\n";
@@ -220,7 +220,7 @@ fn runtimes_are_killed_under_load_and_every_packet_is_accounted_for() {
         let ran = finish(outcome, &lines, &format!("{switches} switches, {policy}"));
         let dropped = ran.snapshot.packets().dropped;
         println!("{policy}: {dropped:?}");
-        // A switch drops what is for a runtime whose ring is full while another has room.
+        // A switch drops packets for a runtime whose ring is full while another has room.
         let known = ["runtime_failed", "recovery_full", "replica_full", "runtime_busy"];
         let is_known = |(function, name): &(String, &str)| function.is_empty() && known.contains(name);
         assert!(dropped.keys().all(is_known), "{policy}: {dropped:?}");
@@ -279,7 +279,7 @@ impl Drop for Stops {
 }
 
 /// Each drain looks whether another runtime takes flows, and drains its own, in one step: the
-/// second sees what the first has done.
+/// second sees the first one's drain.
 #[test]
 fn two_who_drain_at_the_same_moment_leave_one_that_takes_flows() {
     const ROUNDS: u32 = 100;
@@ -313,7 +313,7 @@ fn two_who_drain_at_the_same_moment_leave_one_that_takes_flows() {
     assert!(!outcome.broken_off);
 }
 
-/// What a rule has hit over all runtimes, those that are gone included, is what flows were allowed.
+/// The hits of a rule over all runtimes, those that are gone included, equal the flows allowed.
 #[test]
 fn hits_of_rules_stay_when_runtimes_go() {
     let folder = Folder::new("hits");
@@ -363,7 +363,8 @@ fn hits_of_rules_stay_when_runtimes_go() {
 /// Passes everything; one of its instances is refused ([`MADE_BEFORE`]).
 struct Picky;
 
-/// How many instances of [`Picky`] are still made before one is refused; below zero none is.
+/// How many instances of [`Picky`] are still made before one is refused; below zero, no instance is
+/// refused.
 static MADE_BEFORE: AtomicI32 = AtomicI32::new(-1);
 
 #[network_function]
@@ -473,7 +474,7 @@ fn a_runtime_is_killed_behind_its_lines() {
     let running = flowkeep::run::start_with(config, Ports::new(), Some(events)).unwrap();
     let stops = Stops(running.cluster());
     let cluster = &stops.0;
-    // The writer, and what waits for it, are full.
+    // The writer, and the queues to it, are full.
     let lost = || {
         let runtimes = cluster.snapshot().runtimes;
         runtimes.iter().all(|runtime| runtime.events_lost > 0)

@@ -124,7 +124,7 @@ fn runtimes_come_and_go_by_load_and_no_endpoint_changes() {
         is_time && there(&cluster) == 2
     });
     assert_eq!(hosts.endpoints.len(), usize::from(HOSTS));
-    // Nothing to do: one goes.
+    // There is nothing to do: a runtime goes.
     let began = Instant::now();
     while there(&cluster) > 1 {
         assert!(began.elapsed() < PATIENCE, "{} runtimes stay", there(&cluster));

@@ -1,5 +1,5 @@
 //! VLAN tags, labels, PPPoE sessions and fragments through NAT and back, each packet byte for byte,
-//! with minutes between: what is supported comes back whole, and what is not is a counted drop.
+//! with minutes between: supported packets come back whole, and others are counted drops.
 //!
 //! ```text
 //!   made here ──► capture, 400 s between exchanges ──► lan ─► NAT ─► reflector ─► NAT ─► lan ──► compared with what was made
@@ -88,8 +88,8 @@ fn session(packet: &[u8], less: u16) -> Vec<u8> {
 const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// What is sent at one time, and which of it must come back, in which order; the rest must be
-/// dropped as a fragment of an unknown packet.
+/// The frames sent at one time, and which of them must come back, in which order; the rest must be
+/// dropped as fragments of an unknown packet.
 struct Exchange {
     frames: Vec<Vec<u8>>,
     back: Vec<usize>,
@@ -134,7 +134,7 @@ fn exchanges() -> Vec<Exchange> {
         whole(large(&[(SERVICE_TAG, 100), (TAG, 30)], 7, 1002)),
         whole(frames_of(&[], 8, echo(77, 4000))),
         whole(interleaved.collect()),
-        // Those before the first fragment wait for it, and come behind it as they came.
+        // Fragments before the first one wait for it, and come behind it as they came.
         Exchange {
             frames: swapped,
             back: vec![1, 0, 2],

@@ -1,5 +1,5 @@
-//! Looking inside while packets pass: what a trace says is what happened to the packet, what a
-//! capture has is what the figures say.
+//! Looking inside while packets pass: a trace says the truth about its packets, and a capture has
+//! as many packets as the figures say.
 
 use crate::cluster::{Lines, Ran, Shape, finish, start};
 use adapters::memory::{Frame, MemoryEnd};
@@ -152,8 +152,8 @@ fn steps(watching: &mut dyn Watching, packets: usize) -> BTreeMap<u64, Vec<Step>
     }
 }
 
-/// What the trace says of a packet that came in with one pair of ends and left with another: each
-/// function changed what the one before had left, and all together what really happened.
+/// Checks the trace of a packet that came in with one pair of ends and left with another: each
+/// function begins with the ends that the one before left, and the last ends with those that left.
 #[track_caller]
 fn check(steps: &[Step], came: (End, End), went: (End, End), functions: [&str; 3], ports: [&str; 2]) {
     let Event::In { port, ends, .. } = &steps[0].event else {
@@ -632,7 +632,7 @@ fn a_filter_that_cannot_be_is_refused() {
             .contains("jumps out of it")
     );
     assert!(watch(7777, vec![end]).unwrap_err().contains("link type 7777"));
-    // None of them is still there.
+    // No watch of them is still there.
     assert_eq!(watch(1, vec![end]), Ok(()));
     rig.stop("filters");
 }

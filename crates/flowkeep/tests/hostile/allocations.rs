@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wire::{Addr, Endpoint, FlowKey};
 
 const FLOWS_MAX: u32 = 10_000;
-/// Those that come and go. On two runtimes there is room to spare.
+/// Flows that come and go. On two runtimes there is room to spare.
 const FLOWS: u32 = 9_600;
 
 fn established_flows<R: Rig>() {
@@ -36,8 +36,7 @@ fn established_flows<R: Rig>() {
 fn flows_that_come_and_go<R: Rig>(per_host: u32) {
     let mut rig = R::new(WEB_ONLY, FLOWS_MAX);
     let served: Vec<Established> = (0..10).map(|n| establish(&mut rig, n)).collect();
-    // Again, so that what is left behind by flows that went has to be cleared away; other ones each
-    // time.
+    // Again, with other flows each time, so that remains of ended flows have to be cleared away.
     for round in 0..4 {
         let opening = testkit::allocations(|| {
             for n in 0..FLOWS {

@@ -26,7 +26,7 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// A chain that serves, and what a flood did to it.
+/// A chain that serves, and a flood's effect on it.
 struct Scene {
     rig: Alone,
     flows: Vec<Established>,
@@ -74,7 +74,7 @@ impl Scene {
         self.grown += resident().saturating_sub(before);
     }
 
-    /// What holds after every flood.
+    /// Checks the invariants after every flood.
     #[track_caller]
     fn check(&mut self, name: &str) -> Books {
         let books = self.rig.books();
@@ -100,7 +100,7 @@ impl Scene {
         books
     }
 
-    /// Time ends what the flood left, and there is room for others.
+    /// Time ends the flows that the flood left, and there is room for others.
     #[track_caller]
     fn check_recovery(&mut self) {
         // ICMP errors and UDP are forgotten in minutes, half-open connections in four.
@@ -183,8 +183,8 @@ fn fragments_never_completed() {
     let count = flood_size() / 5;
     let mut scene = Scene::new(ALL);
     let name_server = (0xc633_6435, 53);
-    // Two in three are first ones, of a thousand flows; the others belong to none that was ever
-    // seen.
+    // Two in three are first fragments, of a thousand flows; the others belong to no datagram that
+    // was ever seen.
     let piece = |n| match n % 3 {
         0 => frames::fragment((0x0af0_0000 + n, 1), name_server, n as u16, false),
         _ => frames::fragment((0x0a00_0000 + n % 1000, 5000), name_server, n as u16, true),

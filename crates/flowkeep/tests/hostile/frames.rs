@@ -17,7 +17,7 @@ pub const TCP_LENGTH: usize = 40;
 /// A TCP segment without data.
 pub type Segment = [u8; TCP_LENGTH];
 
-/// What a segment says: flags, sequence and acknowledgement number.
+/// A segment's flags, sequence and acknowledgement number.
 #[derive(Clone, Copy)]
 pub struct Says(pub u8, pub u32, pub u32);
 

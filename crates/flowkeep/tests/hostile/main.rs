@@ -1,7 +1,7 @@
 //! The chain firewall → NAT → load balancer among hostile traffic: nothing allocates, nothing
 //! grows, no established flow is let down, and every packet is accounted for.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `rig` | the chain on a runtime alone, or behind a switch with two runtimes over rings, in one thread |
 //! | `frames` | packets by hand |

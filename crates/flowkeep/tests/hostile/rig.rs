@@ -1,7 +1,8 @@
 //! The chain firewall → NAT → load balancer in one thread, on a runtime alone or behind a switch,
 //! with a port of which a test holds the other end.
 //!
-//! Neither the port nor what drives the workers allocates, so that what is counted is theirs.
+//! Neither the port nor the loop that drives the workers allocates, so that counted allocations are
+//! theirs.
 
 use crate::frames::{self, MARK, SERVICE, Segment, V4};
 use adapters::ring::RingPort;
@@ -38,7 +39,7 @@ pub struct World {
     queue: Vec<(Side, LinkType, Vec<u8>)>,
     queued: usize,
     taken: usize,
-    /// What left lately, in order.
+    /// Packets that left lately, in order.
     pub sent: Vec<Sent>,
     /// Marked packets that left.
     pub served: u64,
@@ -218,7 +219,7 @@ pub trait Rig {
         }
     }
 
-    /// Time passes, and what it ends is ended.
+    /// Time passes, and flows whose time is over end.
     fn pass(&mut self, seconds: u64) {
         *self.clock() += seconds * 1_000_000_000;
         self.settle();

@@ -1,4 +1,4 @@
-//! `flowkeep bench live` as a whole, for a moment: what it says has the shape that it should, and
+//! `flowkeep bench live` as a whole, for a moment: its output has the shape that it should, and
 //! nothing of it is left.
 //!
 //! Not here: how fast anything is; the machine does other things too.

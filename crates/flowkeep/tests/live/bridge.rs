@@ -15,7 +15,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 /// Bytes of the file that is downloaded.
 const FILE: usize = 20_000_000;
 
-/// What a port counted, by the tool's report.
+/// A port's counter, by the tool's report.
 fn count(report: &Value, port: usize, name: &str) -> u64 {
     report["ports"][port][name]
         .as_u64()
@@ -93,7 +93,8 @@ fn xdp_in_the_driver_between_client_and_server() {
     );
 }
 
-/// A generic program sees what the other end's stack hands over: that end is told to cut it.
+/// A generic program sees packets as the other end's stack hands them over: that end is told to cut
+/// them.
 #[test]
 fn xdp_before_the_stack_between_client_and_server() {
     let Some(mut network) = network(PROGRAMS) else {

@@ -76,7 +76,7 @@ fn pings(network: &Network, log: &Log) {
     }
 }
 
-/// So many downloads at a time, each compared with what it should be; both servers must have had
+/// So many downloads at a time, each compared with the served file; both servers must have had
 /// some.
 fn downloads(network: &Network, content: &[u8], log: &Log) {
     for (count, host, servers) in [
@@ -167,7 +167,7 @@ fn paths(network: &Network, log: &Log) {
 
 fn streams(network: &Network, log: &Log) {
     for (host, how) in [(SERVER, ""), (SERVER, "--reverse"), (FAR, ""), (SERVER_V6, "")] {
-        // It is idle for a moment after each measurement, and busy before.
+        // The server is idle for a moment after each measurement, and busy before.
         let end = network.iperf3(&format!("{host} --time 2 {how}"));
         let bytes = end["sum_received"]["bytes"].as_u64().unwrap_or(0);
         println!("TCP {host} {how}: {} Mbit/s", bytes * 4 / 1_000_000);
@@ -175,7 +175,7 @@ fn streams(network: &Network, log: &Log) {
     }
 }
 
-/// What is let in is let in; what is not, is not.
+/// Allowed packets come in; others do not.
 fn outside(network: &Network, log: &Log) {
     let out = said(
         &network.server,

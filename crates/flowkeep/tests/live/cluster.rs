@@ -1,5 +1,5 @@
-//! A whole cluster over live ports: it comes up, counts what it is sent, and ends with everything
-//! accounted for.
+//! A whole cluster over live ports: it comes up, counts the packets that it is sent, and ends with
+//! everything accounted for.
 
 use crate::machine;
 use crate::network::{PATIENCE, network};
@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// A firewall between the two ports that lets everything pass. What it sends is addressed to the
-/// gateway still, so that no host takes it: what is looked at is what goes in and out.
+/// A firewall between the two ports that lets everything pass. Its packets are addressed to the
+/// gateway still, so that no host takes them: the tests look at the packets in and out.
 fn config(one: &str, other: &str) -> String {
     format!(
         "runtimes = 2\nswitches = 2\n\
@@ -34,7 +34,7 @@ fn processor_time(process: u32) -> f64 {
 /// At most this share of a processor is for a cluster without packets, in percent, on a machine on
 /// which a wake costs what it should.
 const IDLE_MAX: f64 = 5.0;
-/// No machine is so slow that a process that sleeps uses more; one that spins does.
+/// No machine is so slow that a process that sleeps uses more; a process that spins does.
 const ANY_MACHINE: f64 = 40.0;
 const WINDOW: Duration = Duration::from_secs(2);
 
@@ -92,8 +92,8 @@ fn an_idle_cluster_sleeps(one: &str, other: &str) {
         std::thread::sleep(Duration::from_millis(500));
         let (share, limit) = idle_share(cluster.id(), windows);
         println!("{idle}: {share:.0} % of a processor without packets, the limit is {limit:.0} %");
-        // It wakes again and again. One at a time: behind its last request ping waits hardly longer
-        // than earlier answers took, but for its only one as long as it is told.
+        // The cluster wakes again and again. One ping at a time: behind its last request ping waits
+        // hardly longer than earlier answers took, but for its only request as long as it is told.
         for _ in 0..5 {
             std::thread::sleep(Duration::from_millis(300));
             network.ping("10.0.2.1", 1, 56);

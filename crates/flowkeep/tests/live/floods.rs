@@ -1,5 +1,5 @@
-//! What hosts on the outside link can do to established flows: neighbours that do not answer, and
-//! floods of what makes the kernel learn neighbours and routes.
+//! The effect of hosts on the outside link on established flows: neighbours that do not answer, and
+//! floods of frames that make the kernel learn neighbours and routes.
 //!
 //! ```text
 //!   client ── probe, 1000 datagrams a second ──► gateway ──► server
@@ -31,8 +31,8 @@ const TOGETHER: usize = 200;
 const STEP: Duration = Duration::from_millis(50);
 /// Packets that are held for a silent neighbour are held for longer: three seconds.
 const KNOWN: Duration = Duration::from_secs(2);
-/// A stop takes no longer: once what waits is given up, and some seconds in which the kernel of a
-/// busy machine lets go of interfaces.
+/// A stop takes no longer: the time until waiting packets are given up, and some seconds in which
+/// the kernel of a busy machine lets go of interfaces.
 const STOPPED: Duration = Duration::from_secs(20);
 /// In the server's network; no host has it.
 const SILENT: [u8; 3] = [203, 0, 113];
@@ -145,7 +145,7 @@ fn probed(site: &Site, what: &str, work: impl FnOnce()) {
         drop(end);
         probing.join().unwrap()
     });
-    // What had no room on a machine with other work is counted, and not what this is about.
+    // Packets without room on a machine with other work are counted, and not this test's concern.
     let overload = site.overload() - before;
     let told = format!("{}; {overload} without room", seen.told());
     println!("{what}: {told}");
@@ -166,7 +166,7 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
         // From one client, in one flow: all are answered when the first is.
         to_silence(&site, 200, 50, 1);
         waits_for(&site, "nothing waits", PATIENCE, held);
-        // It is known to be silent.
+        // The neighbour is known to be silent.
         to_silence(&site, 200, 50, 50);
         waits_for(&site, "nothing waits for what is known", KNOWN, held);
         // The host's flows move while some of them wait.
@@ -177,7 +177,7 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
             let good = receipt.contains("\"flows_failed\":0");
             site.log.expect("flows move while others wait", good, receipt);
         }
-        // Nor do they keep a runtime from being emptied: the one that has the host.
+        // Nor do waiting packets keep a runtime from being emptied: the one that has the host.
         to_silence(&site, 206, 50, 5);
         let said = site.asked("runtime drain 0 --json").unwrap_or_else(|error| error);
         let drained: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
@@ -189,14 +189,14 @@ fn a_neighbour_that_does_not_answer_holds_nothing() {
         let resumed = site.asked("runtime resume 0");
         site.log
             .expect("it takes flows again", resumed.is_ok(), format!("{resumed:?}"));
-        // As many as would fill what all that wait have together, and a host that does answer.
+        // As many packets as would fill the room of all that wait, and a host that does answer.
         to_silence(&site, 205, 12_000, 100);
         let answered = echoed(&site, "203.0.113.11", 3);
         site.log
             .expect("another neighbour is found", answered == 3, answered);
     });
-    // The end does not wait for what waits, one behind the other: it comes, and with accounts that
-    // hold.
+    // The end does not wait for waiting packets, one behind the other: it comes, and with accounts
+    // that hold.
     to_silence(&site, 210, 50, 1);
     to_silence(&site, 211, 50, 50);
     site.end_within(STOPPED);

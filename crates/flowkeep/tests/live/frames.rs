@@ -1,5 +1,5 @@
-//! Frames of every kind over a cable, from port to port in this process: what arrives is what was
-//! sent, and everything is counted.
+//! Frames of every kind over a cable, from port to port in this process: the frames that arrive
+//! equal those sent, and everything is counted.
 
 use crate::network::{Turn, alone};
 use adapters::buffers;
@@ -67,8 +67,8 @@ impl Host {
         }
     }
 
-    /// Takes what is there, by port, until there are `count` frames, or nothing comes for longer
-    /// than any machine pauses.
+    /// Takes frames, by port, until there are `count`, or none comes for longer than any machine
+    /// pauses.
     fn receive(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut frames = Vec::new();
         let mut last = Instant::now();
@@ -159,8 +159,8 @@ fn assorted(count: usize) -> Vec<Vec<u8>> {
                 _ => [0x88, 0xb5],
             };
             frame.extend(ether_type);
-            // One 802.1Q tag comes on top of the MTU, others do not. A tagged frame with less than
-            // two bytes of payload the kernel does not take for one.
+            // One 802.1Q tag comes on top of the MTU, others do not. The kernel takes no frame with
+            // less than two bytes of payload for a tagged one.
             let longest = if tags.len() == 1 { 1518 } else { 1514 };
             let room = longest - frame.len();
             let length = match random() % 4 {

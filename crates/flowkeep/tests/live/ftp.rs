@@ -1,8 +1,8 @@
-//! FTP through the chain: passive passes, of a server and of two behind a virtual address; active
-//! is refused.
+//! FTP through the chain: passive mode passes, of a server and of two behind a virtual address;
+//! active mode is refused.
 //!
-//! In passive mode the client opens both connections, so nothing has to know what the first one
-//! says:
+//! In passive mode the client opens both connections, so no function has to know the words of the
+//! first one:
 //!
 //! ```text
 //!   client ──► 192.0.2.80:21 ──► .11 or .12    round robin
@@ -12,10 +12,9 @@
 //!
 //! (Of PASV's answer, which has the server's own address, clients use the port only.) In active
 //! mode the server connects to where the client says that it listens: 10.0.1.1, which is no host's
-//! address outside. That would need an application gateway, which rewrites what is said; there is
-//! none. What happens instead: a server that is careful refuses the client's PORT by itself, the
-//! connection of one that is not is dropped and counted. Over IPv6, where nothing is translated,
-//! one rule is enough.
+//! address outside. That would need an application gateway, which rewrites the words; there is
+//! none. Instead a careful server refuses the client's PORT by itself, and another server's
+//! connection is dropped and counted. Over IPv6, where nothing is translated, one rule is enough.
 
 use crate::network::{PATIENCE, wait_for_listeners};
 use crate::site::{SERVER, SERVER_V6, Site, VIRTUAL, end_of, site};
@@ -25,7 +24,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const PROGRAMS: &[(&str, &str)] = &[("vsftpd", "vsftpd"), ("curl", "curl"), ("lftp", "lftp")];
 
-/// The page that says how; its configuration is what is tried here.
+/// The page that says how; the tests here try its configuration.
 const PAGE: &str = include_str!("../../../../docs/protocols.md");
 
 /// The page's services and its rule.
@@ -42,7 +41,7 @@ const DOWNLOADS: usize = 20;
 /// Why the connection of a server that comes unasked is dropped.
 const REASON: &str = "firewall/not_allowed";
 
-/// Servers, the files that they have, and what was tried.
+/// Servers, the files that they have, and the log of tries.
 struct Ftp {
     site: Site,
     content: Vec<u8>,
@@ -105,7 +104,7 @@ impl Ftp {
     fn vsftpd(&mut self, name: &str, settings: &str) {
         let folder = &self.folder;
         let file = self.site.network.folder.path(&format!("{name}.conf"));
-        // What is said later replaces what was said before.
+        // Later settings replace earlier ones.
         let text = format!(
             "listen=YES\nbackground=NO\nanonymous_enable=YES\nno_anon_password=YES\nftp_username=ftp\nanon_root={folder}\n\
              write_enable=YES\nanon_upload_enable=YES\nanon_umask=022\nsecure_chroot_dir={folder}\nxferlog_enable=NO\n\
@@ -121,7 +120,7 @@ impl Ftp {
         self.site.network.folder.path(name)
     }
 
-    /// Whether a file is what it should be, and gone then.
+    /// Whether a file has the served content; it is gone then.
     fn take(&self, file: &str) -> bool {
         let same = fs::read(file).is_ok_and(|got| got == self.content);
         let _ = fs::remove_file(file);

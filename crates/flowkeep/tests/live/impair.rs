@@ -9,10 +9,10 @@
 //!
 //! *Weather*, drawn from a seed, each way by its own: one frame in a hundred is lost. The delay is
 //! drawn again every 5 ms, up to 10 ms, and frames stay in order through that. One in twenty is
-//! late: by up to 10 ms more, and what came after it overtakes it.
+//! late: by up to 10 ms more, and later frames overtake it.
 //!
-//! [`Counts`] says what has happened, not what was drawn: a frame counts as reordered when it
-//! leaves behind a later one.
+//! [`Counts`] has the events, not the draws: a frame counts as reordered when it leaves behind a
+//! later one.
 //!
 //! Invariants: a frame is kept in one of [`BUFFERS`] buffers, and without a free one it waits in
 //! the kernel; the thread ends, and its sockets go, when the cable is dropped.
@@ -46,7 +46,7 @@ const LENGTH: usize = 2048;
 const NAP: Duration = Duration::from_micros(300);
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What happened to the frames of one way.
+/// The counts of one way's frames.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     pub passed: u64,
@@ -59,7 +59,7 @@ pub struct Counts {
     pub longest: Duration,
 }
 
-/// Decides what becomes of a frame.
+/// Decides a frame's fate.
 struct Weather {
     random: u64,
     delay: Duration,
@@ -130,7 +130,7 @@ impl Way {
         }
     }
 
-    /// Moves what has come into the queue, and what is due out of it.
+    /// Moves frames that have come into the queue, and due ones out of it.
     fn go_on(&mut self, epoch: Instant, pool: &mut Pool, from: &mut PacketPort, to: &mut PacketPort) {
         let mut burst = Burst::new();
         loop {
@@ -201,7 +201,7 @@ impl BadCable {
         }
     }
 
-    /// What happened so far, from the first to the second, and back.
+    /// The counts so far, from the first to the second, and back.
     pub fn counts(&self) -> [Counts; 2] {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }

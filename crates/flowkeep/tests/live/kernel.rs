@@ -38,7 +38,7 @@ const OWN: [&str; 3] = ["10.0.1.254", "10.0.2.254", "2001:db8:1::fe"];
 
 /// How many of three echo requests from the client are answered.
 fn answered(network: &Network, address: &str) -> u32 {
-    // It fails where none is answered.
+    // ping fails where no request is answered.
     let words = format!("ping -n -c 3 -l 3 -S 200000 -i 5 -W 1 {address}");
     let ended = network.client.finish(&words, Run::within(PATIENCE)).unwrap();
     let received = ended
@@ -48,8 +48,8 @@ fn answered(network: &Network, address: &str) -> u32 {
     received.unwrap_or_else(|| panic!("{ended:?}")).parse().unwrap()
 }
 
-/// Flowkeep between two ports that take what is routed, and nothing done with it: what they take
-/// goes nowhere, since frames get no other addresses.
+/// Flowkeep between two ports that take routed packets, and nothing done with them: these go
+/// nowhere, since frames get no other addresses.
 fn takes(network: &Network, scheme: &str, parameters: &str) -> Process {
     let words = format!("port bridge {scheme}:left{parameters} {scheme}:right{parameters} --for 3m");
     network.flowkeep(&words, "bridging ")

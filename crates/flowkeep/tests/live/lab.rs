@@ -23,7 +23,7 @@ fn done(words: &str) -> Output {
     flowkeep(words).output().unwrap()
 }
 
-/// What there is of a process's lab.
+/// The remains of a process's lab.
 fn left(process: u32) -> Vec<String> {
     let of = |folder: &Path, prefix: String| -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,5 +1,4 @@
-//! What clients have tried, and what went wrong, by client; from as many threads as there are
-//! clients.
+//! Clients' tries and failures, by client; from as many threads as there are clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -8,12 +8,13 @@
 //! - [`Pauses`] watches from another process than the one under test: a lock, a page fault or a
 //!   busy loop of that process holds no watcher up, so it does not excuse itself.
 //! - [`unless_paused`] excuses a failure only where a pause was seen, and a few times only: a test
-//!   that fails on a quiet machine fails at once, and one that always fails fails on any machine.
+//!   that fails on a quiet machine fails at once, and a test that always fails does so on any
+//!   machine.
 //! - [`unless_excused`] tries a test again, too, that held only since the machine had a long pause.
 //!   Such an attempt counts where no other one shows more.
 //!
-//! A test is tried again as a whole, with all that it asks for: a run that was paused shows nothing,
-//! of loss and order neither. Which attempt passed is printed.
+//! A test is tried again as a whole, with all its checks: a run that was paused shows nothing, of
+//! loss and order neither. Which attempt passed is printed.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ops::RangeInclusive;
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 /// How often a test is tried that the machine has paused.
 const ATTEMPTS: u32 = 4;
 const NAP: Duration = Duration::from_millis(1);
-/// What a wake costs on a machine of 2020 with nothing else to do.
+/// The cost of a wake on a machine of 2020 with nothing else to do.
 const WAKE_COST: Duration = Duration::from_micros(20);
 
 /// Shorter pauses are not kept one by one.
@@ -101,8 +102,7 @@ impl Drop for Pauses {
 }
 
 /// Runs a test, and again where it fails and the machine has paused for this long meanwhile. A test
-/// with a limit of zero is tried again in any case: for what may go wrong by chance, but not each
-/// time.
+/// with a limit of zero is tried again in any case: it may go wrong by chance, but not each time.
 pub fn unless_paused(limit: Duration, test: impl Fn()) {
     judged(ATTEMPTS, limit, || {
         test();
@@ -182,10 +182,10 @@ mod tests {
         let hour = Duration::from_secs(3600);
         assert!(catch_unwind(AssertUnwindSafe(|| unless_paused(hour, fail))).is_err());
         assert_eq!(tried.get(), 1);
-        // What always fails fails, however noisy the machine is.
+        // A test that always fails does so however noisy the machine is.
         assert!(catch_unwind(AssertUnwindSafe(|| unless_paused(Duration::ZERO, fail))).is_err());
         assert_eq!(tried.get(), 1 + ATTEMPTS);
-        // What fails by chance does not.
+        // A test that fails by chance does not.
         tried.set(0);
         unless_paused(Duration::ZERO, || {
             tried.set(tried.get() + 1);
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_long_pause_is_an_excuse_where_no_attempt_does_without() {
         let tried = Cell::new(0);
-        // What each attempt comes to, from the first on.
+        // The outcome of each attempt, from the first on.
         let passes = |attempts: &[Option<bool>]| {
             tried.set(0);
             let test = || {
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(passes(&[Some(false), Some(true)]), (true, 2));
         assert_eq!(passes(&[None, Some(false), None, None]), (true, ATTEMPTS));
         assert_eq!(passes(&[None; ATTEMPTS as usize]), (false, ATTEMPTS));
-        // What fails on a quiet machine fails, whatever was excused before.
+        // A test that fails on a quiet machine fails, whatever was excused before.
         let hour = Duration::from_secs(3600);
         tried.set(0);
         let excused_then_fails = || {

@@ -1,8 +1,8 @@
 //! Real clients and servers over real ports, in network namespaces of this test's own.
 //!
-//! Everything here needs root, `ip`, and the servers and clients that each test names; what is
-//! missing is said in a line that begins with `not run:`, and such a test does not count as passed.
-//! A test in which nothing was tried fails.
+//! Everything here needs root, `ip`, and the servers and clients that each test names; a line that
+//! begins with `not run:` says what is missing, and such a test does not count as passed. A test
+//! that tried nothing fails.
 
 mod bench;
 mod bridge;

@@ -5,9 +5,9 @@
 //!   client ═══ 1500 ═══ left gateway right ═══ 1300 ═══ server ═══ 1500 ═══ far
 //! ```
 //!
-//! Client and far believe in 1500 to begin with. What the client sends too long, the gateway
-//! refuses ("fragmentation needed", "packet too big"), or divides if IPv4 lets it; what far sends
-//! too long, the server refuses. A TCP connection between them passes only if both learn.
+//! Client and far believe in 1500 to begin with. The gateway refuses packets of the client's that
+//! are too long ("fragmentation needed", "packet too big"), or divides them if IPv4 lets it; the
+//! server refuses those of far. A TCP connection between them passes only if both learn.
 
 use crate::network::PATIENCE;
 use crate::site::{FAR, FAR_V6, Site, said, site};
@@ -47,7 +47,7 @@ fn packets_of_all_lengths(scheme: &'static str) {
     site.end();
 }
 
-/// What client and far have learnt of paths.
+/// Client and far forget the paths that they have learnt.
 fn forget(site: &Site) {
     for host in [&site.network.client, &site.far] {
         host.ip("route flush cache").unwrap();
@@ -55,7 +55,7 @@ fn forget(site: &Site) {
     }
 }
 
-/// What the client knows of the path's MTU.
+/// Whether the client knows the path's MTU.
 fn learnt(site: &Site, address: &str) -> bool {
     let words = format!("ip route get {address}");
     said(&site.network.client, &words).contains("mtu 1300")
@@ -80,7 +80,7 @@ fn streams(site: &mut Site) {
     }
 }
 
-/// What the gateway says to a packet that must not be divided.
+/// The gateway's answer to a packet that must not be divided.
 fn answers(site: &mut Site) {
     for (host, too_long, fits, by, says) in [
         (FAR, 1472, 1272, "10.0.1.254", "mtu = 1300"),

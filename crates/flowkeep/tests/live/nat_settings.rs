@@ -1,4 +1,4 @@
-//! What a NAT can be told beside its pool, with real programs on both sides: an address of a host's
+//! The settings of NAT beside its pool, with real programs on both sides: an address of a host's
 //! own, pings of the pool's addresses, the segment size, and flows that an operator clears.
 //!
 //! ```text
@@ -7,8 +7,7 @@
 //!                              pool 203.0.113.64/30: .66 is 10.0.1.2's
 //! ```
 //!
-//! Not here: what packets look like in detail, GRE among them (`nat_behaviour`, the units of
-//! `nat`).
+//! Not here: packets in detail, GRE among them (`nat_behaviour`, the units of `nat`).
 
 use crate::log::Log;
 use crate::network::{Network, PATIENCE, network};
@@ -156,7 +155,7 @@ fn pings(gateway: &Gateway, log: &Log) {
         (client, format!("-I 10.0.1.2 {POOL}"), 10),
         (client, format!("-I 10.0.1.1 {SERVER}"), 10),
         (server, UNUSED.to_owned(), 0),
-        // What comes in fragments is not put together, so not answered.
+        // A ping in fragments is not put together, so not answered.
         (server, format!("-s 3000 {POOL}"), 0),
     ] {
         let received = answers(host, &words);
@@ -229,7 +228,8 @@ fn own_address(gateway: &Gateway, content: &[u8], log: &Log) {
         std::thread::sleep(Duration::from_millis(50));
     };
     for line in [
-        // What the server sends is as it sent it; what it sees is clamped, SYN or answer.
+        // The server's own segments stay unchanged; those that it receives are clamped, SYN or
+        // answer.
         format!("{SERVER},5555,{OWN},80,1460"),
         format!("{OWN},80,{SERVER},5555,1000"),
         format!("{OWN},4444,{SERVER},80,1000"),
@@ -265,7 +265,7 @@ fn cleared(gateway: &Gateway, log: &Log) {
         while !is_done() && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
         }
-        // What ends has ended; of others some stay.
+        // Flows to clear have ended; of others some stay.
         std::thread::sleep(Duration::from_millis(200));
         let after = (flows(), gateway.counter("flows_cleared"));
         let good = after.1 > before.1 && (after.0 > 0) == left;
@@ -275,7 +275,7 @@ fn cleared(gateway: &Gateway, log: &Log) {
             format!("{before:?} to {after:?}"),
         );
     }
-    // Those that are cleared begin again.
+    // Cleared flows begin again.
     let received = answers(client, &format!("-I 10.0.1.1 {SERVER}"));
     log.expect("after all were cleared", received == 10, received);
 }

@@ -1,5 +1,4 @@
-//! A client and a server, on either side of a gateway; what they say to each other, and how it
-//! went.
+//! A client and a server, on either side of a gateway; their traffic, and how it went.
 //!
 //! ```text
 //!   client eth0 ═══ left  gateway  right ═══ eth0 server
@@ -21,7 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// beside each other.
 static TURN: RwLock<()> = RwLock::new(());
 
-/// Modules whose tests ask what arrives, and not in which time: mostly they wait.
+/// Modules whose tests ask for results, and not for their time: mostly they wait.
 const BESIDE_OTHERS: [&str; 11] = [
     "bridge",
     "chain",
@@ -112,13 +111,13 @@ fn lab(programs: &[(&str, &'static str)]) -> Option<Lab> {
     }
 }
 
-/// The network, or a line that says what is missing for it.
+/// The network, or a line that says what it lacks.
 pub fn network(programs: &[(&str, &'static str)]) -> Option<Network> {
     let turn = Turn::wait();
     Some(Network::new(lab(programs)?, turn).unwrap())
 }
 
-/// The network, and what else is added to it.
+/// The network, and the additions that `add` makes to it.
 pub fn network_with<T>(
     programs: &[(&str, &'static str)],
     add: impl FnOnce(&mut Lab, &Network) -> Result<T, LabError>,
@@ -160,7 +159,7 @@ impl Network {
         &mut self.lab
     }
 
-    /// Client and server in one network, with nothing between them but what the gateway does.
+    /// Client and server in one network, with nothing between them but the gateway's work.
     pub fn one_network(&self) {
         for (host, number) in [(&self.client, 1), (&self.server, 2)] {
             host.address("eth0", &format!("10.0.0.{number}/24")).unwrap();
@@ -168,9 +167,9 @@ impl Network {
         }
     }
 
-    /// Has one processor take in what comes over the cables. Otherwise it is the one that the
-    /// sender runs on just then, each with a queue of its own, so that packets of a sender that is
-    /// moved to another processor may overtake each other in the kernel.
+    /// Has one processor take in the frames of the cables. Otherwise it is the one that the sender
+    /// runs on just then, each with a queue of its own, so that packets of a sender that is moved
+    /// to another processor may overtake each other in the kernel.
     pub fn keep_order(&self) {
         for (host, interface) in [
             (&self.client, "eth0"),
@@ -254,7 +253,7 @@ impl Network {
         self.servers.push(dnsmasq);
     }
 
-    /// Downloads a file at the client and compares it with what it should be.
+    /// Downloads a file at the client and compares it with the expected content.
     pub fn download(&self, url: &str, expected: &[u8]) {
         let file = self.folder.path("downloaded");
         self.at_client(&format!(
@@ -282,10 +281,10 @@ impl Network {
         );
     }
 
-    /// Measures from the client; answers what was received.
+    /// Measures from the client; answers the report's end.
     pub fn iperf3(&self, words: &str) -> Value {
         // Its server is busy for a moment after each measurement. It says so, and closes the connection
-        // without having read what the client has sent: then that may see a reset instead.
+        // without having read the client's bytes: then the client may see a reset instead.
         const REFUSED: &str = "unable to receive control message: Connection reset by peer";
         for _ in 0..50 {
             let out = self.at_client(&format!("iperf3 --json --client {words}"));

@@ -1,8 +1,8 @@
-//! Links between processes over a cable that loses, doubles and reorders: all is delivered, once
-//! each and in order, both ways, and a peer that goes away and comes back is noticed. What they say
-//! cannot be read on the cable.
+//! Links between processes over a cable that loses, doubles and reorders: all packets are
+//! delivered, once each and in order, both ways, and a peer that goes away and comes back is
+//! noticed. Their text cannot be read on the cable.
 //!
-//! The kernel makes the cable bad (netem); where it cannot, each end does it to what it sends.
+//! The kernel makes the cable bad (netem); where it cannot, each end does it to its own frames.
 
 use crate::network::alone;
 use adapters::clock::monotonic_ns;
@@ -28,7 +28,7 @@ use wire::{LinkType, PacketBox, Pool};
 const COUNT: u64 = 30_000;
 const BUFFERS: usize = 512;
 const LENGTH: usize = 3712;
-/// Of what a link loses here, no peer is to conclude that the other end is dead.
+/// From the losses here no peer is to conclude that the other end is dead.
 const DEAD_AFTER: u64 = 1_500_000_000;
 const PATIENCE: u64 = 120_000_000_000;
 const NETEM: &str = "netem limit 100000 delay 500us 200us loss 1% duplicate 1% reorder 5%";
@@ -44,7 +44,7 @@ struct End {
     received: u64,
 }
 
-/// Looks at all that passes the host's interfaces, whatever it is.
+/// Looks at all frames of the host's interfaces, whatever they are.
 struct Tap {
     socket: OwnedFd,
     frames: u64,
@@ -58,8 +58,8 @@ impl Tap {
         Tap { socket, frames: 0 }
     }
 
-    /// No frame has a stretch of what [`fill`] writes: a byte many times. Zeros and ones are what
-    /// heads have, too.
+    /// Checks that no frame has a stretch that [`fill`] writes: a byte many times. Zeros and ones
+    /// are in heads, too.
     fn look(&mut self) {
         let mut frame = [0; 2000];
         while let Ok((length, _)) = net::recv(&self.socket, &mut frame[..], net::RecvFlags::empty()) {
@@ -148,7 +148,7 @@ impl End {
         end
     }
 
-    /// Receives, and holds what came against what must have been sent.
+    /// Receives packets, and compares them with those that must have been sent.
     fn receive(&mut self) {
         self.tap.look();
         let mut burst = Burst::new();
@@ -193,7 +193,7 @@ impl End {
     }
 }
 
-/// Of what kind and how long it is.
+/// The kind and the length of this number's packet.
 fn shape(number: u64) -> (Kind, usize) {
     match number % 7 {
         0 => (Kind::Message, 8 + (number as usize * 37) % 3000),
@@ -278,7 +278,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
     linger(&mut end);
     meeting.wait();
     if number == 2 {
-        // It goes, and comes back with nothing.
+        // The second host's end goes, and comes back with nothing.
         drop(end);
         meeting.wait();
         end = begin();
@@ -298,7 +298,7 @@ fn at_host(number: u16, begin: &dyn Fn() -> End, meeting: &Barrier) {
     meeting.wait();
 }
 
-/// Goes on for a while, in which the other end may ask again for what it did not hear.
+/// Goes on for a while, in which the other end may ask again for packets that it did not hear.
 fn linger(end: &mut End) {
     let until = monotonic_ns() + 1_000_000_000;
     while monotonic_ns() < until {

@@ -1,5 +1,5 @@
-//! What a live port refuses at start-up, and whether the command that it names mends it; and which
-//! rights a process has once it is open.
+//! A live port's refusals at start-up, and whether the command that each names mends it; and the
+//! rights of a process once the port is open.
 
 use crate::network::{Network, PATIENCE, network};
 use lab::process::Run;
@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-/// Starts a bridge that ends at once, in a way `wrapped` says; answers whether it came up, and what
-/// it said.
+/// Starts a bridge that ends at once, in a way `wrapped` says; answers whether it came up, and its
+/// output.
 fn bridge(network: &Network, wrapped: &str, one: &str, other: &str) -> (bool, String) {
     let binary = env!("CARGO_BIN_EXE_flowkeep");
     let words = format!("{wrapped} {binary} port bridge {one} {other} --for 50ms");
@@ -129,8 +129,8 @@ fn rights(process: u32) -> Vec<(u32, u64)> {
     statuses.filter_map(of_thread).collect()
 }
 
-/// Packets go through a live port by threads that have what it needs and no more. What only root may
-/// make is made before: a capture in a directory of root's.
+/// Packets go through a live port by threads that have the rights it needs and no more. Files that
+/// only root may make are made before: a capture in a directory of root's.
 #[test]
 fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
     let Some(network) = network(&[("ping", "iputils-ping")]) else {
@@ -156,7 +156,7 @@ fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
     loop {
         let goes_on = process.ended().unwrap().is_none() && began.elapsed() < PATIENCE;
         assert!(goes_on, "{:?}", process.printed());
-        // No host answers; that is not what is asked.
+        // No host answers; the test does not need that.
         let ping = "ping -n -c 1 -W 1 10.0.0.9";
         network.client.finish(ping, Run::within(PATIENCE)).unwrap();
         let said = network.gateway.run(&status, Run::within(PATIENCE));
@@ -173,7 +173,8 @@ fn a_process_with_a_live_port_gives_up_what_it_does_not_need() {
     for (user, capabilities) in rights {
         assert_eq!((user, capabilities & !KEPT), (1, 0), "{capabilities:x}");
     }
-    // What is left is enough to follow the host's addresses: the kernel answers for a new one.
+    // The rights that are left are enough to follow the host's addresses: the kernel answers for a
+    // new one.
     network.gateway.ip("addr add 10.0.0.7/24 dev left").unwrap();
     let (ping, began) = ("ping -n -c 1 -W 1 10.0.0.7", Instant::now());
     while network.client.run(ping, Run::within(PATIENCE)).is_err() {

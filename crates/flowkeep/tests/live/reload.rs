@@ -1,5 +1,5 @@
-//! Another configuration while a hundred downloads run: those that it leaves alone do not notice,
-//! those that are announced as cut are cut.
+//! Another configuration while a hundred downloads run: downloads that it leaves alone do not
+//! notice, those that are announced as cut are cut.
 //!
 //! ```text
 //!   client ═════ left  gateway  right ═════ server
@@ -170,8 +170,8 @@ fn under_downloads(scheme: &str) {
         };
         sockets.lines().filter_map(port).collect()
     };
-    // Begins them, and waits until all are open: one that is cut before would open again, and not
-    // notice.
+    // Begins them, and waits until all are open: a connection that is cut before would open again,
+    // and not notice.
     let downloads = |name: &str| {
         let (mut seen, began) = (BTreeSet::new(), Instant::now());
         let words = format!(
@@ -187,8 +187,8 @@ fn under_downloads(scheme: &str) {
         curl
     };
 
-    // What cuts no flow: a rule, a server and addresses more, and all of it taken back, ten times
-    // over.
+    // Changes that cut no flow: a rule, a server and addresses more, and all of it taken back, ten
+    // times over.
     let curl = downloads("more");
     for round in 0..10 {
         let (code, said, text) = tool(&format!("apply {more}"));
@@ -201,7 +201,7 @@ fn under_downloads(scheme: &str) {
             said["receipt"]["flows_kept"].as_u64().unwrap() >= COUNT as u64,
             "{text}"
         );
-        // The way back takes away what no flow has yet, so it cuts none either.
+        // The way back takes away things that no flow has yet, so it cuts none either.
         let (code, said, text) = tool("rollback");
         assert_eq!(
             (code, &said["receipt"]["flows_cut"]),
@@ -215,7 +215,7 @@ fn under_downloads(scheme: &str) {
     let failed: Vec<_> = all.iter().filter(|(_, good)| !**good).collect();
     assert_eq!((all.len(), failed.len()), (COUNT, 0), "{failed:?}");
 
-    // What cuts: exactly those that were announced.
+    // Changes that cut flows: exactly the announced ones.
     let curl = downloads("fewer");
     let (code, _, text) = tool(&format!("apply {more}"));
     assert_eq!(code, 0, "{text}");

@@ -1,15 +1,15 @@
 //! SIP and symmetric RTP through the chain: sipp calls from inside, sipp outside answers, plays the
 //! echo, and hangs up.
 //!
-//! What NAT does not do is rewrite addresses in messages (no application gateway): the caller's
-//! Via, Contact and session description say 10.0.1.1 all the way. What makes it work is that the
-//! other end answers where it was spoken to from: messages by `rport` (RFC 3581), media because its
-//! RTP is symmetric (RFC 4961). The callee's BYE comes unasked, seconds after the caller's last
-//! word, by the mapping that the caller's port has.
+//! NAT does not rewrite addresses in messages (no application gateway): the caller's Via, Contact
+//! and session description say 10.0.1.1 all the way. It works since the other end answers where it
+//! was spoken to from: messages by `rport` (RFC 3581), media because its RTP is symmetric (RFC
+//! 4961). The callee's BYE comes unasked, seconds after the caller's last word, by the mapping that
+//! the caller's port has.
 //!
-//! sipp echoes media and does not count what it gets back, so the caller's media are this test's: a
-//! socket for each call at the port that the call announced, 50 packets a second with sequence
-//! numbers, each of which must come back once, from the address it went to.
+//! sipp echoes media and does not count echoes, so the caller's media are this test's: a socket for
+//! each call at the port that the call announced, 50 packets a second with sequence numbers, each
+//! of which must come back once, from the address it went to.
 //!
 //! A callee that sends where a message says (`Via`, without `rport`) does not reach a caller behind
 //! NAT: that is shown too, with the reason for which the cluster drops it.
@@ -60,7 +60,7 @@ fn callee(site: &Site, calls: usize, how: &str) -> Process {
         figures(site, "callee"),
     );
     let sipp = site.network.server.start(&words).unwrap();
-    // It listens for calls first, and for media a moment later. Until then a sender of media is
+    // sipp listens for calls first, and for media a moment later. Until then a sender of media is
     // told that the port is unreachable.
     for port in [5060, MEDIA_PORT] {
         wait_for_listeners(&site.network.server, "udp", port, 1);
@@ -93,8 +93,8 @@ fn figure(site: &Site, name: &str, column: &str) -> Option<u64> {
     text.lines().last()?.split(';').nth(at)?.parse().ok()
 }
 
-/// Calls and their media, each of which must come back once and as it was sent; answers how much
-/// did not come back, other than what hosts had no room for.
+/// Calls and their media, each of which must come back once and as it was sent; answers how many
+/// packets did not come back, other than those that hosts had no room for.
 pub fn with_symmetric_answers(site: &Site) -> usize {
     let callee = callee(site, CALLS, "");
     let caller = caller(site, CALLS, "-timeout 50 -timeout_error");
@@ -131,7 +131,7 @@ pub fn with_symmetric_answers(site: &Site) -> usize {
     wanted.saturating_sub(media.echoed + overflows)
 }
 
-/// What became of the media.
+/// The outcome of the media.
 #[derive(Debug, Default)]
 struct Media {
     sockets: Vec<UdpSocket>,

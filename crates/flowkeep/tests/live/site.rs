@@ -1,5 +1,5 @@
-//! Firewall, NAT, load balancer and forwarding between hosts: what the tests of single protocols
-//! have in common.
+//! Firewall, NAT, load balancer and forwarding between hosts: the common part of the tests of
+//! single protocols.
 //!
 //! ```text
 //!   client ═════ left  gateway  right ═════════ server ════════ far
@@ -20,8 +20,8 @@
 //!
 //! Where that network is to be a bad one, [`BadCable`] is between the two.
 //!
-//! Each client says by itself what went wrong ([`Log`]): no attempt at all fails the test, and so
-//! does any failure. At the end every packet must be accounted for ([`Site::end`]).
+//! Each client notes its own failures ([`Log`]): no attempt at all fails the test, and so does any
+//! failure. At the end every packet must be accounted for ([`Site::end`]).
 
 use crate::impair::{BadCable, Counts};
 use crate::log::Log;
@@ -42,7 +42,7 @@ pub const VIRTUAL_V6: &str = "2001:db8:1::80";
 /// In the pool: its port 8080 is the client's.
 pub const PUBLISHED: &str = "203.0.113.70";
 
-/// What the links between the processes of a cluster are made of.
+/// The kinds of links between the processes of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Links {
     /// Shared memory: one host.
@@ -56,7 +56,7 @@ pub enum Links {
 }
 
 impl Links {
-    /// What is said of the host of the member with ports, and of the other one.
+    /// The configuration's lines on the host of the member with ports, and on the other one.
     fn places(self) -> [&'static str; 2] {
         match self {
             Links::Memory => ["", ""],
@@ -71,7 +71,7 @@ impl Links {
         }
     }
 
-    /// What `status` calls them.
+    /// Their name in `status`.
     fn kind(self) -> &'static str {
         match self {
             Links::Memory => "memory",
@@ -84,8 +84,8 @@ impl Links {
 /// one.
 const OTHER_CLOCK: &str = "unshare --time --monotonic 36000 --boottime 36000";
 
-/// The ports take what is routed and the chains forward it; or else they take everything, and it
-/// leaves as it came.
+/// The ports take routed packets and the chains forward them; or else they take everything, and
+/// frames leave as they came.
 fn config(scheme: &str, is_routed: bool, workers: &str, more: &str) -> String {
     let (take, forward) = match is_routed {
         true => ("", ", \"forward\""),
@@ -160,7 +160,7 @@ backends = [
     )
 }
 
-/// What dnsperf has to say.
+/// The output of dnsperf.
 pub struct Names {
     pub sent: u64,
     /// Without an answer within five seconds.
@@ -205,7 +205,7 @@ impl Log {
     }
 }
 
-/// What a program said, whether it failed or not.
+/// A program's output, whether it failed or not.
 pub fn said(host: &Namespace, words: &str) -> String {
     match host.finish(words, Run::within(PATIENCE)) {
         Ok(ended) => format!("{}{}", ended.out, ended.err),
@@ -213,8 +213,7 @@ pub fn said(host: &Namespace, words: &str) -> String {
     }
 }
 
-/// A program's exit code and what it said; no code if it was ended by a signal, or for taking too
-/// long.
+/// A program's exit code and output; no code if it was ended by a signal, or for taking too long.
 pub fn outcome(host: &Namespace, words: &str) -> (Option<i32>, String) {
     match host.finish(words, Run::within(PATIENCE)) {
         Ok(ended) => (ended.status.code(), format!("{}{}", ended.out, ended.err)),
@@ -222,7 +221,7 @@ pub fn outcome(host: &Namespace, words: &str) -> (Option<i32>, String) {
     }
 }
 
-/// Waits for a program that was started; what it takes beyond `limit` it does not get.
+/// Waits for a program that was started, for no longer than `limit`.
 pub fn end_of(mut process: Process, limit: Duration) -> Result<Ended, String> {
     let began = Instant::now();
     loop {
@@ -308,7 +307,7 @@ fn cluster_name() -> String {
     format!("live-{}", std::process::id())
 }
 
-/// A process of the cluster, and what its control socket is called.
+/// A process of the cluster, and the name of its control socket.
 pub struct Member {
     socket: String,
     process: Mutex<Process>,
@@ -324,7 +323,7 @@ impl Member {
     }
 }
 
-/// The hosts with their addresses, nothing running yet; or a line that says what is missing.
+/// The hosts with their addresses, nothing running yet; or a line that says what they lack.
 pub fn site(scheme: &'static str, programs: &[(&str, &'static str)]) -> Option<Site> {
     let (network, (far, other)) = network_with(programs, |lab, network| {
         let (far, other) = (lab.namespace("far")?, lab.namespace("other")?);
@@ -357,7 +356,7 @@ impl Site {
         self.start_workers(&format!("runtimes = {runtimes}"), more);
     }
 
-    /// The same with what is said of its workers.
+    /// The same with this text on its workers.
     pub fn start_workers(&mut self, workers: &str, more: &str) {
         let file = self.write(&config(self.scheme, true, workers, more));
         self.start_member(&self.network.gateway.clone(), &format!("run {file}"), "socket");
@@ -418,7 +417,7 @@ impl Site {
         }
     }
 
-    /// What a configuration says of a cluster of several processes, and the key file that it names.
+    /// A configuration's section on a cluster of several processes, and the key file that it names.
     fn cluster_section(&self) -> String {
         let path = |name: &str| self.network.folder.path(name);
         let key = path("edge.key");
@@ -445,7 +444,7 @@ impl Site {
         self.bad_cable = Some(BadCable::join(&between, ["near", "far"]));
     }
 
-    /// What the bad cable has done, from the gateway to the other host, and back.
+    /// The bad cable's counts, from the gateway to the other host, and back.
     pub fn impaired(&self) -> Option<[Counts; 2]> {
         self.bad_cable.as_ref().map(BadCable::counts)
     }
@@ -460,7 +459,7 @@ impl Site {
         self.face_each_other();
     }
 
-    /// Client and server send to each other what they would to the gateway.
+    /// Client and server send to each other the packets for the gateway.
     pub fn face_each_other(&self) {
         let (client, server) = (&self.network.client, &self.network.server);
         server
@@ -479,8 +478,8 @@ impl Site {
     }
 
     /// Tells the server's kernel which neighbour has the pool. Else it asks when the first reply to
-    /// each address leaves, and what waits for the answer may be overtaken by what is sent just as
-    /// that comes: Linux says that a neighbour is known before it lets go what waited.
+    /// each address leaves, and packets sent just as the answer comes may overtake those that wait
+    /// for it: Linux says that a neighbour is known before it lets go the packets that waited.
     pub fn introduce_pool(&self) {
         let network = &self.network;
         let gateway = network
@@ -527,7 +526,7 @@ impl Site {
         }
     }
 
-    /// It is the site's last process from now on. Waits until it answers.
+    /// Adds a process as the site's last one, and waits until it answers.
     pub fn adopt(&mut self, member: Member) {
         self.cluster.push(member);
         self.wait_for(self.cluster.len() - 1);
@@ -592,13 +591,13 @@ impl Site {
         }
     }
 
-    /// What the tool answers to these words; an error if it fails. Of several processes the
-    /// switch's is asked.
+    /// The tool's answer to these words; an error if it fails. Of several processes the switch's is
+    /// asked.
     pub fn asked(&self, words: &str) -> Result<String, String> {
         self.asked_of(0, words)
     }
 
-    /// What it answers of this process, in the order in which they were started.
+    /// The tool's answer at this process, in the order in which they were started.
     pub fn asked_of(&self, member: usize, words: &str) -> Result<String, String> {
         let socket = &self.cluster[member].socket;
         let words = format!("{} {words} --socket {socket}", env!("CARGO_BIN_EXE_flowkeep"));
@@ -637,7 +636,7 @@ impl Site {
         Some(report.unwrap_or_else(|| panic!("no report: {out}{err}")))
     }
 
-    /// What a process has written to standard error so far.
+    /// A process's standard error so far.
     pub fn complaints_of(&self, member: usize) -> String {
         self.cluster[member].process.lock().unwrap().printed().unwrap().1
     }
@@ -656,7 +655,7 @@ impl Site {
         self.dropped("runtime_busy") + self.lost_at_interfaces()
     }
 
-    /// The same, of ports and hosts' sockets alone: nothing of what happens within the cluster.
+    /// The same, of ports and hosts' sockets alone: no losses within the cluster.
     pub fn lost_at_interfaces(&self) -> u64 {
         let overflows = self.network.udp_overflows() + udp_overflows(&self.far);
         let ports = self.of_ports("lost_packets");
@@ -718,8 +717,8 @@ impl Site {
         let log = &self.log;
         log.expect("accounts", came == went, format!("{reports:?}"));
         let report = &reports[0];
-        // What ports failed with is what they could not send, which is a drop, and frames that were
-        // no packets, of which no host sends any.
+        // Ports failed with packets that they could not send, which are drops, and with frames that
+        // were no packets, of which no host sends any.
         let failed = |port: &Value| port["failed_packets"].as_u64().expect("it is counted");
         let ports = report["ports"].as_array().expect("ports");
         let failed: u64 = ports.iter().map(failed).sum();
@@ -728,7 +727,7 @@ impl Site {
         self.log.end(1);
     }
 
-    /// What the cluster's ports have answered for claimed addresses: inside, and outside.
+    /// The answers of the cluster's ports for claimed addresses: inside, and outside.
     pub fn answered(&self) -> [u64; 2] {
         self.of_ports("answered_packets")
     }
@@ -758,7 +757,7 @@ impl Site {
             .expect(&format!("iperf3 {words}"), good, format!("{end}\n{why}"));
     }
 
-    /// What the hosts' kernels have counted so far: it shows where packets were lost.
+    /// The counts of the hosts' kernels so far: they show where packets were lost.
     pub fn circumstances(&self) -> String {
         let network = &self.network;
         let hosts = [&network.client, &network.gateway, &network.server, &self.far];

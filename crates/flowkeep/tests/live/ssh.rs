@@ -174,8 +174,8 @@ fn commands(site: &Site, options: &str) {
     }
 }
 
-/// A file up and down again, by each client; what arrives is compared there with a hash and here
-/// byte by byte.
+/// A file up and down again, by each client; the files are compared there with a hash and here byte
+/// by byte.
 fn files(site: &Site, options: &str) {
     let content = site.network.content("large", 6_000_000);
     let path = |name: &str| site.network.folder.path(name);

@@ -80,7 +80,7 @@ fn ask(host: &Namespace, words: &str) -> Result<Value, String> {
     serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))
 }
 
-/// Waits until a command says what is wanted.
+/// Waits until a command gives the wanted answer.
 #[track_caller]
 fn until(host: &Namespace, what: &str, words: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();

@@ -7,7 +7,8 @@ use super::wide::{until_all_answer, wide};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A firewall in front of what counts; `more` rules stand before the one that lets all through.
+/// A firewall in front of the flow monitor; `more` rules stand before the one that lets all
+/// through.
 pub fn firewall(more: &str) -> String {
     format!(
         "[[chain]]\nname = \"guarded\"\nfunctions = [\"firewall\", \"flow_monitor\"]\n[chain.match]\nprotocol = \"udp\"\n{more}\
@@ -55,7 +56,7 @@ fn a_change_is_in_force_at_all_members_or_at_none() {
         .write("new.toml", &old.replace(&firewall(""), &firewall(NO_443)));
     let file = file.display().to_string();
 
-    // To look is an operator's, to apply is not; what would be cut is not cut unasked.
+    // To look is an operator's, to apply is not; no flow is cut unasked.
     wide(&site, "read", &["chain", "diff", &file]).refused(1, &["role-without-right"]);
     let diff = wide(&site, "operate", &["chain", "diff", &file, "--json"]);
     assert_eq!(diff.code, 3, "{} {}", diff.out, diff.err);
@@ -109,7 +110,7 @@ fn a_change_is_in_force_at_all_members_or_at_none() {
     until_all_answer(&site);
     let began = Instant::now();
     let applied = loop {
-        // What the one that stood still has prepared meanwhile is taken back by itself.
+        // The member that stood still takes back its prepared change by itself.
         let applied = wide(&site, "admin", &["chain", "apply", &file, "--cut", "--json"]);
         if applied.code == 0 {
             break applied.json();
@@ -133,8 +134,8 @@ fn a_change_is_in_force_at_all_members_or_at_none() {
     });
     passes(&front, 2000);
 
-    // It is killed, begins with its file's old text, and takes on what is in force; it meets the
-    // others.
+    // `right` is killed, begins with its file's old text, and takes on the configuration in force;
+    // it meets the others.
     right.kill();
     let right = site.start("node", "right");
     wait_for_word(

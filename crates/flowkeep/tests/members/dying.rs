@@ -5,10 +5,10 @@
 //!   Prepare ─► all hold it ─── here ─── Configure ─► the log ─── here ─── members hear of it
 //! ```
 //!
-//! The test says what the command says to the cluster ([`Hand`]), and stops between any two words.
-//! The command itself is killed where a member that stands
-//! still keeps it waiting. In each case all members have the old configuration in force or all the
-//! new one, and the next `chain apply` works.
+//! The test sends the command's messages to the cluster ([`Hand`]), and stops between any two. The
+//! command itself is killed where a member that stands still keeps it waiting. In each case all
+//! members have the old configuration in force or all the new one, and the next `chain apply`
+//! works.
 
 use super::changed::{NO_443, all_have, firewall, in_force};
 use super::joined::{Site, passes};
@@ -116,8 +116,8 @@ impl Hand {
     }
 }
 
-/// Whether a member holds a change. What it is asked with is no configuration, so nothing is
-/// prepared for it, and a command that prepares meanwhile is not in its way.
+/// Whether a member holds a change. The question has no valid configuration, so nothing is prepared
+/// for it, and a command that prepares meanwhile is not in its way.
 fn holds(site: &Site, member: &str) -> bool {
     let part = Part {
         dry: true,
@@ -138,7 +138,8 @@ fn wait_until_all_have(site: &Site, number: u64) {
     all_have(site, number);
 }
 
-/// A command that works, once members have taken back what a dead one has left with them.
+/// A command that works, once members have taken back the change that a dead one has left with
+/// them.
 #[track_caller]
 fn next_works(site: &Site, file: &str, number: u64) {
     let began = Instant::now();
@@ -217,7 +218,7 @@ fn the_command_dies_when_some_have_prepared() {
 fn the_coordinator_dies_before_the_decision_and_behind_it() {
     let (site, members, [(_, old), (new, text)]) = begin("dies-coordinator");
     let mut hand = Hand::all_prepared(&site, &text);
-    // What another command takes back, which was refused meanwhile, is not this one's.
+    // Another command, refused meanwhile, takes back its own change and not this one's.
     let (number, by) = (hand.part.number, hand.part.by + 1);
     for member in ALL {
         let taken = ask(&mut hand.line, member, &Request::TakeBack { number, by });
@@ -258,8 +259,8 @@ fn a_member_dies_before_the_decision_and_behind_it() {
     let says = "configuration 2 of the cluster is in force here";
     wait_for_word(&site.folder, "right", says);
     wait_until_all_have(&site, 2);
-    // Another incarnation of it is a member when it is to be decided: that one has prepared
-    // nothing.
+    // Another incarnation of `right` is a member when the change is to be decided: that one has
+    // prepared nothing.
     site.wait_for_all();
     let mut hand = Hand::all_prepared(&site, &of_old);
     right.kill();
@@ -278,7 +279,7 @@ fn a_member_dies_before_the_decision_and_behind_it() {
     assert!(is_overtaken, "{refused:?}");
     wait_until_all_have(&site, 2);
     next_works(&site, &old, 3);
-    // It dies when it is decided, before it has heard of it.
+    // `right` dies when the change is decided, before it has heard of it.
     site.wait_for_all();
     let mut hand = Hand::all_prepared(&site, &text);
     right.signal("-STOP");

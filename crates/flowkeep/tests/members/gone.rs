@@ -1,5 +1,5 @@
-//! What functions had counted at a member stays in their tables when its process has ended, and is
-//! counted once when it is back.
+//! The counts of a member's functions stay in their tables when its process has ended, and count
+//! once when it is back.
 
 use super::changed::firewall;
 use super::joined::{Site, flowkeep, is_listed, passes, runs};
@@ -23,20 +23,20 @@ fn rules(site: &Site) -> Value {
     let done = wide(site, "operate", &["function", "firewall", "rules", "--json"]);
     assert_eq!(done.code, 0, "{}", done.err);
     let rules = done.json();
-    // Nothing is in the table but what is in an answer.
+    // Each row of the table is in an answer.
     let each = rules["answers"].as_array().expect("a list");
     assert_eq!(hits(&rules), each.iter().map(hits).sum::<u64>(), "{rules}");
     rules
 }
 
-/// What a member's runtimes have that are there, or what is gone of it.
+/// The hits of a member's live runtimes, or of its gone ones.
 fn of(rules: &Value, member: &str, is_gone: bool) -> Option<u64> {
     let answers = rules["answers"].as_array().expect("a list").iter();
     let its = answers.filter(|of| of["member"] == member && of["gone"].is_string() == is_gone);
     its.map(hits).reduce(|one, other| one + other)
 }
 
-/// What the coordinator has heard of a member, whichever its incarnations.
+/// The hits that the coordinator has heard of a member, over all its incarnations.
 fn heard(site: &Site, member: &str) -> u64 {
     let operator = Operator {
         addresses: vec![site.coordinator.address.clone()],
@@ -88,7 +88,7 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
         "What is gone is in it: runtime 1 of right (its process has ended: as the coordinator last heard)";
     assert!(said.out.contains(words), "{}", said.out);
 
-    // Another incarnation counts from nothing; what the one before had counted is there beside it.
+    // Another incarnation counts from nothing; the counts of the one before are there beside it.
     let mut right = site.start("node", "right");
     site.coordinator
         .wait_until("it is back", |view| runs(view, "right").is_some());
@@ -101,7 +101,7 @@ fn what_a_member_had_counted_stays_when_its_process_ends() {
         of(&rules(&site), "right", false) > Some(0)
     });
 
-    // It gets nothing new, and leaves: what it has counted to its end is heard.
+    // `right` gets nothing new, and leaves: its counts to its end are heard.
     let words = [
         "cluster",
         "drain",

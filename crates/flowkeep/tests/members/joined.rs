@@ -56,7 +56,8 @@ impl Coordinator {
         }
     }
 
-    /// Another one of the same cluster, at an address of its own, which waits until it is elected.
+    /// Another coordinator of the same cluster, at an address of its own, which waits until it is
+    /// elected.
     pub fn another(&self) -> Self {
         let address = free_address();
         Coordinator {
@@ -255,7 +256,7 @@ pub fn passes(front: &Member, packets: u64) -> Status {
 #[test]
 fn members_join_by_token_and_go_on_without_the_coordinator() {
     let mut site = Site::new("joined", false);
-    // It is in the plan, and joins while the others run.
+    // `right` is in the plan, and joins while the others run.
     let front = site.start("switch", "front");
     let left = site.start("node", "left");
     site.coordinator.wait_until("two run", |view| {
@@ -305,7 +306,7 @@ fn members_join_by_token_and_go_on_without_the_coordinator() {
         .map(|one| no_lease(&one.status()))
         .collect();
     assert_eq!(dropped, later, "traffic was not disturbed");
-    // One leaves of its own will: its flows move, and the view is without it.
+    // A node leaves of its own will: its flows move, and the view is without it.
     right.stop(&site.folder);
     site.coordinator
         .wait_until("it is no member", |view| !is_listed(view, "right"));
@@ -431,9 +432,10 @@ fn stands_still(name: &str, has_hosts: bool) {
         .wait_until("it is removed", |view| !is_listed(view, "right"));
     left.wait_until("all flows are here", |status| flows(status) == 400);
     passes(&front, 2000);
-    // What it had in its ring, and in hand, leaves by nothing from now on: what leaves is the
-    // other's, but for what is between the two. The other is asked first here and last below, so
-    // that is at most what waits at the switch for longer than an answer takes: 50 ms of traffic.
+    // Packets in its ring, and in its hands, leave by no port from now on: the other's packets
+    // leave, but for those between the two. The other is asked first here and last below, so at
+    // most those are between that wait at the switch for longer than an answer takes: 50 ms of
+    // traffic.
     let passed = |status: &Status| status.runtimes.iter().map(|runtime| runtime.passed).sum::<u64>();
     let before = (passed(&left.status()), front.status().packets.out);
     right.signal("-CONT");

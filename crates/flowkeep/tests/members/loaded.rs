@@ -1,14 +1,14 @@
 //! Members at the coordinator's usual times, with as much traffic as they take and a thread for
-//! each processor that only burns time: no worker is suspected, and hardly a packet lacks a lease. And how
-//! much of a processor heartbeats take.
+//! each processor that only burns time: no worker is suspected, and hardly a packet lacks a lease.
+//! And heartbeats' share of a processor.
 //!
 //! It takes `FLOWKEEP_BUSY_SECONDS`: 60 where it is not said, ten minutes every night.
 //!
-//! A worker that gets no processor for 50 ms is suspected, which is what the time says. So a
-//! suspicion is excused by a pause of the machine, as long as four heartbeats, that had not ended
-//! half a second before it. Such a run is tried again, once, and counts where the other has one, too.
+//! A worker that gets no processor for 50 ms is suspected, as the time says. So a suspicion is
+//! excused by a pause of the machine, as long as four heartbeats, that had not ended half a second
+//! before it. Such a run is tried again, once, and counts where the other has one, too.
 //!
-//! Not here: what leases cost a packet (`flowkeep bench leases`).
+//! Not here: the cost of leases for a packet (`flowkeep bench leases`).
 
 use super::joined::{Site, is_listed, no_lease, passes};
 use super::machine::{self, Pauses};
@@ -147,13 +147,13 @@ fn full_load() -> bool {
         (&then["view"], incarnations(&then)),
         (&now["view"], incarnations(&now))
     );
-    // A worker that gets no processor for 40 ms drops what it has then.
+    // A worker that gets no processor for 40 ms drops the packets that it has then.
     let lost = after.iter().sum::<u64>() - dropped.iter().sum::<u64>();
     assert!(
         lost * 1000 < passed,
         "{lost} dropped without a lease, {passed} passed"
     );
-    // The coordinator suspects under that load: it may excuse what it did not hear in its pauses.
+    // The coordinator suspects under that load: it may excuse silence in its own pauses.
     let removed = std::thread::scope(|scope| {
         let load = scope.spawn(|| burn(BURNS));
         std::thread::sleep(BURNS / 10);

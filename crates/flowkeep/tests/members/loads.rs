@@ -1,8 +1,8 @@
-//! What goes by what members do, as their heartbeats say it: new flows, and flows that are moved for
-//! balance.
+//! Flows that are placed by members' loads, as heartbeats say them: new flows, and flows that are
+//! moved for balance.
 //!
 //! ```text
-//!   few flows, many packets ──► left      many flows, few packets ──► either: to the one with the least to do
+//!   few flows, many packets ──► left      many flows, few packets ──► either: to the node with the least load
 //! ```
 
 use super::joined::{Site, flows, passes};
@@ -62,7 +62,7 @@ fn new_flows_go(name: &str, policy: &str, is_there: impl Fn(u64) -> bool) {
     passes(&front, 2000);
     until_all_answer(&site);
     place(&site, "10.0.0.0/24", "0");
-    // Flows of before end meanwhile, and the coordinator hears what each does.
+    // Flows of before end meanwhile, and the coordinator hears the load of each.
     let nodes = [&left, &right];
     let mut shares = Vec::new();
     for _ in 0..20 {

@@ -1,9 +1,9 @@
-//! What the coordinator's decisions are written to fails while traffic passes and flows move.
+//! The store of the coordinator's decisions fails while traffic passes and flows move.
 //!
-//! | what fails | what is shown |
+//! | failure | shown |
 //! |---|---|
-//! | etcd's leader, of three members; then the coordinator that was elected | packets and moves go on, the view stays; the next decision is made, by the one that is elected then |
-//! | the disk of the log, which is full (a real file system of 4 MiB) | packets and moves go on, nothing is in force that is not written; with room it goes on by itself, and what was refused meanwhile does not come |
+//! | etcd's leader, of three members; then the coordinator that was elected | packets and moves go on, the view stays; the coordinator that is elected then makes the next decision |
+//! | the disk of the log, which is full (a real file system of 4 MiB) | packets and moves go on, nothing is in force that is not written; with room it goes on by itself, and decisions refused meanwhile do not come |
 
 use super::changed::{all_have, firewall, in_force};
 use super::joined::{ALONE, Coordinator, Site, free_address, no_lease, passes, runs};
@@ -106,7 +106,7 @@ impl Etcd {
         })
     }
 
-    /// What a member says of itself: its number, and its leader's.
+    /// A member's number, and its leader's, as it says them.
     fn says(&self, member: usize) -> Option<[String; 2]> {
         let status = format!("{}/v3/maintenance/status", self.addresses[member]);
         let said = Command::new("curl")
@@ -146,7 +146,7 @@ impl Drop for Etcd {
     }
 }
 
-/// A decision: one leaves, and comes again as another incarnation. Answers the member.
+/// A decision: a node leaves, and comes again as another incarnation. Answers the member.
 fn leaves_and_comes_again(site: &Site, by: &Coordinator, right: Member, join: &str) -> Member {
     let incarnation = runs(&by.view().expect("it answers"), "right").expect("it runs");
     right.stop(&site.folder);

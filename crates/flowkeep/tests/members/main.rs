@@ -1,10 +1,10 @@
 //! A cluster of several processes: one switch and two nodes, started in any order, moved between,
 //! stopped, killed.
 //!
-//! Each test is a folder with a configuration, keys and a process per member (`rig.rs`). What left
-//! and what is in the records is held against what the generator made.
+//! Each test is a folder with a configuration, keys and a process per member (`rig.rs`). The
+//! packets that left, and the records, are compared with those that the generator made.
 //!
-//! Not here: what links do by themselves (their crates' tests); live traffic
+//! Not here: links by themselves (their crates' tests); live traffic
 //! (`tests/live/moving/members.rs`).
 
 mod changed;
@@ -55,8 +55,7 @@ fn brief(flows: u32, rate: u32, seconds: u32) -> String {
 
 const MONITOR: &str = "[[chain]]\nname = \"all\"\nfunctions = [\"flow_monitor\"]\n";
 
-/// What all records together say: by flow its packets and its records, and how many packets there
-/// are.
+/// The sum of all records: by flow its packets and its records, and how many packets there are.
 fn records(folder: &Folder, members: &[&str]) -> (BTreeMap<String, (u64, u32)>, u64) {
     let mut flows: BTreeMap<String, (u64, u32)> = BTreeMap::new();
     let mut packets = 0;
@@ -80,7 +79,7 @@ fn records(folder: &Folder, members: &[&str]) -> (BTreeMap<String, (u64, u32)>, 
     (flows, packets)
 }
 
-/// Over all processes: what came in and was made is out, dropped or held.
+/// Over all processes: each packet that came in or was made is out, dropped or held.
 #[track_caller]
 fn adds_up(all: &[&Status]) {
     let sum = |of: &dyn Fn(&Status) -> u64| all.iter().map(|status| of(status)).sum::<u64>();
@@ -139,8 +138,8 @@ fn moved_back_and_forth(name: &str, has_hosts: bool) {
     }
     assert!(moved >= 10 * FLOWS as u64, "{moved} moves");
     let front = front.ended(&folder);
-    // What comes while a machine that does other things has no room for it is lost at the switch,
-    // before any runtime has seen it; nothing else is.
+    // Packets without room on a machine that does other things are lost at the switch, before any
+    // runtime has seen them; no others are.
     let busy = front.packets.dropped.get("runtime_busy").copied().unwrap_or(0);
     let passed = PACKETS - busy;
     assert_eq!(
@@ -289,8 +288,8 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
         assert!(told.elapsed() < PATIENCE, "{}", folder.read("front.err"));
         std::thread::sleep(Duration::from_millis(10));
     }
-    // What the switch refused is the wrong key's of the beginning. What came twice had been sent
-    // again.
+    // The switch refused frames of the wrong key at the beginning. Frames that came twice had been
+    // sent again.
     for (status, unknown) in [(front.status(), true), (left.status(), false)] {
         for link in &status.links {
             assert!(link.is_there && link.lost_packets == 0, "{status}");
@@ -317,8 +316,8 @@ fn a_wrong_key_is_refused_and_keys_are_changed_without_a_gap() {
     );
 }
 
-/// A node that comes late is used; one that is killed takes its flows with it, and no others'; when
-/// it is started again it is used again; one that is told to end loses nothing.
+/// A node that comes late is used; a killed node takes its flows with it, and no others'; when it
+/// is started again it is used again; a node that is told to end loses nothing.
 #[test]
 fn nodes_come_late_are_killed_and_come_again() {
     const SECONDS: u32 = 900;
@@ -339,8 +338,8 @@ fn nodes_come_late_are_killed_and_come_again() {
         status.runtimes[0].opened > 1000
     });
     assert_eq!(status.runtimes[0].runtime, 1);
-    // All but what came while a machine that does other things had no room for it, before any
-    // runtime had seen it.
+    // All but packets without room on a machine that does other things, before any runtime had seen
+    // them.
     let dropped = |status: &Status| -> u64 {
         let reasons = status.packets.dropped.iter();
         let lost = reasons.filter(|(reason, _)| reason.as_str() != "runtime_busy");
@@ -356,7 +355,7 @@ fn nodes_come_late_are_killed_and_come_again() {
             .iter()
             .any(|link| link.to == "runtime 0" && !link.is_there)
     });
-    // The other goes on, and takes what is new.
+    // The other goes on, and takes new flows.
     let opened = right.status().runtimes[0].opened;
     right.wait_until("new flows go to the other", |status| {
         status.runtimes[0].opened > opened + 2000
@@ -371,7 +370,7 @@ fn nodes_come_late_are_killed_and_come_again() {
     let after = front.status();
     let lost = dropped(&after) - dropped(&before);
     println!("killed: {lost} packets of its own lost of {}", after.packets.r#in);
-    // What was on its way to it, at most what its queue holds.
+    // Packets on their way to it are lost, at most as many as its queue holds.
     assert!(lost < 4096, "{after}");
 
     // Told to end, it moves its flows first.
@@ -430,7 +429,7 @@ fn who_has_another_file_is_told_so(name: &str, has_hosts: bool) {
     front.wait_for_all();
     let status = left.wait_for_all();
     assert!(status.links.iter().all(|link| link.why.is_empty()), "{status}");
-    // One word each, however often the two have tried.
+    // Each says one word, however often the two have tried.
     assert_eq!(folder.read("front.err").matches("is not met").count(), 1);
     front.stop(&folder);
     left.stop(&folder);
@@ -446,7 +445,7 @@ fn who_has_another_file_is_told_so_on_a_channel() {
     who_has_another_file_is_told_so("apart-hosts", true);
 }
 
-/// What a member cannot do itself it says, and whom to ask.
+/// A member says which orders it cannot do itself, and which member to ask.
 #[test]
 fn orders_for_others_say_whom_to_ask() {
     let folder = Folder::new("whom");
@@ -473,7 +472,7 @@ fn orders_for_others_say_whom_to_ask() {
         format!("runtime 0: --socket {} (member `left`)", socket("left")),
         format!("runtime 1: --socket {} (member `right`)", socket("right")),
     );
-    // Those that are to go there are elsewhere.
+    // The flows that are to go there are elsewhere.
     let word = migrate("left", &["--to", "0"]);
     assert!(word.contains(&of_right) && !word.contains(&of_left), "{word}");
     // A switch has none.
@@ -492,7 +491,7 @@ fn orders_for_others_say_whom_to_ask() {
             && word.contains(&format!("flowkeep node {} --member right", config.display())),
         "{word}"
     );
-    // A number that waits for a member that no file lists, and one that there cannot be.
+    // A number that waits for a member that no file lists, and a number that there cannot be.
     let word = migrate("left", &["--to", "7"]);
     assert!(
         word.contains("runtime 7 is not there") && word.contains("none has joined"),
@@ -636,7 +635,7 @@ fn orders_that_are_broken_off_are_taken_back() {
             true => left.tool(&["runtime", "resume", "0", "--json"]),
             false => left.tool(&["order", "cancel", &name, "--json"]),
         };
-        // What is under way ends when that node goes on.
+        // Moves under way end when that node goes on.
         left.wait_until("nothing is to wait", |_| {
             let list = under_way();
             list["orders"]
@@ -670,7 +669,7 @@ fn orders_that_are_broken_off_are_taken_back() {
     }
 }
 
-/// Nodes tell each other whether they take flows, also one that starts again.
+/// Nodes tell each other whether they take flows, also a node that starts again.
 #[test]
 fn a_member_does_not_drain_the_last_that_takes_flows() {
     let folder = Folder::new("last");
@@ -709,7 +708,7 @@ fn a_member_does_not_drain_the_last_that_takes_flows() {
         status.runtimes[0].leaving && status.runtimes[0].flows == 50,
         "{status}"
     );
-    // There is one again.
+    // There is another runtime that takes flows again.
     let (code, _, said) = finished(right.tool(&["runtime", "resume", "1"]));
     assert_eq!(code, 0, "{said}");
     let began = Instant::now();
@@ -785,7 +784,7 @@ fn who_is_no_member_is_told_so() {
         said.contains("is for one process") && said.contains("clock = \"capture\""),
         "{said}"
     );
-    // What no member starts with is not good.
+    // A file that no member starts with is not good.
     let (code, check) = refused(&["chain", "check", &config.display().to_string()]);
     assert_eq!((code, check), (2, said));
 }

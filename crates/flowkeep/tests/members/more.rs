@@ -1,4 +1,5 @@
-//! What members' own tests do with a member besides: commands of its tool, moves, signals, its end.
+//! More actions with a member, for members' own tests: commands of its tool, moves, signals, its
+//! end.
 
 use super::rig::{Folder, Member, PATIENCE};
 use flowkeep::control::{Answer, Request};
@@ -122,7 +123,7 @@ impl Member {
     }
 }
 
-/// What a command came to: its code, and what it has written to standard output and error.
+/// The outcome of a command: its code, its standard output and error.
 pub fn finished(command: Child) -> (i32, String, String) {
     let output = command.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -133,7 +134,7 @@ pub fn finished(command: Child) -> (i32, String, String) {
     )
 }
 
-/// Runs a command that is to fail: its code and what it says.
+/// Runs a command that is to fail: its code and its standard error.
 pub fn refused(words: &[&str]) -> (i32, String) {
     let mut process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
         .args(words)

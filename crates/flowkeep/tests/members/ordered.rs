@@ -1,6 +1,6 @@
-//! What the coordinator itself has members do: flows that move by its order, copies that are kept
-//! otherwise, a runtime that is removed though it lives. And
-//! flows that go where there is least to do.
+//! The coordinator's own orders to members: flows that move by its order, copies that are kept
+//! otherwise, a runtime that is removed though it lives. And flows that go where there is least to
+//! do.
 
 use super::joined::{COPIES, Site, flowkeep, flows, passes, recovered, runs};
 use super::more::wait_for_word;
@@ -57,7 +57,7 @@ fn the_coordinator_orders_what_members_do() {
     let opened = last.flows.opened - first.flows.opened;
     assert_eq!(flows(&last), flows(&first) + opened - 20);
 
-    // Copies of a chain, and what a member refuses.
+    // Copies of a chain, and a member's refusal.
     let answers = line.copies("all", "snapshot").expect("it is given");
     let whose: Vec<_> = answers.iter().map(|answer| answer.member.as_str()).collect();
     assert_eq!(whose, ["left", "right"]);
@@ -70,7 +70,7 @@ fn the_coordinator_orders_what_members_do() {
     assert!(matches!(said(&answers[0]), Reply::Error(why) if why.contains("no chain `none-such`")));
     line.copies("all", "").expect("it is given");
 
-    // The replica of a runtime: one that would fail with it is refused by the member.
+    // The replica of a runtime: the member refuses a runtime that would fail with it.
     let answers = line.replica(0, Some(1)).expect("it is given");
     assert_eq!(said(&answers[0]), Reply::Ok(Answer::Replication));
     let answers = line.replica(0, Some(0)).expect("it is given");
@@ -145,7 +145,7 @@ fn some_go_where_there_is_least_to_do(site: &Site, left: &Member) {
     ];
     let began = Instant::now();
     loop {
-        // It takes none before it is met.
+        // The runtime takes no flow before it is met.
         let moved = wide(site, "operate", &words);
         if moved.code == 0 && moved.json()["flows_moved"] == 30 {
             break;

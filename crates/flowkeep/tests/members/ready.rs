@@ -1,5 +1,5 @@
-//! A node and a switch say that they are ready, and who they are linked with: on standard error by
-//! the level that is asked for, and to a service manager.
+//! A node and a switch say that they are ready, and with which members they are linked: on standard
+//! error by the level that is asked for, and to a service manager.
 
 use super::rig::{Folder, Member, PATIENCE};
 use super::{MONITOR, steady};

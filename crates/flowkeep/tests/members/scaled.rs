@@ -59,7 +59,7 @@ impl Scaling {
         Scaling { process, lines }
     }
 
-    /// The next line of this kind. What failed for want of time is tried again.
+    /// The next line of this kind. A step that failed for want of time is tried again.
     #[track_caller]
     fn wait_for(&self, event: &str) -> Value {
         let (began, mut others) = (Instant::now(), Vec::new());

@@ -1,9 +1,9 @@
 //! Objects that functions share over several processes, while these join, leave and are killed.
 //!
 //! The function is the guide's: an inside host may open flows to twenty ports outside, over all
-//! runtimes. What left is in a capture. It shows for each host which ports it has reached: never
-//! more than twenty, which a lost or doubled object would let through, and in the end exactly as
-//! many.
+//! runtimes. The packets that left are in a capture. It shows for each host which ports it has
+//! reached: never more than twenty, which a lost or doubled object would let through, and in the
+//! end exactly as many.
 //!
 //! The function is in no tool that is built for tests, so this program is the tool ([`tool`]).
 
@@ -210,14 +210,14 @@ fn shares_through_all(name: &str, has_hosts: bool) {
         ports.len() >= 6 && ports.iter().all(|ports| *ports == Some(TARGETS_MAX as u64)),
         "{listed}"
     );
-    // One joins under traffic, and gets flows whose hosts have reached all they may.
+    // A node joins under traffic, and gets flows whose hosts have reached all they may.
     let third = site.start("node", "third");
     site.wait_until_runs("third");
     assert!(left.wait_until_moved(2) > 0);
     passes(&front, 1000);
     site.look_at_limits("with three nodes");
-    // The coordinator dies in the midst of what the failure of a node leads to, and goes on from
-    // its log.
+    // The coordinator dies in the midst of its work on the failure of a node, and goes on from its
+    // log.
     let mut right = right;
     right.kill();
     std::thread::sleep(Duration::from_millis(1600));
@@ -234,7 +234,7 @@ fn shares_through_all(name: &str, has_hosts: bool) {
     assert!(third.wait_until_moved(1) > 0);
     passes(&front, 1000);
     site.look_at_limits("with another incarnation of the node");
-    // One leaves of its own will, with objects that are there alone or with a copy.
+    // A node leaves of its own will, with objects that are there alone or with a copy.
     left.stop(&site.folder);
     site.wait_until_gone("left");
     passes(&front, 2000);

@@ -1,4 +1,4 @@
-//! What an operator sees on a terminal while an order lasts.
+//! An operator's view on a terminal while an order lasts.
 
 use crate::all_at_left;
 use crate::more::finished;

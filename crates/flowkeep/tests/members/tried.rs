@@ -65,7 +65,7 @@ fn a_trial_goes_back_at_all_members_unless_it_is_confirmed() {
     assert_eq!(until_all_have(&site, 5), old);
     passes(&front, 2000);
 
-    // Confirmed, and by an operator who goes back in time.
+    // A trial is confirmed, and its configuration stays; an operator takes it back later.
     tried(&site, &file, "15s");
     let third = text.replace(&firewall(""), &firewall(&NO_443.replace("443", "80")));
     let third = site.folder.write("third.toml", &third).display().to_string();

@@ -9,8 +9,8 @@ use flowkeep::report::Status;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// What a member says of itself that no configuration lists, beside its token: its events go to a
-/// file for each incarnation.
+/// The words of a member that no configuration lists, beside its token: its events go to a file for
+/// each incarnation.
 fn words(site: &Site, name: &str, host: &str, incarnation: u32) -> Vec<String> {
     let file = |end: &str| site.folder.0.join(format!("{name}{end}")).display().to_string();
     let (socket, events) = (file(".sock"), file(&format!("-{incarnation}.jsonl")));
@@ -74,8 +74,8 @@ fn dropped(status: &Status) -> u64 {
     status.packets.dropped.values().sum()
 }
 
-/// It joins while new flows begin all the time, gets some, is drained, leaves, and comes again:
-/// each packet is out or counted, and in one record.
+/// An unlisted member joins while new flows begin all the time, gets some, is drained, leaves, and
+/// comes again: each packet is out or counted, and in one record.
 fn comes_and_goes(name: &str, has_hosts: bool) {
     let endless = brief(200, 1000, 1_000_000);
     let site = Site::made(name, has_hosts, &endless, "");
@@ -164,8 +164,8 @@ fn recovered(all: &[&Member]) -> [u64; 2] {
     })
 }
 
-/// It is killed with flows that have copies: a view removes it, all its flows go on elsewhere, and
-/// it comes again.
+/// An unlisted member is killed with flows that have copies: a view removes it, all its flows go on
+/// elsewhere, and it comes again.
 fn is_killed(name: &str, has_hosts: bool) {
     let site = Site::with(name, has_hosts, COPIES);
     let host = host_of(&site, has_hosts, 4);
@@ -214,7 +214,7 @@ fn so_do_those_of_one_that_is_not_listed_on_another_host() {
     is_killed("unlisted-killed-far", true);
 }
 
-/// What a newcomer cannot be is said with the value and what to do, and the cluster goes on.
+/// A newcomer with wrong words is refused with the value and a remedy, and the cluster goes on.
 #[test]
 fn what_a_newcomer_cannot_be_is_refused_by_name() {
     let site = Site::made("unlisted-refused", true, &brief(200, 1000, 1_000_000), "");
@@ -337,7 +337,7 @@ fn members_of_three_runtimes_join_before_any_other_and_none_begins_again() {
     std::fs::write(&site.config, text).expect("it is written");
     let left = site.start("node", "left");
     stay(&site, &["left"]);
-    // One view has brought all of it in.
+    // One view has brought all its runtimes in.
     assert_eq!(site.coordinator.view().expect("it answers")["view"], 2);
     let token = site.coordinator.token("d");
     let mut its = words(&site, "d", "here", 1);

@@ -1,5 +1,5 @@
-//! What all members see, by one command over the cluster: traces, captures, events; and a member
-//! that is killed by one.
+//! Traces, captures and events of all members, by one command over the cluster; and a member that a
+//! command kills.
 
 use super::joined::{COPIES, Site, flows, passes, recovered};
 use super::machine;
@@ -109,7 +109,7 @@ fn trace(site: &Site, words: &[String]) {
     );
     let runtime = of("routed")[0]["runtime"].as_u64();
     let node = if runtime == Some(0) { "left" } else { "right" };
-    // What the switch has marked the node knows by its mark.
+    // The node knows the packets that the switch has marked by their mark.
     assert_eq!(of("function").len(), 4, "{}", done.out);
     assert!(
         of("function").iter().all(|line| line["member"] == node),
@@ -193,7 +193,7 @@ fn packets_and_flows_of_all_members_are_watched_by_one_command() {
     machine::unless_paused(Duration::ZERO, || killed(&site, &absent));
     trace(&site, &[word("protocol"), word("source"), word("destination")]);
 
-    // One that is killed is named at the end, and the others' lines go on.
+    // A killed member is named at the end, and the others' lines go on.
     let child = begun(&site, &["flow", "events", "--json"]);
     std::thread::sleep(Duration::from_secs(2));
     right.kill();
@@ -224,7 +224,7 @@ fn a_runtime_is_killed_over_the_cluster_and_its_flows_go_on() {
     wide(&site, "read", &kill).refused(1, &["role-without-right"]);
     let began = Instant::now();
     let done = loop {
-        // It is refused as long as a flow has no copy.
+        // The kill is refused as long as a flow has no copy.
         let done = wide(&site, "operate", &kill);
         if done.code == 0 {
             break done;

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a command came to.
+/// The outcome of a command.
 pub struct Done {
     pub code: i32,
     pub out: String,
@@ -26,7 +26,7 @@ impl Done {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
     }
 
-    /// It has failed, and says this.
+    /// Checks that the command has failed, with these words.
     #[track_caller]
     pub fn refused(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{} {}", self.out, self.err);
@@ -304,7 +304,7 @@ fn flows_move(site: &Site, flow: &Value) {
     wide(site, "operate", &[&one[..], &["--to", "1"]].concat()).refused(1, &["is at runtime 1 already"]);
     let none = wide(site, "operate", &["runtime", "drain", "7"]);
     none.refused(1, &["no member has runtime 7", "0 (left), 1 (right)"]);
-    // They begin again with their next packets.
+    // Deleted flows begin again with their next packets.
     let ended = wide(site, "operate", &["flow", "delete", "--all", "--json"]);
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(
@@ -363,7 +363,7 @@ fn what_does_not_fit_is_refused(site: &Site) {
     // A watch of one connection is a socket's.
     let watch = br#"{"ask":"watch","flows":{}}"#;
     assert!(is_refused(relay(site, "left", watch), Refusal::OneProcess));
-    // Words and environment that leave it open what is asked, or as whom.
+    // Words and environment that leave open the place that is asked, or the operator that asks.
     let environment = |words: &[&str], set: &[(&str, &str)]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
         command
@@ -389,7 +389,7 @@ fn what_does_not_fit_is_refused(site: &Site) {
         0
     );
     assert_eq!(environment(&["status"], &[cluster, identity]).code, 0);
-    // What is no request is refused, and members do not hear it.
+    // Bytes that are no request are refused, and members do not hear them.
     for wrong in ["", "{}", "\u{0}\u{1}\u{2}", "{\"ask\":\"everything\"}"] {
         let answer = relay(site, "left", wrong.as_bytes());
         assert!(is_refused(answer, Refusal::Malformed), "{wrong}");
@@ -459,7 +459,7 @@ fn a_member_that_does_not_answer_is_named_and_the_others_are_given() {
     }
 }
 
-/// Another process that has a member's certificate answers in its place: what is no answer is
+/// Another process that has a member's certificate answers in its place: a malformed answer is
 /// named, and the others are given.
 fn answers_that_are_none(site: &Site, left: &Member) {
     let state = site.folder.0.join("state").join("right.identity");

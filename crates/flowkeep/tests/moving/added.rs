@@ -15,7 +15,7 @@ fn a_runtime_comes_to_a_configuration_that_says_nothing_of_it() {
              [function.nat]\npool = [\"203.0.113.0/28\"]\n[log]\nevents = \"{profile}.events\"\n"
         )
     });
-    // By the flow before translation: where it is, and what the world sees of it.
+    // By the flow before translation: its runtime, and its external endpoint.
     let flows = || {
         let (_, list, _) = json(&running.ask(&["flow", "list", "--json"]));
         let flows = list["flows"].as_array().unwrap().iter();

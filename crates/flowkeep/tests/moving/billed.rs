@@ -1,5 +1,5 @@
-//! The flow monitor's counts, where they are billed (`commit_lazy = true`): what they say behind a
-//! kill. All of its state is lazy.
+//! The flow monitor's counts, where they are billed (`commit_lazy = true`), behind a kill. All of
+//! its state is lazy.
 
 use super::running::{PATIENCE, Running};
 use super::{flows_of, json, killed, list, profile};
@@ -42,7 +42,7 @@ fn counts_behind_a_kill_have_each_packet_that_left() {
     until("flows that go on", &|| flows_of(&running) == [FLOWS, 0]);
     let left = packets("out").unwrap();
     let (code, deleted, said) = json(&running.ask(&["flow", "delete", "--all", "--json"]));
-    // One that had begun again may have ended twice.
+    // A flow that had begun again may have ended twice.
     let ended = deleted["flows_ended"].as_u64().unwrap();
     assert!(code == 0 && ended >= FLOWS, "{said}");
     let counts = || -> Vec<u64> {

@@ -1,5 +1,5 @@
-//! The commands that move flows, as a person types them: what they do, what they print, and what
-//! they say when they cannot.
+//! The commands that move flows, as a person types them: their effects, their output, and their
+//! refusals.
 
 mod added;
 mod billed;
@@ -63,7 +63,7 @@ fn json(output: &Output) -> (i32, Value, String) {
     (output.status.code().unwrap_or(-1), value, said)
 }
 
-/// What a command that does all of it answers with `--json`; nothing else is printed.
+/// The receipt of a command that does all of it with `--json`; nothing else is printed.
 #[track_caller]
 fn receipt(running: &Running, words: &str) -> Value {
     let words: Vec<&str> = words.split(' ').chain(["--json"]).collect();
@@ -97,7 +97,7 @@ fn flows_are_moved_by_command() {
     let before = flows_of(&running);
     assert!(before.iter().all(|flows| *flows > 50), "{before:?}");
 
-    // All to one: the receipt counts what the others had.
+    // All flows go to one runtime: the receipt counts the others' flows.
     let to = receipt(&running, "flow migrate --all --to 1");
     assert_eq!(flows_of(&running), [0, 300, 0]);
     assert_eq!(to["flows_moved"].as_u64(), Some(300 - before[1]), "{to}");
@@ -168,8 +168,8 @@ fn one_flow_is_moved_by_command() {
     receipt(&running, &format!("flow migrate 17 {destination} {source}"));
     assert_eq!(flows_of(&running), [50, 0]);
 
-    // It is where it is to go, or is not where it should be, or is not there: nothing moves, and
-    // that is a failure.
+    // The flow is where it is to go, or is not where it should be, or is not there: nothing moves,
+    // and that is a failure.
     let flow = format!("flow migrate udp {source} {destination}");
     refused(
         &running,
@@ -217,7 +217,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
     );
     let after = flows_of(&running);
     assert_eq!((after[1], after[0] + after[2]), (0, 300), "{after:?}");
-    // The next one's go to the one that is left, not to the drained one.
+    // The next one's flows go to the runtime that is left, not to the drained one.
     let drained = receipt(&running, "runtime drain 2");
     assert_eq!(
         (&drained["flows_refused"], flows_of(&running)),
@@ -231,7 +231,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
         .collect();
     assert_eq!(states, ["standing", "active", "drained", "drained"], "{shown}");
 
-    // No runtime would take what the last one has: it stays as it is.
+    // No runtime would take the last one's flows: it stays as it is.
     for (words, state) in [
         ("runtime drain 0", "nothing has changed"),
         ("flow migrate --all --from 0", "none has moved"),
@@ -265,7 +265,7 @@ fn runtimes_are_drained_and_resumed_by_command() {
 
 #[test]
 fn what_a_full_runtime_refuses_stays_and_is_told() {
-    // Both have more than half of what they may have.
+    // Both have more than half of their most flows.
     let running = cluster("full", 2, 200, 120);
     let before = flows_of(&running);
     let room = 120 - before[0];
@@ -363,7 +363,7 @@ fn the_last_that_takes_flows_is_drained_where_that_is_forced() {
     }
     assert!(!said.contains("nothing has changed"), "{said}");
     assert_eq!(list(&running)[0]["leaving"], true);
-    // What the list says in words, its objects say.
+    // The list's objects say the same as its words.
     let state = list(&running)[0]["standing"].clone();
     let words = running.ask(&["runtime", "list"]);
     assert!(
@@ -391,7 +391,7 @@ fn the_last_that_takes_flows_is_drained_where_that_is_forced() {
     assert!(running.ask(&["runtime", "resume", "0"]).status.success());
 }
 
-/// What is said of new flows when all are drained is so.
+/// The words about new flows when all are drained are true.
 #[test]
 fn while_all_are_drained_new_flows_go_to_them() {
     // Nearly each packet begins a flow.
@@ -413,7 +413,7 @@ fn while_all_are_drained_new_flows_go_to_them() {
     let before: u64 = flows_of(&running).iter().sum();
     until(&|flows| flows.iter().sum::<u64>() > before + 500);
     assert!(list(&running).iter().all(|runtime| runtime["leaving"] == true));
-    // One takes flows again: from then on they are its.
+    // One runtime takes flows again: from then on new flows go to it.
     assert!(running.ask(&["runtime", "resume", "1"]).status.success());
     let before = flows_of(&running);
     let after = until(&|flows| flows[1] > before[1] + 1000);
@@ -475,7 +475,8 @@ fn flows_are_deleted_by_command() {
     let key = ["source", "destination"]
         .map(|end| flow[end].as_str().unwrap_or_else(|| panic!("{said}")).to_owned());
     let output = running.ask(&["flow", "delete", "udp", &key[1], &key[0]]);
-    // One runtime is asked behind the other: its next packet may have begun it at that one.
+    // The runtimes are asked one behind the other: the flow's next packet may have begun it at the
+    // second one.
     let ended = text(&output.stdout);
     assert!(
         ["1 flow has ended\n", "2 flows have ended\n"].contains(&ended.as_str()),
@@ -520,7 +521,7 @@ fn shown_with_its_copy(running: &Running, runtime: usize) {
     assert!(flow["copy"]["behind_records"].is_u64(), "{said}");
 }
 
-/// What a recovery is said to have taken, of the time that it can have taken.
+/// Checks the receipt of a recovery: its flows, and its time, `most` at most.
 fn has_receipt(heir: &Value, failed: usize, flows: u64, most: Duration) {
     let receipt = heir["recoveries"].as_array().and_then(|all| all.last()).unwrap();
     assert_eq!(

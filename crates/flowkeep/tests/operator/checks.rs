@@ -100,7 +100,7 @@ fn config(
 const HTTP: &str = "\"http:/health\"";
 const CHECK: &str = "check = \"http:/health\"\ninterval = \"200ms\"\ntimeout = \"150ms\"\nrise = 2\nfall = 2";
 
-/// What `status` says of a server, and why.
+/// Whether a server is up by `status`, and why.
 fn server(running: &Running, name: &str) -> (Option<bool>, String) {
     let status: Value = serde_json::from_slice(&running.ask(&["status", "--json"]).stdout).unwrap();
     let all = status["backends"].as_array().cloned().unwrap_or_default();
@@ -185,7 +185,7 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
         "{shown}"
     );
 
-    // It stops, and returns at the same place.
+    // The good server stops, and returns at the same place.
     let at = good.at;
     drop(good);
     until("its end", || server(&running, "good").0 == Some(false));
@@ -232,7 +232,7 @@ fn servers_that_stop_say_nothing_or_answer_500_are_failing_until_they_return() {
     until("no checks", || {
         in_table(&running, "broken").as_deref() == Some("up") && server(&running, "broken").0.is_none()
     });
-    // And one that means nothing is refused with its line and a remedy.
+    // And a meaningless check is refused with its line and a remedy.
     fs::write(
         &other,
         config(&profile, &events, metrics, &backends, "check = \"ping\""),

@@ -1,4 +1,4 @@
-//! Exit codes: one table, whichever command is said.
+//! Exit codes: one table for all commands.
 
 use crate::running::{Running, text};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn folder() -> PathBuf {
     path
 }
 
-/// The exit code, and what was said on standard error.
+/// The exit code, and the command's words.
 pub fn code(folder: &Path, words: &str) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
     let output = command
@@ -29,14 +29,14 @@ pub fn port(input: &str) -> String {
     format!("[[port]]\nname = \"lan\"\nside = \"inside\"\ninput = \"{input}\"\n{CHAIN}")
 }
 
-/// With which a pcapng file begins.
+/// The bytes that a pcapng file begins with.
 const SECTION: [u8; 28] = [
     0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff,
     0xff, 0xff, 0xff, 28, 0, 0, 0,
 ];
 
-/// Configurations, and the codes of `chain check` and of `run`: what the one calls an error ends
-/// the other with 2, too.
+/// Configurations, and the codes of `chain check` and of `run`: an error of the check ends `run`
+/// with 2, too.
 #[test]
 fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
     let folder = folder();
@@ -83,7 +83,7 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
             2,
             "write `flow_monitor`",
         ),
-        // What another machine may have is a warning, and a failure of the start.
+        // A setting that may be good on another machine is a warning, and a failure of the start.
         (port("afxdp:lo"), 0, 1, "carries no Ethernet frames"),
         (port("afpacket:nosuch0"), 0, 1, "nosuch0"),
         (
@@ -209,7 +209,7 @@ fn what_the_check_calls_an_error_ends_a_start_with_the_same_code() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Wrong words are 2, and what cannot be done is 1, of whichever noun.
+/// Wrong words are 2, and failed actions are 1, of whichever noun.
 #[test]
 fn wrong_words_and_failures_have_one_code_each() {
     let folder = folder().join("words");
@@ -294,8 +294,8 @@ fn what_a_full_disk_does_not_take_is_a_failure() {
     }
 }
 
-/// Another process has the socket that the environment names, or the event log: what to write is
-/// said where it counts.
+/// Another process has the socket that the environment names, or the event log: the message names
+/// the setting to write.
 #[test]
 fn a_second_process_is_told_what_the_first_has() {
     let profile = "flows = 1\nrate = { total = 10.0 }\npace = \"clock\"\nsources = [\"10.0.0.0/26\"]\n\
@@ -365,7 +365,8 @@ fn a_second_stop_breaks_nothing_off_where_nothing_is_inside() {
     assert!(!said.contains("broken off"), "{said}");
 }
 
-/// What fails says so on standard error. With `--json` there is an object beside it, and one only.
+/// A command that fails says so on standard error. With `--json` there is an object beside it, and
+/// one only.
 #[test]
 fn a_failure_is_an_object_where_objects_are_wanted() {
     let folder = folder().join("objects");
@@ -411,7 +412,7 @@ fn a_failure_is_an_object_where_objects_are_wanted() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Help names what there is, and only what the command knows.
+/// Help names all scenarios, and only options that the command knows.
 #[test]
 fn help_is_of_the_command() {
     let help = |words: &[&str]| {

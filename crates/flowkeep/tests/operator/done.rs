@@ -1,5 +1,5 @@
-//! What is done to a running cluster by hand is in its event log: moves with their receipts, and
-//! runtimes that come and go.
+//! The event log of a running cluster has actions by hand: moves with their receipts, and runtimes
+//! that come and go.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn config(profile: &str, events: &str) -> String {
     )
 }
 
-/// What the log has of these events, in order.
+/// The log's events of these names, in order.
 fn told(events: &str, names: &[&str]) -> Vec<Value> {
     let text = fs::read_to_string(events).unwrap();
     let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
@@ -91,7 +91,7 @@ fn what_is_done_by_hand_is_in_the_event_log() {
         (&0.into(), &deleted["flows_ended"])
     );
     let killed = ask(&["runtime", "kill", "1", "--unprotected"]);
-    // What is refused is not told.
+    // Refused actions are not told.
     assert!(!running.ask(&["runtime", "kill", "7"]).status.success());
     assert!(!running.ask(&["runtime", "add", "0"]).status.success());
     until(&events, "runtime_killed", 1);

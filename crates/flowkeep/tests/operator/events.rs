@@ -126,7 +126,7 @@ fn flows_open_and_end_in_pairs_with_their_other_key() {
                 "opened twice: {line}"
             ),
             "ended" => {
-                // One that was there before the first look ends without a beginning.
+                // A flow that was there before the first look ends without a beginning.
                 if let Some(before) = open.remove(&key(line)) {
                     assert_eq!(before["translated"], line["translated"], "{line}");
                     assert!(before["time"].as_str() < line["time"].as_str(), "{before} {line}");
@@ -167,7 +167,7 @@ fn filters_and_counts_bound_what_is_printed() {
     assert_eq!(text(&said.stdout).lines().count(), 1);
     let wrong = site.ask(&["flow", "events", "--protocol", "nonsense"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
-    // Two follow at once, and a third is refused; one that was killed makes room.
+    // Two followers are served at once, and a third is refused; a killed one makes room.
     let (first, second) = (Follower::start(&site, &[]), Follower::start(&site, &[]));
     first.until("the first", |_| true);
     second.until("the second", |_| true);

@@ -77,7 +77,7 @@ fn a_packet_is_explained_by_its_flow_its_group_and_the_policy() {
         "{beside:#}"
     );
     assert!(beside["flow"].is_null() && beside["dropped"].is_null());
-    // What is sent to the outside end of the translation has that group, too.
+    // A packet to the outside end of the translation has that group, too.
     let outside = flow["translated"]["source"].as_str().unwrap();
     let back = explained(&running, &["udp", "192.0.2.9:443", outside, "--side", "outside"]);
     assert_eq!(
@@ -119,7 +119,7 @@ fn a_packet_is_explained_by_its_flow_its_group_and_the_policy() {
     for _ in 0..5 {
         assert_eq!(new(), first);
     }
-    // What no chain's rule matches is dropped before any function.
+    // A packet that no chain's rule matches is dropped before any function.
     let none = explained(&running, &["tcp", "10.9.9.9:1000", "198.51.100.1:443"]);
     assert_eq!(
         (&none["dropped"], &none["chain"]),

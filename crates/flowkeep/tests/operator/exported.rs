@@ -1,5 +1,5 @@
-//! What collectors get of a NAT that translates: IPFIX records and syslog messages, decoded here by
-//! RFC 7011, 8158, 3339 and 5424 and by nothing of the program, are what its event log has.
+//! Collectors get the same of a NAT that translates as its event log has: IPFIX records and syslog
+//! messages, decoded here by RFC 7011, 8158, 3339 and 5424 and by nothing of the program.
 
 use crate::running::text;
 use serde_json::Value;
@@ -18,7 +18,7 @@ const PROFILE: &str = "flows = 10\nrate = { total = 1000.0 }\npackets_max = 200\
 /// A record: its elements' values, by their numbers in IANA's registry.
 type Record = BTreeMap<u16, u64>;
 
-/// What a run to its end sent, and the lines of its log.
+/// The datagrams of a run to its end, and the lines of its log.
 struct Sent {
     process: u32,
     lines: Vec<String>,
@@ -44,7 +44,7 @@ fn site(log: &str, ipfix: SocketAddr, syslog: SocketAddr) -> PathBuf {
     folder
 }
 
-/// Has it run to its end; its process's number, and what it came to.
+/// Runs it to its end: its process's number, and its output.
 fn ended(folder: &Path) -> (u32, Output) {
     let process = Command::new(env!("CARGO_BIN_EXE_flowkeep"))
         .args(["run", "c.toml", "--socket", "s"])
@@ -74,7 +74,6 @@ fn run(log: &str) -> Sent {
     }
 }
 
-/// All datagrams that wait at a socket: loopback has delivered what was sent.
 #[test]
 fn a_collector_that_is_away_is_said_and_is_no_failure() {
     // A port that was taken a moment ago, and that no process has now.
@@ -93,6 +92,7 @@ fn a_collector_that_is_away_is_said_and_is_no_failure() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// All datagrams that wait at a socket: loopback has delivered those that were sent.
 fn waiting(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_nonblocking(true).unwrap();
     let mut all = Vec::new();
@@ -180,7 +180,7 @@ impl Decoder {
     fn data(&mut self, id: u16, mut set: &[u8]) {
         let template = self.templates.get(&id).expect("the template came before");
         let length: usize = template.iter().map(|(_, length)| length).sum();
-        // What is shorter than a record is padding.
+        // A rest that is shorter than a record is padding.
         while set.len() >= length {
             let mut record = Record::new();
             for (element, length) in template {

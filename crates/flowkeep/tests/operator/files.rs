@@ -14,7 +14,8 @@ fn folder(name: &str) -> std::path::PathBuf {
     path
 }
 
-/// A run appends to no file that it reads, and to no configuration; what is refused is as it was.
+/// A run appends to no file that it reads, and to no configuration; refused files stay as they
+/// were.
 #[test]
 fn a_run_writes_no_file_that_it_uses_otherwise() {
     let folder = folder("twice");
@@ -45,7 +46,7 @@ fn a_run_writes_no_file_that_it_uses_otherwise() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A limit on the size of files ends no cluster: what cannot be written is said.
+/// A limit on the size of files ends no cluster: it says that lines cannot be written.
 #[test]
 fn a_limit_on_the_size_of_files_ends_nothing() {
     let folder = folder("limit");
@@ -68,7 +69,7 @@ fn a_limit_on_the_size_of_files_ends_nothing() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// What `[log]` says of size and age is so of the files: the newest `keep` are there besides, each as
+/// The files have the size and age that `[log]` says: the newest `keep` are there besides, each as
 /// long as it may be, and all lines are whole.
 #[test]
 fn an_event_log_is_rotated_as_the_configuration_says() {

@@ -1,5 +1,5 @@
-//! Flows as a person lists them: by runtime, by state, and page by page to the end; and what a
-//! comparison lists of those that it would cut.
+//! Flows as a person lists them: by runtime, by state, and page by page to the end; and a
+//! comparison's list of the flows that it would cut.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn cluster(name: &str) -> Running {
     running
 }
 
-/// Pages until there is none behind: what they list, in their order.
+/// Pages until there is none behind: their flows, in order.
 fn pages(running: &Running, words: &[&str]) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), None::<String>);
     loop {
@@ -78,7 +78,7 @@ fn flows_are_listed_by_runtime_and_page_by_page_each_once() {
     let mut paged = pages(&running, &[]);
     paged.sort_unstable();
     assert_eq!(paged, whole);
-    // What each runtime has is its own, and both together have all.
+    // Each runtime has flows of its own, and both together have all.
     let mut of_both = Vec::new();
     for runtime in [0_u64, 1] {
         let number = runtime.to_string();
@@ -104,7 +104,7 @@ fn flows_are_listed_by_runtime_and_page_by_page_each_once() {
         "{}",
         text(&beyond.stderr)
     );
-    // A filter's pages have what it lets pass, and no more.
+    // A filter's pages have the flows that it lets pass, and no more.
     let udp = pages(&running, &["--protocol", "udp"]);
     let expected = whole.iter().filter(|key| key.starts_with("\"udp\""));
     assert_eq!(udp.len(), expected.count());
@@ -131,7 +131,7 @@ fn states(running: &Running, words: &[&str]) -> BTreeMap<String, BTreeSet<String
 #[test]
 fn flows_are_listed_by_their_state() {
     let running = cluster("states");
-    // States change with what is answered, until all flows are in one that stays.
+    // Answers change the states, until all flows are in a state that stays.
     let began = Instant::now();
     let agrees = || {
         let all = states(&running, &[]);
@@ -149,7 +149,7 @@ fn flows_are_listed_by_their_state() {
         assert!(began.elapsed() < PATIENCE, "{:#?}", states(&running, &[]));
         std::thread::sleep(Duration::from_millis(100));
     }
-    // One that no flow is in is said with those that there are.
+    // The message on a state without flows names the states that there are.
     let none = running.ask(&["flow", "list", "--state", "fin_wait"]);
     let said = text(&none.stderr);
     let there: Vec<String> = states(&running, &[]).into_keys().collect();

@@ -1,24 +1,24 @@
-//! What an operator does to a running cluster, and hears of it, typed as a person types it.
+//! An operator's commands to a running cluster, and their output, typed as a person types them.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `trial` | a configuration that goes back by itself |
 //! | `checks` | servers that are checked: they stop, say nothing, answer 500, and return |
-//! | `benched` | `bench system`: what it measures |
-//! | `shapes` | what `--json` prints, and its schemas |
-//! | `said` | what a process says by its level, and a command of what is not there |
-//! | `memory` | what `chain check` says of memory, and what a cluster takes |
-//! | `tables` | functions' tables over runtimes, and what functions cost |
-//! | `codes` | exit codes: one table, whichever command is said |
-//! | `remedies` | what messages say to write is written, and is good |
+//! | `benched` | `bench system`: its measurements |
+//! | `shapes` | the output of `--json`, and its schemas |
+//! | `said` | a process's messages by its level, and a command's on absent things |
+//! | `memory` | memory by `chain check`, and a cluster's |
+//! | `tables` | functions' tables over runtimes, and functions' costs |
+//! | `codes` | exit codes: one table for all commands |
+//! | `remedies` | remedies of messages are written, and are good |
 //! | `explain` | which way a packet would take |
-//! | `exported` | what collectors get of a NAT: IPFIX and syslog |
+//! | `exported` | exports of a NAT to collectors: IPFIX and syslog |
 //! | `pool` | metrics of a NAT's ports by value |
 //! | `replayed` | the time of a capture that is played again |
 //! | `worded` | words of text and of JSON |
 //! | `files` | files that a run writes |
 //! | `listed` | flows by runtime, by state, page by page |
-//! | `done` | what is done by hand, in the event log |
+//! | `done` | actions by hand, in the event log |
 //! | `events` | flows as they open, end, move and go on |
 
 mod benched;

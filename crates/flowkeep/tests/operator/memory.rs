@@ -1,4 +1,4 @@
-//! What `chain check` says of memory, held against what a cluster takes that runs.
+//! Memory by `chain check`, compared with that of a running cluster.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
@@ -64,7 +64,7 @@ fn takes_what_is_said(runtimes: u16, flows_max: u32) {
     let memory = checked(&running.path("config.toml"));
     let figure = |name: &str| memory[name].as_u64().unwrap();
     let (start, most) = (figure("start_bytes"), figure("most_bytes"));
-    // What runtimes take is most of it, so it is their figures that are compared.
+    // Runtimes take most of it, so their figures are compared.
     assert!(
         2 * of(&memory, "runtime", "start_bytes") > start / 2,
         "{memory:#}"
@@ -133,7 +133,7 @@ fn figures_follow_the_settings() {
     let flow = |memory: &Value| of(memory, "runtime", "start_bytes");
     let [few, twice, many, more] =
         [65_536, 131_072, 1_048_576, 4_194_304].map(|flows| flow(&needs(1, &format!("flows_max = {flows}"))));
-    // What is fixed is in each, and pieces of 1 MiB and more are whole pages of 2 MiB.
+    // The fixed part is in each, and pieces of 1 MiB and more are whole pages of 2 MiB.
     let ratio = (many - twice) as f64 / (twice - few) as f64;
     assert!((11.0..=16.0).contains(&ratio), "{few}, {twice} and {many}");
     let ratio = (more - twice) as f64 / (many - twice) as f64;
@@ -164,7 +164,7 @@ fn figures_follow_the_settings() {
 }
 
 /// Address space that is limited is an error that says so, how much is needed, and how low the
-/// setting that takes most must be. What it says helps.
+/// setting that takes most must be. Its remedies help.
 #[test]
 fn too_little_address_space_is_told_with_its_limit_and_a_setting() {
     let folder =
@@ -201,7 +201,7 @@ fn too_little_address_space_is_told_with_its_limit_and_a_setting() {
     std::fs::write(&file, config(&profile, 1, &format!("flows_max = {lower}"))).unwrap();
     let (code, again) = limited(800_000);
     assert_eq!(code, Some(0), "{said}{again}");
-    // No number of flows is small enough; then there is too little to see what it needs.
+    // No number of flows is small enough; then there is too little to see its need.
     let (code, said) = limited(400_000);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("`flows_max` (alone that is not enough)"), "{said}");
@@ -216,7 +216,7 @@ fn too_little_address_space_is_told_with_its_limit_and_a_setting() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What is said to be low enough is so, though memory comes and goes between two looks.
+/// A proposed number of flows is low enough, though memory comes and goes between two looks.
 #[test]
 fn a_number_of_flows_that_is_proposed_has_room() {
     let folder =

@@ -1,5 +1,5 @@
-//! What the metrics of a running NAT say of its ports: how many blocks it has, how many are free,
-//! and how long those last while hosts take more of them.
+//! Metrics of a running NAT's ports: how many blocks it has, how many are free, and how long those
+//! last while hosts take more of them.
 
 use crate::running::{PATIENCE, Running};
 use serde_json::Value;
@@ -73,7 +73,7 @@ fn metrics_say_how_full_the_pool_is_and_how_long_it_lasts() {
     println!("by the metrics {lasts} s");
     assert!(free < BLOCKS - 19.0, "{free}");
     assert_eq!(figures(&at, "flowkeep_pool_blocks"), [BLOCKS]);
-    // What is not free is what the function itself says that hosts have.
+    // The blocks that are not free are those that hosts have, by the function itself.
     let has = || -> Option<(f64, f64)> {
         let said = running.ask(&["function", "nat", "pool", "--json"]).stdout;
         let said: Value = serde_json::from_slice(&said).unwrap();

@@ -1,4 +1,5 @@
-//! What `run` refuses on this machine: `chain check` warns of it, and with `--strict` refuses it.
+//! Configurations that `run` refuses on this machine: `chain check` warns of them, and with
+//! `--strict` refuses them.
 
 use super::codes::{PROFILE, code, port};
 use crate::running::{PATIENCE, text};
@@ -22,7 +23,7 @@ fn good() -> String {
     port("generate:good.toml")
 }
 
-/// What a redb file begins with, and nothing behind it.
+/// The begin of a redb file, and nothing behind it.
 const REDB: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1a, 0x0a, 0xa9, 0x0d, 0x0a];
 
 /// Makes a pipe with a name.
@@ -78,7 +79,7 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
     let stored = |store: &str| with(&format!("replication = \"store\"\n[store]\nuri = \"{store}\""));
     pipe(&folder, "pipe");
     fs::write(folder.join("cut.redb"), REDB).unwrap();
-    // It takes connections, and says nothing.
+    // This socket takes connections, and says nothing.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let mute_at = mute.local_addr().unwrap();
     let table = [
@@ -226,8 +227,8 @@ fn what_this_machine_refuses_is_a_warning_and_an_error_of_a_strict_check() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What a process without root's rights is refused. Where no rights can be given up for a while,
-/// nothing is checked.
+/// Configurations that a process without root's rights refuses. Where no rights can be given up for
+/// a while, nothing is checked.
 #[test]
 fn what_this_user_may_not_is_refused_as_well() {
     let folder = folder("user");
@@ -252,7 +253,7 @@ fn what_this_user_may_not_is_refused_as_well() {
         format!("{output}{}", good())
     };
     let table = [
-        // The file, what is wrong, and the codes of a check and of one that is strict.
+        // The file, the error's words, and the codes of a check and of a strict one.
         (
             port("afpacket:lo"),
             "lacks CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF",
@@ -363,7 +364,7 @@ fn a_socket_is_answered_whose_folder_the_user_may_not_enter() {
     fs::write(folder.join("endless.toml"), endless).unwrap();
     let (strict, said) = code(&folder, "chain check --strict f.toml");
     assert_eq!(strict, Some(0), "{said}");
-    // The second one replaces what the first has left.
+    // The second run replaces the files that the first has left.
     for _ in 0..2 {
         let (ran, said) = code(&folder, "run f.toml");
         assert_eq!(ran, Some(0), "{said}");
@@ -432,7 +433,7 @@ fn a_start_that_waits_is_ended_by_a_signal() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Events go to what takes lines, though it is no file.
+/// Events go to places that take lines, though they are no files.
 #[test]
 fn events_go_to_terminals_pipes_and_nowhere() {
     let folder = folder("streams");

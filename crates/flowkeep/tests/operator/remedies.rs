@@ -1,4 +1,5 @@
-//! Remedies that are followed: what a message says to write is taken, and leads to no other error.
+//! Remedies that are followed: the text that a message says to write is accepted, and leads to no
+//! other error.
 
 use crate::codes::{PROFILE, code, port};
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// The configuration with what the remedy says in the place of what is wrong, where the remedy is a
-/// value, a name or a line to write; of several values the first.
+/// The configuration with the remedy's text in the place of the error, where the remedy is a value,
+/// a name or a line to write; of several values the first.
 fn followed(config: &str, said: &str) -> Option<String> {
     let mut place = said.strip_prefix("f.toml:")?.split(':');
     let (row, column): (usize, usize) = (place.next()?.parse().ok()?, place.next()?.parse().ok()?);
@@ -24,7 +25,7 @@ fn followed(config: &str, said: &str) -> Option<String> {
     let mut lines: Vec<String> = config.lines().map(str::to_owned).collect();
     let line = lines.get_mut(row - 1)?;
     let mut start = column - 1;
-    // Of a list it is what is in it that is wrong, but where one value is to be.
+    // Of a list an element is wrong, but where one value is to be.
     let is_list = said.contains("found [") || said.contains("is no list");
     if line[start..].starts_with("[\"") && !is_list {
         start += 1;
@@ -59,7 +60,7 @@ fn followed(config: &str, said: &str) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// What a remedy says to write is taken: it leads to no other error.
+/// The text of a remedy is accepted: it leads to no other error.
 #[test]
 fn a_remedy_that_is_followed_mends_the_configuration() {
     let folder = folder("remedies");
@@ -99,7 +100,7 @@ fn a_remedy_that_is_followed_mends_the_configuration() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Each is refused with what to write, and good with that.
+/// Each is refused with a text to write, and good with that.
 fn all_are_followed(folder: &Path, wrong: &[String]) {
     let file = folder.join("f.toml");
     let mut left = Vec::new();
@@ -221,7 +222,7 @@ fn a_remedy_of_a_functions_setting_mends_it() {
         backend("endpoint = \"192.0.2.1:80\", state = \"dwn\""),
     ];
     all_are_followed(&folder, &wrong);
-    // A name that is near to one that stands there already is not that one.
+    // A wrong name near to a name that stands there already is not taken for that.
     for (config, near, other) in [
         (rule("nam = \"x\""), "`name`", "source"),
         (nat("pols = 5"), "`pool`", "`ports`"),
@@ -234,7 +235,7 @@ fn a_remedy_of_a_functions_setting_mends_it() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What no name helps, no user can be made for, or no right opens, is not said to be mended by those.
+/// No message proposes a name, a user or a right where it would not help.
 #[test]
 fn what_would_be_refused_again_is_no_remedy() {
     let folder = folder("other-remedies");
@@ -267,7 +268,7 @@ fn what_would_be_refused_again_is_no_remedy() {
         let has = |words: &str| said.1.contains(words);
         assert!(has("flowkeep\"") && !has("useradd"), "{user}: {}", said.1);
     }
-    // A folder, and a file in what is no folder, or in none that is there.
+    // A folder, and a file below a file, or in a folder that is not there.
     let members = good.replace("[[chain]]", "member = \"a\"\n[[chain]]")
         + "[[member]]\nname = \"a\"\nhost = \"h\"\nswitches = 1\n[[member]]\nname = \"b\"\nhost = \"h\"\nruntimes = 1\n";
     for (key, words) in [

@@ -1,5 +1,4 @@
-//! What a process says on standard error, by its level; and what a command says of what is not
-//! there.
+//! A process's messages on standard error, by its level; and a command's on absent things.
 
 use crate::running::{PATIENCE, Running, text};
 use std::process::{Command, Output, Stdio};

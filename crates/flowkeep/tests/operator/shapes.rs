@@ -1,4 +1,4 @@
-//! What `--json` prints holds to the schema that `flowkeep schema` prints: no field that is not
+//! The output of `--json` holds to the schema that `flowkeep schema` prints: no field that is not
 //! there, and none of another kind.
 
 use crate::running::{PATIENCE, Running, text};
@@ -108,7 +108,7 @@ fn a_measurement_that_is_killed_leaves_no_folder_and_no_server() {
         assert!(began.elapsed() < PATIENCE, "it makes no folder");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Until Cassandra is on its way, or what comes behind it: a machine may have none.
+    // Until Cassandra is on its way, or the step behind it: a machine may have none.
     let of_node = folder.join(format!("flowkeep-bench-store-{}-cassandra", bench.id()));
     while of_folder(&of_node).is_empty() && began.elapsed() < Duration::from_secs(3) {
         std::thread::sleep(Duration::from_millis(5));
@@ -209,8 +209,8 @@ fn kind_of(of: &Value, all: &Value) -> String {
     }
 }
 
-/// Names with two shapes: a count within a row of an output, and a list or a table of those that
-/// are counted.
+/// Names with two shapes: a count within a row of an output, and a list or a table of the counted
+/// things.
 const COUNTS_TOO: &[&str] = &[
     "dropped", "flows", "in", "members", "objects", "out", "packets", "runtimes",
 ];
@@ -259,10 +259,10 @@ fn cases_of(report: &[u8]) -> Vec<Case> {
     report["cases"].as_array().unwrap().iter().map(case).collect()
 }
 
-/// What `bench papers` prints. Of three scenarios, which have run for that, each figure is there;
+/// The output of `bench papers`. Of three scenarios, which have run for that, each figure is there;
 /// the others have no case that it shows.
 fn bench_papers(shapes: &mut Shapes) -> String {
-    // Before those that pin this thread to a processor.
+    // Before the scenarios that pin this thread to a processor.
     let replicate = bench_of("replicate", 50);
     // Its nodes are this program again.
     let bench = "bench recover --flows 2000 --runs 1 --json";

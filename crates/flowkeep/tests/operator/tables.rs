@@ -1,5 +1,5 @@
-//! Tables of functions over two runtimes, which add up while runtimes come and go, and what
-//! functions cost.
+//! Tables of functions over two runtimes, which add up while runtimes come and go, and functions'
+//! costs.
 
 use crate::running::{PATIENCE, Running, text};
 use serde_json::Value;
@@ -71,7 +71,7 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
         let (sum, each, answers) = sums(&running, &words, column);
         assert_eq!(answers, 2, "{words:?}");
         match words[1] {
-            // What is listed are those with the greatest figures, of all and of each.
+            // The lists have the hosts with the greatest figures, of all and of each.
             "hosts" => assert!(sum > 0 && sum <= each, "{sum} of {each}"),
             _ => assert_eq!(sum, each, "{words:?}"),
         }
@@ -84,7 +84,7 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
     assert_eq!(listed(&["load_balancer", "backends", "3"]), 3);
     assert_eq!(listed(&["host_limits", "hosts", "5"]), 5);
     assert_eq!(listed(&["host_limits", "hosts"]), 20);
-    // A table that is cut says so, and what to write for more.
+    // A table that is cut says so, and the words for more.
     let is_cut = |words: &[&str]| ask(&running, &[&["function"], words].concat())["cut"] == true;
     assert!(is_cut(&["host_limits", "hosts", "5"]) && !is_cut(&["host_limits", "hosts", "1000"]));
     assert!(!is_cut(&["load_balancer", "backends"]));
@@ -102,7 +102,7 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
         "{said}"
     );
 
-    // What a command has done is rows, too, beside its words.
+    // A command's effect is in rows, too, beside its words.
     let drained = ask(
         &running,
         &["function", "load_balancer", "backend", "tls/a", "drain"],
@@ -114,10 +114,10 @@ fn tables_add_up_over_runtimes_that_come_and_go() {
     );
     assert_eq!(drained["answers"][1]["answer"], "tls/a is draining");
 
-    // What a runtime that goes has counted stays, and is counted once when it is back.
+    // The counts of a runtime that goes stay, and count once when it is back.
     let packets = || sums(&running, &["counter", "counts"], "packets").0;
     let opened = || sums(&running, &["load_balancer", "backends"], "opened").0;
-    // A flow that came to the runtime in between has no copy, and its end is what is asked for.
+    // A flow that came to the runtime in between has no copy, and `--unprotected` asks for its end.
     let changes = [
         &["remove", "1"][..],
         &["add", "1"],
@@ -169,7 +169,7 @@ fn status_says_what_functions_cost() {
             .iter()
             .all(|name| costs.iter().any(|(function, _)| function == name))
     });
-    // A call takes cycles, and less than what counts as interrupted.
+    // A call takes cycles, and fewer than the bound of interrupted calls.
     let all = costs(&ask(&running, &["status"]));
     assert!(all.iter().any(|(_, cycles)| *cycles > 0.0), "{all:?}");
     assert!(all.iter().all(|(_, cycles)| *cycles < 131_072.0), "{all:?}");

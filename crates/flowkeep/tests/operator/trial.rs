@@ -102,7 +102,7 @@ fn a_configuration_on_trial_goes_back_when_it_is_not_confirmed() {
         "{line}"
     );
     assert!(line["time"].as_str().unwrap().starts_with("20"), "{line}");
-    // It is no news any more behind another change.
+    // The trial's end is no news any more behind another change.
     let said = running.ask(&["chain", "apply", "--cut", &other]);
     assert!(said.status.success(), "{}", text(&said.stderr));
     let now = status(&running);
@@ -187,7 +187,7 @@ fn a_process_that_ends_says_that_its_trial_ends_with_it() {
     let _ = fs::remove_file(&events);
 }
 
-/// What has become of configurations by hand, by the event log, once the last of these is there.
+/// The events of configurations by hand, by the log, once the last of these is there.
 fn told(events: &str, names: &[&str]) -> Vec<Value> {
     let began = Instant::now();
     loop {

@@ -1,7 +1,7 @@
-//! A figure has one word, in what a command prints for people and in its JSON: `status`, flows,
-//! `flow explain`, receipts of moves, `runtime list`, what functions answer, orders about runtimes
-//! and copies, changes of the configuration, lines of `flow events`, what a store has. Other
-//! words, and figures of JSON alone, are listed here. (`cluster status`: `cli::clusters`.)
+//! A figure has one word, in a command's text for people and in its JSON: `status`, flows, `flow
+//! explain`, receipts of moves, `runtime list`, functions' answers, orders about runtimes and
+//! copies, changes of the configuration, lines of `flow events`, a store's content. Other words,
+//! and figures of JSON alone, are listed here. (`cluster status`: `cli::clusters`.)
 
 use crate::running::{PATIENCE, Running, text};
 use crate::words;
@@ -19,7 +19,7 @@ const PROFILE: &str = "flows = 20\nrate = { per_flow = 20.0 }\npace = \"clock\"\
                        destinations = [\"198.51.100.1/32\"]\ndestination_ports = [443]\n\
                        [[classes]]\nshare = 1.0\ntcp = 0.0\n";
 
-/// Two runtimes that keep copies for each other, so that most of what there is to say is said.
+/// Two runtimes that keep copies for each other, so that most words are said.
 fn config(profile: &str) -> String {
     format!(
         "runtimes = 2\nflows_max = 4096\n\
@@ -63,7 +63,7 @@ const FLOW: &[(&str, &str)] = &[
     ("there", ""),
     ("version", ""),
 ];
-/// What is nothing is not said: here all is something.
+/// Zeros are not said: here no figure is zero.
 fn something(value: &mut Value) {
     match value {
         Value::Number(number) if number.as_f64() == Some(0.0) => *value = 7.into(),
@@ -159,11 +159,12 @@ fn text_and_json_have_the_same_words() {
         let mut whole = receipt.clone();
         whole["over"] = over.into();
         let printed = serde_json::from_value::<Receipt>(whole).unwrap().to_string();
-        // What waits is nothing where all is over.
+        // No groups wait where all is over.
         let waiting: &[(&str, &str)] = &[("groups_waiting", ""), ("groups_under_way", "")];
         words::agree(&receipt, &printed, if over { waiting } else { &[] });
     }
-    // Of another flow of that host, which would be new. By what all is known is said in sentences.
+    // Of another flow of that host, which would be new. The sources of knowledge are said in
+    // sentences.
     let new = format!("{host}:9999");
     let mut explained = ask(&["flow", "explain", protocol, &new, destination]);
     something(&mut explained);
@@ -185,7 +186,7 @@ fn text_and_json_have_the_same_words() {
         &[("function", "functions"), ("view", "epoch"), ("count", "epoch")],
     );
 
-    // What a function answers has its columns' names.
+    // A function's answer has its columns' names.
     for words in [["function", "firewall", "rules"], ["function", "nat", "pool"]] {
         let said = ask(&words);
         let rows = &said["rows"];
@@ -193,7 +194,7 @@ fn text_and_json_have_the_same_words() {
         words::agree(rows, &shown(&words), &[]);
     }
 
-    // Of each runtime the list has some of what `status` has.
+    // The list has some of the figures of `status` for each runtime.
     let list = ask(&["runtime", "list"]);
     let shown_of = ["runtime", "standing", "flows", "flows_max", "groups", "received"];
     let runtimes = list["runtimes"].as_array().unwrap().iter();
@@ -220,8 +221,8 @@ fn text_and_json_have_the_same_words() {
     );
 }
 
-/// Orders about runtimes and copies: what `--json` has, but for the receipt of what moved, which is
-/// looked at above, and what the next one like it prints.
+/// Orders about runtimes and copies: the output of `--json`, but for the receipt of moves, which is
+/// looked at above, and the printed text of the next one like it.
 #[test]
 fn orders_and_changes_have_the_same_words() {
     let running = Running::start("ordered", PROFILE, config);

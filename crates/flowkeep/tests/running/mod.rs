@@ -18,8 +18,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts what `config` makes of the path of a file with this generator's profile, and waits
-    /// until it answers.
+    /// Starts the configuration that `config` makes of the path of a file with this generator's
+    /// profile, and waits until it answers.
     pub fn start(name: &str, profile: &str, config: impl FnOnce(&str) -> String) -> Self {
         let directory = std::env::temp_dir().join(format!("flowkeep-running-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -54,7 +54,7 @@ impl Running {
         self.directory.join(name).display().to_string()
     }
 
-    /// A command about this cluster, with what follows it.
+    /// A command about this cluster, with its further words.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flowkeep"));
         command.args(words).args(["--socket", &self.path("s.sock")]);
@@ -65,7 +65,7 @@ impl Running {
         command
     }
 
-    /// What a command came to; one that does not end is ended, and a failure.
+    /// The output of a command; a command that does not end is ended, and a failure.
     #[track_caller]
     pub fn ask(&self, words: &[&str]) -> Output {
         let mut child = OnDrop(self.command(words).spawn().unwrap());

@@ -1,10 +1,10 @@
-//! What `--json` prints, held to the schema that `flowkeep schema` prints: no field that is not
+//! The output of `--json`, held to the schema that `flowkeep schema` prints: no field that is not
 //! there, and none of another kind.
 
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Has each object of a schema refuse what it does not name.
+/// Has each object of a schema refuse fields that it does not name.
 fn strict(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else {
         return;

@@ -1,4 +1,4 @@
-//! A function that shares objects of each kind with all runtimes, and says what they have in them.
+//! A function that shares objects of each kind with all runtimes, and says their content.
 
 use nf::objects::{Objects, ObjectsHere, Shared, SharedObject, Single, SingleWriter};
 use nf::{
@@ -59,8 +59,8 @@ impl SharedObject for Brief {
     }
 }
 
-/// Counts each packet with what others count, and one of so many in place; reads both counts now
-/// and then. A flow's first packet is counted at its host, which is forgotten soon.
+/// Counts each packet in a count merged with others', and one of so many in place; reads both
+/// counts now and then. A flow's first packet is counted at its host, which is forgotten soon.
 pub struct Tally {
     merged: Shared<Count>,
     owned: Single<Count>,

@@ -1,5 +1,5 @@
-//! One program, one chain, each kind of store: what changes from one to the next is a line of the
-//! configuration.
+//! One program, one chain, each kind of store: only a line of the configuration changes from one to
+//! the next.
 
 use super::*;
 use std::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ impl Drop for Node {
     }
 }
 
-/// What the counters of all runtimes have.
+/// The sum of the counters of all runtimes.
 fn counted(folder: &Folder) -> u64 {
     let said = wait("counts", || folder.asked(&["function", "counter", "counts"]));
     let answers = said["answers"].as_array().expect("answers");
@@ -78,8 +78,7 @@ fn goes_on(uri: &str, outlives: bool) {
     let before = all_flows(&folder);
     let count = counted(&folder);
     assert!(count >= FLOWS as u64, "{count}");
-    // What was counted is in the store within the interval, and some time for a machine that is
-    // busy.
+    // Counts are in the store within the interval, and some time for a machine that is busy.
     std::thread::sleep(Duration::from_secs(1));
     drop(running);
     if outlives {

@@ -165,7 +165,7 @@ fn a_node_that_stays_away_is_waited_for_a_time() {
     assert_eq!(opened(&right), before.len() as u64);
     let here = site.mappings("right");
     assert!(kept.iter().all(|(inside, outside)| here[inside] == *outside));
-    // It comes late, and learns whose its flows are.
+    // `left` comes late, and learns whose its flows are.
     let left = site.start("left");
     left.wait_for_all();
     wait("each flow once", || {

@@ -23,7 +23,7 @@ impl Folder {
         format!("redb:{}", self.path("mirror.redb"))
     }
 
-    /// What `status` says of one of the two stores, once it is as it should be.
+    /// Waits until the state of one of the two stores, by `status`, is as it should be.
     fn await_side(&self, uri: &str, what: &str, is: impl Fn(&Value) -> bool) {
         wait(what, || {
             let status = self.status()?;
@@ -120,7 +120,7 @@ fn either_of_two_mirrored_servers_is_killed_in_turn() {
     }
 }
 
-/// The one that was away has an older state, or none: the next Flowkeep goes on from the other's.
+/// The store that was away has an older state, or none: the next Flowkeep goes on from the other's.
 #[test]
 fn a_flowkeep_that_is_killed_while_one_store_is_away_goes_on_from_the_other() {
     for settings in [&LOGGED[..], &[]] {

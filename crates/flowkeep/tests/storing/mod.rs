@@ -1,4 +1,4 @@
-//! What tests with stores have in common: the command, a folder, a redis-server of their own.
+//! The common part of tests with stores: the command, a folder, a redis-server of their own.
 
 #[path = "../../../stores/tests/servers/redis.rs"]
 mod server;
@@ -17,7 +17,7 @@ pub fn flowkeep(words: &[&str]) -> Command {
     command
 }
 
-/// Whether a command succeeded, and what it wrote.
+/// Whether a command succeeded, and its output.
 pub fn output(words: &[&str]) -> (bool, String, String) {
     let output = flowkeep(words).output().expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -73,7 +73,7 @@ impl Folder {
     }
 }
 
-/// What the process behind a socket answers.
+/// The answer of the process behind a socket.
 pub fn asked(socket: &str, words: &[&str]) -> Option<Value> {
     let (done, said, _) = output(&[words, &["--socket", socket, "--json"]].concat());
     done.then(|| serde_json::from_str(&said).expect("JSON"))

@@ -15,7 +15,7 @@ fn site(name: &str, server: &Server) -> Site {
     Site::of(name, 2000.0, LIFE, &chain)
 }
 
-/// What the store has of all runtimes: how many timers have fired, and how often in all.
+/// The store's sums of all runtimes: how many timers have fired, and how often in all.
 fn fired(server: &Server) -> Option<(u64, u64)> {
     let words = ["store", "inspect", &server.uri(), "--merged", "--json"];
     let (done, said, error) = output(&words);
@@ -36,7 +36,7 @@ fn wait_for_all(left: &Member, right: &Member) {
     }
 }
 
-/// All timers of both nodes have fired, each once, by what the store has.
+/// All timers of both nodes have fired, each once, by the store.
 fn each_has_fired_once(right: &Member, server: &Server) {
     let said = wait("all have fired", || {
         said(right, "alarms", "state").filter(|said| sum(said, "waiting") == 0)
@@ -46,7 +46,7 @@ fn each_has_fired_once(right: &Member, server: &Server) {
     wait("the store has it", || fired(server).filter(|fired| *fired == all));
 }
 
-/// It begins again while the other fires them, too, and fires none.
+/// The killed node begins again while the other fires them, too, and fires none.
 #[test]
 fn timers_of_a_node_that_is_killed_fire_once_at_another() {
     let Some(server) = server(&[]) else { return };

@@ -142,8 +142,8 @@ fn stand_still(members: &[&Member]) -> Vec<Said> {
     before
 }
 
-/// `puts`: those of processes that are gone. A write that the store took and the holder was not
-/// told of may be among those that are lost.
+/// `puts`: the writes of processes that are gone. A write that the store took and the holder was
+/// not told of may be among the lost ones.
 #[track_caller]
 fn none_is_lost(said: &[Said], puts: u64) {
     let puts: u64 = puts + said.iter().map(|said| sum(said, "puts")).sum::<u64>();
@@ -187,7 +187,7 @@ fn signal(member: &Member, name: &str) {
 fn two_runtimes_of_a_process_write_in_turn() {
     let folder = Folder::new("locks-memory");
     let running = gateway(&folder, 500.0, &chain("tally", "", "memory:"));
-    // Both have it again and again.
+    // Both runtimes have the lock again and again.
     wait("both write", || {
         let said = said(&running, "tally", "state")?;
         let puts = said.get("puts")?;
@@ -233,7 +233,7 @@ fn a_holder_that_stood_still_beyond_its_lease_writes_nothing() {
         (sum(&said, "lost") > sum(&before, "lost")).then_some(said)
     });
     println!("before {before:?}, after {after:?}");
-    // And it goes on with what the other has written.
+    // And it goes on with the other's value.
     writes(&left, 2);
     none_is_lost(&stand_still(&[&left, &right]), 0);
 }

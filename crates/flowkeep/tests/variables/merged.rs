@@ -1,4 +1,4 @@
-//! Merged views that a call asks for and waits for: they have what was stored before, of all
+//! Merged views that a call asks for and waits for: they have the counts stored before, of all
 //! runtimes and processes.
 
 use super::{Said, Site, chain, gateway, most, said, sum};
@@ -16,10 +16,10 @@ pub struct Census {
     runtime: u16,
     seen: Counter,
     whole: Merged<i64>,
-    /// What the store has at least.
+    /// The store's count, at least.
     stored: Cell<u64>,
     merged: Cell<u64>,
-    /// Views that had less than what was stored before they were asked for.
+    /// Views that had less than was stored before they were asked for.
     short: Cell<u64>,
     unmerged: Cell<u64>,
 }
@@ -58,7 +58,7 @@ impl NetworkFunction for Census {
 
     async fn process(&self, _: &mut Packet, (): &mut (), cx: &mut Cx<Self>) -> Verdict {
         let own = self.seen.add(1);
-        // Every second one asks at once: of what it is told only that there is something is known.
+        // Every second one asks at once, without a stored count to compare with.
         let is_known = own % EVERY == 0 && cx.stored(&[self.seen.stored()]).await.is_ok();
         if is_known {
             self.stored.set(self.stored.get().max(own.cast_unsigned()));
@@ -102,7 +102,7 @@ fn a_view_has_what_two_runtimes_have_stored() {
         (merged.len() == 2 && merged.iter().all(|merged| *merged >= 20)).then_some(said)
     });
     let stored = sum(&now, "stored");
-    // Views from now on have at least what both had then.
+    // Views from now on have at least the counts that both had then.
     let said = wait("views of both", || {
         let said = state(&running);
         said["whole"].iter().all(|whole| *whole >= stored).then_some(said)

@@ -1,14 +1,14 @@
 //! Timers, locks and merged views in functions of a running Flowkeep: real workers, threads and
 //! processes, a redis-server of the test's own, `kill -9`.
 //!
-//! | | what has to hold |
+//! | | requirement |
 //! |---|---|
-//! | timers, `redb:` and Redis, `kill -9` while they fire, twice; then no packet comes | each fires once, by what the store has |
-//! | timers, Redis, two nodes and a coordinator: one is killed and stays away; it begins again meanwhile; the other is killed while it takes over | each fires once at the other, by what the store has |
+//! | timers, `redb:` and Redis, `kill -9` while they fire, twice; then no packet comes | each fires once, by the store |
+//! | timers, Redis, two nodes and a coordinator: one is killed and stays away; it begins again meanwhile; the other is killed while it takes over | each fires once at the other, by the store |
 //! | a lock, `memory:` and two runtimes; Redis and two nodes | no update of its value is lost |
 //! | the node that has the lock is killed, or stands still beyond its lease and writes then | the other gets the lock; the late write changes nothing |
 //! | the node that has the lock is killed and removed by a coordinator's view, with an hour of its lease left | the other writes |
-//! | a merged view that is asked for, `memory:` and two runtimes; Redis and two nodes, one of them killed | it has what was stored before, of all of them |
+//! | a merged view that is asked for, `memory:` and two runtimes; Redis and two nodes, one of them killed | it has the counts stored before, of all of them |
 //!
 //! The functions are in no tool that is built for tests, so this program is the tool ([`tool`]).
 //!
@@ -118,7 +118,7 @@ impl Site {
         }
     }
 
-    /// Has those that are started from now on join a coordinator, which it starts.
+    /// Has processes that are started from now on join a coordinator, which it starts.
     fn joins(&mut self) -> Member {
         let data = self.data();
         let (done, said, error) = output(&["cluster", "init", &data]);
@@ -153,9 +153,9 @@ impl Site {
     }
 }
 
-/// What a function says of itself at a process' runtimes: `NAME=NUMBER` by name, one number for
-/// each runtime. Each says which it is, since the command prints equal answers once. `None`: it
-/// does not answer (yet).
+/// A function's words at a process's runtimes: `NAME=NUMBER` by name, one number for each runtime.
+/// Each runtime says its number, since the command prints equal answers once. `None`: it does not
+/// answer (yet).
 type Said = BTreeMap<String, Vec<u64>>;
 
 fn said(member: &Member, function: &str, word: &str) -> Option<Said> {

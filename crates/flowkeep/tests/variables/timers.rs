@@ -41,7 +41,7 @@ impl NetworkFunction for Alarms {
         worker: &WorkerInfo,
         variables: &mut Variables,
     ) -> Result<Self, ConfigError> {
-        // Those of another runtime may come besides.
+        // Timers of another runtime may come besides.
         let options = Options {
             capacity: 4096,
             ..Options::default()
@@ -159,7 +159,7 @@ fn timers_of_a_runtime_that_does_not_begin_again_fire_once_at_another() {
         (are_armed && sum(&said, "fired") > 50).then_some(())
     });
     running.kill();
-    // All fired at either runtime is in the store; what one runtime says is its part.
+    // The store has all that fired at either runtime; one runtime says its part.
     let state = |running: &_| said(running, "alarms", "state");
     let mut running = gateway_of(1, &folder, 0.001, &table);
     let first = wait("it begins", || state(&running));
@@ -186,8 +186,8 @@ fn timers_of_a_runtime_that_does_not_begin_again_fire_once_at_another() {
     assert_eq!(said, (RUNTIMES * COUNT, RUNTIMES * COUNT));
 }
 
-/// What the store in the process has of all runtimes: how many timers have fired, and how often in
-/// all.
+/// The sums of all runtimes at the store in the process: how many timers have fired, and how often
+/// in all.
 fn fired(socket: &str, uri: &str) -> Option<(u64, u64)> {
     let (done, said, error) = output(&["store", "inspect", uri, "--merged", "--json", "--socket", socket]);
     assert!(done, "{error}");
@@ -215,7 +215,7 @@ fn another_runtime_fires_them(name: &str, go: &[&[&str]]) {
         said(&running, "alarms", "state").filter(|said| sum(said, "waiting") == 0)
     });
     assert_eq!(said["runtime"], [0], "{said:?}");
-    // All of its own, and those that the other left, which were more than half.
+    // All timers of its own have fired, and those that the other left, which were more than half.
     assert!(
         sum(&said, "fired") > COUNT + COUNT / 2,
         "{said:?} behind {before:?}"

@@ -1,17 +1,17 @@
-//! Whether what is printed for people has the words of its JSON: each key's own, with blanks for
-//! its underscores.
+//! Whether text printed for people has the words of its JSON: each key's own, with blanks for its
+//! underscores.
 //!
 //! ```text
 //!   flows_refused     "flows    asked 3, moved 3, refused 0"     a line's noun, and a word of that line
 //!   pause_median_ns   "pause    longest 3 ms, median 1 ms"       without the unit, which the value has
 //! ```
 //!
-//! What is worded otherwise, and what JSON alone has, each test lists.
+//! Each test lists the keys with other words, and the keys that only JSON has.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Units that a key ends with and that are with the value in what is printed.
+/// Units that a key ends with and that are with the value in the text.
 const UNITS: [&str; 5] = ["_seconds", "_ns", "_ms", "_packets", "_bytes"];
 
 fn keys(of: &Value, found: &mut BTreeSet<String>) {
@@ -51,8 +51,8 @@ fn is_shown(text: &str, lines: &[String], key: &str) -> bool {
     })
 }
 
-/// Each key's words are in what is printed, or those that are said of it here; of an exception
-/// without words nothing is.
+/// Each key's words are in the text, or those of its exception; no words are, where the exception
+/// has none.
 #[track_caller]
 pub fn agree(json: &Value, printed: &str, exceptions: &[(&str, &str)]) {
     let shown = printed.to_lowercase();
@@ -68,7 +68,7 @@ pub fn agree(json: &Value, printed: &str, exceptions: &[(&str, &str)]) {
         let is_own = is_shown(&text, &lines, key);
         match other.map(|(_, words)| *words) {
             None => assert!(is_own, "`{key}` is not shown by its word:\n{printed}"),
-            // An exception that is none is to go.
+            // An exception that is not needed is to go.
             Some("") => assert!(!is_own, "`{key}` is shown:\n{printed}"),
             Some(words) => assert!(has(&text, words), "`{key}` is not shown as `{words}`:\n{printed}"),
         }

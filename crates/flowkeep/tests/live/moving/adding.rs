@@ -7,12 +7,12 @@
 //!     └  `runtime add --rebalance`    and after it    ── longest round trip: b, no more than a few times a, or than a tenth of a second
 //! ```
 //!
-//! What the machine itself paused for meanwhile ([`Seen::paused`]) is allowed besides: twice, since
-//! it may hold a datagram up on each way. A round trip that is too long is looked at again in a
-//! cluster of its own, a few times.
+//! The machine's own pause meanwhile ([`Seen::paused`]) is allowed besides: twice, since it may
+//! hold a datagram up on each way. A round trip that is too long is looked at again in a cluster of
+//! its own, a few times.
 //!
-//! What it is for: the room for a million flows is some 600 MB a runtime. Flows stand still where
-//! the kernel finds and clears it when the first flows use it, or a thread of the workers' priority
+//! Its purpose: the room for a million flows is some 600 MB a runtime. Flows stand still where the
+//! kernel finds and clears it when the first flows use it, or a thread of the workers' priority
 //! does.
 
 use super::probe::{self, Seen};
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// this test, that is longer.
 const WORSE: u32 = 4;
 
-/// What was seen while something was done.
+/// The figures of the probes beside some work.
 struct Probed {
     /// Both hosts' longest round trip.
     longest: Duration,
@@ -86,8 +86,8 @@ fn a_runtime_comes(scheme: &'static str) {
                 }
             });
         }
-        // Once each host has asked for its neighbours' link addresses: what waits for that in a
-        // kernel may leave behind what comes later.
+        // Once each host has asked for its neighbours' link addresses: packets that wait for that
+        // in a kernel may leave behind later ones.
         let on = AtomicBool::new(true);
         std::thread::scope(|scope| {
             let (client, server, on) = (&site.network.client, &site.network.server, &on);

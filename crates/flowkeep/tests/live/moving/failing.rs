@@ -17,15 +17,15 @@
 //! just that.
 //!
 //! Every flow is at one of the two, so the first failure concerns about half of the clients, and
-//! each later one all: the probes are in the list of the node that fails, and see a gap. What a
-//! killed process had in hand is lost: of TCP that is sent again, of the probes it is one gap for
-//! each failure, whose length is said, and bounded by how the node failed ([`gap_max`]). Nothing
-//! comes twice or in another order. Once all flows have copies again, both nodes are asked for
-//! theirs: none is at two, and no external endpoint stands for two inside ones.
+//! each later one all: the probes are in the list of the node that fails, and see a gap. Packets in
+//! the hands of a killed process are lost: TCP sends them again, probes see one gap for each
+//! failure, whose length is said, and bounded by how the node failed ([`gap_max`]). No packet comes
+//! twice or in another order. Once all flows have copies again, both nodes are asked for theirs: no
+//! flow is at two, and no external endpoint stands for two inside ones.
 //!
 //! *Pauses of the machine*: a gap may be longer by the machine's longest pause of the run. Where
 //! that is more than 50 ms ([`probe::EXCUSE_MAX`]), and the gap needs it, the run is tried again;
-//! it counts where none of the attempts does without ([`machine::unless_excused`]).
+//! it counts where no attempt does without ([`machine::unless_excused`]).
 
 use super::suspicion::Suspicions;
 use super::{Contents, PATIENCE, probe, serve};
@@ -59,7 +59,7 @@ const PROBES: [(&str, u16); 2] = [("10.0.1.6", 7006), ("10.0.1.7", 7007)];
 const RATE: &str = "2500";
 /// How long a node stands still.
 const STOPPED: Duration = Duration::from_secs(4);
-/// A machine that stands still for so long may take a runtime for one that has failed.
+/// A machine that stands still for so long may make a runtime look failed.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// Milliseconds: the default of `silence`.
 const SILENCE: u64 = 200;
@@ -96,18 +96,18 @@ pub(super) enum How {
     /// By the tool.
     Command,
     Kill,
-    /// It stands still, and goes on.
+    /// The node stands still, and goes on.
     Stop,
 }
 
 /// Of a failure: when, and how.
 type Failure = (Instant, How);
 
-/// For how many milliseconds a failure's flows may stand still. One that is killed is missed at
-/// once: by both ends of a link in memory, and between hosts since its port is closed. One that
-/// stands still is missed after `silence`. Over a bad network what says that the port is closed may
-/// be lost, so it is `silence` there, too, looked for each quarter of it; then a datagram has two
-/// ways to go again, each of which takes a late frame twice the jitter.
+/// For how many milliseconds a failure's flows may stand still. A killed node is missed at once: by
+/// both ends of a link in memory, and between hosts since its port is closed. A node that stands
+/// still is missed after `silence`. Over a bad network the word that the port is closed may be
+/// lost, so it is `silence` there, too, looked for each quarter of it; then a datagram has two ways
+/// to go again, each of which takes a late frame twice the jitter.
 fn gap_max(links: Links, how: How) -> u64 {
     match (links, how) {
         (Links::Impaired, _) => SILENCE + SILENCE / 4 + 4 * JITTER.as_millis() as u64,
@@ -134,7 +134,7 @@ fn listed(site: &Site, node: usize) -> Vec<Value> {
     list["flows"].as_array().cloned().unwrap_or_default()
 }
 
-/// What tells a flow from all others.
+/// The words that tell a flow from all others.
 pub(super) fn key(flow: &Value) -> String {
     let words = ["protocol", "source", "destination", "vlan"].map(|name| flow[name].to_string());
     words.join(" ")
@@ -273,7 +273,7 @@ fn failing(links: Links, failures: &[How]) -> bool {
         std::thread::sleep(Duration::from_secs(1));
         for (index, how) in failures.iter().enumerate() {
             std::thread::sleep(Duration::from_secs(1));
-            // The one that has all flows by then, since the other has failed before.
+            // The node that has all flows by then, since the other has failed before.
             let failed = NODES[usize::from(index % 2 == 0)];
             let heir = NODES[usize::from(index % 2 != 0)];
             suspicions.judge(site_of, "before a failure");
@@ -327,7 +327,7 @@ pub(super) fn named(site: &Site, still: u64) {
 }
 
 /// Waits until all connections are open: while that many begin at once, links have no room for some
-/// packets, and more of them on a bad network. What is lost that way is not what this is about.
+/// packets, and more of them on a bad network. Packets lost that way are not this test's concern.
 pub(super) fn opened(site: &Site) {
     let began = Instant::now();
     let (mut lost, mut since) = (site.dropped("runtime_busy"), began);

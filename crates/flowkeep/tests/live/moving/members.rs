@@ -24,14 +24,14 @@
 //!
 //! | client | expected |
 //! |---|---|
-//! | connections | none fails, each byte comes |
+//! | connections | no connection fails, each byte comes |
 //! | probe at `left`, whose copies are at `middle` | no more is missing than interfaces have counted |
 //! | probe at `right` | one gap, for no longer than the removal may take |
 //! | both probes | nothing comes twice or in another order |
 //!
 //! *One owner*: from the removal to the new incarnation, the switch sends no more packets than the
-//! nodes in view have passed, and what was between them ([`BETWEEN`]). At the end each flow is in
-//! one node's list.
+//! nodes in view have passed, and those between them ([`BETWEEN`]). At the end each flow is in one
+//! node's list.
 //!
 //! At the usual times of the coordinator a member is killed in [`killed`].
 
@@ -57,11 +57,11 @@ const FLOWKEEP: &str = env!("CARGO_BIN_EXE_flowkeep");
 const COORDINATOR: &str = "10.8.0.1:4400";
 /// Long enough for a machine that does other things too, and a removal ends well before a cut does.
 const TIMES: &str = "--lease 600ms --suspicion 1200ms --settling 1s";
-/// Milliseconds: a removal, which takes a suspicion and a lease, and what the heir needs behind it.
+/// Milliseconds: a removal, which takes a suspicion and a lease, and the heir's time behind it.
 const GONE: u64 = 3000;
 /// Packets between nodes and switch. The nodes are asked before the switch at the begin and behind
-/// it at the end, so only those may be more that are on their way for longer than an answer takes.
-/// It is what the node that is cut off has in some 50 ms.
+/// it at the end, so only packets that are on their way for longer than an answer takes may be
+/// more. The node that is cut off has so many in some 50 ms.
 const BETWEEN: u64 = 100;
 /// Seconds of the clients that are to see the end of a member, and the rate of their downloads,
 /// which last as long.
@@ -84,12 +84,12 @@ type Talkers<'scope> = Vec<ScopedJoinHandle<'scope, ()>>;
 struct Hosts {
     site: Site,
     contents: Contents,
-    /// One, two and three.
+    /// Hosts one, two and three.
     hosts: [Namespace; 3],
     between: Namespace,
     /// Certificates and the log.
     cluster: String,
-    /// What an operator has on another host: its certificates, and nothing else.
+    /// An operator's files on another host: its certificates, and nothing else.
     operator: String,
     file: String,
     _directory: ssh::PrivilegeSeparation,
@@ -175,7 +175,7 @@ fn with_copies(times: &str) -> Option<Hosts> {
     Some(hosts)
 }
 
-/// What a configuration says of a host.
+/// A host's lines in a configuration.
 fn at_host(host: usize) -> String {
     format!("host = \"host{host}\"\naddress = \"10.9.0.{host}\"\n")
 }
@@ -228,8 +228,8 @@ impl Hosts {
         self.site.launch(&clock, &self.hosts[host - 1], &words, name)
     }
 
-    /// What a command over the whole cluster answers, on a host that has neither the coordinator nor
-    /// the switch.
+    /// The answer of a command over the whole cluster, on a host that has neither the coordinator
+    /// nor the switch.
     fn asked(&self, right: &str, words: &str) -> Value {
         let own = &self.operator;
         let all =
@@ -420,7 +420,7 @@ fn come_and_go() {
 }
 
 impl Hosts {
-    /// None of these clients has ended.
+    /// Checks that no client of these has ended.
     fn are_talking(&self, talkers: &[ScopedJoinHandle<'_, ()>], when: &str) {
         let ended = talkers.iter().filter(|talker| talker.is_finished()).count();
         let told = format!("{ended} of {} had ended", talkers.len());
@@ -490,7 +490,7 @@ impl Hosts {
             let workers = view["workers"].as_array().expect("a list");
             self.coordinator() != killed && workers.iter().all(|worker| worker["packets"].as_u64() > Some(0))
         });
-        // It has settled by then, and would suspect and remove members.
+        // The coordinator has settled by then, and would suspect and remove members.
         std::thread::sleep(Duration::from_secs(2));
         let after = self.view().expect("the coordinator answers")["view"].clone();
         let told = format!("view {before} before, {after} behind that");
@@ -506,7 +506,7 @@ impl Hosts {
         children.expect("the guard runs").trim().to_owned()
     }
 
-    /// What an order to move flows has come to: none failed, and no packet was dropped.
+    /// Checks the receipt of an order to move flows: no flow failed, and no packet was dropped.
     fn receipt(&self, what: &str, said: Result<String, String>) {
         let receipt: Value = said
             .as_deref()
@@ -543,16 +543,16 @@ impl Hosts {
     }
 }
 
-/// What happens to `right`.
+/// The fate of `right`.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// It is cut off from these networks.
+    /// The node is cut off from these networks.
     Cut(&'static [&'static str]),
     StandsStill,
 }
 
-/// What has left the switch, and what the nodes that are in view have passed. The switch is asked
-/// within the time between two questions to the nodes.
+/// Packets that have left the switch, and packets that the nodes in view have passed. The switch is
+/// asked within the time between two questions to the nodes.
 #[derive(Clone, Copy)]
 struct Output {
     out: u64,
@@ -599,7 +599,8 @@ impl Hosts {
         }
     }
 
-    /// It is removed while that lasts, comes again behind it, and has no effect between the two.
+    /// `right` is removed while its fate lasts, comes again behind it, and has no effect between
+    /// the two.
     fn fenced(&self, fate: Fate) {
         let log = &self.site.log;
         let before = incarnation(&self.view().expect("the coordinator answers"), "right");
@@ -662,9 +663,9 @@ impl Hosts {
         self.each_flow_has_one_owner();
     }
 
-    /// What the probes at left and right have seen, while ports and hosts' sockets have lost so many
+    /// Judges the probes at left and right, while ports and hosts' sockets have lost so many
     /// packets, and right failed so often: each failure is one gap there of so many milliseconds at
-    /// most, and none elsewhere. What the switch drops for right (`runtime_busy`) excuses nothing.
+    /// most, and none elsewhere. The switch's drops for right (`runtime_busy`) excuse nothing.
     /// Answers whether that needed no long pause of the machine.
     fn judge(&self, [left, right]: [Seen; 2], lost: u64, (failures, gap_max): (usize, u64)) -> bool {
         let mut all_unexcused = true;

@@ -73,13 +73,13 @@ const PAUSE: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy)]
 enum Processes {
     One,
-    /// A switch and two nodes with a runtime each, and what is between them. An order goes to the
+    /// A switch and two nodes with a runtime each, and the links between them. An order goes to the
     /// process that gives flows away.
     Three(Links),
 }
 
 impl Processes {
-    /// Runtimes, and whom to ask about each.
+    /// Runtimes, and the process to ask about each.
     fn runtimes(self) -> Vec<(u16, usize)> {
         match self {
             Processes::One => (0..RUNTIMES).map(|runtime| (runtime, 0)).collect(),
@@ -87,7 +87,8 @@ impl Processes {
         }
     }
 
-    /// Orders by which all flows are at runtime 1 and then at runtime 0, and whom to give them to.
+    /// Orders by which all flows are at runtime 1 and then at runtime 0, and the processes that get
+    /// them.
     fn orders(self) -> [(usize, &'static str); 2] {
         match self {
             Processes::One => [(0, "flow migrate --all --to 1"), (0, "flow migrate --all --to 0")],
@@ -99,7 +100,7 @@ impl Processes {
     }
 }
 
-/// Ends what goes on until it is told, however this thread ends.
+/// Ends work that goes on until it is told, however this thread ends.
 struct On<'a>(&'a AtomicBool);
 
 impl Drop for On<'_> {
@@ -144,8 +145,8 @@ fn moving(scheme: &'static str, processes: Processes) {
             scope.spawn(move || downloads(site_of, host, content, RATE));
             std::thread::sleep(PAUSE);
         }
-        // Five hundred connections that open are more than some machines can do at once; what is
-        // lost by that is not what this is about.
+        // Five hundred connections that open are more than some machines can do at once; packets
+        // lost by that are not this test's concern.
         std::thread::sleep(Duration::from_secs(1));
         for (host, port) in [("10.0.1.6", 7006), ("10.0.1.7", 7007)] {
             scope.spawn(move || probes(site_of, host, port, on_of, missing_of));
@@ -191,7 +192,7 @@ fn moving(scheme: &'static str, processes: Processes) {
     site.end();
 }
 
-/// What the servers have.
+/// The files of the servers.
 struct Contents {
     file: Vec<u8>,
     large: Vec<u8>,
@@ -227,7 +228,7 @@ fn serve(site: &mut Site) -> Contents {
     contents
 }
 
-/// Asks the tool; what it cannot do, and what it says then, is noted.
+/// Asks the tool; failures are noted, with its words.
 fn asked(site: &Site, member: usize, words: &str) -> Option<Value> {
     let answer = site.asked_of(member, &format!("{words} --json"));
     let said = format!("{answer:?}");
@@ -238,7 +239,7 @@ fn asked(site: &Site, member: usize, words: &str) -> Option<Value> {
     value
 }
 
-/// What receipts say.
+/// The sums of receipts.
 #[derive(Default)]
 struct Receipts {
     orders: u32,
@@ -332,7 +333,7 @@ fn probes(site: &Site, host: &str, port: u16, on: &AtomicBool, missing: &Missing
     missing.note(&format!("probe from {host}"), seen.missing());
 }
 
-/// Downloads at once, each compared with what it should be.
+/// Downloads at once, each compared with the served file.
 fn downloads(site: &Site, host: u8, content: &[u8], rate: &str) {
     let folder = &site.network.folder;
     let words = format!(

@@ -7,9 +7,9 @@
 //!     └───────────────────────────┘ [`Track`] of the way back
 //! ```
 //!
-//! Both ends are threads of the test in the namespaces of the hosts, so they have one clock. What a
-//! socket has no room for while its thread has no processor is the kernel's to count
-//! ([`crate::network::udp_overflows`]), and the test's to take into account.
+//! Both ends are threads of the test in the namespaces of the hosts, so they have one clock. The
+//! kernel counts datagrams that a socket has no room for while its thread has no processor
+//! ([`crate::network::udp_overflows`]), and tests take them into account.
 
 use crate::machine::Pauses;
 use crate::site::SERVER;
@@ -32,7 +32,7 @@ const SOON: u64 = 1500;
 const LATE: Duration = Duration::from_secs(3);
 const LENGTH: usize = 100;
 
-/// What was seen of a way.
+/// The record of a way.
 #[derive(Default)]
 pub struct Track {
     seen: Vec<bool>,
@@ -40,9 +40,9 @@ pub struct Track {
     pub distinct: u64,
     /// Came again.
     pub doubled: u64,
-    /// Came behind one that was sent after it.
+    /// Came behind a datagram that was sent after it.
     pub disordered: Vec<u64>,
-    /// Were not what was sent.
+    /// Differed from the datagram that was sent.
     pub wrong: u64,
     latencies: Vec<Duration>,
     /// Times without any, before the one of this number came: in milliseconds.
@@ -123,7 +123,7 @@ impl Track {
     }
 }
 
-/// What became of a probe.
+/// The outcome of a probe.
 #[derive(Default)]
 pub struct Seen {
     pub host: String,
@@ -145,14 +145,14 @@ impl Seen {
     }
 
     /// Whether no datagram came for longer than this at a time, be it that they were missing or that
-    /// they waited, besides what the machine itself paused for: a millisecond each.
+    /// they waited, besides the machine's own pause: a millisecond each.
     pub fn stood_still(&self, gap_max: u64) -> bool {
         let most = gap_max + self.paused.as_millis() as u64;
         let mut silences = self.back.silences.iter();
         silences.any(|(_, length)| *length > most) || self.times_missing(gap_max) > 0
     }
 
-    /// Whether something is so of what was seen, and whether it would be if the machine had paused
+    /// Whether a condition holds of this outcome, and whether it would if the machine had paused
     /// for [`EXCUSE_MAX`] at most.
     pub fn judged(&mut self, is_so: impl Fn(&Self) -> bool) -> [bool; 2] {
         let (good, paused) = (is_so(self), self.paused);
@@ -187,7 +187,7 @@ impl Seen {
         self.back.latency(1000)
     }
 
-    /// Whatever is neither there in order nor missing.
+    /// Datagrams that are neither there in order nor missing.
     pub fn crooked(&self) -> u64 {
         let of = |track: &Track| track.doubled + track.disordered.len() as u64 + track.wrong;
         of(&self.there) + of(&self.back)
@@ -273,7 +273,7 @@ fn echo(socket: &UdpSocket, epoch: Instant, is_over: &AtomicBool) -> Track {
     while !is_over.load(Ordering::Acquire) {
         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
             track.note(&buffer[..length], epoch);
-            // What the kernel does not take is missing on the way back.
+            // A datagram that the kernel does not take is missing on the way back.
             let _ = socket.send_to(&buffer[..length], from);
         }
     }

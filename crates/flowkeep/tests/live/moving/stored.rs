@@ -8,9 +8,9 @@
 //!     └ meanwhile, twice: kill -9 of all processes; all begin again
 //! ```
 //!
-//! The policy is `store`: what changed within its interval before the kill is lost. So the kill
-//! comes once connections are open. Names are asked from eight ports that stay; without an answer
-//! are those that were asked while there was no process.
+//! The policy is `store`: changes within its interval before the kill are lost. So the kill comes
+//! once connections are open. Names are asked from eight ports that stay; only names that were
+//! asked while there was no process have no answer.
 
 use super::{Contents, PATIENCE, serve};
 use crate::site::{Links, Site, site};
@@ -36,7 +36,7 @@ fn redis(site: &Site) -> Process {
     server
 }
 
-/// Flows at all runtimes, and those that came out of the store.
+/// Flows at all runtimes, and the flows that came out of the store.
 fn flows(site: &Site, members: &[usize]) -> [u64; 2] {
     let mut sum = [0; 2];
     for member in members {

@@ -1,4 +1,4 @@
-//! Processes that were taken for failed. No process may be that only waits for a processor.
+//! Processes that were taken for failed. A process that only waits for a processor may not be.
 //!
 //! ```text
 //!   front ── channel ── left: runtime 0          each end counts how often it has met the other: 1, and one more
@@ -10,8 +10,7 @@
 //! recovery, and no session ends. It takes `FLOWKEEP_BUSY_SECONDS`: 60 where it is not said, ten
 //! minutes every night.
 //!
-//! A machine that stands still for as long as a quarter of `silence` is not what this is about:
-//! such a run is tried again.
+//! A run on a machine that stands still for as long as a quarter of `silence` is tried again.
 
 use super::failing::{CONFIG, NODES, PAUSE, of_runtime, protected};
 use crate::machine::{self, Pauses};
@@ -52,7 +51,7 @@ impl Suspicions {
         }
     }
 
-    /// Nothing has failed but what was told to.
+    /// Checks that no process has failed but those that were told to.
     pub fn judge(&self, site: &Site, when: &str) {
         for (member, met) in self.met.iter().enumerate() {
             let status = site.status_of(member);

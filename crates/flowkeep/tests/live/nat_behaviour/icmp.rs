@@ -157,8 +157,8 @@ fn nat_5508_req6_errors_neither_keep_nor_end_a_query() {
             identifier,
             "not ended"
         );
-        // One in its last third, and then for as long again: it would still be there if that had
-        // kept it.
+        // An error in the query's last third, and then for as long again: the query would still be
+        // there if the error had kept it.
         std::thread::sleep(second * 9 / 5);
         in_time(began, timeout)?;
         rig.arrived(&error(S, POOL, (3, 1), 0, &sent));
@@ -202,7 +202,7 @@ fn nat_5508_req8_who_gets_no_port_is_told_so_if_set() {
     let told = rig.inside.next();
     assert_eq!((told.source, told.destination, told.icmp()), (R, X, (3, 13)));
     assert_eq!(told.quoted(), refused);
-    // The others' go on, and so do those that are there.
+    // Other hosts' flows go on, and so do those that are there.
     rig.out(Y1, R1);
     rig.out((X, 2000), R1);
     rig.end(&[]);
@@ -211,7 +211,7 @@ fn nat_5508_req8_who_gets_no_port_is_told_so_if_set() {
 #[test]
 fn nat_5508_req10_messages_that_a_router_sends_and_passes() {
     let Some(mut rig) = rig("") else { return };
-    // a: Time Exceeded of its own, both ways, quoting what the sender sent.
+    // a: Time Exceeded of its own, both ways, quoting the sender's packet.
     let out = udp(X1, R1, b"out").ttl(1);
     rig.inside.send(&out);
     let told = rig.inside.next();

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A wire is a packet socket in a namespace that has no addresses: it sends and sees IP packets as
-//! they are, for as many hosts as a test wants, and no kernel answers for them. The packets are
-//! made and judged by `packets`, which shares no code with what is judged. What must not pass is
-//! waited for and is a counted drop of the cluster's, by name, when it ends.
+//! they are, for as many hosts as a test wants, and no kernel answers for them. `packets` makes and
+//! judges the packets; it shares no code with the cluster. A packet that must not pass is waited
+//! for and is a counted drop of the cluster's, by name, when it ends.
 //!
 //! The table of requirements with their verdicts is `docs/nat-behaviour.md`; a test in
 //! `documents.rs` sees to it that each test it names is there, and that each requirement has a row.

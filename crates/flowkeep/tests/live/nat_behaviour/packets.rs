@@ -26,7 +26,7 @@ pub struct Ip {
     pub offset: u16,
     pub options: Vec<u8>,
     pub payload: Vec<u8>,
-    /// Whether the header's checksum is right, of one that was read.
+    /// Whether the header's checksum is right, of a packet that was read.
     pub header_holds: bool,
 }
 
@@ -37,7 +37,7 @@ fn sum(bytes: &[u8]) -> u32 {
         .sum()
 }
 
-/// The Internet checksum (RFC 1071): 0 of what holds.
+/// The Internet checksum (RFC 1071): 0 of bytes whose checksum is right.
 fn checksum(mut sum: u32) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -138,7 +138,7 @@ impl Ip {
         Ip::read(&self.payload[8..]).expect("a quotation")
     }
 
-    /// What a TCP segment or UDP datagram carries.
+    /// The payload of a TCP segment or UDP datagram.
     pub fn text(&self) -> &[u8] {
         let header = match self.protocol {
             TCP => usize::from(self.payload[12] >> 4) * 4,

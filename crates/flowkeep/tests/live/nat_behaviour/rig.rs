@@ -26,9 +26,9 @@ pub const GATEWAY_OUT: [u8; 4] = [203, 0, 113, 254];
 /// The pool, where a test has one address.
 pub const POOL: [u8; 4] = [203, 0, 113, 64];
 
-/// What must not come is waited for so long, and counted besides.
+/// A packet that must not come is waited for so long, and counted besides.
 const NOTHING: Duration = Duration::from_millis(250);
-/// What must come has so long, on a busy machine.
+/// A packet that must come has so long, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 const MACS: [[u8; 6]; 4] = [
@@ -175,8 +175,8 @@ pub struct Rig {
     pub network: Network,
 }
 
-/// A cluster whose NAT has these settings beside a pool of one address, or a line that says what is
-/// missing for it.
+/// A cluster whose NAT has these settings beside a pool of one address, or a line that says what it
+/// lacks.
 pub fn rig(settings: &str) -> Option<Rig> {
     rig_of("[\"203.0.113.64\"]", settings)
 }
@@ -270,7 +270,7 @@ impl Rig {
         seen.ends().0
     }
 
-    /// A datagram from outside that must arrive: whom it reaches.
+    /// A datagram from outside that must arrive: the host that it reaches.
     #[track_caller]
     pub fn back(&mut self, from: End, to: End) -> End {
         let seen = self.arrived(&udp(from, to, b"back"));
@@ -297,7 +297,7 @@ impl Rig {
         assert_eq!(self.dropped(), expected.collect());
     }
 
-    /// Ends the cluster. All packets are accounted for; answers those that were dropped, by reason.
+    /// Ends the cluster. All packets are accounted for; answers the dropped ones, by reason.
     #[track_caller]
     pub fn dropped(self) -> BTreeMap<String, u64> {
         let ended = self.cluster.stop().unwrap();

@@ -121,13 +121,13 @@ fn nat_5382_req4_unsolicited_syns_are_met_with_silence() {
     rig.outside.send(&syn(S1, (POOL, 1)));
     rig.outside.silent_for(Duration::from_secs(7));
     rig.inside.silent();
-    // One that the inside end answers with a SYN of its own in time is a simultaneous open.
+    // A SYN that the inside end answers with a SYN of its own in time is a simultaneous open.
     rig.outside.send(&syn(S1, outside));
     rig.inside.silent();
     assert_eq!(opens(&mut rig, X1, S1), outside);
     rig.outside.silent();
     hears(&mut rig, S1, outside, X1, SYN, b"");
-    // What is no SYN opens nothing either.
+    // A segment other than a SYN opens nothing either.
     rig.refused(&tcp((R, 1), outside, ACK, (5, 5), b"data"));
     rig.refused(&tcp((R, 1), outside, SYN | ACK, (5, 5), b""));
     rig.end(&[

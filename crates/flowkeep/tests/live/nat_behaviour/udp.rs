@@ -36,7 +36,7 @@ fn nat_4787_req2_addresses_are_paired() {
         return;
     };
     let mut used = BTreeSet::new();
-    // That sixteen have one of eight addresses is no chance: 8 to the power of -15.
+    // All sixteen hosts at the same of eight addresses would be no chance: 8 to the power of -15.
     for host in 1..=16 {
         let host = [10, 0, 1, host];
         // More than a block holds, and of each protocol.
@@ -97,8 +97,8 @@ fn nat_4787_req5_mappings_live_as_long_as_is_set() {
         in_time(began, udp_timeout)?;
         let began = Instant::now();
         assert_eq!(rig.back(S1, outside), X1, "before its time is over");
-        // That was a flow of its own, which has the same time. REQ-5 a: one to a well-known port
-        // has a shorter one.
+        // The answered one was a flow of its own, which has the same time. REQ-5 a: a flow to a
+        // well-known port has a shorter one.
         let short = rig.out((X, 5353), (R, 53));
         std::thread::sleep(second * 3 / 2);
         rig.refused(&udp(S1, short, b"too late"));

@@ -1,4 +1,4 @@
-//! RFC 7857: what it changed.
+//! The changes of RFC 7857.
 
 use super::packets::{End, Ip, SYN, query, tcp, udp};
 use super::rig::{POOL, R, S, X, Y, in_time, rig, rig_of, timed};
@@ -55,7 +55,7 @@ fn nat_7857_9_ports_cannot_be_guessed() {
     };
     assert!(orders.iter().filter(is_guessed).count() < 3, "{orders:?}");
     rig.end(&[]);
-    // Where ports are kept, one that is taken is replaced by one from elsewhere.
+    // Where ports are kept, a port that is taken is replaced by one from elsewhere.
     let Some(mut rig) = rig_of("[\"203.0.113.64\"]", "") else {
         return;
     };
@@ -77,8 +77,8 @@ fn nat_7857_10_the_identification_stays_as_it_was() {
         assert_eq!(rig.sent(&udp(X1, R1, b"out").id(id)).id, id);
         assert_eq!(rig.arrived(&udp(R1, outside, b"back").id(id)).id, id);
     }
-    // Which is what RFC 6864 asks of atomic datagrams; those of two hosts may clash when they come
-    // in parts, and then each part still has its own host's ports.
+    // RFC 6864 demands that of atomic datagrams; identifications of two hosts may clash when
+    // datagrams come in parts, and then each part still has its own host's ports.
     let text: Vec<u8> = (0..2000).map(|n| n as u8).collect();
     let mut seen = Vec::new();
     for host in [X, Y] {
@@ -127,7 +127,7 @@ fn nat_7857_11_a_query_mapping_goes_with_its_last_session() {
 fn nat_7857_12_a_query_has_no_second_identifier_for_a_hairpin() {
     let Some(mut rig) = rig(OPEN) else { return };
     let y = rig.sent(&query(8, Y, R, 800)).ends().0;
-    // What is seen of it outside would have X's identifier, and so would be for X.
+    // Its packet outside would have X's identifier, and so would be for X.
     rig.inside.send(&query(8, X, POOL, y.1));
     rig.inside.send(&query(8, X, POOL, 801));
     rig.inside.silent();

@@ -35,7 +35,7 @@ fn gre_goes_through_a_static_mapping_both_ways() {
                 (R, X, &back.payload)
             );
         }
-        // From outside first, and an error about what left.
+        // From outside first, and an error about the packet that left.
         let seen = rig.arrived(&gre(S, POOL, 9));
         assert_eq!((seen.source, seen.destination), (S, X));
         let left = rig.sent(&gre(X, S, 9));

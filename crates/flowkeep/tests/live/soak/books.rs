@@ -5,7 +5,7 @@ use lab::Namespace;
 use lab::process::Run;
 use serde_json::Value;
 
-/// What the kernel has counted at an interface.
+/// The kernel's counts at an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
     /// Frames that the filter has handed to a socket.
@@ -56,7 +56,7 @@ pub fn balance(report: &Value) {
     assert!(number(&packets["in"]) > 1000, "hardly anything came: {report}");
 }
 
-/// What ports say of themselves is what the kernel says of their interfaces.
+/// Checks that the ports' counters agree with the kernel's of their interfaces.
 pub fn agree(report: &Value, interfaces: &[Interface; 2]) {
     for (port, interface) in report["ports"].as_array().unwrap().iter().zip(interfaces) {
         println!("port: {port}\n  the kernel: {interface:?}");

@@ -1,5 +1,5 @@
-//! The chain on live ports for as long as is wanted: nothing grows, nothing is lost sight of, and
-//! clients that behave are not harmed by senders that do not.
+//! The chain on live ports for as long as is wanted: nothing grows, each packet is accounted for,
+//! and clients that behave are not harmed by senders that do not.
 //!
 //! ```text
 //!   client ═════ left  gateway  right ═════ server: nginx, dnsmasq
@@ -9,8 +9,8 @@
 //!
 //! `FLOWKEEP_SOAK_SECONDS` says how long: 20 s where it is not said, an hour every night
 //! (`./x nightly`). Meanwhile the process is looked at once a second ([`vitals`]). At the end
-//! ([`books`]): each packet accounted for by Flowkeep, what its ports counted compared with what
-//! the kernel's interfaces did, and memory, descriptors and threads compared with what they were
+//! ([`books`]): each packet accounted for by Flowkeep, its ports' counters compared with the
+//! kernel's of the interfaces, and memory, descriptors and threads compared with those at a time
 //! when all kinds of traffic had been there.
 //!
 //! A reload, `flowkeep chain apply` of the same configuration with another rule, is done again and
@@ -56,9 +56,9 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(SHORT).max(10))
 }
 
-/// Timeouts are short, so that what floods leave behind goes within the time of a short run, too;
-/// those of NAT and the load balancer as well, since a flow lasts as long as any function of its
-/// chain wants: with the minutes that are usual the client's 2048 ports are used up after as many
+/// Timeouts are short, so that the flows of floods end within the time of a short run, too; those
+/// of NAT and the load balancer as well, since a flow lasts as long as any function of its chain
+/// wants: with the minutes that are usual the client's 2048 ports are used up after as many
 /// downloads.
 fn config(rule: &str) -> String {
     format!(
@@ -134,7 +134,7 @@ fn addresses(network: &Network) {
     }
     client.ip("route add default via 10.0.1.254").unwrap();
     gateway.ip("route add default via 203.0.113.1").unwrap();
-    // What floods are for has a neighbour that takes it, and a host that answers them has none.
+    // The floods' packets have a neighbour that takes them, and a host that answers them has none.
     gateway.ip("route add 10.0.0.0/16 via 10.0.1.1").unwrap();
     server.ip("route add 10.0.1.0/24 via 203.0.113.254").unwrap();
 }
@@ -214,7 +214,7 @@ fn nothing_grows_and_every_packet_is_accounted_for() {
         reloads.join().unwrap()
     });
     println!("reloads: {reloads}");
-    // What is on its way comes to an end, and kernels' own retransmissions too.
+    // Packets on their way come to an end, and kernels' own retransmissions too.
     std::thread::sleep(Duration::from_secs(2));
     let interfaces = books::interfaces(&network.gateway);
     let ended = cluster.stop().unwrap();

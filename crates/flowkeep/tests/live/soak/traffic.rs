@@ -1,4 +1,4 @@
-//! Senders through the chain: clients that behave, each of which says what went wrong, and floods.
+//! Senders through the chain: clients that behave, each of which notes its failures, and floods.
 //!
 //! Frames are prepared and put on the wire as a driver forwards them
 //! ([`adapters::interface::offer`]), so that a flood costs its sender little. Kinds of floods take
@@ -51,7 +51,7 @@ pub fn long(network: &Network, content: &[u8], duration: Duration, log: &Log) {
     });
 }
 
-/// New connections, again and again, each compared with what it should have brought.
+/// New connections, again and again, each file compared with the expected content.
 pub fn downloads(network: &Network, content: &[u8], on: &AtomicBool, log: &Log) {
     while on.load(Ordering::Relaxed) {
         let words = format!(
@@ -246,7 +246,7 @@ impl Maker {
         frame
     }
 
-    /// Anything behind the gateway's address, as what is IP or as what is not.
+    /// Random bytes behind the gateway's address, as IP or as another protocol.
     fn garbage(&mut self) -> Frame {
         let mut frame: Frame = std::array::from_fn(|_| self.random.random());
         frame[..6].copy_from_slice(&self.gateway);

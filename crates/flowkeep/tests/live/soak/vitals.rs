@@ -1,7 +1,7 @@
-//! What a process has taken of the machine, once a second: memory, descriptors, threads; and the
-//! kernel's own memory.
+//! A process's use of the machine, once a second: memory, descriptors, threads; and the kernel's
+//! own memory.
 //!
-//! Theory of operation. A process's memory is of two sorts, told apart by what the kernel says of
+//! Theory of operation. A process's memory is of two sorts, told apart by the kernel's figures of
 //! each mapping (`/proc/…/smaps`):
 //!
 //! ```text
@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Large pieces are laid out at the start and touched when they are used first, 2 MiB at a time:
-//! what is resident of a table grows, in jumps, until as many flows, fragments or blocks have been
-//! there at a time as ever are, on whichever day that is. So not what is resident of them is judged
-//! but their length, which is the most that they can hold: what leaks there needs a new piece or a
-//! longer one. The rest is judged by what is resident. A leak raises what is there at the *least*,
-//! so that it is the least of a stretch of time that is compared with the least of another: what a
-//! reload or a question takes for a while is no leak.
+//! the resident part of a table grows, in jumps, until as many flows, fragments or blocks have been
+//! there at a time as ever are, on whichever day that is. So not their resident part is judged but
+//! their length, which is the most that they can hold: a leak there needs a new piece or a longer
+//! one. The rest is judged by its resident part. A leak raises the *least* of it, so the least of a
+//! stretch of time is compared with the least of another: memory that a reload or a question takes
+//! for a while is no leak.
 //!
 //! All kinds of traffic come round in [`ROUND`]. A process is warm after two such rounds, or a
 //! third of the time if that is less. The first third of the time from then on is compared with the
@@ -34,7 +34,7 @@ const LARGE_GROWTH_MAX_KB: u64 = 2 << 10;
 /// How much more of the rest there may be at the end. In an hour, a kilobyte a second is 2.4 MB
 /// between the two thirds' least.
 const REST_GROWTH_MAX_KB: u64 = 2 << 10;
-/// The kernel's memory that it cannot take back is the whole machine's, with whatever else runs
+/// The kernel's memory that it cannot take back is the whole machine's, with all other programs
 /// there.
 const KERNEL_GROWTH_MAX_KB: u64 = 128 << 10;
 
@@ -52,9 +52,9 @@ struct Sample {
 struct Memory {
     /// Length of all large pieces.
     large: u64,
-    /// What is resident of them.
+    /// The resident part of them.
     touched: u64,
-    /// What is resident of the rest.
+    /// The resident part of the rest.
     rest: u64,
 }
 
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn tables_that_are_touched_are_no_leak() {
-        // Nor is what a reload takes for a second.
+        // Nor is the memory of a reload for a second.
         vitals(20, |second| 16_000 + u64::from(second % 7 == 0) * 5000, 0).judge();
         vitals(3600, |_| 16_000, 0).judge();
     }

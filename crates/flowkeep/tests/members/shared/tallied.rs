@@ -1,11 +1,11 @@
-//! What several processes count together adds up, while members join, leave and are killed; objects
+//! The common counts of several processes add up, while members join, leave and are killed; objects
 //! that are not used end.
 
 use super::*;
 use flowkeep::report::Status;
 
 impl Site {
-    /// What the objects of a kind have in them, over all members.
+    /// The content of the objects of a kind, over all members.
     fn listed(&self, kind: &str) -> Option<u64> {
         let words = ["function", "tally", "objects", "--json"];
         let done = ask(&self.coordinator, "operate", &words);
@@ -18,8 +18,7 @@ impl Site {
         Some(of.map(|row| row["count"].as_u64().expect("a number")).sum())
     }
 
-    /// What functions have counted comes to be in the objects, all but `lost`, and no more than
-    /// that.
+    /// The functions' counts come to be in the objects, all but `lost`, and no more than those.
     #[track_caller]
     fn adds_up(&self, when: &str, nodes: &[&Member], gone: [u64; 2], lost: u64) {
         let counted = || {
@@ -49,7 +48,7 @@ impl Site {
     }
 }
 
-/// Adds what a member's functions have counted.
+/// Adds the counts of a member's functions.
 fn add(all: &mut [u64; 2], status: &Status) {
     for (sum, name) in all.iter_mut().zip(["tally/merged", "tally/owned"]) {
         *sum += status.counters.get(name).copied().unwrap_or(0);
@@ -78,7 +77,7 @@ fn merged_and_owned_counts_add_up_over_processes() {
     assert!(left.wait_until_moved(2) > 0);
     passes(&front, 1000);
     site.adds_up("with three nodes", &[&left, &right, &third], [0; 2], 0);
-    // What it had merged and what it held is at the others.
+    // The calls that it had merged, and the objects that it held, are at the others.
     let mut gone = [0; 2];
     let last = left.stop(&site.folder);
     add(&mut gone, &last);
@@ -90,7 +89,7 @@ fn merged_and_owned_counts_add_up_over_processes() {
         node.wait_until("hosts are forgotten", |status| brief(status).1 == 0);
     }
     assert_eq!(site.listed("brief"), Some(0));
-    // What a killed one had merged and not sent is lost: what came in some ten milliseconds.
+    // Calls that a killed node had merged and not sent are lost: those of some ten milliseconds.
     let mut right = right;
     let last = right.status();
     add(&mut gone, &last);

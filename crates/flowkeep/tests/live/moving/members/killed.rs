@@ -7,15 +7,15 @@
 //!                                   └── log ──► front keeps packets for its flows, left goes on with them
 //! ```
 //!
-//! Packets for `right` are lost until `front` has the view. What that waits for, with a suspicion of
-//! 50 ms, a lease of 40 ms and heartbeats each 10 ms:
+//! Packets for `right` are lost until `front` has the view. The steps until then, with a suspicion
+//! of 50 ms, a lease of 40 ms and heartbeats each 10 ms:
 //!
 //! | step | at most, in ms |
 //! |---|---|
 //! | the suspicion, which counts from the last heartbeat, 0 to 10 ms before the death | 50 |
 //! | the coordinator looks: each 10 ms, and when a heartbeat comes | 10 |
 //! | `front` takes its next step | 4 |
-//! | what `front` has promised `right` is over: 42.5 ms behind the last frame of `right`, so before this | 0 |
+//! | the lease that `front` granted `right` is over: 42.5 ms behind the last frame of `right`, so before this | 0 |
 //! | the next heartbeat of `front` says so | 10 |
 //! | `front` takes its next step | 4 |
 //! | **sum** | **78** |
@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 /// The coordinator's own: nothing is said.
 const USUAL: &str = "";
-/// One after the other, while the clients talk.
+/// Kills, one after the other, while the clients talk.
 const KILLS: usize = 2;
 /// A third of a lease, and a little more.
 const PAUSE: Duration = Duration::from_millis(15);
@@ -71,7 +71,7 @@ impl Hosts {
         let [recovered, opened] = [0, 1].map(|of| now[of] - counts[of]);
         let mut kept = 0;
         for (flow, (_, old)) in before.iter().filter(|(_, (at, _))| *at == RIGHT.1) {
-            // One that has ended is in no list.
+            // A flow that has ended is in no list.
             if let Some((heir, new)) = after.get(flow) {
                 let good = *heir == LEFT.1 && new == old;
                 log.note("same endpoints", good, || {
@@ -86,7 +86,7 @@ impl Hosts {
              had; {opened} others began there: {others:?}"
         );
         println!("{told}");
-        // One that had begun again would be in both lists, and not have gone on.
+        // A flow that had begun again would be in both lists, and not have gone on.
         log.expect("no flow begins again", kept > 0 && kept <= recovered, told);
         self.site.revive(RIGHT.0);
         let now = self.until("it runs again", |view| incarnation(view, "right").is_some());
