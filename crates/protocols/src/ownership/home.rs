@@ -14,7 +14,7 @@ pub struct Home {
     pub source: Option<RuntimeId>,
 }
 
-/// What a home hears.
+/// An input of a home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HomeInput {
     /// [`super::TellSwitch::Reroute`].
@@ -34,7 +34,7 @@ pub enum HomeInput {
     Forget,
 }
 
-/// What a home says to a runtime, behind the packets that it has sent there.
+/// A word of a home to a runtime, behind the packets that it has sent there.
 pub type HomeOutput = (RuntimeId, SwitchSays);
 
 impl Home {

@@ -11,9 +11,9 @@ use std::string::String;
 use std::vec::Vec;
 use std::{format, vec};
 
-/// What is searched: all that there is at a moment.
+/// A model that is searched: its whole state at a moment.
 pub(super) trait Model: Clone + Hash + Debug {
-    /// What may happen, and how often.
+    /// The actions that may happen, and how often.
     type Bounds;
     type Action: Copy + Debug;
 
@@ -28,7 +28,7 @@ pub(super) trait Model: Clone + Hash + Debug {
     fn told(&self) -> String;
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug)]
 pub(super) struct Explored {
     pub states: usize,

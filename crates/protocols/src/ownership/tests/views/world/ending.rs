@@ -20,8 +20,8 @@ impl World {
             && (0..RUNTIMES).all(|r| self.is_quiet(r))
     }
 
-    /// Whether nothing of a member is on its way. What a removed one has of the others' it may
-    /// have for ever.
+    /// Whether nothing of a member is on its way. A removed member may have the others' words for
+    /// ever.
     fn is_quiet(&self, r: usize) -> bool {
         let runtime = &self.runtimes[r];
         let has_left = self.up[r].is_empty() && self.across[r].is_empty();
