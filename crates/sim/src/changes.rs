@@ -74,7 +74,8 @@ impl Script {
                 });
             }
         }
-        // One that leaves is no worker of a configuration, and one that comes has the first.
+        // A runtime that leaves is no worker of a configuration, and a runtime that comes has the
+        // first.
         self.goings.clear();
         self.comes_at = None;
     }

@@ -50,8 +50,8 @@ impl Script {
             self.comes_at = Some(random.below(span));
             self.part_last();
         }
-        // One at a time where nothing may be lost: a runtime that leaves when no other takes groups
-        // ends its flows.
+        // One runtime at a time where nothing may be lost: a runtime that leaves when no other
+        // takes groups ends its flows.
         let most = if self.is_calm { 1 } else { 2 };
         for _ in 0..random.below(most + 1) {
             let after = BEGINNING + self.comes_at.filter(|_| self.is_calm).unwrap_or(0);

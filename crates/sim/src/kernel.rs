@@ -1,4 +1,4 @@
-//! The kernel of a host, as `forward` sees it: who says which neighbours there are, and hears which
+//! The kernel of a host, as `forward` sees it: it says which neighbours there are, and hears which
 //! are wanted.
 //!
 //! Not here: tables and feeds, which are the function's. The caller hands over what speaks with
@@ -34,7 +34,7 @@ pub trait Kernel {
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// None where no function has such tables. Each plan has tables of its own.
+    /// `None` where no function has such tables. Each plan has tables of its own.
     pub kernel: Option<Rc<dyn Kernel>>,
 }
 
