@@ -6,9 +6,10 @@
 //!                                  └─► 251          a quarter is free again: the next eighth is said at once
 //! ```
 //!
-//! The rate is what has gone, less what has come back, since a second or two ago.
+//! The rate is the blocks that have gone, less those that have come back, since a second or two
+//! ago.
 //!
-//! Not here: what makes room (`sessions`).
+//! Not here: making room (`sessions`).
 
 /// Nanoseconds between two samples.
 const SAMPLE: u64 = 1_000_000_000;

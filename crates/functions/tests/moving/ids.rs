@@ -1,5 +1,4 @@
-//! The readers of streams, IDS and HTTP parser: what was read so far goes along, in the middle of a
-//! word.
+//! The readers of streams, IDS and HTTP parser: their state goes along, in the middle of a word.
 
 use crate::captures::{data, every_capture, files, over_captures, script};
 use crate::traffic::conversations;

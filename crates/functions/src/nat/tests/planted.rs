@@ -19,7 +19,7 @@ fn rig() -> Rig {
     })
 }
 
-/// What is seen without the bug, and with it.
+/// The results without the bug, and with it.
 fn without_and_with<T>(bug: &'static str, look: impl Fn() -> T) -> [T; 2] {
     let without = look();
     planted::choose(bug);

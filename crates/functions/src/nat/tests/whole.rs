@@ -118,7 +118,7 @@ fn an_endpoint_goes_before_its_address() {
     let to = |rig: &mut Rig, port| ends(&rig.send_outside(&tcp(R1, (OWN, port), Tcp::Syn)).sent()).1;
     assert_eq!(to(&mut rig, 80), ([10, 0, 0, 6], 8080));
     assert_eq!(to(&mut rig, 81), (HOST, 81));
-    // What the endpoint has taken from the address, the address's host has not.
+    // An endpoint taken from the address is not the address's host's.
     let sent = rig.send_inside(&tcp((HOST, 80), R1, Tcp::Syn)).sent();
     assert_eq!(ends(&sent).0.0, [203, 0, 113, 8], "a port of the pool");
 }
