@@ -1,4 +1,4 @@
-//! The election of the one coordinator that may write the log, and what it writes, as transactions
+//! The election of the one coordinator that may write the log, and its records, as transactions
 //! over a store that compares (etcd, version 3).
 //!
 //! ```text

@@ -13,7 +13,7 @@
 //! There is one of these for each worker. Of a process with several, the first one's speaks with
 //! coordinators for all: which one it speaks with, and when it was heard, are of that one alone.
 //!
-//! Not here: the network, and what becomes of a fenced worker ([`crate::world`]).
+//! Not here: the network, and the fate of a fenced worker ([`crate::world`]).
 
 use crate::Time;
 use crate::coordinator::{Beat, Instance, Joined, Said, Told};

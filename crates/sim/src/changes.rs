@@ -7,7 +7,8 @@
 //!
 //! All configurations of a script let the same packets in, and differ in all that may differ
 //! besides: timeouts, which rule lets a packet in, how servers and ports are chosen, what of
-//! outside may answer. So no flow may end by a change, and what must hold without one must hold.
+//! outside may answer. So no flow may end by a change, and all that must hold without a change must
+//! hold.
 //!
 //! Not here: making changes (`crate::world`).
 

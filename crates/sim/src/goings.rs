@@ -44,8 +44,8 @@ impl Script {
             return;
         }
         let span = self.heals_at;
-        // Blocks that were lent when a switch died are out for long (docs/status.md), and one that
-        // begins without any has all of them from others.
+        // Blocks that were lent when a switch died are out for long (docs/status.md), and a runtime
+        // that begins without any has all of them from others.
         if random.once_in(2) && (self.is_calm || !self.scenario.has_nat()) {
             self.comes_at = Some(random.below(span));
             self.part_last();

@@ -2,9 +2,9 @@
 //! host that opens more flows than it may.
 //!
 //! These are drawn from a stream of their own, and only where the scenario has them
-//! ([`Scenario::has_kinds`]): so what the other scenarios' seeds do is what it was before. Which
-//! packet is taken apart, and which arrival is answered with an error, follows from the seed and
-//! the packet's identifier.
+//! ([`Scenario::has_kinds`]): so the seeds of other scenarios do the same as before. Which packet
+//! is taken apart, and which arrival is answered with an error, follows from the seed and the
+//! packet's identifier.
 //!
 //! ```text
 //!   talk ── over IPv6, or to a host inside by its external endpoint (a hairpin)

@@ -254,7 +254,7 @@ pub(crate) struct Variant {
     pub has_more_rules: bool,
 }
 
-/// How long a flow may live at most without a packet: one that the load balancer only lets pass,
+/// How long a flow may live at most without a packet: a flow that the load balancer only lets pass,
 /// five minutes by its phase.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 300_000;
 

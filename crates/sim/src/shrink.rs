@@ -25,7 +25,7 @@ struct Shrinker<'a, 'p> {
     violation: Violation,
 }
 
-/// The smallest script found that fails by the same checker, what that finds, and how many runs it
+/// The smallest script found that fails by the same checker, its finding, and how many runs it
 /// took.
 pub(crate) fn shrink(
     script: Script,

@@ -46,7 +46,7 @@ pub(crate) enum Reply {
     Page(Vec<(u64, Value)>, bool),
 }
 
-/// A key, and what it has.
+/// A key as the store has it.
 #[derive(Clone, Debug)]
 struct Stored {
     created: i64,

@@ -1,5 +1,5 @@
-//! Every checker finds a bug that is planted in production code (`wire::planted`), and what it
-//! finds is made small.
+//! Every checker finds a bug that is planted in production code (`wire::planted`), and its finding
+//! is made small.
 
 use flowkeep_sim::{self as sim, Scenario};
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! From rules as written to terms: names become numbers, sets are put in, and what makes no sense
-//! is an error that says where.
+//! From rules as written to terms: names become numbers, sets are put in, and a text that makes no
+//! sense is an error that says where.
 //!
 //! **Theory of operation.** Each field of a rule becomes a set of values. Addresses are the one
 //! field that may also name endpoints: they are grouped by port, and each group becomes a term of

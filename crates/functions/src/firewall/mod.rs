@@ -93,7 +93,7 @@ pub enum Class {
     Invalid,
 }
 
-/// Class, and what the packet must still pass.
+/// The class of a packet, and the checks that are left for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tracked {
     /// It passes.

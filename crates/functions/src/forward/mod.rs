@@ -32,7 +32,8 @@
 //! the one that the first function of the chain saw, against the interface by which the packet came
 //! ([`config::ReversePath`]). A flow whose first packet is refused is over, with what the functions
 //! before took for it. Not checked are replies (a function may have translated their source, and
-//! they begin nothing), ICMP errors (they come from routers on the way), and what a function made.
+//! they begin nothing), ICMP errors (they come from routers on the way), and packets that a
+//! function made.
 //!
 //! *Errors* are sent from the address of the interface by which the packet came in, within a budget
 //! per second, and never about an error, a later fragment, or a packet that was sent to many

@@ -1,5 +1,5 @@
-//! Neighbours whose link address is asked for, and those that have not answered: a bounded table of
-//! one runtime.
+//! Neighbours whose link address is asked for, and neighbours that have not answered: a bounded
+//! table of one runtime.
 //!
 //! ```text
 //!   nothing known ─packet─► asking ─patience is over─► silent ─packet─► silent, and asked for again

@@ -164,8 +164,8 @@ fn a_body_ends_with_the_fin_whenever_that_comes() {
     let (body, length) = (web().reply().payload(body).sequence(behind), body.len() as u32);
     let part = web().reply().payload("the end").sequence(behind + 3);
     for ends in [
-        // Before the body, behind it, ahead of it with some of it; and one that lies behind the
-        // next byte is none.
+        // Before the body, behind it, ahead of it with some of it; and a FIN before the next byte
+        // is none.
         Vec::from([web().reply().fin().sequence(behind + length), body.clone()]),
         Vec::from([body.clone(), web().reply().fin().sequence(behind + length)]),
         Vec::from([part.flags(flags::FIN | flags::ACK), body.clone()]),

@@ -21,7 +21,7 @@
 //! in the stream, the flow with it.
 //!
 //! **How far a match reaches.** As in Suricata: a rule that only asks which ends talk is asked once
-//! for each direction of a flow, and what it says holds for the flow. So does a match in a stream.
+//! for each direction of a flow, and its action holds for the flow. So does a match in a stream.
 //! Any other match is the packet's. (The runtime forgets a flow whose very first packet is dropped:
 //! its next packet is judged as a first one again.)
 //!
@@ -98,7 +98,7 @@ pub struct Ids {
     follow: Follow,
     out_of_order: OutOfOrder,
     verify_checksums: bool,
-    /// A rule may drop packets, so what they change must be kept till that is known.
+    /// A rule may drop packets, so their changes must be kept till that is known.
     may_drop: bool,
     work: RefCell<Work>,
     answers: Budget,

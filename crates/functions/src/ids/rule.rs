@@ -341,8 +341,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it only asks which ends talk: it is asked once per flow and direction, and what it
-    /// says holds for the flow.
+    /// Whether it only asks which ends talk: it is asked once per flow and direction, and its
+    /// action holds for the flow.
     pub fn is_about_flow(&self) -> bool {
         self.contents.is_empty()
             && self.fields.is_empty()

@@ -18,7 +18,7 @@
 //! whatever it is made of; hits beyond are counted, and not found. Nothing is allocated after the
 //! start.
 //!
-//! Not here: the automata (`automaton`), what else a rule asks (`facts`).
+//! Not here: the automata (`automaton`), a rule's other questions (`facts`).
 
 use super::ruleset::{Compiled, Pattern, RuleSet};
 use super::state::{BACK_MAX, HITS_MAX, Hit, Way};

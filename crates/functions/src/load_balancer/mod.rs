@@ -21,8 +21,8 @@
 //!   the way sends keeps the router's.
 //! - *Fragments* follow their first one (the runtime gives them its ports). A fragment whose first
 //!   was never seen and that is meant for a service's address is dropped: its server is not known.
-//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect
-//!   with the next packet.
+//! - *Health* is input: `backend NAME up|down|drain`, and the results of checks ([`check`]), take
+//!   effect with the next packet.
 //! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when
 //!   a flow departs for whatever reason (NFVactor IV-B). A server's connections are therefore
 //!   counted at one runtime at any time.

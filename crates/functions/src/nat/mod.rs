@@ -529,8 +529,8 @@ impl Nat {
 }
 
 impl Nat {
-    /// A translated packet that may change more than the flow's phase: one that bargains for a
-    /// segment size, or one that shows that its opener hears answers.
+    /// A translated packet that may change more than the flow's phase: a packet that bargains for a
+    /// segment size, or a packet that shows that its opener hears answers.
     #[cold]
     #[inline(never)]
     fn look_closer(&self, packet: &mut Packet, tcp_flags: u8, flow: &mut Translation, cx: &mut Cx<Self>) {

@@ -13,7 +13,7 @@
 //!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 0
 //! ```
 //!
-//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Those
+//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Blocks
 //! that the new settings do not have (their address or ports are gone, or a static mapping has one
 //! of them now) are *gone*: they are numbered on, since their ports come back one by one as their
 //! flows end, but no host gets a port from them, and the last port that comes back releases the

@@ -419,7 +419,7 @@ struct Run<'r, E, F> {
 }
 
 impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
-    /// How many bytes of a segment's data were handed on before; or what becomes of it if none is
+    /// How many bytes of a segment's data were handed on before; or the segment's fate if none is
     /// to be handed on now.
     fn place(&mut self, segment: &Segment<'_>, packet: &Packet, follow: Follow) -> Result<u32, Taken> {
         let state = &mut *self.state;

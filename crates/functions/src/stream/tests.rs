@@ -209,7 +209,7 @@ fn the_bounds_of_what_waits() {
         Taken::Old,
         "what is there is not kept again"
     );
-    // The other direction has room of its own, but what all share ends.
+    // The other direction has room of its own, but the room that all share ends.
     let mut back = |at: u32| observer.take(1, at, 1000, flags::ACK, b"x").taken;
     let kept: Vec<Taken> = (0..4).map(|n| back(510 + 10 * n)).collect();
     assert_eq!(kept, [Taken::Kept, Taken::Kept, Taken::Kept, Taken::Full]);

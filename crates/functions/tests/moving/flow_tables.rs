@@ -110,7 +110,7 @@ impl Sum {
         }
     }
 
-    /// For each k, what a capture's records are while flows move at every k-th packet.
+    /// For each k, a capture's records while flows move at every k-th packet.
     fn replay(&mut self, path: &Path, config: Config, mut judge: impl FnMut(usize, &Survived)) {
         let script = script(path);
         self.captures += 1;

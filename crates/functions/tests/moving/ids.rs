@@ -39,8 +39,8 @@ fn alerts(survived: &Survived) -> usize {
     survived.events().matches("\"event\":\"alert\"").count()
 }
 
-/// Flows move between the bytes of a signature: the automaton's state goes along, and what of
-/// several contents was found.
+/// Flows move between the bytes of a signature: the automaton's state goes along, and the hits of
+/// several contents.
 #[test]
 fn a_signature_goes_on_between_its_bytes() {
     let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"attack-at-dawn\"; sid:1;)\n\

@@ -95,8 +95,8 @@
 //! never recognises a restarted peer. Acknowledgement and loss after RFC 9002, the timeout RFC
 //! 6298, the window of numbers RFC 6479.
 //!
-//! Not here: which worker is where, what messages mean, heartbeats, congestion control (windows are
-//! fixed).
+//! Not here: which worker is where, the meaning of messages, heartbeats, congestion control
+//! (windows are fixed).
 
 pub mod auth;
 pub mod counters;

@@ -24,8 +24,8 @@
 //! word on. Runtime 1 gives it out behind both words. Runtime 0 dies; the next runtime 0 is told by
 //! both switches that the block is in use, and leaves it alone.
 //!
-//! *Why by way of the switches.* They outlive both ends, and what they say of one runtime's death
-//! comes behind all that it had said. A session between the two runtimes may end at any time: no
+//! *Why by way of the switches.* They outlive both ends, and their words on one runtime's death
+//! come behind all that it had said. A session between the two runtimes may end at any time: no
 //! word of a loan goes that way, only questions and how much is free.
 //!
 //! *Why the borrower waits for all.* A switch that has not heard of the loan would not tell the

@@ -70,11 +70,11 @@
 //! It may have any view since the one that brought it in, so all of those count where a member is
 //! to be fenced. A process brings all its workers in at once ([`Input::Join`]).
 //!
-//! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it
-//! on [`Input::Logged`]. A coordinator that restarts replays its log, suspects no member for a
+//! Each decision is logged before it is acted on: [`Output::Log`] first, and its consequences on
+//! [`Input::Logged`]. A coordinator that restarts replays its log, suspects no member for a
 //! settling time, and for longer none that it has not heard ([`Coordinator::wait_for_return`]), and
-//! says again what its log ends with. Entries are numbered, and those that
-//! [`Coordinator::needed`] no longer names may go from the log.
+//! says again what its log ends with. Entries are numbered, and those that [`Coordinator::needed`]
+//! no longer names may go from the log.
 //!
 //! Invariants: a worker that a published view has removed does not act; two views of one number are
 //! the same; views' numbers grow at each member. `tests::explore` checks the first two in every

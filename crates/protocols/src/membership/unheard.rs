@@ -8,9 +8,9 @@
 //!                        suspected, as one that is silent ◄── which of the two ◄┘
 //! ```
 //!
-//! A link that is cut harms more than its two ends. A switch that begins again waits for what each
-//! runtime has to tell, and what a runtime translates waits until each switch has heard of it. So
-//! one of the two goes.
+//! A link that is cut harms more than its two ends. A switch that begins again waits for each
+//! runtime's words, and a packet that a runtime translates waits until each switch has heard of its
+//! flow. So one of the two goes.
 //!
 //! | the switch hears | which goes | why |
 //! |---|---|---|

@@ -78,7 +78,7 @@
 //! most; from every state the end can be reached. `Bug` lists rules that were broken to see the
 //! checkers fire.
 //!
-//! Choices that the design left open, and what is not explored:
+//! Choices that the design left open, and the parts that are not explored:
 //! docs/decisions/0023-shared-objects.md.
 //!
 //! Not here: location hints (each request asks the key owner), placement by load, a runtime that

@@ -1,4 +1,4 @@
-//! The key layer: which runtime serves a key, and what its owner does with a request.
+//! The key layer: which runtime serves a key, and how its owner handles a request.
 
 use super::members::Key;
 use super::message::{Body, Gen, Message, Op, Record, Request};

@@ -39,7 +39,7 @@
 //! Invariants: one decision is under way at a time; an incarnation is told of none that is not in
 //! the log; a decision names an incarnation for each number.
 //!
-//! Not here: the log and heartbeats (the coordinator), what a runtime does with a decision
+//! Not here: the log and heartbeats (the coordinator), a runtime's steps at a decision
 //! (`runtime::objects`).
 
 use super::conductor::{Conductor, Course};

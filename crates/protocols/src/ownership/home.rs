@@ -1,4 +1,4 @@
-//! A group's route at its home switch: which runtimes' words it follows, and what it tells them.
+//! A group's route at its home switch: which runtimes' words it follows, and its words to them.
 
 use super::message::{Epoch, RuntimeId, SwitchSays};
 use super::{Bug, has};

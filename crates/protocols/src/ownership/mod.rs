@@ -65,8 +65,8 @@
 //! that the group was called back. S says that itself (`Back`), and T, once it knows, too, that
 //! nothing comes from that home any more, does as with `Moved`.
 //!
-//! *Copies* at another runtime are the driver's, and what follows when a runtime goes that had some
-//! is [`recovery`]'s to say. A source withdraws its copies between [`Output::SendState`] and
+//! *Copies* at another runtime are the driver's, and the consequences when a runtime goes that had
+//! some are [`recovery`]'s to say. A source withdraws its copies between [`Output::SendState`] and
 //! `State`. A target's driver says `Done` when the replica has all of the group, as one change: so
 //! either the source or the heir has it should the target fail. Of a flow that is a group by itself
 //! it does not wait: a target that fails in that moment takes the flow with it.

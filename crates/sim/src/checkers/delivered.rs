@@ -392,7 +392,7 @@ mod tests {
         delivered.learn(&script, &flows(NOW));
         assert!(may_leave(&delivered, HAIRPIN_SERVER, (HAIRPIN_SERVER, NOW)));
         for (to, quoted) in [
-            // It was not turned around, or what it quotes was not.
+            // It was not turned around, or its quote was not.
             (HAIRPIN, (HAIRPIN, NOW)),
             (HAIRPIN_SERVER, (HAIRPIN, NOW)),
             // A port of one of both ends was left as it was.

@@ -6,7 +6,7 @@
 //! in which workers stall and the network does no more than lose: [`Script::loses_nothing`]), all
 //! that came in of talks that must be answered has left; where nothing is ever full, nothing is
 //! dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is for
-//! tight shapes); and once all is at rest, no move is under way, and what went has come.
+//! tight shapes); and once all is at rest, no move is under way, and all that went has come.
 
 use super::Violation;
 use super::conservation::Figures;

@@ -6,8 +6,9 @@
 //!      └─ elected, and has read the log: its office leads ([`super::joined`])
 //! ```
 //!
-//! A process polls what there is to ask now and then, so one that was deposed while it stood still
-//! goes on for a moment, as that of `flowkeep coordinator` does. Then it ends, and begins again.
+//! A process polls what there is to ask now and then, so a process that was deposed while it stood
+//! still goes on for a moment, as that of `flowkeep coordinator` does. Then it ends, and begins
+//! again.
 //!
 //! Not here: a coordinator's process ([`crate::candidate`]), the store ([`crate::store`]).
 

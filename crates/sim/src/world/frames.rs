@@ -1,4 +1,4 @@
-//! Frames: from hosts to ports and back, and what the checkers say of those that leave.
+//! Frames: from hosts to ports and back, and the checkers' words on frames that leave.
 //!
 //! ```text
 //!   wish ─► send ─► put ─► (path) ─► arrive_at_port ─► look_at_ports ─► leave ─► judge ─► (path) ─► arrive_at_host ─► wishes

@@ -206,8 +206,8 @@ struct Host {
 const IDLE: u64 = 10_000_000;
 /// The same where it has a seat in a cluster with a coordinator: as threads of `flowkeep` do.
 const SEATED: u64 = 4_000_000;
-/// How often a runtime takes one while groups are on their way to or from it: one that is at work
-/// asks again and again.
+/// How often a runtime takes one while groups are on their way to or from it: a runtime that is at
+/// work asks again and again.
 const BUSY: u64 = 20_000;
 /// Clocks start here: no run needs a time before.
 const EPOCH: u64 = 1_000_000_000;

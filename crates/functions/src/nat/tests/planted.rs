@@ -1,4 +1,5 @@
-//! Bugs that are planted in how blocks are given back ([`wire::planted`]), and what notices each.
+//! Bugs that are planted in how blocks are given back ([`wire::planted`]), and the checks that
+//! notice each.
 
 extern crate std;
 

@@ -33,7 +33,7 @@ pub const EXCEPT: &[(&str, Except)] = &[
 ];
 
 /// Says how the records of a capture stand to its expected file: equal, or excepted and as
-/// expected; or what differs.
+/// expected; or the differences.
 pub fn judge(name: &str, records: Vec<Record>, expected: &str) -> Result<String, String> {
     let except = EXCEPT
         .iter()

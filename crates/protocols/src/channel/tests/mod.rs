@@ -169,8 +169,8 @@ fn each_checker_fires() {
     }
 }
 
-/// Without loss and disorder, what one says comes out at the other in the very order, packets among
-/// messages.
+/// Without loss and disorder, the words of one end come out at the other in the very order, packets
+/// among messages.
 #[test]
 fn packets_and_messages_keep_one_order() {
     let (mut a, mut b) = pair(&settings());

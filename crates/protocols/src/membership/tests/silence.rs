@@ -1,5 +1,5 @@
-//! A coordinator that hears no member, or has just begun: which members it suspects, and what
-//! becomes of those that are heard again.
+//! A coordinator that hears no member, or has just begun: which members it suspects, and the fate
+//! of members that are heard again.
 
 use super::super::*;
 use super::steps::*;

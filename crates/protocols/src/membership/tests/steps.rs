@@ -101,7 +101,7 @@ pub(super) fn replay(now: u64, log: &[Entry]) -> Coordinator {
     Coordinator::replay(now, TIMING, (0..).zip(log.iter().cloned())).expect("a log")
 }
 
-/// A coordinator with its log, and what it has said.
+/// A coordinator with its log, and its words.
 pub(super) struct Rig {
     pub(super) coordinator: Coordinator,
     pub(super) log: Vec<Entry>,
@@ -249,7 +249,7 @@ fn a_runtime_behind_a_dead_switch_waits_for_that_ones_promises() {
     rig.beat(100, &[S, Q]);
     rig.beat(111, &[S, Q]);
     rig.withdrawn(111, S, R);
-    // Its process was seen to end: it is fenced at once, and what it had promised lasts on.
+    // Its process was seen to end: it is fenced at once, and its promises last on.
     rig.handle(120, Input::Stopped(other, ONE));
     assert_eq!(rig.coordinator.view(), &view(2, &[S, R, Q]));
     for now in (130..290).step_by(20) {

@@ -1,4 +1,4 @@
-//! The search through all states of `world`, backwards from the ends, and what must hold at which
+//! The search through all states of `world`, backwards from the ends, and the invariants with their
 //! bounds.
 
 use super::super::*;

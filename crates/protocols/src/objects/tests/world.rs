@@ -172,7 +172,7 @@ impl Bounds {
         self.plan.iter().fold(self.members, |all, (_, next)| all | next)
     }
 
-    /// Without copies, what a failed runtime may have had may be lost.
+    /// Without copies, the objects that a failed runtime may have had may be lost.
     fn is_lossy(&self) -> bool {
         let is_bare = |r: usize| !self.scripts[r].is_empty();
         let failures = usize::from(self.fails.is_some()) + usize::from(self.fails_again.is_some());
@@ -290,7 +290,7 @@ impl World {
         self.runtimes[runtime].as_ref().map(|runtime| &runtime.machine)
     }
 
-    /// Runtimes that a checker looks at: one that is suspected wrongly is to have stopped.
+    /// Runtimes that a checker looks at: a runtime that is suspected wrongly is to have stopped.
     fn live(&self) -> impl Iterator<Item = usize> {
         (0..RUNTIMES).filter(|r| self.runtimes[*r].is_some() && !self.has_failed(*r))
     }

@@ -4,11 +4,11 @@
 //! # Theory of operation
 //!
 //! A [`World`] is the machines, the links between them (queues that keep order, and may lose a
-//! message), what each runtime keeps, and the state that it holds: how many packets of each home it
-//! has seen. [`World::actions`] lists everything that can happen next: a packet comes in, the head
-//! of any link is delivered or lost, a timer runs out, a call that was waited for is done, an
-//! operator orders a move, a runtime crashes, the view without it is published, a live one hears of
-//! it, recovery decides. `search` goes through all that follows.
+//! message), the packets that each runtime keeps, and the state that it holds: how many packets of
+//! each home it has seen. [`World::actions`] lists everything that can happen next: a packet comes
+//! in, the head of any link is delivered or lost, a timer runs out, a call that was waited for is
+//! done, an operator orders a move, a runtime crashes, the view without it is published, a live one
+//! hears of it, recovery decides. `search` goes through all that follows.
 //!
 //! After a runtime's crash a switch hears the messages that were on their way; with the view's
 //! publication the rest is dropped (the barrier of `Removed`). There are no copies here (`replicas`

@@ -1,8 +1,8 @@
 //! The search through all states of a model, and backwards from the ends.
 //!
 //! Breadth first, each state once; a violation comes with the shortest way to it. Then backwards
-//! from the states in which everything is over: one that is not met could go on for ever, or stands
-//! still.
+//! from the states in which everything is over: a state that is not met could go on for ever, or
+//! stands still.
 
 use core::fmt::Debug;
 use std::collections::{HashMap, VecDeque};

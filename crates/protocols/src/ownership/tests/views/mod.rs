@@ -34,8 +34,8 @@
 //! - No runtime without its lease, and none that the newest view has removed, processes a packet or
 //!   transmits one (`World::effect`).
 //! - Views' numbers grow by one at the coordinator, and do not go back at members. No view follows
-//!   one that has not reached its members (`World::note_view`, `World::hear`), and one that is said
-//!   to have reached them has (`World::note_reached`).
+//!   a view that has not reached its members (`World::note_view`, `World::hear`), and a view that
+//!   is said to have reached them has (`World::note_reached`).
 //! - Each packet is processed once, in order; on the latest state as long as no runtime was removed
 //!   (`World::process`).
 //! - An end can be reached. All agree there which member has the group. It is the one that had it

@@ -72,8 +72,8 @@ pub(super) enum Broken {
 pub(super) struct Bounds {
     pub(super) packets: u8,
     pub(super) moves: u8,
-    /// The runtime that may get into trouble, and what that may be. The other one and the switch
-    /// are never late.
+    /// The runtime that may get into trouble, and the kinds of trouble. The other one and the
+    /// switch are never late.
     pub(super) troubled: usize,
     pub(super) troubles: &'static [Trouble],
     /// Whether trouble ends, at any time; or never.
@@ -460,7 +460,7 @@ impl World {
         self.down[r].push(item);
     }
 
-    /// So does a runtime; and what such an incarnation says is dropped there, as at the switch.
+    /// So does a runtime; and the words of such an incarnation are dropped there, as at the switch.
     fn send_across(&mut self, r: usize, item: Item) {
         match self.has_at(r, 1 - r) && self.has_at(1 - r, r) {
             true => self.across[r].push(item),

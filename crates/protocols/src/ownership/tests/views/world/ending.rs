@@ -1,9 +1,9 @@
-//! When nothing is left to be done, and what must hold then.
+//! When nothing is left to be done, and the demands then.
 
 use super::*;
 
 impl World {
-    /// Whether all is over between the members, and one that was removed knows it, if it can.
+    /// Whether all is over between the members, and a removed member knows it, if it can.
     pub(in super::super) fn is_end(&self, bounds: &Bounds) -> bool {
         let is_silent = !matches!(self.trouble, Trouble::None | Trouble::Over);
         let waits_for_trouble = is_silent && (bounds.ends || self.is_member(bounds.troubled));
