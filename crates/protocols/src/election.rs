@@ -270,17 +270,17 @@ impl<V> Reading<V> {
 pub struct Spare(Vec<u64>);
 
 impl Spare {
-    /// These are to go, behind all others.
+    /// These numbers are to go, behind all others.
     pub fn add(&mut self, numbers: impl IntoIterator<Item = u64>) {
         self.0.extend(numbers);
     }
 
-    /// All that are to go.
+    /// All numbers that are to go.
     pub fn all(&self) -> &[u64] {
         &self.0
     }
 
-    /// They have gone, or some may be there still.
+    /// The records have gone, or some may be there still.
     pub fn done(&mut self, have_gone: bool) {
         if have_gone {
             self.0.clear();

@@ -294,7 +294,8 @@ impl Candidate {
                 reading.take(page, more);
                 if reading.next().is_none() {
                     if self.hold.is_none_or(|hold| hold.is_over(local)) {
-                        // Another may have decided since: a process that has read too long ends.
+                        // Another coordinator may have decided since: a process that has read too
+                        // long ends.
                         self.hold = None;
                         return Step::Nothing;
                     }

@@ -22,8 +22,8 @@ pub struct Station {
 pub trait Kernel {
     /// Before the first tables: a number that no other kernel of the run has.
     fn begin(&self, number: u64);
-    /// These are in force from now on. `own` is the router's: for each port its link address, and
-    /// an address of it.
+    /// These stations are in force from now on. `own` is the router's: for each port its link
+    /// address, and an address of it.
     fn publish(&self, own: &[([u8; 6], [u8; 4])], stations: &[Station]);
     /// Which neighbours workers want, since this was asked last.
     fn wanted(&self) -> Vec<[u8; 4]>;

@@ -106,7 +106,7 @@ impl Store {
         self.stalled_until.max(now)
     }
 
-    /// It carries nothing out until then.
+    /// The store carries nothing out until then.
     pub fn stall(&mut self, now: Time, until: Time) {
         self.expire(now);
         let more = until.saturating_sub(self.stalled_until.max(now));
@@ -116,7 +116,7 @@ impl Store {
         }
     }
 
-    /// It carries out requests again, at once.
+    /// The store carries out requests again, at once.
     pub fn heal(&mut self) {
         self.stalled_until = 0;
     }

@@ -135,7 +135,7 @@ fn every_checker_finds_the_bug_planted_for_it() {
         planted::choose(bug);
         let mut others = BTreeMap::new();
         let found = [known].into_iter().chain(0..SEEDS).find_map(|seed| {
-            // It may show in other ways, too: then another seed is for this checker.
+            // The bug may show in other ways, too: then another seed is for this checker.
             let violation = sim::run(scenario, seed, &mut planner).unwrap().violation?;
             if violation.checker != checker {
                 *others.entry(violation.checker).or_insert(0) += 1;

@@ -304,7 +304,7 @@ impl Firewall {
                     return cx.drop(reason);
                 }
                 if fresh {
-                    // It begins nothing, but it must not slip past the rules either.
+                    // The packet begins nothing, but it must not slip past the rules either.
                     cx.end_flow();
                     if let Err(verdict) = self.consult(packet, cx) {
                         return verdict;

@@ -345,14 +345,14 @@ fn judge_reset(flow: &Connection, segment: &Segment<'_>, half: usize, responder:
         }
         return Reset::Challenged;
     }
-    // It answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the windows
-    // know nothing of those.
+    // The reset answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the
+    // windows know nothing of those.
     let answers_watched = (flow.is(mark::REPLIED) && last_kind == Kind::Syn as u8)
         || (!flow.is(mark::ASSURED) && last_kind == Kind::Ack as u8);
     if answers_watched && segment.ack == flow.last_end {
         return Reset::Believe;
     }
-    // It answers the challenge to a SYN.
+    // The reset answers the challenge to a SYN.
     if flow.phase == Phase::TcpSynSent
         && !responder
         && flow.last_seen == seen(Kind::Ack, other)

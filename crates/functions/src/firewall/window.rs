@@ -152,7 +152,7 @@ fn begin(flow: &mut Connection, segment: &Segment<'_>, half: usize, responder: b
         receiver.end = sack;
         receiver.limit = sack;
     } else if sack == receiver.end.wrapping_add(1) {
-        // It answers a keep-alive, whose sequence number is one short.
+        // The segment answers a keep-alive, whose sequence number is one short.
         receiver.end = sack;
     }
     false

@@ -479,7 +479,7 @@ fn first(ends: &mut [End; 2], segment: &Segment, direction: Direction) {
     if direction == Direction::Reply && segment.payload == 0 && ends[peer] == End::SynSent {
         // Some acknowledge a SYN before they answer it.
     } else if segment.has(flags::ACK) && ends[peer] == End::Established {
-        // Its SYN was missed; the other end's SYN+ACK shows that it was there.
+        // This end's SYN was missed; the other end's SYN+ACK shows that it was there.
         ends[me] = End::Established;
     } else {
         ends[me] = End::Partial;

@@ -200,7 +200,7 @@ impl NetworkFunction for HostLimits {
         Keep::Keep
     }
 
-    /// It is counted once: as it arrives, or by what asks.
+    /// The flow is counted once: as it arrives, or when it is asked.
     fn recovered_of_before(&self, flow: &mut Counted, cx: &mut Cx<Self>) -> Keep {
         if self.carried.get() {
             self.arrived(flow, Arrival::Recovered, cx);

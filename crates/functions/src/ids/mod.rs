@@ -244,8 +244,8 @@ impl NetworkFunction for Ids {
             flow.begin(self.rules.hash());
         }
         if self.mode == Mode::Ips && flow.is(mark::DROPPED) {
-            // It is not even followed: else a reset and a SYN that no end receives would end the
-            // drop.
+            // The flow is not even followed: else a reset and a SYN that no end receives would end
+            // the drop.
             return cx.drop("flow_dropped");
         }
         if self.verify_checksums && !packet.checksums_valid() {

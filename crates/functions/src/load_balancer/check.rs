@@ -72,7 +72,7 @@ fn probe(text: &str) -> Option<Probe> {
     let path = text
         .strip_prefix("http:")
         .filter(|path| !path.starts_with("//"))?;
-    // It stands in the first line of a request.
+    // The path stands in the first line of a request.
     let is_path =
         path.starts_with('/') && path.len() <= PATH_MAX && path.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| Probe::Http(path.to_string()))

@@ -292,7 +292,7 @@ impl NetworkFunction for LoadBalancer {
         Keep::Keep
     }
 
-    /// Asking counts it: once.
+    /// Asking counts the flow: once.
     fn recovered_of_before(&self, flow: &mut Balanced, cx: &mut Cx<Self>) -> Keep {
         self.configured(flow, cx)
     }

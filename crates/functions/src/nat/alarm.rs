@@ -75,7 +75,7 @@ impl Alarm {
         let lasts = match (free, gone) {
             (0, _) => Some(0),
             (_, 0) => None,
-            // All within one tick: they do not last.
+            // All blocks went within one tick: they do not last.
             (free, gone) => Some((u64::from(free) * (time / 1_000_000) / gone) / 1000),
         };
         Report { free, blocks, lasts }

@@ -58,8 +58,8 @@ impl Nat {
             return untouched(flow, cx);
         };
         if packet.has(flag::INSIDE_TO_INSIDE) {
-            // It does not leave; and its flow is in one group with what the other end sends, which
-            // may be another host's.
+            // The packet does not leave; and its flow is in one group with packets of the other
+            // end, which may be another host's.
             return if self.is_ours(source) || self.is_ours(destination) {
                 cx.drop("no_mapping")
             } else {
@@ -424,7 +424,7 @@ impl Nat {
             Err(hash) => adopt_mapping(tables, cx.group(), flow, (protocol, vlan), hash),
         };
         let Some(handle) = handle else {
-            // It ends, and its next packet opens it with an endpoint that the pool has.
+            // The flow ends, and its next packet opens it with an endpoint that the pool has.
             *flow = Translation::default();
             cx.count("arrivals_refused");
             tables.refused.push(cx.flow_number());

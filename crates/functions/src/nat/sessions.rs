@@ -344,8 +344,8 @@ impl Sessions {
             if flow.epoch != 0 && flow.epoch != self.epoch && is_meant {
                 let number = *at as u32;
                 if self.asked == number + 1 {
-                    // It did not end: a call of it waits, or it moves. It is asked for until it
-                    // does.
+                    // The flow did not end: a call of it waits, or it moves. It is asked for until
+                    // it does.
                     self.asked = 0;
                     return Some(Recall::Later);
                 }

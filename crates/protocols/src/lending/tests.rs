@@ -290,7 +290,7 @@ impl World {
         self.has_group[runtime] = false;
     }
 
-    /// All that follows from here in one step.
+    /// All worlds that follow from this one in one step.
     fn next(&self, broken: Broken) -> Vec<World> {
         let mut all = Vec::new();
         let mut add = |act: &dyn Fn(&mut World)| {

@@ -420,8 +420,8 @@ impl Coordinator {
                 }
                 self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
                 for (id, suspect) in &mut self.suspects {
-                    // It was fenced while this view was on its way to the log: members that begin
-                    // with this view may grant it a lease.
+                    // The suspect was fenced while this view was on its way to the log: members
+                    // that begin with this view may grant it a lease.
                     let has_ended = self.stopped.contains(&(*id, suspect.incarnation));
                     if !has_ended && !has(Bug::FencedForGood) {
                         suspect.fenced_at = None;

@@ -182,7 +182,7 @@ impl Sharing {
             return None;
         }
         let incarnations = course.everyone().iter().filter_map(|runtime| {
-            // That of a member, or that of one that joins.
+            // The incarnation of a member, or that of a runtime that joins.
             let incarnation = self.incarnation(runtime).or_else(|| self.newest(runtime))?;
             Some((runtime, incarnation.1))
         });

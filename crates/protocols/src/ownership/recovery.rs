@@ -71,7 +71,7 @@ pub fn heir(all: impl Iterator<Item = Heard>) -> Heir {
     for heard in all {
         match heard.report {
             None if heard.must_report && !has(Bug::HeirBeforeReports) => return Heir::Unknown,
-            // It has told all it has.
+            // The runtime has told all it has.
             None | Some(Report { number: 0, .. }) => {}
             Some(Report { number, incarnation }) => {
                 best = best.max(Some((number, heard.runtime, incarnation)))
@@ -206,7 +206,7 @@ impl TakenBack {
 /// Where a route leads on, and whether that runtime is asked if it has the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Course {
-    /// Where it leads.
+    /// Where the route leads.
     Stays,
     /// The same, if that runtime has the group: it is asked.
     IsAsked,
@@ -217,7 +217,7 @@ pub enum Course {
 }
 
 impl Course {
-    /// That of a route.
+    /// The course of a route.
     pub fn of(route: Standing) -> Course {
         match route {
             Standing { is_there: true, .. } if route.is_awaited && !route.has_source => {

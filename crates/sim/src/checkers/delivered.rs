@@ -392,13 +392,13 @@ mod tests {
         delivered.learn(&script, &flows(NOW));
         assert!(may_leave(&delivered, HAIRPIN_SERVER, (HAIRPIN_SERVER, NOW)));
         for (to, quoted) in [
-            // It was not turned around, or its quote was not.
+            // The error was not turned around, or its quote was not.
             (HAIRPIN, (HAIRPIN, NOW)),
             (HAIRPIN_SERVER, (HAIRPIN, NOW)),
             // A port of one of both ends was left as it was.
             (HAIRPIN_SERVER, (HAIRPIN_SERVER, End::new(NOW.addr, CLIENT.port))),
             (HAIRPIN_SERVER, (End::new(HAIRPIN_SERVER.addr, HAIRPIN.port), NOW)),
-            // It goes to another host.
+            // The error goes to another host.
             (End::new(inside_host(1), 0), (HAIRPIN_SERVER, NOW)),
         ] {
             assert!(!may_leave(&delivered, to, quoted), "{to} {quoted:?}");

@@ -209,7 +209,7 @@ impl Client {
             return;
         }
         self.answered |= 1 << label.number;
-        // It goes on, so it is worth going on.
+        // The talk goes on, so it is worth going on.
         self.tries = self.tries.min(1);
         let done = (self.round + 1) * talk.burst;
         if self.answered.trailing_ones() >= u32::from(done) {

@@ -323,7 +323,7 @@ impl World<'_> {
         let is_deposed = members.leading() != Some(usize::from(office));
         let office = &mut members.desks[usize::from(office)].office;
         if is_deposed {
-            // It does not know what another has decided since.
+            // A deposed coordinator does not know what another has decided since.
             office.is_log_behind = None;
         }
         let mut found = match &office.is_log_behind {

@@ -433,7 +433,7 @@ fn data_on_a_syn_is_the_streams_if_the_server_takes_it() {
     // Whether it is taken is not known where the server is not heard: the two are read apart.
     let script = [web().syn().payload("xxxxxx").sequence(1000), at(0, "passwd")];
     assert_eq!(sids(&run(rules, script)), [1]);
-    // It is found on the SYN itself, and not once more behind the handshake.
+    // The content is found on the SYN itself, and not once more behind the handshake.
     assert_eq!(
         sids(&run(rules, opened_with_data("passwd", 6, [at(6, " more")]))),
         [1]

@@ -366,7 +366,7 @@ fn a_block_that_an_earlier_instance_had_lent_is_given_when_it_has_come_home() {
             [(); 2].map(|()| ports.lend(own[0])),
             [BlockWas::Free, BlockWas::Out]
         );
-        // Another's, of no pool, and of another size.
+        // A block of another runtime's, of no pool, and of another size.
         let wild = Block {
             first: LAST & !63,
             addr: Addr::v4([203, 0, 113, 77]),

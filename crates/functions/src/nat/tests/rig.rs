@@ -275,7 +275,7 @@ impl Rig {
                 Out::Dropped(Nat::REASONS[reason.index()])
             }
             Verdict::Answer => {
-                // It says that the flow ends.
+                // This verdict says that the flow ends.
                 if launched {
                     self.expire(id);
                 }

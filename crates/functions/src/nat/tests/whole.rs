@@ -132,7 +132,7 @@ fn hosts_reach_an_address_of_a_hosts_own_from_inside() {
     assert_eq!(seen.1, (HOST, 53));
     let back = rig.send_inside(&udp((HOST, 53), seen.0)).sent();
     assert_eq!(ends(&back), ((OWN, 53), other_host));
-    // It has all identifiers there, so a ping turns around, too.
+    // The host has all identifiers there, so a ping turns around, too.
     let there = ends(&rig.send_inside(&echo([10, 0, 0, 6], OWN, 99, true)).sent());
     assert_eq!(there.1.0, HOST);
     let back = rig.send_inside(&echo(HOST, there.0.0, there.0.1, false)).sent();

@@ -642,7 +642,7 @@ fn all_workers_of_a_process_come_in_one_view_and_are_not_suspected_before_they_c
     assert_eq!(rig.coordinator.view().members().len(), 3);
     rig.handle(200 + 99, Input::Tick);
     assert_eq!(rig.coordinator.suspects().1, vec![]);
-    // Each is suspected as any other from when it was heard.
+    // Each member is suspected as any other from when it was heard.
     rig.beat(299, &[R]);
     rig.handle(300, Input::Tick);
     rig.beat(301, &[R]);
@@ -740,7 +740,7 @@ fn a_member_that_stays_at_an_old_view_is_suspected_as_one_that_is_silent() {
     assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
     assert_eq!(rig.coordinator.view().number, 3, "the change is made");
     assert!(!rig.coordinator.view().has(R, ONE));
-    // It beats on, is suspected on, and is removed when its leases are over.
+    // The suspect beats on, is suspected on, and is removed when its leases are over.
     rig.beat(1202, &[S]);
     stuck(&mut rig, 1203, 1);
     assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);

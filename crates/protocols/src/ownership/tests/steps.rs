@@ -257,7 +257,7 @@ fn a_move_that_is_over_does_not_turn_a_route_further() {
         [(S, SwitchSays::Fenced(epoch(1)))]
     );
     assert_eq!(home.route, Some(T));
-    // It may be called back.
+    // The group may be called back.
     said(&mut home, reroute(T, S, 2));
     assert_eq!(home.route, Some(S));
 }
