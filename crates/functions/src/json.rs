@@ -1,7 +1,7 @@
 //! Bytes of the network, and times, inside a JSON text.
 //!
-//! What is UTF-8 stays as it is, but for quotes, backslashes and control characters. Other bytes
-//! become `\u00XX`, as if they were Latin-1, so that a line is always JSON and no byte is lost.
+//! UTF-8 stays as it is, but for quotes, backslashes and control characters. Other bytes become
+//! `\u00XX`, as if they were Latin-1, so that a line is always JSON and no byte is lost.
 //!
 //! Not here: the lines themselves (`nf::cx::EventLog`).
 

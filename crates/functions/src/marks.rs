@@ -5,7 +5,7 @@
 //! are constants of a module (`mark::REPLIED`), which `&`, `|`, `|=` and `&=` take. Its `Debug` is
 //! a list of words, the lowest bit first; a bit without a word is its number.
 //!
-//! Not here: what the words become in JSON (the tool's report).
+//! Not here: the words in JSON (the tool's report).
 
 use core::fmt;
 

@@ -7,7 +7,7 @@
 //! Then the kernel's final table: each TCP and UDP flow in it must be here in the same state (what
 //! the kernel's table had lost by then, to timeouts of seconds, is not looked for).
 //!
-//! What is compared: NEW, ESTABLISHED, RELATED and INVALID, packet by packet. Where the kernel says
+//! The comparison: NEW, ESTABLISHED, RELATED and INVALID, packet by packet. Where the kernel says
 //! FRAG or UNTRACKED nothing is compared; nor where it did not forward the packet (`-`). Most of
 //! those it tracked all the same (broadcast, loopback, too long for the link: found out when it was
 //! routed), so they go through the firewall here, too; but for those with a wrong IPv4 header
@@ -241,7 +241,7 @@ fn read_oracle(path: &Path) -> Vec<String> {
     verdicts
 }
 
-/// What comparing one capture found.
+/// The result of comparing one capture.
 struct Outcome {
     name: String,
     compared: usize,
@@ -352,7 +352,7 @@ fn compare_tables(harness: &Harness, table: &Path, differing: &mut Vec<String>) 
         let unreplied = flow.marks & mark::REPLIED == 0;
         let assured = match entry.protocol {
             protocol::TCP => flow.marks & mark::ASSURED != 0,
-            // What a stream is depends on time, and the kernel's replay had another.
+            // Being a stream depends on time, and the kernel's replay had another.
             _ => entry.assured,
         };
         if (state, unreplied, assured) != (&entry.state, entry.unreplied, entry.assured) {

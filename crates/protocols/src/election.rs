@@ -1,4 +1,4 @@
-//! The election of the one coordinator that may write the log, and what it writes, as transactions
+//! The election of the one coordinator that may write the log, and its records, as transactions
 //! over a store that compares (etcd, version 3).
 //!
 //! ```text
@@ -19,15 +19,15 @@
 //!
 //! | word | what it bounds |
 //! |---|---|
-//! | [`Elected`] | what is written: by the coordinator of one election, each record once |
+//! | [`Elected`] | records: the coordinator of one election writes them, each once |
 //! | [`Hold`] | how long a coordinator takes itself for elected, by its own clock, counted from before it asked |
 //!
 //! Invariants: a record is written only while the key that its coordinator was elected by is there;
 //! a number has one record for ever; a coordinator that reads behind its election reads all that
 //! any before it has decided.
 //!
-//! Not here: calls, their time and their repetition (the crate `coordinator`, the simulator); what
-//! records mean.
+//! Not here: calls, their time and their repetition (the crate `coordinator`, the simulator); the
+//! meaning of records.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -42,7 +42,7 @@ pub enum Key {
     Record(u64),
 }
 
-/// What must be so of a key.
+/// A condition on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compare {
     /// The revision at which it was created; 0: it is not there.
@@ -58,35 +58,35 @@ pub enum Operation<V> {
     Lead(i64),
     /// A record is put.
     Put(u64, V),
-    /// What is there is answered.
+    /// The key is read.
     Get(Key),
-    /// What is there goes.
+    /// The key is deleted.
     Delete(Key),
 }
 
 /// All of `success` at once if all comparisons hold, else all of `failure`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transaction<V> {
-    /// What is compared.
+    /// The conditions.
     pub compare: Vec<Compare>,
-    /// What is done if all is as compared.
+    /// The operations if all conditions hold.
     pub success: Vec<Operation<V>>,
-    /// What is done otherwise.
+    /// The operations otherwise.
     pub failure: Vec<Operation<V>>,
 }
 
-/// What a key has.
+/// A key as the store has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found<V> {
     /// The revision at which it was created.
     pub created: i64,
     /// How often it was put since.
     pub puts: i64,
-    /// What was put last.
+    /// The value that was put last.
     pub value: V,
 }
 
-/// What a transaction answers.
+/// The answer to a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer<V> {
     /// Whether all was as compared.
@@ -137,7 +137,7 @@ pub enum NotTaken {
     Deposed,
 }
 
-/// An election, and what was written by it.
+/// An election, and how often its coordinator has written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elected {
     /// The revision at which the leader's key was created.
@@ -169,7 +169,8 @@ impl Elected {
         }
     }
 
-    /// Writes a record. One is written at a time, until [`Elected::appended`] has taken its answer.
+    /// Writes a record. Records are written one at a time: the next waits until
+    /// [`Elected::appended`] has taken the answer.
     pub fn append<V: Clone>(&self, number: u64, record: &V) -> Transaction<V> {
         let mut compare = self.compared();
         if !compare.is_empty() && !wire::planted::is("writes_not_counted") {
@@ -262,23 +263,24 @@ impl<V> Reading<V> {
     }
 }
 
-/// Numbers of records that are to go, in the order in which they are to. What did not go goes first
-/// the next time: a log of which a later record went and an earlier one stayed leads to no view.
+/// Numbers of records that are to go, in the order in which they are to. A record that did not go
+/// goes first the next time: a log of which a later record went and an earlier one stayed leads to
+/// no view.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Spare(Vec<u64>);
 
 impl Spare {
-    /// These are to go, behind all others.
+    /// These numbers are to go, behind all others.
     pub fn add(&mut self, numbers: impl IntoIterator<Item = u64>) {
         self.0.extend(numbers);
     }
 
-    /// All that are to go.
+    /// All numbers that are to go.
     pub fn all(&self) -> &[u64] {
         &self.0
     }
 
-    /// They have gone, or some may be there still.
+    /// The records have gone, or some may be there still.
     pub fn done(&mut self, have_gone: bool) {
         if have_gone {
             self.0.clear();

@@ -1,4 +1,4 @@
-//! What workers agree on and how, as pure state machines.
+//! The protocols between workers, as pure state machines.
 //!
 //! Each takes the time and an input, and has one queue of outputs: `handle(now, input)`, `poll() ->
 //! output`, `next_timeout()`. No thread, no system call, no clock and no global, so the worker and

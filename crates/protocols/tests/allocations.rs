@@ -39,7 +39,7 @@ fn settle(channel: &mut Channel, wire: &mut Wire, heard: &mut u64) {
     }
 }
 
-/// Gives what is on a wire to an end, but every fiftieth frame, of either way.
+/// Gives the frames on a wire to an end, but every fiftieth frame, of either way.
 fn carry(from: &mut Wire, end: &mut Channel, back: &mut Wire, now: u64, carried: &mut u64, heard: &mut u64) {
     for (length, frame) in &mut from.frames[..from.count] {
         *carried += 1;

@@ -58,7 +58,7 @@ fn frames(protection: &Protection) -> Vec<Vec<u8>> {
             for (from, mut frame) in std::mem::take(&mut wire) {
                 let is_messages = Head::read(&frame).unwrap().kind == Kind::Messages;
                 all.push(frame.clone());
-                // Those of rounds 10 to 12 on their first way.
+                // Frames of rounds 10 to 12 on their first way.
                 if is_messages && (10..13).contains(&round) && lost < 3 {
                     lost += 1;
                     continue;
@@ -159,7 +159,7 @@ const FIELDS: [&str; 23] = [
     "tag",
 ];
 
-/// What tshark is to say of a frame, field by field.
+/// The fields that tshark is to say of a frame.
 fn expected(frame: &[u8]) -> Vec<String> {
     let head = Head::read(frame).unwrap();
     let bit = |bit| u8::from(head.flags & bit != 0).to_string();
@@ -236,7 +236,7 @@ fn tshark_sees_what_was_written() {
     check("plain", &Protection::DamageOnly);
 }
 
-/// What is encrypted is shown as that, and the heads are read.
+/// Encrypted bytes are shown as that, and the heads are read.
 #[test]
 fn tshark_sees_what_is_encrypted() {
     let key = Key::new(7, [7; 32]).unwrap();

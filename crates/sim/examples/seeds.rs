@@ -1,5 +1,5 @@
-//! Seeds through the simulator without the whole tool: one explained, or a range of which those
-//! that find something are printed.
+//! Seeds through the simulator without the whole tool: one seed explained, or a range of which the
+//! seeds that find something are printed.
 //!
 //! ```text
 //! cargo run -p flowkeep-sim --example seeds -- explain gateway 25099 [BUG]
@@ -58,7 +58,7 @@ fn explain(scenario: &str, seed: &str, bug: &[&str]) -> Result<u64, String> {
     Ok(1)
 }
 
-/// Prints each seed of a range that finds something, and what all came to: two versions that print
+/// Prints each seed of a range that finds something, and the digest of all: two versions that print
 /// the same digest have done the same. Answers how many find something.
 fn range(from: &str, count: &str, scenario: &[&str]) -> Result<u64, String> {
     let registry = flowkeep::functions();

@@ -5,14 +5,15 @@
 //!                                                                                              └─ a beat for each step or more ─┘
 //! ```
 //!
-//! What a worker is told, and when, is as in `coordinator::agent` and `flowkeep::run::seats`:
-//! before a step it takes over the newest view and the suspects, then its door for views opens
-//! (`members`). A beat says what there is since the last one, if the worker has taken a step since.
+//! The words to a worker, and their times, are as in `coordinator::agent` and
+//! `flowkeep::run::seats`: before a step it takes over the newest view and the suspects, then its
+//! door for views opens (`members`). A beat says what there is since the last one, if the worker
+//! has taken a step since.
 //!
 //! There is one of these for each worker. Of a process with several, the first one's speaks with
 //! coordinators for all: which one it speaks with, and when it was heard, are of that one alone.
 //!
-//! Not here: the network, and what becomes of a fenced worker ([`crate::world`]).
+//! Not here: the network, and the fate of a fenced worker ([`crate::world`]).
 
 use crate::Time;
 use crate::coordinator::{Beat, Instance, Joined, Said, Told};
@@ -31,7 +32,7 @@ pub(crate) struct Agent {
     pub incarnation: Instance,
     /// The view that the worker has, once it has begun with one.
     known: Option<View>,
-    /// What was said last, and has not been taken over.
+    /// The newest view and suspects that were said, and have not been taken over.
     said: Option<(View, u64, Vec<Instance>)>,
     list: u64,
     steps: u64,
@@ -146,7 +147,7 @@ impl Agent {
         Some(gone)
     }
 
-    /// What the agent of a process says now, of these workers.
+    /// The word of a process's agent now, of these workers.
     pub fn tell(process: &mut [&mut Agent]) -> Option<Told> {
         let incarnations = process.iter().map(|agent| agent.incarnation).collect();
         let first = process.first()?;
@@ -160,7 +161,7 @@ impl Agent {
         (!beats.is_empty()).then_some(Told::Beat(beats))
     }
 
-    /// What there is since the last beat, if the worker has taken a step.
+    /// The news since the last beat, if the worker has taken a step.
     fn beat(&mut self) -> Option<Beat> {
         if std::mem::replace(&mut self.told, self.steps) == self.steps {
             return None;

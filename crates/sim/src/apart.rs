@@ -1,4 +1,4 @@
-//! What joins workers of different processes: the production's own link ([`runtime::peer`]) over a
+//! The link between workers of different processes: the production's own ([`runtime::peer`]) over a
 //! simulated network.
 //!
 //! ```text
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Frames that a [`Wire`] sends lie in its end's outbox until the world puts them on a
-//! [`crate::network::Path`]; what comes out there lies in the other end's inbox. The world sees of
-//! each end whether it has something to do, whom it has met, and what it lost.
+//! [`crate::network::Path`]; frames that come out there lie in the other end's inbox. The world
+//! sees of each end whether it has something to do, which worker it has met, and how much it lost.
 //!
-//! Not here: what frames are (`protocols::channel`), which workers crash (`world::crashes`).
+//! Not here: the format of frames (`protocols::channel`), which workers crash (`world::crashes`).
 
 use crate::Time;
 use crate::link::Ring;
@@ -23,7 +23,7 @@ use std::rc::Rc;
 use wire::Pool;
 use wire::packet::Kind;
 
-/// What the world sees of one end of a link.
+/// One end of a link, as the world sees it.
 #[derive(Default)]
 pub(crate) struct End {
     pub inbox: VecDeque<Vec<u8>>,

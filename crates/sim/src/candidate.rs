@@ -7,11 +7,11 @@
 //!      └───────────────────────────────────┘         └ and begins again
 //! ```
 //!
-//! What is asked of the store, what an answer means and how long the process takes itself for
-//! elected is the production's (`protocols::election`). Calls are here as `coordinator::log` has
-//! them: one at a time, and beside it one for the lease. A call without an answer is made at
-//! another member of the store, then given up. A record that has not been taken is tried again;
-//! numbers that were not forgotten are forgotten with the next.
+//! Requests to the store, the meaning of answers, and how long the process takes itself for elected
+//! are the production's (`protocols::election`). Calls are here as `coordinator::log` has them: one
+//! at a time, and beside it one for the lease. A call without an answer is made at another member
+//! of the store, then given up. A record that has not been taken is tried again; numbers that were
+//! not forgotten are forgotten with the next.
 //!
 //! Not here: the network, and the process's decisions ([`crate::coordinator`]).
 
@@ -57,7 +57,7 @@ enum Phase {
     Deposed(Elected),
 }
 
-/// What an answer leads to.
+/// The step that an answer leads to.
 pub(crate) enum Step {
     Nothing,
     /// It is elected, and the log has these records.
@@ -162,7 +162,7 @@ impl Candidate {
         }
     }
 
-    /// What it asks now.
+    /// The requests that it makes now.
     pub fn poll(&mut self, now: Time, local: u64, mut ask: impl FnMut(u32, &Request)) {
         if self.main.as_ref().is_some_and(|call| now >= call.until) {
             self.main = self.main.take().and_then(|call| self.again(now, call, &mut ask));
@@ -294,7 +294,8 @@ impl Candidate {
                 reading.take(page, more);
                 if reading.next().is_none() {
                     if self.hold.is_none_or(|hold| hold.is_over(local)) {
-                        // Another may have decided since: a process that has read too long ends.
+                        // Another coordinator may have decided since: a process that has read too
+                        // long ends.
                         self.hold = None;
                         return Step::Nothing;
                     }

@@ -7,7 +7,8 @@
 //!
 //! All configurations of a script let the same packets in, and differ in all that may differ
 //! besides: timeouts, which rule lets a packet in, how servers and ports are chosen, what of
-//! outside may answer. So no flow may end by a change, and what must hold without one must hold.
+//! outside may answer. So no flow may end by a change, and all that must hold without a change must
+//! hold.
 //!
 //! Not here: making changes (`crate::world`).
 
@@ -74,7 +75,8 @@ impl Script {
                 });
             }
         }
-        // One that leaves is no worker of a configuration, and one that comes has the first.
+        // A runtime that leaves is no worker of a configuration, and a runtime that comes has the
+        // first.
         self.goings.clear();
         self.comes_at = None;
     }

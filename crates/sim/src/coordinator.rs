@@ -10,7 +10,8 @@
 //! The process has what `coordinator::decider` has around the machine: a settling time in which it
 //! hears and decides nothing, the newest incarnation of each worker in the log before the machine
 //! hears that it joins, and the comparison of heartbeats with the log. Records are written one
-//! after the other. What was not written when the process crashes is lost, or was written unheard.
+//! after the other. A record that was not written when the process crashes is lost, or was written
+//! unheard.
 //!
 //! Invariants: a coordinator that begins again knows what its log has and nothing else; the log has
 //! no record that is not needed for long.
@@ -58,7 +59,7 @@ impl Joined {
     }
 }
 
-/// What an agent tells.
+/// A word of an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     /// These incarnations ask to be members, all workers of a process. Each process has one file of
@@ -81,7 +82,7 @@ pub(crate) struct Beat {
     pub unheard: Vec<Instance>,
 }
 
-/// What the coordinator says to an agent.
+/// A word of a coordinator to an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Said {
     /// The newest view, and the suspects with their list's number.
@@ -96,7 +97,7 @@ pub(crate) enum Said {
     NotHere,
 }
 
-/// What the log has.
+/// A record of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
     Decision(u64, Entry),
@@ -104,7 +105,7 @@ pub(crate) enum Record {
     Newest(Instance),
 }
 
-/// What the process has in memory: nothing of it survives a crash.
+/// The memory of the process: nothing of it survives a crash.
 struct Process {
     machine: Coordinator,
     /// When it begins to decide.
@@ -129,7 +130,7 @@ pub(crate) struct Office {
     next_record: u64,
     /// Numbers that have gone from it since this was asked last.
     spare: Vec<u64>,
-    /// None while it is down.
+    /// `None` while it is down.
     process: Option<Process>,
     /// How often it has begun.
     pub runs: u32,
@@ -161,7 +162,7 @@ impl Office {
         office
     }
 
-    /// One that waits to be elected.
+    /// An office that waits to be elected.
     pub fn waiting(joined: Joined) -> Self {
         Office {
             joined,
@@ -182,7 +183,7 @@ impl Office {
         self.begin(now, settling);
     }
 
-    /// What the log has.
+    /// The records of the log.
     pub fn records(&self) -> impl Iterator<Item = (u64, Record)> {
         self.log.iter().cloned()
     }
@@ -275,7 +276,7 @@ impl Office {
         self.process.as_ref().map(|process| process.machine.view())
     }
 
-    /// What the newest word to agents is.
+    /// The newest word to agents.
     pub fn newest(&self) -> Option<Said> {
         let machine = &self.process.as_ref()?.machine;
         let (list, suspects) = machine.suspects();
@@ -381,7 +382,7 @@ impl Office {
         self.tidy();
     }
 
-    /// Takes out of the log what is not needed, if that is some.
+    /// Takes unneeded records out of the log if there are more than `SPARE`.
     fn tidy(&mut self) {
         let Some(process) = &self.process else {
             return;

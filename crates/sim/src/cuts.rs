@@ -1,4 +1,4 @@
-//! What goes wrong where workers have joined a coordinator: cuts and stalls that are longer than a
+//! The faults where workers have joined a coordinator: cuts and stalls that are longer than a
 //! lease, and crashes of all.
 //!
 //! ```text
@@ -47,7 +47,7 @@ fn draw_offices(seed: u64, scenario: u64) -> u8 {
 }
 
 impl Script {
-    /// Where workers have joined a coordinator: what leases and views are for.
+    /// Draws the faults that leases and views are for, where workers have joined a coordinator.
     pub(crate) fn draw_cuts(&mut self) {
         if self.joined().is_none() {
             return;
@@ -129,8 +129,8 @@ impl Script {
         (fault, time)
     }
 
-    /// Where there are several coordinators: what goes wrong with them and with their store, and
-    /// when the last of it is over.
+    /// Where there are several coordinators: faults of them and of their store, and when the last
+    /// of these is over.
     fn draw_offices_faults(&mut self, span: u64) -> u64 {
         let offices = self.joined().map_or(1, |joined| joined.offices);
         let mut last = 0;

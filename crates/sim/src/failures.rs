@@ -1,5 +1,5 @@
-//! What fails where runtimes keep copies of each other's flows: which workers crash when, and what
-//! comes between.
+//! The failures where runtimes keep copies of each other's flows: which workers crash when, and
+//! faults between.
 //!
 //! ```text
 //!   all is copied ─► a runtime crashes ─► its flows go on ─► all is copied ─► the heir crashes ─► …
@@ -24,14 +24,15 @@ const REMOVED: u64 = 250 * MILLI;
 /// How much longer than silence a worker may say nothing.
 const SILENCE_MORE: u64 = 80 * MILLI;
 
-/// Whether also what is known to find something is drawn: moves of runtimes that are given up and
-/// live. No coordinator is there, so nothing fences them.
+/// Whether faults that are known to find something are drawn, too: moves of runtimes that are given
+/// up and live. No coordinator is there, so nothing fences them.
 fn draws_hard() -> bool {
     std::env::var_os("FLOWKEEP_SIM_HARD").is_some()
 }
 
 impl Script {
-    /// Where copies are kept: what a replica is for, and what may come between.
+    /// Draws the failures that a replica is for, and those that may come between, where copies are
+    /// kept.
     pub(crate) fn draw_failures(&mut self) {
         if !self.is_copied() || self.is_calm || self.joined().is_some() {
             return;

@@ -1,6 +1,7 @@
-//! What may go wrong in a run.
+//! The faults that a run may have.
 //!
-//! Not here: what a run draws of it (`script`, `failures`, `cuts`), and doing it (`crate::world`).
+//! Not here: which of them a run draws (`script`, `failures`, `cuts`), and doing them
+//! (`crate::world`).
 
 use crate::Time;
 use crate::network::Noise;
@@ -34,7 +35,7 @@ pub(crate) enum Fault {
     Partition { from: u8, to: u8, back: bool, time: u64 },
     /// Workers die, with everything in them, and begin again.
     Crash { who: Who },
-    /// A worker is cut off from others for so long: what it sends, what is sent to it, or both.
+    /// A worker is cut off from others for so long: frames from it, frames to it, or both.
     Isolated {
         worker: u8,
         whom: Whence,
@@ -46,8 +47,7 @@ pub(crate) enum Fault {
     OfficeCrash { office: u8, time: u64 },
     /// It does nothing for so long.
     OfficeStall { office: u8, time: u64 },
-    /// It is cut off from all members, or from the store: what it sends, what is sent to it, or
-    /// both.
+    /// It is cut off from all members, or from the store: frames from it, frames to it, or both.
     OfficeCut {
         office: u8,
         whom: Beyond,
@@ -62,7 +62,7 @@ pub(crate) enum Fault {
     Silence { worker: u8, why: Why, time: u64 },
 }
 
-/// From whom a worker is cut off.
+/// The workers that a worker is cut off from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whence {
     /// All other workers.

@@ -44,14 +44,14 @@ impl Script {
             return;
         }
         let span = self.heals_at;
-        // Blocks that were lent when a switch died are out for long (docs/status.md), and one that
-        // begins without any has all of them from others.
+        // Blocks that were lent when a switch died are out for long (docs/status.md), and a runtime
+        // that begins without any has all of them from others.
         if random.once_in(2) && (self.is_calm || !self.scenario.has_nat()) {
             self.comes_at = Some(random.below(span));
             self.part_last();
         }
-        // One at a time where nothing may be lost: a runtime that leaves when no other takes groups
-        // ends its flows.
+        // One runtime at a time where nothing may be lost: a runtime that leaves when no other
+        // takes groups ends its flows.
         let most = if self.is_calm { 1 } else { 2 };
         for _ in 0..random.below(most + 1) {
             let after = BEGINNING + self.comes_at.filter(|_| self.is_calm).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The kernel of a host, as `forward` sees it: who says which neighbours there are, and hears which
+//! The kernel of a host, as `forward` sees it: it says which neighbours there are, and hears which
 //! are wanted.
 //!
 //! Not here: tables and feeds, which are the function's. The caller hands over what speaks with
@@ -22,8 +22,8 @@ pub struct Station {
 pub trait Kernel {
     /// Before the first tables: a number that no other kernel of the run has.
     fn begin(&self, number: u64);
-    /// These are in force from now on. `own` is the router's: for each port its link address, and
-    /// an address of it.
+    /// These stations are in force from now on. `own` is the router's: for each port its link
+    /// address, and an address of it.
     fn publish(&self, own: &[([u8; 6], [u8; 4])], stations: &[Station]);
     /// Which neighbours workers want, since this was asked last.
     fn wanted(&self) -> Vec<[u8; 4]>;
@@ -34,7 +34,7 @@ pub trait Kernel {
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// None where no function has such tables. Each plan has tables of its own.
+    /// `None` where no function has such tables. Each plan has tables of its own.
     pub kernel: Option<Rc<dyn Kernel>>,
 }
 

@@ -1,10 +1,10 @@
-//! What else talks are made of in some scenarios: IPv6, fragments, ICMP errors, hairpins; streams,
-//! and a host that opens more flows than it may.
+//! Further parts of talks in some scenarios: IPv6, fragments, ICMP errors, hairpins; streams, and a
+//! host that opens more flows than it may.
 //!
 //! These are drawn from a stream of their own, and only where the scenario has them
-//! ([`Scenario::has_kinds`]): so what the other scenarios' seeds do is what it was before. Which
-//! packet is taken apart, and which arrival is answered with an error, follows from the seed and
-//! the packet's identifier.
+//! ([`Scenario::has_kinds`]): so the seeds of other scenarios do the same as before. Which packet
+//! is taken apart, and which arrival is answered with an error, follows from the seed and the
+//! packet's identifier.
 //!
 //! ```text
 //!   talk ── over IPv6, or to a host inside by its external endpoint (a hairpin)
@@ -12,7 +12,7 @@
 //!   arrival ── sometimes ──► an error to its sender, from the host, or from a router before it; quoting all of it, or the first 8 bytes of its transport
 //! ```
 //!
-//! An error changes nothing for the hosts: no host gives up for its sake. What is asked of it is in
+//! An error changes nothing for the hosts: no host gives up for its sake. The demands on it are in
 //! `checkers/delivered`.
 //!
 //! Not here: how such packets look ([`crate::frame`]).
@@ -115,7 +115,7 @@ impl Script {
         }
     }
 
-    /// What a request or an answer of a talk says.
+    /// The payload of a request or an answer of a talk.
     pub(crate) fn payload(&self, label: &Label) -> Vec<u8> {
         let talk = &self.talks[usize::from(label.talk)];
         match self.scenario.has_streams() && talk.manner == Manner::Tcp {
@@ -143,7 +143,7 @@ impl Script {
         storms.chain([self.noise]).any(|noise| noise.corrupted > 0)
     }
 
-    /// Into how many fragments a packet is taken apart, and in which order they are sent; none if
+    /// Into how many fragments a packet is taken apart, and in which order they are sent; `None` if
     /// it is not.
     pub(crate) fn parts_of(&self, talk: &Talk, id: u16) -> Option<(usize, [usize; 4])> {
         if self.kinds.parts == 0 || talk.manner == Manner::Tcp {

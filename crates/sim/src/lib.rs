@@ -16,18 +16,18 @@
 //! | [`scenario`] | configurations, and what hosts may expect of them |
 //! | `script`, `kinds`, `fault`, `failures`, `cuts`, `goings`, `changes`, `neighbours`, `processes` | what a run does |
 //! | `world` | doing it: workers, hosts, parts of a run |
-//! | `network`, `link`, `apart`, `frame` | what is between hosts and workers, and between workers of one process and of several |
+//! | `network`, `link`, `apart`, `frame` | the ways between hosts and workers, and between workers of one process and of several |
 //! | `coordinator`, `agent` | a coordinator's process with its log, and the agents of members that have joined it |
 //! | `candidate`, `store` | several coordinators of which one is elected, and the store by which it is |
 //! | [`checkers`] | what must hold |
-//! | `streams`, [`slow_function`], [`witness`] | what is said where streams are read; a function that waits, and one that counts |
+//! | `streams`, [`slow_function`], [`witness`] | the bytes of talks where streams are read; a function that waits, and one that counts |
 //! | [`kernel`] | how the function that routes is told which neighbours there are |
 //! | `timeline` | what happened: a digest, and words |
 //! | [`mod@run`], `shrink` | runs of seeds; making a failure small |
 //!
 //! Not here: functions but those two. The caller that runs scenarios hands over how to make a plan
-//! of a configuration ([`run::Planner`]), since functions and runtime do not see each other. What
-//! is simulated, what is not, and how to add a checker: `docs/simulator.md`.
+//! of a configuration ([`run::Planner`]), since functions and runtime do not see each other. The
+//! simulation's scope, and how to add a checker: `docs/simulator.md`.
 
 mod agent;
 mod apart;

@@ -1,12 +1,11 @@
-//! What joins workers with each other, and a switch with the network: both are ports to the
+//! The links of workers with each other, and of a switch with the network: both are ports to the
 //! production code.
 //!
 //! A [`Ring`] stands for the ring between two workers of one process: it keeps order, loses nothing
 //! and takes every buffer; its `depth` is what it *says* it has room for, which is where
-//! back-pressure and `runtime_busy` come from. What is put on it can be seen by the other end after
-//! a delay. Rings in memory show things in the order in which they were done, on whatever ring; so
-//! the delay must stay below what a packet takes out of the cluster and back in ([`crate::script`]
-//! sees to that).
+//! back-pressure and `runtime_busy` come from. The other end can see an item after a delay. Rings
+//! in memory show things in the order in which they were done, on whatever ring; so the delay must
+//! stay below what a packet takes out of the cluster and back in ([`crate::script`] sees to that).
 //!
 //! A [`Socket`] stands for a network interface, or, if it waits, for a capture: a queue of frames
 //! in, which overflows unless it waits, and frames out.
@@ -74,12 +73,12 @@ impl Ring {
         (end(&back, &there), end(&there, &back))
     }
 
-    /// What this end puts on.
+    /// The queue that this end puts on.
     pub fn outgoing(&self) -> SharedQueue {
         self.outgoing.clone()
     }
 
-    /// What this end takes off.
+    /// The queue that this end takes off.
     pub fn incoming(&self) -> SharedQueue {
         self.incoming.clone()
     }
@@ -124,9 +123,10 @@ pub(crate) struct Interface {
     /// How many of them there may be, unless the port waits.
     depth: usize,
     waits: bool,
-    /// Identifiers of what the switch has taken in since the world looked, and which part each was.
+    /// Identifiers of frames that the switch has taken in since the world looked, and which part
+    /// each was.
     pub entered: Vec<(u16, u8)>,
-    /// What the switch has sent since the world looked.
+    /// The frames that the switch has sent since the world looked.
     pub left: Vec<Vec<u8>>,
     counters: PortCounters,
 }

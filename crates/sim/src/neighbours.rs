@@ -1,5 +1,5 @@
-//! What becomes of neighbours where the cluster is a router: hosts that answer late or not at all,
-//! that kernels forget, and that are replaced.
+//! Neighbours where the cluster is a router: hosts that answer late or not at all, that kernels
+//! forget, and that are replaced.
 //!
 //! Not here: doing it (`crate::world`).
 

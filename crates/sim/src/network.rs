@@ -1,4 +1,4 @@
-//! The network that is not Flowkeep's: what becomes of a frame between a host and the cluster, or
+//! The network that is not Flowkeep's: the fate of a frame between a host and the cluster, or
 //! between two hosts.
 //!
 //! # Theory of operation
@@ -13,9 +13,8 @@
 //!                                         └── corrupted: one bit is another
 //! ```
 //!
-//! The two directions are two paths, so a partition may be one of one direction only. What a path
-//! does follows from its own stream of random numbers and from the frames put on it, from nothing
-//! else.
+//! The two directions are two paths, so a partition may be one of one direction only. A path acts
+//! by its own stream of random numbers and the frames put on it, and by nothing else.
 //!
 //! Invariants: an arrival is never before its frame was put; without noise a path keeps order and
 //! loses nothing.
@@ -26,7 +25,7 @@
 use crate::Time;
 use crate::random::Random;
 
-/// What a path does to frames. Chances are per thousand.
+/// The noise of a path. Chances are per thousand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Noise {
     /// Frames lost.
@@ -56,7 +55,7 @@ pub(crate) struct Arrival {
     pub flipped: Option<u64>,
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Passage {
     /// It arrives, once or twice.
@@ -70,12 +69,12 @@ pub(crate) enum Passage {
 /// One direction between two places.
 #[derive(Debug)]
 pub(crate) struct Path {
-    /// What it does.
+    /// Its noise.
     pub noise: Noise,
     /// Whether nothing passes.
     pub is_cut: bool,
     delay: u64,
-    /// When what was put before has passed the narrowest place.
+    /// When the frames that were put before have passed the narrowest place.
     free_at: Time,
     random: Random,
 }

@@ -21,7 +21,7 @@
 //! process has several: all switches or some, or runtimes whose numbers follow each other, as
 //! members of a configuration have them.
 //!
-//! Not here: what processes do ([`crate::world`]).
+//! Not here: the work of processes ([`crate::world`]).
 
 use crate::coordinator::Joined;
 use crate::random::{Random, Stream};

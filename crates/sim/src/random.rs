@@ -14,19 +14,19 @@ pub(crate) struct Random(u64);
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Stream {
-    /// What a run is made of.
+    /// The script of a run.
     Script = 1,
     /// When a worker takes its turns.
     Worker = 2,
-    /// What a path does to frames.
+    /// The noise of a path.
     Path = 3,
     /// Which groups move when.
     Moves = 4,
     /// Processes that are apart, and the network between them.
     Apart = 5,
-    /// What else talks are made of: versions, fragments, errors.
+    /// Further parts of talks: versions, fragments, errors.
     Kinds = 6,
-    /// What the clocks of processes say at the beginning.
+    /// The times of processes' clocks at the beginning.
     Clock = 7,
     /// Whether runtimes keep copies of each other's flows.
     Copies = 8,
@@ -38,7 +38,7 @@ pub(crate) enum Stream {
     Offices = 11,
     /// Processes of several workers.
     Processes = 12,
-    /// What becomes of neighbours, and what kernels know of them.
+    /// The fate of neighbours, and what kernels know of them.
     Neighbours = 13,
     /// Which configurations there are, when they change, and copies from time to time.
     Changes = 14,

@@ -23,15 +23,15 @@ pub struct Outcome {
     pub events: u64,
     /// Packets that hosts sent.
     pub packets: u64,
-    /// What moved, up to the last crash of everything left out.
+    /// The moves, without those up to the last crash of everything.
     pub moved: Moved,
     /// Of all events, of the bytes of all frames that left, and of the event log.
     pub digest: u64,
-    /// What a checker found, if one did.
+    /// The finding of a checker, if there is one.
     pub violation: Option<Violation>,
 }
 
-/// What moved from runtime to runtime in a run, and what became of its packets meanwhile.
+/// The moves from runtime to runtime in a run, and their packets meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Moved {
     /// Orders that were given.
@@ -127,19 +127,19 @@ fn play_once(script: &Script, planner: &mut Planner<'_>) -> Result<Outcome, Stri
 /// A failure, made small.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What was found in the run as its seed has it.
+    /// The finding in the run as its seed has it.
     pub violation: Violation,
-    /// What was found in the smallest run that still fails: the same checker fired.
+    /// The finding in the smallest run that still fails: the same checker fired.
     pub shrunk: Violation,
-    /// What is left of the script, a line each.
+    /// The rest of the script, a line each.
     pub script: Vec<String>,
-    /// What happened in the smallest run, a line each.
+    /// The events of the smallest run, a line each.
     pub timeline: Vec<String>,
     /// How many runs making it small took.
     pub runs: u32,
 }
 
-/// Runs a seed again and makes its failure as small as it gets; none if it does not fail.
+/// Runs a seed again and makes its failure as small as it gets; `None` if it does not fail.
 pub fn explain(scenario: Scenario, seed: u64, planner: &mut Planner<'_>) -> Result<Option<Failure>, String> {
     let script = Script::of(scenario, seed);
     let Some(violation) = play(&script, planner, seed.is_multiple_of(TWICE))?.violation else {

@@ -183,7 +183,8 @@ impl FromStr for Scenario {
 pub(crate) const POOL: [[u8; 4]; 2] = [[203, 0, 113, 6], [203, 0, 113, 7]];
 /// First external port, and how many there are of each address.
 pub(crate) const POOL_PORTS: (u16, u16) = (1024, 1024);
-/// What clients of a balanced service speak to: outside (`gateway`) and inside (`balance`).
+/// The addresses that clients of a balanced service speak to: outside (`gateway`) and inside
+/// (`balance`).
 pub(crate) const VIRTUAL: [[u8; 4]; 2] = [[198, 51, 100, 96], [10, 9, 0, 96]];
 /// The balanced port, the two that only the firewall lets pass, and those it does not.
 pub(crate) const SERVED: u16 = 80;
@@ -253,7 +254,7 @@ pub(crate) struct Variant {
     pub has_more_rules: bool,
 }
 
-/// How long a flow may live at most without a packet: one that the load balancer only lets pass,
+/// How long a flow may live at most without a packet: a flow that the load balancer only lets pass,
 /// five minutes by its phase.
 pub(crate) const TIMEOUT_MS_MAX: u64 = 300_000;
 
@@ -285,7 +286,7 @@ impl Variant {
             } else {
                 drawn.timeout_ms
             },
-            // What groups flows, and which port a host has for whom, stays.
+            // The grouping of flows, and which port a host has for which peer, stay.
             endpoint_independent: self.endpoint_independent,
             is_witnessed: self.is_witnessed,
             has_more_rules: random.once_in(2),

@@ -1,9 +1,9 @@
-//! What a run does, drawn from its seed: the cluster's shape, which hosts talk, and which faults
-//! there are.
+//! The script of a run, drawn from its seed: the cluster's shape, which hosts talk, and which
+//! faults there are.
 //!
 //! A script is a list of things, each of which can be taken out without changing the others: so a
-//! failing one shrinks ([`crate::shrink`]). What is not in the script (when exactly a worker takes
-//! its turn, which frame is lost) follows from the seed, the thing and its own past.
+//! failing one shrinks ([`crate::shrink`]). All else (when exactly a worker takes its turn, which
+//! frame is lost) follows from the seed, the thing and its own past.
 //!
 //! ```text
 //!   0 ───────── talks begin, faults come and go ─────────► heal ─► all quiet ─► early talks ─► flows end ─► late talks ─► flows end
@@ -41,11 +41,11 @@ pub(crate) const MILLI: u64 = 1_000_000;
 pub(crate) const INSIDE_HOSTS: u16 = 5;
 pub(crate) const SERVERS: u16 = 3;
 
-/// The shortest way of a frame between a host and the cluster; what is on a ring between workers is
+/// The shortest way of a frame between a host and the cluster; an item on a ring between workers is
 /// seen in less than this.
 pub(crate) const PATH_DELAY_MIN: u64 = 5 * MICRO;
 
-/// What the cluster is made of.
+/// The shape of the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub switches: u8,
@@ -72,7 +72,7 @@ pub(crate) struct Shape {
     pub moves_max: u32,
     pub kept_max: u32,
     pub move_timeout: u64,
-    /// What rings to runtimes say they hold.
+    /// The room that rings to runtimes say they have.
     pub depth: u16,
     /// Frames that wait at a port.
     pub queue: u16,
@@ -113,14 +113,14 @@ pub(crate) enum Manner {
     Ping,
 }
 
-/// What is to become of a talk's packets.
+/// The fate of a talk's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// They get there, and so do the answers.
     Answered,
-    /// None gets there; the client is told.
+    /// No packet gets there; the client is told.
     Rejected,
-    /// None gets there.
+    /// No packet gets there.
     Silent,
     /// That depends.
     Open,
@@ -160,7 +160,7 @@ pub(crate) struct Talk {
 pub(crate) enum Whom {
     /// All that are at the source.
     All,
-    /// Those with a flow of this host, over IPv4.
+    /// Groups with a flow of this host, over IPv4.
     Host(u8),
     /// The same over IPv6.
     HostOverV6(u8),
@@ -335,7 +335,7 @@ impl Script {
         }
     }
 
-    /// What a stranger tries.
+    /// The end that a stranger tries.
     fn draw_target(&self, random: &mut Random) -> End {
         let inside = inside_host(random.below(u64::from(INSIDE_HOSTS)) as u16);
         if self.scenario.has_nat() && !random.once_in(3) {
@@ -552,7 +552,8 @@ impl Script {
 
     /// Whether whatever comes in of a talk that must be answered must leave: there is room for all
     /// of it, no clock jumps, no worker crashes, and the network at most loses packets and slows
-    /// them. One that it damages, doubles or delays may come when its flow is over, or not begun.
+    /// them. A packet that it damages, doubles or delays may come when its flow is over, or not
+    /// begun.
     pub fn loses_nothing(&self) -> bool {
         let is_mild = |noise: &Noise| {
             let only_loses = Noise {
@@ -663,8 +664,8 @@ impl Shape {
         let is_roomy = is_calm || random.once_in(2);
         let by_address = random.once_in(4);
         let waits = random.once_in(4);
-        // What a runtime keeps for a step's words; four that are ready for what functions emit, and
-        // one to answer with, or more to move flows (`mobility`).
+        // Buffers that a runtime keeps for a step's words; four that are ready for what functions
+        // emit, and one to answer with, or more to move flows (`mobility`).
         let messages = 16 * u16::from(switches) + if runtimes > 1 { 80 } else { 5 };
         let workers = u64::from(switches) + u64::from(runtimes);
         let tight = |random: &mut Random, least: u64, most: u64| random.between(least, most) as u16;

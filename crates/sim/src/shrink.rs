@@ -5,7 +5,8 @@
 //! single things at last (delta debugging, Zeller 1999), until nothing more goes or so many runs
 //! were made.
 //!
-//! Invariant: what it answers fails by the same checker; the same script shrinks to the same.
+//! Invariant: the script that it answers fails by the same checker; the same script shrinks to the
+//! same.
 
 use crate::checkers::Violation;
 use crate::network::Noise;
@@ -24,7 +25,7 @@ struct Shrinker<'a, 'p> {
     violation: Violation,
 }
 
-/// The smallest script found that fails by the same checker, what that finds, and how many runs it
+/// The smallest script found that fails by the same checker, its finding, and how many runs it
 /// took.
 pub(crate) fn shrink(
     script: Script,

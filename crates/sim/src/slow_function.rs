@@ -1,10 +1,10 @@
-//! A function that waits, for the scenario `slow`: those that ship wait for neighbours only, which
-//! no simulated host has.
+//! A function that waits, for the scenario `slow`: functions that ship wait for neighbours only,
+//! which no simulated host has.
 //!
 //! Some packets wait, once or twice, for up to three milliseconds, as their bytes say; the others
 //! of their flow queue behind them. All are forwarded as they are.
 //!
-//! Not here: what waiting is (`runtime::worker::waiting`).
+//! Not here: waiting itself (`runtime::worker::waiting`).
 
 use nf::{ConfigError, Cx, NetworkFunction, NoConfig, Packet, Verdict, WorkerInfo, network_function};
 use std::sync::Arc;

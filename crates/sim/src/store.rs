@@ -2,14 +2,14 @@
 //! created, leases, and transactions. Coordinators are elected by it, and write their log to it
 //! (`protocols::election`).
 //!
-//! One place stands for all members of etcd: what is carried out is carried out for all of them, at
-//! once. A request may come late, twice, or never, and its answer may be lost: that is the
-//! network's (`crate::world`). While the store elects a leader itself, it carries nothing out, and
-//! leases last longer by that.
+//! One place stands for all members of etcd: a request is carried out for all of them, at once. A
+//! request may come late, twice, or never, and its answer may be lost: that is the network's
+//! (`crate::world`). While the store elects a leader itself, it carries nothing out, and leases
+//! last longer by that.
 //!
 //! Invariant: a key that was put with a lease is gone when the lease is over.
 //!
-//! Not here: what coordinators make of it ([`crate::candidate`]).
+//! Not here: the coordinators' side ([`crate::candidate`]).
 
 use crate::Time;
 use crate::coordinator::Record;
@@ -23,7 +23,7 @@ pub(crate) type Value = Option<Rc<Record>>;
 /// Records of a page.
 const PAGE: usize = 3;
 
-/// What a coordinator asks.
+/// A request of a coordinator.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Transact(Transaction<Value>),
@@ -35,7 +35,7 @@ pub(crate) enum Request {
     Page(u64),
 }
 
-/// What the store answers.
+/// A reply of the store.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Transacted(Answer<Value>),
@@ -46,7 +46,7 @@ pub(crate) enum Reply {
     Page(Vec<(u64, Value)>, bool),
 }
 
-/// A key, and what it has.
+/// A key as the store has it.
 #[derive(Clone, Debug)]
 struct Stored {
     created: i64,
@@ -79,7 +79,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// One with these records, whose leases last so long.
+    /// A store with these records, whose leases last so long.
     pub fn new(ttl: u64, records: impl Iterator<Item = (u64, Record)>) -> Self {
         let mut store = Store {
             ttl,
@@ -101,12 +101,12 @@ impl Store {
         self.keys.get(&Key::Leader).map(|there| (there.by, there.created))
     }
 
-    /// When it carries out what comes now.
+    /// When it carries out a request that comes now.
     pub fn ready_at(&self, now: Time) -> Time {
         self.stalled_until.max(now)
     }
 
-    /// It carries nothing out until then.
+    /// The store carries nothing out until then.
     pub fn stall(&mut self, now: Time, until: Time) {
         self.expire(now);
         let more = until.saturating_sub(self.stalled_until.max(now));
@@ -116,7 +116,7 @@ impl Store {
         }
     }
 
-    /// It carries out what comes again, at once.
+    /// The store carries out requests again, at once.
     pub fn heal(&mut self) {
         self.stalled_until = 0;
     }

@@ -1,4 +1,4 @@
-//! What TCP talks say where functions read streams: HTTP, with a needle in it for the IDS.
+//! The bytes of TCP talks where functions read streams: HTTP, with a needle in it for the IDS.
 //!
 //! # Theory of operation
 //!
@@ -15,7 +15,7 @@
 //!   needle                        ▲ in a body, its two halves in two segments, if a body is there
 //! ```
 //!
-//! What a run must then say in its event log is for `checkers/read`.
+//! The lines that a run must then have in its event log are for `checkers/read`.
 //!
 //! Not here: frames ([`crate::frame`]); when segments are sent ([`crate::world`]).
 
@@ -28,7 +28,7 @@ const LATER: usize = 128;
 /// The shortest segment: a request's line and fields are read when it is.
 pub(crate) const SEGMENT_MIN: u16 = 100;
 
-/// What the IDS looks for, each way.
+/// The needles that the IDS looks for, each way.
 pub(crate) const NEEDLES: [&str; 2] = ["needle-asked", "needle-given"];
 
 /// The bytes of a segment: a slice of the talk's stream of requests, or of answers.

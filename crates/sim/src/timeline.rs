@@ -1,4 +1,4 @@
-//! What happened in a run: a digest always, a list that a person can read if asked for.
+//! The events of a run: a digest always, a list that a person can read if asked for.
 //!
 //! Every event is folded into the digest with its time, and so are the bytes of every frame that
 //! leaves and every line of the event log: two runs of one script that differ in anything differ in

@@ -10,7 +10,7 @@
 //! flow goes on, goes back or begins again, whatever its packets say.
 //! The account is the thread's, as a run is.
 //!
-//! Not here: what must hold of it ([`crate::checkers`]).
+//! Not here: the demands on it ([`crate::checkers`]).
 
 use crate::frame;
 use nf::{
@@ -70,11 +70,11 @@ std::thread_local! {
     static ACCOUNT: RefCell<Account> = RefCell::default();
 }
 
-/// What has been seen in a run.
+/// The account of a run.
 #[derive(Default)]
 pub(crate) struct Account {
     flows: u32,
-    /// A worker that has crashed is taken apart: what it does is not seen.
+    /// A worker that has crashed is taken apart: its work is not seen.
     is_deaf: bool,
     /// By key: the flow that began last.
     latest: BTreeMap<[u64; 5], u32>,
@@ -89,7 +89,8 @@ pub(crate) struct Account {
     packets: BTreeMap<u16, Vec<(Witnessed, Option<u32>)>>,
     /// By flow: the greatest count with which a packet of it has left.
     left: BTreeMap<u32, u32>,
-    /// A flow that has gone back: its number, what has left, what it went on from.
+    /// A flow that has gone back: its number, the count that has left, the count that it went on
+    /// from.
     pub gone_back: Option<(u32, u32, u32)>,
     /// A flow that was forgotten, and how many packets of it had left.
     pub forgotten: Option<(u32, u32)>,
@@ -101,7 +102,7 @@ impl Account {
         ACCOUNT.take();
     }
 
-    /// Looks at what has been seen so far.
+    /// Looks at the account so far.
     pub fn look<T>(look: impl FnOnce(&Account) -> T) -> T {
         ACCOUNT.with_borrow(look)
     }
@@ -111,7 +112,7 @@ impl Account {
         ACCOUNT.with_borrow_mut(|account| account.has_left(id));
     }
 
-    /// Does what is not to be seen: a worker that has crashed is taken apart.
+    /// Does work that is not to be seen: a worker that has crashed is taken apart.
     pub fn unseen<T>(doing: impl FnOnce() -> T) -> T {
         ACCOUNT.with_borrow_mut(|account| account.is_deaf = true);
         let done = doing();
@@ -119,8 +120,8 @@ impl Account {
         done
     }
 
-    /// A runtime has crashed. Of what had ended there last its replica may not have heard, and goes on
-    /// with it.
+    /// A runtime has crashed. Its replica may not have heard of the flows that had ended there
+    /// last, and goes on with them.
     pub fn note_crash(runtime: u16) {
         ACCOUNT.with_borrow_mut(|account| {
             let places = account.over.values_mut();
@@ -166,8 +167,8 @@ impl Account {
         }
     }
 
-    /// What was processed twice has left at least as it was the first time, of the flow that it was
-    /// last. What a runtime did that others had given up counts if it has left.
+    /// A packet that was processed twice has left at least as it was the first time, of the flow
+    /// that it was last. Packets of a runtime that others had given up count if they have left.
     fn has_left(&mut self, id: u16) {
         let seen = self.packets.get(&id);
         let Some((last, _)) = seen.and_then(|seen| seen.last()).copied() else {

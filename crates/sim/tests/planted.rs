@@ -1,5 +1,5 @@
-//! Every checker finds a bug that is planted in production code (`wire::planted`), and what it
-//! finds is made small.
+//! Every checker finds a bug that is planted in production code (`wire::planted`), and its finding
+//! is made small.
 
 use flowkeep_sim::{self as sim, Scenario};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const BUGS: [(&str, Scenario, &str, u64); 78] = [
     ("flow_not_recovered", Scenario::Balance, "kept", 101),
     ("told_before_recovered", Scenario::Nat, "converged", 3857),
     ("end_not_kept", Scenario::Nat, "one_actor", 376),
-    // What a recovery takes over, and for how long.
+    // The state that a recovery takes over, and for how long.
     ("recovered_group_empty", Scenario::Nat, "converged", 27),
     ("recovered_arrives_twice", Scenario::Balance, "returned", 2),
     ("recovered_for_ever", Scenario::Nat, "converged", 67),
@@ -100,7 +100,7 @@ const BUGS: [(&str, Scenario, &str, u64); 78] = [
     ("queued_packet_kept_late", Scenario::Slow, "order", 1134),
 ];
 
-/// Those that nothing shows but what only these scenarios have.
+/// Bugs that show only by features of these scenarios alone.
 const ONLY: [&str; 18] = [
     "flow_not_asked",
     "chain_not_found_again",
@@ -135,7 +135,7 @@ fn every_checker_finds_the_bug_planted_for_it() {
         planted::choose(bug);
         let mut others = BTreeMap::new();
         let found = [known].into_iter().chain(0..SEEDS).find_map(|seed| {
-            // It may show in other ways, too: then another seed is for this checker.
+            // The bug may show in other ways, too: then another seed is for this checker.
             let violation = sim::run(scenario, seed, &mut planner).unwrap().violation?;
             if violation.checker != checker {
                 *others.entry(violation.checker).or_insert(0) += 1;
@@ -159,8 +159,8 @@ fn every_checker_finds_the_bug_planted_for_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the four scenarios without them see of the bugs that are there for processes of several
-/// workers, IPv6, errors, fragments, hairpins, streams, limits and calls that wait: nothing.
+/// The four scenarios without them see none of the bugs that are there for processes of several
+/// workers, IPv6, errors, fragments, hairpins, streams, limits and calls that wait.
 #[test]
 fn other_scenarios_do_not_find_them() {
     const SEEDS: u64 = 20;

@@ -1,4 +1,4 @@
-//! Seeds through the simulator, with the functions that ship: those that once failed, then
+//! Seeds through the simulator, with the functions that ship: seeds that once failed, then
 //! thousands of others.
 
 use flowkeep_sim::{self as sim, Outcome, Scenario};
@@ -12,8 +12,8 @@ const SEEDS: u64 = 10_000;
 /// So many findings end a run.
 const FINDINGS: usize = 5;
 
-/// Seeds that find what is known and not mended: `docs/simulator.md` says what. One that finds nothing
-/// any more goes from here.
+/// Seeds with known findings that are not mended: `docs/simulator.md` says which. A seed that finds
+/// nothing any more goes from here.
 const OPEN: &[u64] = &[];
 
 fn told(outcome: &Outcome) -> String {

@@ -6,7 +6,7 @@ fn mixed(rounds: u16) -> Vec<Step> {
     let round = |n: u16| {
         let udp = udp("10.0.0.1:1000", "192.0.2.1:53");
         let tcp = tcp("10.0.0.2:2000", "192.0.2.1:80");
-        // The first packet of a connection opens its flow; what counts is the same for all.
+        // The first packet of a connection opens its flow; all count alike.
         let first = if n == 0 { tcp.syn() } else { tcp.ack() };
         [udp.clone(), udp.reply(), first]
     };

@@ -199,8 +199,8 @@ fn transport_sum(body: &[u8], source: Addr, destination: Addr, protocol: u8) -> 
     sum(body, pseudo)
 }
 
-/// Whether the transport checksum holds. What cannot be judged (fragments, captures cut short, UDP
-/// without a checksum, protocols without one known here) holds.
+/// Whether the transport checksum holds. A checksum that cannot be judged (fragments, captures cut
+/// short, UDP without a checksum, protocols without one known here) holds.
 pub(super) fn checksum_holds(packet: &Packet) -> bool {
     if packet.has(flag::LATER_FRAGMENT | flag::FIRST_FRAGMENT | flag::CUT_SHORT) {
         return true;

@@ -30,14 +30,15 @@
 //! action = "allow"
 //! ```
 //!
-//! The first rule that matches a flow's first packet decides; what matches none is dropped. A rule
-//! matches if all it names match; what it leaves out matches anything. `@name` stands for a set.
+//! The first rule that matches a flow's first packet decides; a packet that matches none is
+//! dropped. A rule matches if all it names match; a field that it leaves out matches anything.
+//! `@name` stands for a set.
 //!
 //! Invariant: settings are taken apart and compiled once, when they are read ([`Config::from`]);
-//! all instances share the result. What is wrong with them is kept as an error, and
-//! [`Config::program`] hands it out.
+//! all instances share the result. A mistake in them is kept as an error, and [`Config::program`]
+//! hands it out.
 //!
-//! Not here: what the texts mean (`meaning`), how rules are matched (`rules`).
+//! Not here: the meaning of the texts (`meaning`), how rules are matched (`rules`).
 
 use super::meaning;
 use super::rules::Program;
@@ -288,7 +289,7 @@ impl Config {
         &self.settings
     }
 
-    /// The rules, compiled; or what is wrong with them.
+    /// The rules, compiled; or the mistake in them.
     pub fn program(&self) -> Result<Arc<Program>, ConfigError> {
         self.program.clone()
     }

@@ -1,5 +1,5 @@
-//! From rules as written to terms: names become numbers, sets are put in, and what makes no sense
-//! is an error that says where.
+//! From rules as written to terms: names become numbers, sets are put in, and a text that makes no
+//! sense is an error that says where.
 //!
 //! **Theory of operation.** Each field of a rule becomes a set of values. Addresses are the one
 //! field that may also name endpoints: they are grouped by port, and each group becomes a term of
@@ -161,7 +161,7 @@ fn error_at(items: &Items, at: &str, index: usize, (problem, remedy): (String, S
 
 fn parse_prefix(text: &str) -> Result<Prefix, (String, String)> {
     text.parse().map_err(|error: wire::addr::PrefixError| {
-        // What to write instead stands behind the semicolon.
+        // The remedy stands behind the semicolon.
         let said = error.to_string();
         let (problem, remedy) = said.split_once("; ").unwrap_or((&said, ""));
         (format!("`{text}`: {problem}"), remedy.into())
@@ -423,8 +423,8 @@ fn read_protocols(rule: &Rule, at: &str) -> Result<Option<ByteSet>, ConfigError>
     Ok(Some(set))
 }
 
-/// A rule that names ports matches only protocols that have them; one that names another protocol,
-/// too, is a mistake.
+/// A rule that names ports matches only protocols that have them; to name another protocol, too, is
+/// a mistake.
 fn refuse_portless(rule: &Rule, at: &str) -> Result<(), ConfigError> {
     let Some(items) = &rule.protocol else {
         return Ok(());

@@ -12,9 +12,9 @@
 //! | `Untracked` | neighbour discovery and multicast listeners (IPv6) | meets the rules, each packet by itself |
 //! | `Invalid` | fits no flow: a wrong TCP state or window, an unsolicited answer, malformed | dropped, or as `invalid` says |
 //!
-//! The rules ([`rules`]) are consulted for a flow's first packet. What no rule allows is dropped.
-//! When the configuration changes, a flow goes on if the new rules would let its first packet in,
-//! and ends otherwise; its state is kept.
+//! The rules ([`rules`]) are consulted for a flow's first packet. A packet that no rule allows is
+//! dropped. When the configuration changes, a flow goes on if the new rules would let its first
+//! packet in, and ends otherwise; its state is kept.
 //!
 //! **Example.** One rule, `from = "inside"`, `action = "allow"`. A host inside sends a SYN: `New`,
 //! the rule allows, phase `TcpSynSent`. The server's SYN+ACK comes from outside; no rule allows
@@ -78,7 +78,7 @@ use track::{
 use wire::packet::flag;
 use wire::protocol;
 
-/// What a packet is to the firewall.
+/// A packet's class to the firewall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// It opens a flow, or goes the opening way while nothing has come back.
@@ -93,7 +93,7 @@ pub enum Class {
     Invalid,
 }
 
-/// Class, and what the packet must still pass.
+/// The class of a packet, and the checks that are left for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tracked {
     /// It passes.
@@ -229,7 +229,8 @@ impl NetworkFunction for Firewall {
     }
 
     fn take_over(&self, before: &Self) {
-        // A rule of the same name goes on counting; what no rule matched does, too.
+        // A rule of the same name goes on counting; the count of packets that no rule matched does,
+        // too.
         let (rules, old) = (self.program.rules(), before.program.rules());
         for (rule, hits) in rules.iter().zip(&self.hits) {
             let same = old.iter().position(|other| other.name == rule.name);
@@ -263,7 +264,7 @@ impl NetworkFunction for Firewall {
     }
 
     fn row_count(&self, _: &str, _: ObjectsHere<'_>) -> usize {
-        // One more for what no rule matched.
+        // One more row, for packets that no rule matched.
         self.program.rules().len() + 1
     }
 
@@ -303,7 +304,7 @@ impl Firewall {
                     return cx.drop(reason);
                 }
                 if fresh {
-                    // It begins nothing, but it must not slip past the rules either.
+                    // The packet begins nothing, but it must not slip past the rules either.
                     cx.end_flow();
                     if let Err(verdict) = self.consult(packet, cx) {
                         return verdict;
@@ -415,8 +416,8 @@ impl Firewall {
                     return Err(cx.drop("malformed"));
                 };
                 let segment = Segment::from(tcp);
-                // In its place: to be copied there, what was just written piece by piece would have
-                // to be read as a whole.
+                // In its place: to be copied there, a state that was just written piece by piece
+                // would have to be read as a whole.
                 let before = *flow;
                 let judged = match tcp::open(flow, &segment, half, self.loose) {
                     true => tcp::judge(flow, &segment, half),
@@ -448,7 +449,7 @@ impl Firewall {
         Ok(class)
     }
 
-    /// Asks the rules. What they do not allow is dropped or answered.
+    /// Asks the rules. A packet that they do not allow is dropped or answered.
     fn consult(&self, packet: &mut Packet, cx: &mut Cx<Self>) -> Result<(), Verdict> {
         let opening = Opening::of(packet, cx.side());
         match self.look_up(&opening) {
@@ -474,8 +475,8 @@ impl Firewall {
     }
 }
 
-/// What the packet was like with which a flow was opened. What the rules could only see in itself
-/// (flags) is taken to be what a first packet has.
+/// The packet with which a flow was opened. Fields that only the packet itself shows (flags) are
+/// taken to be those of a first packet.
 fn first_of(flow: &Connection, cx: &Cx<Firewall>) -> Opening {
     let (mut source, mut destination) = cx.opened_by();
     let mut side = cx.side();

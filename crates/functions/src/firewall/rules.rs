@@ -51,7 +51,7 @@ const NONE: usize = 256;
 pub struct CompiledRule {
     /// Its name, for lists.
     pub name: String,
-    /// What becomes of a packet that matches.
+    /// The action on a packet that matches.
     pub action: Action,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Term {
     pub destination_ports: Vec<(u16, u16)>,
 }
 
-/// What the rules look at in a packet that opens a flow.
+/// A packet that opens a flow, as the rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
     /// The side it came in from.
@@ -115,7 +115,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// What a packet shows.
+    /// The opening of a flow with this packet.
     pub fn of(packet: &Packet, side: Side) -> Self {
         let transport = packet.transport();
         let whole = !packet.has(flag::LATER_FRAGMENT);
@@ -135,7 +135,7 @@ impl Opening {
         }
     }
 
-    /// What the first packet of a flow must have shown, from what is known of the flow now.
+    /// The first packet of a flow, made again from what is known of the flow now.
     pub(super) fn again(
         source: Endpoint,
         destination: Endpoint,

@@ -9,7 +9,7 @@
 
 use wire::tcp::{Tcp, TcpOptions, flags};
 
-/// What a segment is to the state machine.
+/// A segment's kind to the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -23,7 +23,7 @@ pub enum Kind {
     Ack,
     /// RST.
     Rst,
-    /// None of them: no valid segment of a connection.
+    /// No kind: no valid segment of a connection.
     None,
 }
 
@@ -58,7 +58,7 @@ impl<'a> From<Tcp<'a>> for Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// What it is to the state machine.
+    /// Its kind to the state machine.
     pub fn kind(&self) -> Kind {
         match self.flags {
             f if f & flags::RST != 0 => Kind::Rst,
@@ -71,8 +71,8 @@ impl<'a> Segment<'a> {
     }
 
     /// Whether the flags make sense together. PSH, ECE and CWR go with anything; SYN excludes FIN
-    /// and RST, RST excludes FIN, and what is neither SYN nor RST acknowledges (RFC 9293 3.5.2,
-    /// 3.10.7).
+    /// and RST, RST excludes FIN, and a segment that is neither SYN nor RST acknowledges (RFC 9293
+    /// 3.5.2, 3.10.7).
     pub fn has_valid_flags(&self) -> bool {
         let bits = self.flags & (flags::FIN | flags::SYN | flags::RST | flags::ACK);
         if bits & (flags::SYN | flags::RST) != 0 {

@@ -1,4 +1,4 @@
-//! What the firewall remembers of a flow: 52 bytes of plain data.
+//! The firewall's state of a flow: 52 bytes of plain data.
 //!
 //! The first four bytes are *committed*: the phase, a few marks, and what the two ends agreed on
 //! when they opened. The rest, TCP's windows, is *lazy*: it changes with every segment and is
@@ -21,12 +21,12 @@
 //! Invariants: `Default` is a flow of which nothing is known; 52 bytes (asserted here); `committed`
 //! fields come first (the derive's check).
 //!
-//! Not here: what moves a flow from phase to phase (`tcp`, `mod`).
+//! Not here: the steps from phase to phase (`tcp`, `mod`).
 
 use crate::marks::marks;
 use nf::{FlowState, Plain, Tick};
 
-/// What stage a flow is in.
+/// The phase of a flow.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
@@ -100,7 +100,7 @@ pub mod mark {
 }
 
 marks!(
-    /// What became of a flow: bits of [`mark`].
+    /// The marks of a flow: bits of [`mark`].
     pub Marks,
     [
         (mark::REPLIED, "replied"),
@@ -111,8 +111,8 @@ marks!(
     ]
 );
 
-/// Bits of [`Connection::options`]: what was learnt from TCP options. Bits for both halves stand
-/// side by side, the lower one for `halves[0]`.
+/// Bits of [`Connection::options`]: facts learnt from TCP options. Bits for both halves stand side
+/// by side, the lower one for `halves[0]`.
 pub(super) mod option {
     /// The half has offered window scaling.
     pub const SCALES: u8 = 1;
@@ -133,8 +133,8 @@ pub(super) mod option {
 }
 
 marks!(
-    /// What TCP options have told: bits of [`option`]. The first of two words is of the end that
-    /// sent the flow's first packet.
+    /// Facts from TCP options: bits of [`option`]. The first of two words is of the end that sent
+    /// the flow's first packet.
     pub Options,
     [
         (option::SCALES, "scales_0"),
@@ -190,7 +190,7 @@ pub struct Connection {
     /// Window scales (RFC 7323): `halves[0]`'s in the low four bits, `halves[1]`'s in the high
     /// four.
     pub scales: u8,
-    /// What TCP options have told, and whether the windows can be trusted.
+    /// Facts from TCP options, and whether the windows can be trusted.
     pub options: Options,
     /// TCP's windows by end.
     #[flow_state(lazy)]
@@ -201,7 +201,7 @@ pub struct Connection {
     /// TCP: behind the last segment.
     #[flow_state(lazy)]
     pub last_end: u32,
-    /// TCP: what an ACK acknowledged that was watched while SYN had no answer.
+    /// TCP: the acknowledgement number of an ACK that was watched while SYN had no answer.
     #[flow_state(lazy)]
     pub last_ack: u32,
     /// TCP: the window of a watched SYN.

@@ -49,7 +49,7 @@ use wire::Packet;
 use wire::packet::flag;
 use wire::tcp::flags;
 
-/// What follows from a phase, a sender and a kind.
+/// The step that follows from a phase, a sender and a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// On to a phase (or staying in it).
@@ -96,7 +96,7 @@ static TRANSITIONS: [[[Step; 5]; 2]; PHASES.len()] = {
     table
 };
 
-/// What follows in a phase from what its opener, or its responder, sends: by kind, in the order of
+/// The steps in a phase for segments of its opener, or of its responder: by kind, in the order of
 /// [`Kind`].
 const fn row(phase: Phase, responder: bool) -> [Step; 5] {
     use Phase::{
@@ -136,11 +136,11 @@ pub enum Fault {
     State,
     /// Its sequence or acknowledgement number is none that its sender can have sent.
     Window,
-    /// A reset before what was already acknowledged.
+    /// A reset before bytes that were already acknowledged.
     Reset,
 }
 
-/// What is to be done with a segment.
+/// The judgement of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Judgement {
     /// It passes.
@@ -178,7 +178,7 @@ pub fn open(flow: &mut Connection, segment: &Segment<'_>, half: usize, loose: bo
     if phase == Phase::TcpSynSent {
         window::read_options(flow, half, segment);
     } else {
-        // What scale its window has, and what lies behind, we shall never know.
+        // The scale of its window, and what lies behind, stay unknown.
         flow.halves[half].limit = end.wrapping_add(window);
         flow.options |= option::LIBERAL | option::of(option::SACKS, 0) | option::of(option::SACKS, 1);
     }
@@ -308,7 +308,7 @@ fn is_challenge(flow: &Connection, kind: Kind, half: usize) -> bool {
         && flow.last_offer & offer::CHALLENGE != 0
 }
 
-/// What a RST is worth.
+/// The worth of a RST.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reset {
     /// Believed as it stands.
@@ -323,13 +323,13 @@ enum Reset {
 
 fn judge_reset(flow: &Connection, segment: &Segment<'_>, half: usize, responder: bool) -> Reset {
     let other = 1 - half;
-    // The ends may long use the same ports again; what we remember would only be in the way.
+    // The ends may long use the same ports again; the old state would only be in the way.
     if flow.phase.is_closing() {
         return Reset::Believe;
     }
     let assured_open = flow.phase == Phase::TcpEstablished && flow.is(mark::ASSURED);
     let last_kind = flow.last_seen & 15;
-    // What a watched SYN tells is not in `acked`.
+    // The numbers of a watched SYN are not in `acked`.
     if flow.options & option::of(option::ACKED, other) != 0 && last_kind != Kind::Syn as u8 {
         let expected = flow.halves[other].acked;
         // An answer to a SYN that passed unbelieved has sequence number 0 (RFC 9293 3.5.2).
@@ -345,14 +345,14 @@ fn judge_reset(flow: &Connection, segment: &Segment<'_>, half: usize, responder:
         }
         return Reset::Challenged;
     }
-    // It answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the windows
-    // know nothing of those.
+    // The reset answers a SYN, or an ACK to our half-open connection, that passed unbelieved: the
+    // windows know nothing of those.
     let answers_watched = (flow.is(mark::REPLIED) && last_kind == Kind::Syn as u8)
         || (!flow.is(mark::ASSURED) && last_kind == Kind::Ack as u8);
     if answers_watched && segment.ack == flow.last_end {
         return Reset::Believe;
     }
-    // It answers the challenge to a SYN.
+    // The reset answers the challenge to a SYN.
     if flow.phase == Phase::TcpSynSent
         && !responder
         && flow.last_seen == seen(Kind::Ack, other)

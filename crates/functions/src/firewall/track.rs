@@ -1,9 +1,9 @@
 //! Tracking of everything but TCP: UDP, ICMP queries, ICMP errors, and protocols nothing is known
 //! of.
 //!
-//! **Theory of operation.** None of them has a state of its own on the wire, so a flow is what was
-//! seen of it: one end has spoken, or both. A packet moves the flow at once; only a flow's first
-//! waits for the rules ([`Tracked::Ask`]).
+//! **Theory of operation.** None of these protocols has a state of its own on the wire, so a flow
+//! is the packets seen of it: one end has spoken, or both. A packet moves the flow at once; only a
+//! flow's first waits for the rules ([`Tracked::Ask`]).
 //!
 //! **Example.** An ICMP echo from inside with identifier 9 opens a flow. Its reply comes back:
 //! `IcmpAnswered`. If now the other end *asks*, with identifier 9, too, it uses the hole that the
@@ -129,7 +129,7 @@ pub(super) fn track_error(packet: &Packet, flow: &Connection) -> Tracked {
     }
 }
 
-/// The answer to an ICMP or ICMPv6 query, `None` for what is no query (RFC 792, 950, 4443).
+/// The answer to an ICMP or ICMPv6 query, `None` for another message (RFC 792, 950, 4443).
 fn icmp_answer(protocol: u8, kind: u8) -> Option<u8> {
     match (protocol, kind) {
         (protocol::ICMP, 8) => Some(0),

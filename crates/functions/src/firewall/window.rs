@@ -1,4 +1,5 @@
-//! TCP's windows seen from in between: what each end can have sent, by what the other has allowed.
+//! TCP's windows seen from in between: the bytes that each end can have sent, by the room that the
+//! other has allowed.
 //!
 //! **Theory of operation.** For each half we keep `end` (behind its last byte seen), `limit` (how
 //! far the other end has allowed it to send), `window` (the largest it has itself offered). A
@@ -19,9 +20,10 @@
 //! ahead.
 //!
 //! I broken by no more than a window, by a sender that otherwise fits, is *tolerated*: some stacks
-//! overshoot, and R will say what it makes of it. So is what is too old (II, IV): a late duplicate
-//! does no harm, and dropping it would make the sender wait. What lies in the future (I, III) is
-//! refused. A connection picked up in mid-stream has unknown windows, and then nothing is refused.
+//! overshoot, and R will say what it makes of it. So is a segment that is too old (II, IV): a late
+//! duplicate does no harm, and dropping it would make the sender wait. A segment in the future (I,
+//! III) is refused. A connection picked up in mid-stream has unknown windows, and then nothing is
+//! refused.
 //!
 //! Invariant: arithmetic is modulo 2³² throughout; nothing here can overflow.
 //!
@@ -150,7 +152,7 @@ fn begin(flow: &mut Connection, segment: &Segment<'_>, half: usize, responder: b
         receiver.end = sack;
         receiver.limit = sack;
     } else if sack == receiver.end.wrapping_add(1) {
-        // It answers a keep-alive, whose sequence number is one short.
+        // The segment answers a keep-alive, whose sequence number is one short.
         receiver.end = sack;
     }
     false
@@ -242,7 +244,7 @@ fn apply(flow: &mut Connection, segment: &Segment<'_>, half: usize, end: u32, ac
     } else {
         (second, first)
     };
-    // What SACK covers beyond the acknowledgement is room in the same window.
+    // The bytes that SACK covers beyond the acknowledgement are room in the same window.
     sender.window = sender.window.max(window.wrapping_add(sack.wrapping_sub(ack)));
     if after(end, sender.end) {
         sender.end = end;

@@ -50,7 +50,7 @@ use crate::marks::marks;
 use nf::{Direction, Plain};
 use wire::tcp::{Tcp, flags};
 
-/// What one end of a TCP connection has done.
+/// The state of one end of a TCP connection.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum End {
@@ -185,7 +185,7 @@ marks!(
 /// Zeek).
 const JUMP_MAX: u32 = 1 << 20;
 
-/// What an observer remembers of a TCP connection; index 0 is the opener, turned or not.
+/// An observer's state of a TCP connection; index 0 is the opener, turned or not.
 #[derive(Plain, Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Connection {
@@ -404,7 +404,7 @@ impl Segment {
         self.flags & CONTROLS == flags::SYN | flags::ACK
     }
 
-    /// One past the last sequence number it takes. What a RST carries is no part of the stream.
+    /// One past the last sequence number it takes. A RST's payload is no part of the stream.
     fn end(&self) -> u32 {
         let payload = if self.has(flags::RST) { 0 } else { self.payload };
         let controls = u32::from(self.has(flags::SYN)) + u32::from(self.has(flags::FIN));
@@ -479,7 +479,7 @@ fn first(ends: &mut [End; 2], segment: &Segment, direction: Direction) {
     if direction == Direction::Reply && segment.payload == 0 && ends[peer] == End::SynSent {
         // Some acknowledge a SYN before they answer it.
     } else if segment.has(flags::ACK) && ends[peer] == End::Established {
-        // Its SYN was missed; the other end's SYN+ACK shows that it was there.
+        // This end's SYN was missed; the other end's SYN+ACK shows that it was there.
         ends[me] = End::Established;
     } else {
         ends[me] = End::Partial;

@@ -49,7 +49,7 @@ pub enum Letter {
     Turned = 11,
 }
 
-/// The characters by kind; 0 is no letter, and what no kind has does not occur.
+/// The characters by kind; 0 is no letter, and a number that no kind has does not occur.
 const CHARACTERS: &[u8; 16] = b".shadfrtwiq^....";
 const BITS: u32 = 5;
 const REPLY: u8 = 16;

@@ -31,19 +31,19 @@
 //! | `orig_bytes`, `resp_bytes` | bytes of their frames as on the wire, link header included, whatever a capture cut off |
 //! | `orig_ip_bytes`, `resp_ip_bytes` | bytes of their IP packets by the length in the header |
 //! | `orig_flags`, `resp_flags` | TCP flags that were seen: letters of `FSRPAUEC` |
-//! | `history` | what came in which order, as Zeek's letters, upper case from `orig` (`history`, `connection`); empty for neither TCP nor UDP |
+//! | `history` | things in the order in which they came, as Zeek's letters, upper case from `orig` (`history`, `connection`); empty for neither TCP nor UDP |
 //! | `state` | how the connection went: `SF`, `S0`, `S1`, `S2`, `S3`, `REJ`, `RSTO`, `RSTR`, `RSTOS0`, `RSTRH`, `SH`, `SHR`, `OTH` (`connection::State`) |
 //! | `icmp_errors` | ICMP errors that came with this flow because they quote it, up to 65535; they are in none of the counts above |
 //!
-//! What a frame counts for. The IP header behind Ethernet, VLAN tags and PPPoE makes the flow; what
-//! a tunnel (GRE, IP in IP, GTP, VXLAN) carries is its payload. Later fragments count for the flow
-//! of their first one (the runtime tells their ports). An ICMP error is a packet between its own
-//! addresses, with a record like any other, unless another function of the chains wants it with the
-//! flow that it quotes ([`NetworkFunction::ICMP_ERRORS`]): then that flow's record counts it in
-//! `icmp_errors`. What the parser refuses is no flow's.
+//! The flow that a frame counts for. The IP header behind Ethernet, VLAN tags and PPPoE makes the
+//! flow; the content of a tunnel (GRE, IP in IP, GTP, VXLAN) is its payload. Later fragments count
+//! for the flow of their first one (the runtime tells their ports). An ICMP error is a packet
+//! between its own addresses, with a record like any other, unless another function of the chains
+//! wants it with the flow that it quotes ([`NetworkFunction::ICMP_ERRORS`]): then that flow's
+//! record counts it in `icmp_errors`. A frame that the parser refuses is no flow's.
 //!
 //! Invariants: no packet is dropped or changed; the records' packets of one direction add up to
-//! what came in; one record per flow.
+//! those that came in; one record per flow.
 //!
 //! Not here: sampling, export as IPFIX, and the payload (`http_parser`).
 //!
@@ -66,8 +66,8 @@ use nf::{ConfigError, Cx, Departure, Event, NetworkFunction, Packet, Verdict, Wo
 use record::Record;
 use wire::packet::flag;
 
-/// What `"none"` asks of the runtime: longer than any run, and still a number of nanoseconds with
-/// room to spare.
+/// The timeout that `"none"` asks of the runtime: longer than any run, and still a number of
+/// nanoseconds with room to spare.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// The flow monitor of one runtime.

@@ -8,7 +8,7 @@ use nf::{Field, FlowKey};
 use wire::Endpoint;
 use wire::key::protocol_name;
 
-/// What a record has.
+/// The fields of a record.
 pub(super) const FIELDS: &[Field] = &[
     Field::text("protocol", "Transport protocol's name."),
     Field::number("protocol_number", "", "Its IP protocol number."),
@@ -56,7 +56,7 @@ pub struct Record<'a> {
     pub key: &'a FlowKey,
     /// The end that opened the flow, and the other.
     pub ends: (Endpoint, Endpoint),
-    /// What was counted.
+    /// The flow's counts.
     pub flow: &'a Flow,
 }
 

@@ -1,4 +1,4 @@
-//! What the monitor remembers of a flow: 96 bytes, all of them lazy.
+//! The monitor's state of a flow: 96 bytes, all of them lazy.
 //!
 //! Index 0 is the direction that opened the flow, 1 the reply's. Nothing here decides what happens
 //! to a packet, so none of it has to be at the replica before a packet leaves.
@@ -34,7 +34,7 @@ pub struct Flow {
     /// Bytes of IP packets by their headers' length fields.
     #[flow_state(lazy)]
     pub ip_bytes: [u64; 2],
-    /// What is known of the connection.
+    /// The state of the connection.
     #[flow_state(lazy)]
     pub connection: Connection,
 }

@@ -104,7 +104,7 @@ fn connections_go_as_zeek_says() {
         (">SA 0; >R 1", "^hr", "RSTRH"),
         (">SA 0; <R 1", "^hR", "RSTO"),
         (">SA 0; >SA 0; <PA 1 5", "^hD", "S1"),
-        // A SYN and ACK with what does not go with them does not say which end sent first.
+        // A SYN and ACK with flags that do not go with them do not say which end sent first.
         (">SFA 0", "Q", "SH"),
         (">A 5; >SA 5; <A 6", "AHa", "OTH"),
         // Simultaneous open.
@@ -137,7 +137,7 @@ fn connections_go_as_zeek_says() {
             "ShADTT",
             "S1",
         ),
-        // What overtook something is seen as sent before: the top is behind nothing.
+        // A segment that overtook another is seen as sent before: the top is behind nothing.
         ("OPEN >PA 6 5; >PA 1 5; >PA 11 5", "ShADT", "S1"),
         // No window: of interest while the other end can send, and not in a RST.
         ("OPEN <A 1 0 w0; <A 1 0 w0", "ShAaw", "S1"),

@@ -13,10 +13,10 @@
 //! worker ever frees any.
 //!
 //! A flow takes what it knows of its way along when it moves to another host, whose tables are
-//! others. So numbers of tables are told apart by feed ([`Feed::distinguish`]): those of two feeds
-//! are the same by chance alone, once in 2³².
+//! others. So numbers of tables are told apart by feed ([`Feed::distinguish`]): numbers of two
+//! feeds are the same by chance alone, once in 2³².
 //!
-//! Invariant: a worker's tables only become newer; what is wanted is bounded by [`WANTED_MAX`].
+//! Invariant: a worker's tables only become newer; wanted neighbours are bounded by [`WANTED_MAX`].
 
 use super::tables::{Interface, Neighbour, Route, Tables};
 use alloc::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Feed {
     generation: AtomicU32,
     /// How many tables there were.
     count: AtomicU32,
-    /// What tells this feed's numbers from others'; 0: nothing does.
+    /// The value that tells this feed's numbers from others'; 0: there is none.
     origin: AtomicU64,
     tables: Mutex<Arc<Tables>>,
     replaced: Mutex<Vec<Arc<Tables>>>,
@@ -128,7 +128,7 @@ impl Feed {
         has_room
     }
 
-    /// For the publisher: takes what is wanted, appending it.
+    /// For the publisher: takes the wanted neighbours, appending them.
     pub fn take_wanted(&self, into: &mut Vec<(u32, Addr)>) {
         into.append(&mut self.wanted.lock());
     }

@@ -1,4 +1,4 @@
-//! The forwarding step: what a router owes a packet before it leaves.
+//! The forwarding step: a router's duties to a packet before it leaves.
 //!
 //! It is the last function of its chain, whichever way a packet runs ([`NetworkFunction::LAST`]),
 //! so it sees the destination that all others have made. A chain without it is a bridge: packets
@@ -23,8 +23,8 @@
 //! again: generations are told apart by host.
 //!
 //! *Waiting.* While a neighbour is resolved, the packets for it wait ([`NetworkFunction::process`]
-//! is asynchronous), within the runtime's bounds on waiting and on what waits for one thing; other
-//! flows go on. The kernel does the asking. When tables come, what waits looks at them
+//! is asynchronous), within the runtime's bounds on waiting and on calls that wait for one thing;
+//! other flows go on. The kernel does the asking. When tables come, calls that wait look at them
 //! ([`Cx::changed`]). After [`Config::resolve_timeout`] all that wait are answered at once, and the
 //! neighbour is *silent* for a while: packets for it are answered without a wait ([`resolving`]).
 //!
@@ -32,13 +32,15 @@
 //! the one that the first function of the chain saw, against the interface by which the packet came
 //! ([`config::ReversePath`]). A flow whose first packet is refused is over, with what the functions
 //! before took for it. Not checked are replies (a function may have translated their source, and
-//! they begin nothing), ICMP errors (they come from routers on the way), and what a function made.
+//! they begin nothing), ICMP errors (they come from routers on the way), and packets that a
+//! function made.
 //!
 //! *Errors* are sent from the address of the interface by which the packet came in, within a budget
-//! per second, and never about an error, a later fragment, or what was sent to many
+//! per second, and never about an error, a later fragment, or a packet that was sent to many
 //! ([`wire::answer`]). They go back through the functions that the packet had passed, so a NAT
-//! translates them with the packet they quote, and then through this step, which finds their way.
-//! What cannot be answered is dropped, by the same name as what it would have been told.
+//! translates them with the packet they quote, and then through this step, which finds their way. A
+//! packet that cannot be answered is dropped, by the same name as the error that would have been
+//! sent.
 //!
 //! | counter | what |
 //! |---|---|
@@ -91,7 +93,7 @@ use wire::answer::Unreachable;
 use wire::packet::flag;
 use wire::planted;
 
-/// What the publisher of the tables needs to know.
+/// The facts that the publisher of the tables needs.
 #[derive(Clone, Debug)]
 pub struct Supply {
     /// Where they go.

@@ -1,4 +1,4 @@
-//! What is not forwarded, and what its sender is told.
+//! Packets that are not forwarded, and the errors that their senders are told.
 //!
 //! Sources: RFC 1812 4.2.2.11 and 5.3.7 (martian addresses), 4.3.2 (errors), RFC 6890 (special
 //! addresses), RFC 3927 7 and RFC 4291 2.5.6 (link-local), RFC 7126 and RFC 5095 (source routes),

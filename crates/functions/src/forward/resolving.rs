@@ -1,5 +1,5 @@
-//! Neighbours whose link address is asked for, and those that have not answered: a bounded table of
-//! one runtime.
+//! Neighbours whose link address is asked for, and neighbours that have not answered: a bounded
+//! table of one runtime.
 //!
 //! ```text
 //!   nothing known ─packet─► asking ─patience is over─► silent ─packet─► silent, and asked for again
@@ -44,7 +44,7 @@ const UNSEEN: u64 = 2 * AGAIN;
 /// A neighbour, by the kernel's number of its interface and its address.
 pub(super) type Neighbour = (u32, Addr);
 
-/// What a packet for a neighbour without a link address does.
+/// The fate of a packet for a neighbour without a link address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wanted {
     /// It waits until then at most.
@@ -253,8 +253,8 @@ mod tests {
         assert_eq!(want(&mut table, again), Wanted::Wait(again + 3 * SECOND));
     }
 
-    /// It was asked for, and then nothing came for it: what is known of it is too old to refuse a
-    /// packet by.
+    /// A neighbour was asked for, and then no packet came for it: what is known of it is too old to
+    /// refuse a packet by.
     #[test]
     fn what_was_asked_long_ago_is_asked_again() {
         let mut table = table();

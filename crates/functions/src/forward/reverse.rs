@@ -22,7 +22,7 @@ use super::{Forward, Tables};
 use nf::{Cx, Direction, Packet, Side, Verdict};
 use wire::packet::flag;
 
-/// What the check says.
+/// The result of the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     /// The packet passes, and so do those behind it that come by this interface ([`Way::arrival`];

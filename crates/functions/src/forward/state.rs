@@ -1,4 +1,4 @@
-//! What is remembered of a flow: the way out, each way.
+//! The state of a flow: the way out, each way.
 //!
 //! A look-up in the tables is for a flow's first packet; the others compare three numbers: was the
 //! way found in the tables that are in force, in this very cluster's run, and for this destination?

@@ -36,7 +36,7 @@ pub struct Interface {
     pub addresses: Vec<Addr>,
 }
 
-/// What a route says.
+/// The kinds of routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Packets go on.
@@ -69,7 +69,7 @@ pub struct Way {
 pub struct Route {
     /// Destinations.
     pub to: Prefix,
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
     /// Where packets go on; of several, a flow takes one.
     pub ways: Vec<Way>,
@@ -90,7 +90,7 @@ pub struct Neighbour {
     pub link: [u8; 6],
 }
 
-/// What a packet's way out is: all that is written in front of it.
+/// A packet's way out: all that is written in front of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hop {
     /// Link address of the neighbour.
@@ -103,7 +103,7 @@ pub struct Hop {
     pub port: u8,
 }
 
-/// What a look-up finds.
+/// The result of a look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Index of the hop, and the MTU on the way.
@@ -257,7 +257,8 @@ impl Tables {
         })
     }
 
-    /// Where a packet goes. `hash` chooses among several ways; one flow's is always the same.
+    /// Where a packet goes. `hash` chooses among several ways; the way of one flow is always the
+    /// same.
     pub fn look_up(&self, destination: Addr, hash: u64) -> Found {
         // `NOTHING` is no index.
         let Some(entry) = self.entry(destination) else {

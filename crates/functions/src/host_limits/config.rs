@@ -7,9 +7,10 @@
 //! exempt = ["10.0.0.53/32"]
 //! ```
 //!
-//! What cannot work is refused with its place and what to write instead; unknown names are refused.
+//! A setting that cannot work is refused with its place and what to write instead; unknown names
+//! are refused.
 //!
-//! Not here: what is counted ([`super`]).
+//! Not here: the counts ([`super`]).
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -141,9 +142,9 @@ impl Visitor<'_> for LimitVisitor {
 /// A rate as a bucket has it, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rate {
-    /// What a flow costs.
+    /// The cost of a flow.
     pub cost: u64,
-    /// What a bucket holds at most.
+    /// The most that a bucket holds.
     pub most: u64,
 }
 
@@ -222,7 +223,7 @@ impl Plan {
         self.exempt.iter().any(|prefix| prefix.contains(addr))
     }
 
-    /// What is counted as one: the address without the bits that do not matter.
+    /// The host that an address counts for: the address without the bits that do not matter.
     pub fn host(&self, addr: Addr) -> Addr {
         let mask = self.masks[usize::from(!addr.is_v4())];
         Addr::v6((u128::from_be_bytes(*addr.octets()) & mask).to_be_bytes())

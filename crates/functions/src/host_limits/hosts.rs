@@ -12,14 +12,14 @@
 //! Invariants (checked in `tests` against an oracle): a host's count is the number of flows that
 //! are counted for it here; an entry is idle exactly if it has none. Memory is taken at the start.
 //!
-//! Not here: what is allowed ([`super`]).
+//! Not here: the limits ([`super`]).
 
 use super::state::{Bucket, Host, WAYS};
 use alloc::vec;
 use alloc::vec::Vec;
 use nf::{Addr, Time};
 
-/// What is known of a host. Numbers of entries count from 1; 0 is none.
+/// A host's entry. Numbers of entries count from 1; 0 is none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub host: Addr,
@@ -49,7 +49,7 @@ impl Entry {
         }
     }
 
-    /// Takes in what was refused and told of the host elsewhere.
+    /// Takes in the host's refusals elsewhere, and when they were told last.
     pub fn hear(&mut self, group: &Host) {
         for way in 0..WAYS {
             self.refused[way] = self.refused[way].max(group.refused[way]);

@@ -2,8 +2,8 @@
 //! per second.
 //!
 //! Theory of operation. The first packet of a flow asks for the host's account: it may have so many
-//! flows at a time, and a new one costs a token of a bucket that fills steadily. What is refused is
-//! a counted drop and leaves no flow. What was let through is counted until the flow ends, for
+//! flows at a time, and a new one costs a token of a bucket that fills steadily. A refused packet
+//! is a counted drop and leaves no flow. A flow that was let through is counted until it ends, for
 //! whatever reason; its later packets cost one compare.
 //!
 //! ```text
@@ -15,13 +15,13 @@
 //!   a ends,  opens d        passes: 3 flows
 //! ```
 //!
-//! What a host opens and what is opened to it from outside are counted apart, each with these
-//! limits: so outside hosts cannot use up what the host itself may open. Of a hairpinned connection
-//! each host has its own half.
+//! Flows that a host opens and flows that are opened to it from outside are counted apart, each
+//! with these limits: so outside hosts cannot use up what the host itself may open. Of a hairpinned
+//! connection each host has its own half.
 //!
 //! *Whose flow.* All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]),
-//! which therefore counts them alone. A flow from inside is its source's, as it came in. One from
-//! outside is the host's whose group it is in, known since the host has opened a flow itself;
+//! which therefore counts them alone. A flow from inside is its source's, as it came in. A flow
+//! from outside is the host's whose group it is in, known since the host has opened a flow itself;
 //! before that, its destination's. So it does not matter whether the function stands before NAT or
 //! behind it. In IPv6 a host has as many addresses as it likes, so a whole network counts as one
 //! (`prefix_v6`); its addresses may be on several runtimes, and each of those keeps an account of
@@ -183,7 +183,7 @@ impl NetworkFunction for HostLimits {
         }
     }
 
-    /// Flows are counted as they are asked; what was counted beforehand, to say what would be, is
+    /// Flows are counted as they are asked; counts made beforehand, to say what would be, are
     /// forgotten.
     fn take_over(&self, before: &Self) {
         if self.plan.counts_like(&before.plan) {
@@ -200,7 +200,7 @@ impl NetworkFunction for HostLimits {
         Keep::Keep
     }
 
-    /// It is counted once: as it arrives, or by what asks.
+    /// The flow is counted once: as it arrives, or when it is asked.
     fn recovered_of_before(&self, flow: &mut Counted, cx: &mut Cx<Self>) -> Keep {
         if self.carried.get() {
             self.arrived(flow, Arrival::Recovered, cx);
@@ -310,7 +310,7 @@ impl HostLimits {
         match cx.side() {
             Side::Inside => {
                 let source = cx.opened_by().0.addr;
-                // What inside hosts say to each other may be in the other one's group.
+                // Packets between inside hosts may be in the other one's group.
                 if !packet.has(flag::INSIDE_TO_INSIDE) {
                     cx.group().inside = source;
                 }
@@ -352,7 +352,7 @@ impl HostLimits {
         if entered.new {
             entry.buckets = [Bucket::full(rate); 2];
         }
-        // One that was counted elsewhere meanwhile, or whose account made room for another's,
+        // A host that was counted elsewhere meanwhile, or whose account made room for another's,
         // brings what it had left.
         let group = cx.group();
         if group.account == address {

@@ -1,10 +1,10 @@
-//! What the limits remember: a [`Counted`] per flow, a [`Host`] per inside address.
+//! The limits' state: a [`Counted`] per flow, a [`Host`] per inside address.
 //!
 //! Both are plain data: they migrate and are replicated as bytes. A flow knows the address for
 //! which it is counted, so its end needs nothing else. The group has the host's address, which a
 //! packet from outside to a translated address does not tell. It has a copy of the host's buckets
-//! and of what was refused and told: a host that moves keeps what it has spent and is not told of
-//! again.
+//! and of its refusals, with when they were told last: a host that moves keeps what it has spent
+//! and is not told of again.
 //!
 //! Not here: the counts themselves, which follow from the flows ([`super::hosts`]).
 
@@ -76,7 +76,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// One that nothing was ever taken from.
+    /// A bucket that nothing was ever taken from.
     pub(super) fn full(rate: Rate) -> Self {
         Bucket {
             credit: rate.most,
@@ -84,7 +84,7 @@ impl Bucket {
         }
     }
 
-    /// What is in it now.
+    /// Its credit now.
     fn now(self, rate: Rate, now: Time) -> u64 {
         let earned = now.nanoseconds_since(self.since);
         self.credit.saturating_add(earned).min(rate.most)

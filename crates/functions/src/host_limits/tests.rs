@@ -1,5 +1,5 @@
-//! Tests of the limits: what passes and what does not on the runtime's worker, the settings'
-//! complaints, and in `oracle` random lives of flows against plain counts.
+//! Tests of the limits: packets that pass and packets that do not on the runtime's worker, the
+//! settings' complaints, and in `oracle` random lives of flows against plain counts.
 
 extern crate std;
 

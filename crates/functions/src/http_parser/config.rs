@@ -6,7 +6,7 @@
 //! early_max = 64
 //! ```
 //!
-//! Not here: what is done with what was read (the parent module).
+//! Not here: the use of what was read (the parent module).
 
 use crate::stream::EARLY_MAX;
 use alloc::vec::Vec;

@@ -23,17 +23,17 @@
 //!
 //! (one line; broken here to be read). `timestamp` is when the request began; `request_length` and
 //! `length` are body bytes as they were sent (content-length or the chunks' sum). `hostname` is the
-//! host without its port, which is `http_port`, where the request names one. What is not known is
-//! left out: `hostname` without one, `protocol` without a version, `status` and `length` of a
-//! request that was never answered. `"truncated":true` says that method, URI or host were longer
-//! than what is kept ([`state::URI_MAX`] and its neighbours).
+//! host without its port, which is `http_port`, where the request names one. A field that is not
+//! known is left out: `hostname` without one, `protocol` without a version, `status` and `length`
+//! of a request that was never answered. `"truncated":true` says that method, URI or host were
+//! longer than what is kept ([`state::URI_MAX`] and its neighbours).
 //!
 //! An answer to a request that was not seen makes a record too, of its status and length alone: a
 //! server gave up waiting (408), or the capture began later. It is never taken for the answer to a
 //! request that came meanwhile.
 //!
 //! **When it stops reading** a connection, each counted: its first line is no HTTP; it becomes a
-//! tunnel (`CONNECT`, 101; what a client sends behind `CONNECT` before the answer is the tunnel's);
+//! tunnel (`CONNECT`, 101; a client's bytes behind `CONNECT` before the answer are the tunnel's);
 //! bytes are missing outside of a body; the lengths of a message contradict each other; more
 //! requests wait than the queue has room for. Requests that wait are then recorded without an
 //! answer when the flow ends.
@@ -42,7 +42,7 @@
 //! difference (`dividing_anywhere_changes_nothing`); each request makes one record; packets
 //! allocate nothing.
 //!
-//! Not here: HTTP/2 and 3, what is inside bodies, decoding of URIs.
+//! Not here: HTTP/2 and 3, the content of bodies, decoding of URIs.
 //!
 //! Sources: RFC 9110, 9112; NFActor's HTTP parser.
 
@@ -235,7 +235,7 @@ fn on_event(talk: &mut Talk, event: Event, cx: &mut Cx<HttpParser>) {
     }
 }
 
-/// What a record has, with the names of Suricata's EVE.
+/// The fields of a record, with the names of Suricata's EVE.
 const FIELDS: &[Field] = &[
     Field::text("timestamp", "When the request came, in UTC."),
     Field::text("event_type", "`http`, as Suricata's EVE has it."),
@@ -297,8 +297,8 @@ fn report(talk: &mut Talk, answered: bool, cx: &mut Cx<HttpParser>) {
     talk.close();
 }
 
-/// Records what still waits when the connection is over: the oldest perhaps with what was read of
-/// its response.
+/// Records the requests that still wait when the connection is over: the oldest perhaps with the
+/// part of its response that was read.
 fn report_rest(talk: &mut Talk, cx: &mut Cx<HttpParser>) {
     let reader = &talk.readers[1];
     let begun = matches!(

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! It takes what real clients send: lines that end in LF alone, blanks in URIs (the version is the
-//! last word), request lines without a version (HTTP/0.9, and broken ones). What cannot be HTTP is
-//! no longer read (`Over`).
+//! last word), request lines without a version (HTTP/0.9, and broken ones). A direction that cannot
+//! be HTTP is no longer read (`Over`).
 //!
 //! Invariant: of a message nothing is held but what `state` says; how the bytes are divided makes
 //! no difference (`dividing_anywhere_changes_nothing`).
@@ -23,7 +23,7 @@
 use super::state::{At, Header, Part, Reader, Talk, mark};
 use nf::Time;
 
-/// What a direction's bytes have come to.
+/// An event in a direction's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     /// A request was begun that there is no room for.
@@ -231,8 +231,8 @@ impl Talk {
         };
     }
 
-    /// What CONNECT asks for is a host and a port, which have no blanks (RFC 9112 3.2.3). The bytes
-    /// that are left, if there was one.
+    /// CONNECT asks for a host and a port, which have no blanks (RFC 9112 3.2.3). The bytes that
+    /// are left, if there was one.
     fn shorten_target(&mut self) -> Option<u64> {
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
         let blank = self.newest_uri().iter().position(is_blank);
@@ -285,7 +285,7 @@ impl Talk {
         }
     }
 
-    /// What a request without a version is answered by, or no HTTP at all.
+    /// The answer to a request without a version, or no HTTP at all.
     fn raw_response(&mut self, on: &mut impl FnMut(&mut Talk, Event)) {
         let asked_so = self.oldest().is_some_and(|(request, _)| request.version == 9);
         if asked_so {
@@ -443,7 +443,7 @@ impl Talk {
             }
             on(self, Event::Switched);
         } else if connect && client.at == At::Asked && client.doubtful {
-            // Refused: what was meant for the tunnel came to an HTTP server.
+            // Refused: bytes meant for the tunnel came to an HTTP server.
             self.give_up(on);
         } else if connect && client.at == At::Asked {
             client.at = At::Start;

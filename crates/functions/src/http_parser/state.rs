@@ -1,5 +1,5 @@
-//! What is remembered of a connection: where each direction's reader stands, and the requests that
-//! have no answer yet.
+//! The state of a connection: where each direction's reader stands, and the requests that have no
+//! answer yet.
 //!
 //! ```text
 //!   queue   [ request 1 | request 2 | … up to 16 ]           numbers: method, URI and host lengths, version, body length
@@ -8,7 +8,7 @@
 //!
 //! Texts of the requests that wait stand one behind another; when the oldest is answered, the
 //! others move up. Of a method [`METHOD_MAX`] bytes are kept, of a URI [`URI_MAX`], of a host
-//! [`HOST_MAX`], all of them as far as there is room; what was cut off is marked.
+//! [`HOST_MAX`], all of them as far as there is room; texts that were cut off are marked.
 //!
 //! Invariants: whatever the bytes are, nothing panics (`any_state_is_served`); the first request's
 //! texts begin at 0.
@@ -44,7 +44,7 @@ pub mod mark {
 }
 
 marks!(
-    /// What was cut off of a request: bits of [`mark`].
+    /// The texts of a request that were cut off: bits of [`mark`].
     pub Marks,
     [
         (mark::URI_CUT, "uri_cut"),
@@ -117,13 +117,13 @@ pub enum At {
     Trailer,
     /// In a trailer's line.
     TrailerLine,
-    /// Behind a client's CONNECT, until it is answered: what comes is the tunnel's.
+    /// Behind a client's CONNECT, until it is answered: bytes that come are the tunnel's.
     Asked,
     /// No longer read: not HTTP, or not any more.
     Over,
 }
 
-/// What the header that is being read says.
+/// The header that is being read.
 #[derive(Plain, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Header {
@@ -173,7 +173,8 @@ impl Reader {
         &self.word[..usize::from(self.word_used).min(WORD_MAX)]
     }
 
-    /// Adds a byte to the word; what is longer than any that is asked for is counted, not kept.
+    /// Adds a byte to the word; bytes beyond the longest word that is asked for are counted, not
+    /// kept.
     pub fn push(&mut self, byte: u8) {
         if let Some(slot) = self.word.get_mut(usize::from(self.word_used)) {
             *slot = byte.to_ascii_lowercase();
@@ -192,13 +193,13 @@ impl Reader {
 #[flow_state(version = 4)]
 #[repr(C)]
 pub struct Exchange {
-    /// What was said.
+    /// The talk.
     pub talk: Talk,
     /// TCP.
     pub streams: Streams,
 }
 
-/// What was said on a connection.
+/// The talk on a connection.
 #[derive(Plain, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Talk {

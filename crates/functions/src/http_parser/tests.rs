@@ -47,8 +47,7 @@ fn run(script: Vec<Step>) -> Outcome {
     outcome
 }
 
-/// A conversation: what the client says, then what the server says, each in segments of so many
-/// bytes.
+/// A conversation: the client's bytes, then the server's, each in segments of so many bytes.
 fn conversation(asks: &[u8], answers: &[u8], size: usize) -> Vec<Step> {
     let asked = asks.chunks(size).map(|part| web().payload(part));
     let answered = answers.chunks(size).map(|part| web().reply().payload(part));
@@ -165,8 +164,8 @@ fn a_body_ends_with_the_fin_whenever_that_comes() {
     let (body, length) = (web().reply().payload(body).sequence(behind), body.len() as u32);
     let part = web().reply().payload("the end").sequence(behind + 3);
     for ends in [
-        // Before the body, behind it, ahead of it with some of it; and one that lies behind the
-        // next byte is none.
+        // Before the body, behind it, ahead of it with some of it; and a FIN before the next byte
+        // is none.
         Vec::from([web().reply().fin().sequence(behind + length), body.clone()]),
         Vec::from([body.clone(), web().reply().fin().sequence(behind + length)]),
         Vec::from([part.flags(flags::FIN | flags::ACK), body.clone()]),
@@ -318,8 +317,8 @@ fn an_answer_without_a_request_is_no_other_requests() {
         (&"/second".into(), &404.into())
     );
     assert_eq!(outcome.counter("answers_alone"), 1);
-    // One that a server gives up waiting with (RFC 9110 15.5.9), and one whose end is the
-    // connection's.
+    // An answer with which a server gives up waiting (RFC 9110 15.5.9), and an answer whose end is
+    // the connection's.
     let outcome = run(opened([
         web().reply().payload("HTTP/1.1 408 Request Timeout\r\n\r\nslow"),
         web().reply().fin(),
@@ -355,7 +354,7 @@ fn what_follows_a_connect_is_the_tunnels() {
     ]));
     assert_eq!(told(&outcome).len(), 2);
     assert_eq!(told(&outcome)[1].2, 204);
-    // But what was sent into it cannot be told from a request.
+    // But bytes sent into it cannot be told from a request.
     let outcome = run(opened([
         web().payload("CONNECT example.org:443 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"),
         web()

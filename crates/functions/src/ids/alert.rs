@@ -18,7 +18,7 @@ use core::fmt::{self, Display, Formatter};
 use nf::{Field, Packet};
 use wire::protocol;
 
-/// What an alert has.
+/// The fields of an alert.
 pub(super) const FIELDS: &[Field] = &[
     Field::text("timestamp", "The packet's time, in UTC."),
     Field::text("event_type", "`alert`, as Suricata's EVE has it."),

@@ -1,8 +1,8 @@
 //! All contents of a rule set in two automata, one of which does not tell upper from lower case.
 //!
-//! **Theory of operation.** Aho-Corasick: a state stands for the longest end of what was read that
+//! **Theory of operation.** Aho-Corasick: a state stands for the longest end of the bytes read that
 //! begins a pattern, so that one look per byte finds every pattern, wherever packets divide it.
-//! What is kept between two packets is a state's number.
+//! Only a state's number is kept between two packets.
 //!
 //! ```text
 //!   patterns "/etc/", "tc/p"      "GET /et" leaves state "/et";  "c/passwd" goes on:  "/etc/" ends at 1, "tc/p" at 3

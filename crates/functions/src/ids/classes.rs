@@ -1,5 +1,4 @@
-//! Classes of rules: what an alert's category and severity are, by the short name that `classtype`
-//! gives.
+//! Classes of rules: an alert's category and severity, by the short name that `classtype` gives.
 //!
 //! The names, texts and priorities are those of `classification.config`, which Snort and Suricata
 //! ship and every public rule set counts on. A name that is not in it has no category and

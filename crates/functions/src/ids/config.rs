@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariant: rules are read and compiled once, when the settings are read; all instances share the
-//! result. What is wrong with them is kept, and [`Config::rules`] hands it out.
+//! result. A mistake in them is kept, and [`Config::rules`] hands it out.
 //!
 //! Not here: the language of the rules (`parse`, `options`).
 
@@ -165,7 +165,7 @@ pub struct Skipped {
 pub struct Loaded {
     /// The rules.
     pub rules: Arc<RuleSet>,
-    /// Those left out.
+    /// The rules left out.
     pub skipped: Vec<Skipped>,
 }
 
@@ -191,7 +191,7 @@ impl Config {
         &self.settings
     }
 
-    /// The rules, or what is wrong with them.
+    /// The rules, or the mistake in them.
     pub fn rules(&self) -> Result<Loaded, ConfigError> {
         self.loaded.clone()
     }

@@ -1,4 +1,5 @@
-//! What a rule's head and its words on the packet ask: addresses, ports, direction, flags, numbers.
+//! The questions of a rule's head and of its words on the packet: addresses, ports, direction,
+//! flags, numbers.
 //!
 //! Not here: contents (`search`), flow bits (`state`).
 

@@ -29,7 +29,7 @@ const DEPTH_MAX: usize = 16;
 /// Variables by name, without `$`.
 pub type Variables = BTreeMap<String, String>;
 
-/// What a list is of.
+/// The kinds of lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Addresses.

@@ -4,8 +4,8 @@
 //! rule ([`automaton`]). For TCP they read the stream ([`crate::stream`]): bytes once, in order,
 //! the automata's states and the hits so far being kept in the flow ([`state`]), so that it makes
 //! no difference how packets divide a content. Rules whose contents have all been hit, and rules
-//! without contents, are asked in order ([`ruleset`]); what they match is alerted, dropped,
-//! answered or passed.
+//! without contents, are asked in order ([`ruleset`]); packets that they match are alerted,
+//! dropped, answered or passed.
 //!
 //! ```text
 //!   packet ─► stream ─► automata ─► hits ─┬─► candidates ─► head, flow, flags … ─► flow bits ─► places of contents ─► match
@@ -21,14 +21,14 @@
 //! in the stream, the flow with it.
 //!
 //! **How far a match reaches.** As in Suricata: a rule that only asks which ends talk is asked once
-//! for each direction of a flow, and what it says holds for the flow. So does what is found in a
-//! stream. Any other match is the packet's. (The runtime forgets a flow whose very first packet is
-//! dropped: its next packet is judged as a first one again.)
+//! for each direction of a flow, and its action holds for the flow. So does a match in a stream.
+//! Any other match is the packet's. (The runtime forgets a flow whose very first packet is dropped:
+//! its next packet is judged as a first one again.)
 //!
-//! **What is not found**, each of it counted: contents across the fragments of a datagram; contents
-//! of one rule between which more hits that matter lie than a flow remembers (`hits_forgotten`,
-//! [`memory`]); across early segments of which too many wait (`segments_beyond`; and
-//! `stream_room_full` where those of all flows are too many); across bytes that were not seen
+//! **Matches that are not found**, each of them counted: contents across the fragments of a
+//! datagram; contents of one rule between which more hits that matter lie than a flow remembers
+//! (`hits_forgotten`, [`memory`]); across early segments of which too many wait (`segments_beyond`;
+//! and `stream_room_full` where those of all flows are too many); across bytes that were not seen
 //! (`gaps`); across segments that are part of no stream, as behind a reset or without a beginning
 //! (`segments_outside`); behind more hits or tries than a packet may cost (`searches_given_up`).
 //!
@@ -39,7 +39,7 @@
 //! are read when they come again, perhaps other ones (`a_dropped_packet_is_read_again`); packets
 //! allocate nothing (`established_flows_allocate_nothing`).
 //!
-//! Not here: what applications speak (`http.uri` and its kind are refused), reassembly of
+//! Not here: protocols of applications (`http.uri` and its kind are refused), reassembly of
 //! fragments, regular expressions.
 //!
 //! Sources: Suricata 7's documentation of its rules; NFVactor's and NFActor's IDS, which keep the
@@ -98,13 +98,13 @@ pub struct Ids {
     follow: Follow,
     out_of_order: OutOfOrder,
     verify_checksums: bool,
-    /// A rule may drop packets, so what they change must be kept till that is known.
+    /// A rule may drop packets, so their changes must be kept till that is known.
     may_drop: bool,
     work: RefCell<Work>,
     answers: Budget,
 }
 
-/// What is used again for each packet, and the thresholds' counts.
+/// The memory that is used again for each packet, and the thresholds' counts.
 struct Work {
     search: Search,
     thresholds: Thresholds,
@@ -244,8 +244,8 @@ impl NetworkFunction for Ids {
             flow.begin(self.rules.hash());
         }
         if self.mode == Mode::Ips && flow.is(mark::DROPPED) {
-            // It is not even followed: else a reset and a SYN that no end receives would end the
-            // drop.
+            // The flow is not even followed: else a reset and a SYN that no end receives would end
+            // the drop.
             return cx.drop("flow_dropped");
         }
         if self.verify_checksums && !packet.checksums_valid() {
@@ -290,7 +290,7 @@ impl NetworkFunction for Ids {
         }
     }
 
-    /// Flows go on: what they remember of other rules begins again with their next packet
+    /// Flows go on: their state of other rules begins again with their next packet
     /// ([`Inspection::begin`]). With the same rules the thresholds and counts go on, too.
     fn take_over(&self, before: &Self) {
         if self.rules.hash() == before.rules.hash() {
@@ -300,8 +300,8 @@ impl NetworkFunction for Ids {
         }
     }
 
-    /// The rules with their alerts. One that was left out has no number; its message says where it
-    /// is and why.
+    /// The rules with their alerts. A rule that was left out has no number; its message says where
+    /// it is and why.
     fn rows(&self, table: &str, most: usize) -> Vec<Row> {
         if table == "size" {
             let (contents, states) = self.rules.sizes();
@@ -327,8 +327,8 @@ impl NetworkFunction for Ids {
 
 #[nf::network_function]
 impl Ids {
-    /// The verdict on a packet that may pass. An early one waits, or a copy of it; what waited and
-    /// has been read goes on behind the packet that filled the gap.
+    /// The verdict on a packet that may pass. An early one waits, or a copy of it; packets that
+    /// waited and have been read go on behind the packet that filled the gap.
     fn go_on(
         &self,
         packet: &Packet,
@@ -371,7 +371,7 @@ impl Ids {
         if flow.streams.begins(packet) {
             cx.count("streams");
             if flow.streams.is_closed() {
-                // What waits is of the old connection.
+                // Packets that wait are of the old connection.
                 cx.discard("out_of_order");
             }
             flow.begin(self.rules.hash());
@@ -452,7 +452,7 @@ impl Ids {
         });
     }
 
-    /// Asks the rules about a packet; what their matches come to.
+    /// Asks the rules about a packet; answers the result of their matches.
     fn ask(
         &self,
         packet: &Packet,

@@ -7,7 +7,7 @@
 //! | `msg`, `sid`, `gid`, `rev`, `classtype`, `priority` | of the alert; `sid` is required |
 //! | `reference`, `metadata` | read and not used |
 //! | `flow` | `established`, `not_established`, `stateless`, `to_server`, `to_client`, `from_server`, `from_client` |
-//! | `flags` | letters of `FSRPAUEC12`, or `0`; among them `+` (and others), `*` (one of them) or `!`; behind a comma what is ignored |
+//! | `flags` | letters of `FSRPAUEC12`, or `0`; among them `+` (and others), `*` (one of them) or `!`; behind a comma the ignored ones |
 //! | `dsize`, `ttl`, `seq`, `ack`, `itype`, `icode`, `icmp_id`, `icmp_seq`, `ip_proto` | `5`, `!5`, `<5`, `>5`, `5<>9` or `5-9` (neither end) |
 //! | `content` | `"text\|0d 0a\|"`, `!"text"` |
 //! | `nocase`, `offset`, `depth`, `distance`, `within`, `startswith`, `endswith`, `fast_pattern`, `rawbytes` | of the content before |
@@ -16,7 +16,7 @@
 //! | `threshold` | `type limit\|threshold\|both, track by_src\|by_dst\|by_both\|by_rule, count N, seconds N` |
 //! | `noalert` | – |
 //!
-//! Not here: the bytes of a content (`content`), what is asked when (`ruleset`).
+//! Not here: the bytes of a content (`content`), which rule is asked when (`ruleset`).
 
 use super::content;
 use super::parse::Fault;
@@ -32,7 +32,7 @@ use wire::tcp::flags;
 pub(super) const CONTENTS_MAX: usize = 32;
 /// Words of one rule on flow bits, and fields of a packet.
 const WORDS_MAX: usize = 32;
-/// What places of contents are counted up to.
+/// The most that places of contents are counted up to.
 const PLACE_MAX: i32 = 65_535;
 
 /// Reads the words into a rule.
@@ -54,7 +54,7 @@ pub(super) fn read(text: &str, rule: &mut Rule) -> Result<(), Fault> {
     settle_first(rule)
 }
 
-/// What no single word shows.
+/// Mistakes that no single word shows.
 fn whole(rule: &Rule) -> Result<(), Fault> {
     let tcp = matches!(
         rule.protocol,
@@ -210,7 +210,7 @@ fn one(name: &str, value: Option<&str>, rule: &mut Rule) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is to be done about a rule with a word that has no like here.
+/// The remedy for a rule with a word that has no like here.
 pub(super) const LEAVE_OUT: &str = "take the rule out, or set unsupported = \"skip\" below [function.ids]";
 
 /// Words that ask a number of a packet, and the largest it can be.

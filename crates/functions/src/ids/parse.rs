@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A line that ends in a backslash goes on in the next; lines that begin with `#` and empty ones
-//! are passed over. Whatever is wrong with a rule is a [`RuleError`] with its line; the other rules
-//! are read all the same.
+//! are passed over. Each mistake in a rule is a [`RuleError`] with its line; the other rules are
+//! read all the same.
 //!
 //! Invariants: no text makes this panic or take long (`any_text_is_read_or_refused`, and a fuzz
 //! target); a rule that is read means what is written, since a word that is not known is refused,
 //! never passed over.
 //!
-//! Not here: what words mean (`options`), addresses and ports (`header`).
+//! Not here: the meaning of words (`options`), addresses and ports (`header`).
 
 use super::header::{self, Kind, Variables};
 use super::options;
@@ -27,12 +27,12 @@ use alloc::vec::Vec;
 /// The longest rule, in bytes.
 const RULE_BYTES_MAX: usize = 65_536;
 
-/// What is wrong with a part of a rule.
+/// A mistake in a part of a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What.
+    /// The problem.
     pub problem: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub remedy: String,
     /// The word that is not known, if that is it: a keyword, an option of one, a protocol.
     pub unknown: Option<String>,
@@ -65,7 +65,7 @@ pub struct RuleError {
     pub line: usize,
     /// That line.
     pub text: String,
-    /// What is wrong.
+    /// The mistake.
     pub fault: Fault,
 }
 

@@ -1,4 +1,4 @@
-//! A rule, taken apart: what each of its words means, before all rules are put together.
+//! A rule, taken apart: the meaning of each of its words, before all rules are put together.
 //!
 //! Not here: the text (`parse`), the compiled set (`ruleset`).
 
@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use wire::protocol;
 
-/// What a rule does. In the order in which rules are asked (Suricata's `action-order`).
+/// The action of a rule. In the order in which rules are asked (Suricata's `action-order`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Action {
     /// Nothing more is looked at.
@@ -99,7 +99,7 @@ pub(super) const PROTOCOLS: &[(&str, Protocol)] = &[
     ("sctp", Protocol::Sctp),
 ];
 
-/// What a number must be.
+/// The condition on a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Numbers {
     /// This one.
@@ -128,7 +128,7 @@ impl Numbers {
     }
 }
 
-/// What of a packet a number is asked of.
+/// The field of a packet that a rule asks about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Field {
     /// Bytes of payload.
@@ -164,7 +164,7 @@ pub enum FlagMode {
     Not,
 }
 
-/// What TCP flags must be.
+/// The condition on TCP flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Flags {
     /// How they are compared.
@@ -230,7 +230,7 @@ impl Content {
     }
 }
 
-/// What is done to flow bits, or asked of them.
+/// A change of flow bits, or a question about them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum BitWord {
     /// Set.
@@ -248,9 +248,9 @@ pub enum BitWord {
 /// A word on flow bits, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Bits {
-    /// What.
+    /// The word.
     pub word: BitWord,
-    /// Which; one, but for the questions.
+    /// The bits' names; one, but for the questions.
     pub names: Vec<String>,
 }
 
@@ -263,7 +263,7 @@ pub enum ThresholdKind {
     Threshold,
     /// The `count`th in a period alerts, and no other.
     Both,
-    /// Those behind the `count`th in a period alert (`detection_filter`).
+    /// Matches behind the `count`th in a period alert (`detection_filter`).
     Filter,
 }
 
@@ -285,7 +285,7 @@ pub enum Track {
 pub struct Threshold {
     /// Which of them alert.
     pub kind: ThresholdKind,
-    /// What is counted together.
+    /// Which matches are counted together.
     pub track: Track,
     /// How many.
     pub count: u32,
@@ -298,7 +298,7 @@ pub struct Threshold {
 pub struct Rule {
     /// Line of the file on which it begins.
     pub line: usize,
-    /// What it does.
+    /// Its action.
     pub action: Action,
     /// Which packets.
     pub protocol: Protocol,
@@ -341,8 +341,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it only asks which ends talk: it is asked once per flow and direction, and what it
-    /// says holds for the flow.
+    /// Whether it only asks which ends talk: it is asked once per flow and direction, and its
+    /// action holds for the flow.
     pub fn is_about_flow(&self) -> bool {
         self.contents.is_empty()
             && self.fields.is_empty()
@@ -360,8 +360,8 @@ impl Rule {
             || self.contents.iter().any(|content| content.at_end)
     }
 
-    /// Its place among rules of one action, lowest first: those that only change flow bits, those
-    /// that do both, those that only ask, the others (Suricata's order).
+    /// Its place among rules of one action, lowest first: rules that only change flow bits, rules
+    /// that do both, rules that only ask, the others (Suricata's order).
     pub(super) fn bit_order(&self) -> u8 {
         let asks = |bits: &Bits| matches!(bits.word, BitWord::IsSet | BitWord::IsNotSet);
         let (some_ask, some_do) = (

@@ -1,4 +1,4 @@
-//! A rule set, compiled: what is asked of which packet, in which order.
+//! A rule set, compiled: which rules are asked of a packet, in which order.
 //!
 //! **Theory of operation.** Rules are numbered in the order in which they are asked: by action
 //! (pass, drop, reject, alert), then those that set flow bits before those that ask for them, then
@@ -75,7 +75,7 @@ pub(super) struct Compiled {
     pub severity: u8,
 }
 
-/// What is known of a pattern.
+/// The facts of a pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub length: u32,

@@ -15,10 +15,10 @@
 //! before.
 //!
 //! Invariants: a packet costs at most [`HITS_PER_PACKET`] hits and [`TRIES_PER_PACKET`] tries,
-//! whatever it is made of; what is beyond is counted, and not found. Nothing is allocated after the
+//! whatever it is made of; hits beyond are counted, and not found. Nothing is allocated after the
 //! start.
 //!
-//! Not here: the automata (`automaton`), what else a rule asks (`facts`).
+//! Not here: the automata (`automaton`), a rule's other questions (`facts`).
 
 use super::ruleset::{Compiled, Pattern, RuleSet};
 use super::state::{BACK_MAX, HITS_MAX, Hit, Way};
@@ -41,7 +41,7 @@ struct Found {
     end: u64,
 }
 
-/// What is searched: positions that hits may have.
+/// The scope of a search: positions that hits may have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
     /// From here `offset` counts; nothing begins before it.

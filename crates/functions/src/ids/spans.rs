@@ -52,7 +52,7 @@ impl Spans {
         Spans(joined)
     }
 
-    /// What is not in it.
+    /// The numbers that are not in it.
     #[must_use]
     pub fn complement(&self) -> Self {
         let mut runs = Vec::with_capacity(self.0.len() + 1);
@@ -71,7 +71,7 @@ impl Spans {
         Spans(runs)
     }
 
-    /// What is in this one and not in the other.
+    /// The numbers in this one and not in the other.
     #[must_use]
     pub fn without(&self, other: &Spans) -> Self {
         Spans::union([&self.complement(), other]).complement()

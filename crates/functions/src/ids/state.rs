@@ -1,4 +1,4 @@
-//! What is remembered of a flow: plain data that moves with it, partial matches included.
+//! The state of a flow: plain data that moves with it, partial matches included.
 //!
 //! ```text
 //!   rules │ flow bits │ marks │ way 0: automata's states, hits │ way 1 │ streams: numbers
@@ -94,7 +94,7 @@ pub mod mark {
 }
 
 marks!(
-    /// What rules have said of a flow, and what was seen of it: bits of [`mark`].
+    /// The marks of a flow, by rules and by what was seen of it: bits of [`mark`].
     pub Marks,
     [
         (mark::PASSED, "passed"),

@@ -33,7 +33,7 @@ const SETS: usize = 1024;
 const WAYS: usize = 8;
 const SECOND: u64 = 1_000_000_000;
 
-/// What is counted together.
+/// The matches that are counted together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counted {
     /// Index of the rule.

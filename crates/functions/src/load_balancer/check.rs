@@ -1,4 +1,4 @@
-//! Checks of servers: which a service asks for, and what is wrong with the settings of one.
+//! Checks of servers: which a service asks for, and the mistakes in the settings of one.
 //!
 //! ```text
 //!   settings ──► Check per server ──► the process checks ──► `check SERVICE BACKEND up|down` ──► [`Word`] ─┐
@@ -26,13 +26,13 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const RISE: u16 = 2;
 const FALL: u16 = 3;
 
-/// What was said of a server.
+/// The words on a server.
 pub struct Word {
     /// Its state by the settings.
     pub configured: Health,
-    /// What an operator says; at first its settings.
+    /// An operator's word; at first its settings.
     pub said: Cell<Health>,
-    /// What checks say; true where there are none, or none has ended.
+    /// The result of checks; true where there are none, or none has ended.
     pub passes: Cell<bool>,
 }
 
@@ -46,7 +46,7 @@ impl Word {
         }
     }
 
-    /// What follows for its connections.
+    /// The health that follows for its connections.
     pub fn health(&self) -> Health {
         match (self.said.get(), self.passes.get()) {
             (Health::Up, false) => Health::Down,
@@ -54,7 +54,7 @@ impl Word {
         }
     }
 
-    /// What a table shows.
+    /// The name that a table shows.
     pub fn name(&self) -> &'static str {
         match (self.said.get(), self.passes.get()) {
             (Health::Up, false) => "failing",
@@ -63,7 +63,7 @@ impl Word {
     }
 }
 
-/// What a service's `check` says, if it is one.
+/// The probe of a service's `check`, if it is one.
 fn probe(text: &str) -> Option<Probe> {
     if text == "tcp" {
         return Some(Probe::Tcp);
@@ -72,7 +72,7 @@ fn probe(text: &str) -> Option<Probe> {
     let path = text
         .strip_prefix("http:")
         .filter(|path| !path.starts_with("//"))?;
-    // It stands in the first line of a request.
+    // The path stands in the first line of a request.
     let is_path =
         path.starts_with('/') && path.len() <= PATH_MAX && path.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| Probe::Http(path.to_string()))

@@ -1,4 +1,4 @@
-//! What an operator writes about services and their servers.
+//! An operator's settings of services and their servers.
 //!
 //! ```toml
 //! [[function.load_balancer.services]]
@@ -17,7 +17,7 @@
 //! Reading happens in two steps: serde sees to the shape, `Service::compile` to the meaning, and
 //! each complaint of the second step names the setting and what to write instead.
 //!
-//! Not here: what the settings do ([`super`], [`super::policy`]).
+//! Not here: the effect of the settings ([`super`], [`super::policy`]).
 
 use super::check;
 use super::maglev::{self, is_prime};

@@ -172,7 +172,7 @@ impl LoadBalancer {
         all
     }
 
-    /// `check SERVICE BACKEND up|down`: what the process has found. It may say again what is known.
+    /// `check SERVICE BACKEND up|down`: the process's finding. It may say again what is known.
     pub(super) fn note_check(&self, service: &str, backend: &str, state: &str) -> Result<String, String> {
         let passes = match state {
             "up" => true,

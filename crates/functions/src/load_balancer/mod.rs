@@ -17,12 +17,12 @@
 //!
 //! - *ICMP errors* come back with the packet they quote translated, so that a client's or a
 //!   server's path MTU discovery works through the load balancer (RFC 5508 4). An error that is
-//!   sent by the server itself shows the service's address as its source; one that a router on the
-//!   way sends keeps the router's.
-//! - *Fragments* follow their first one (the runtime gives them its ports). One whose first was
-//!   never seen and that is meant for a service's address is dropped: its server is not known.
-//! - *Health* is input: `backend NAME up|down|drain`, and what checks say ([`check`]), take effect
-//!   with the next packet.
+//!   sent by the server itself shows the service's address as its source; an error that a router on
+//!   the way sends keeps the router's.
+//! - *Fragments* follow their first one (the runtime gives them its ports). A fragment whose first
+//!   was never seen and that is meant for a service's address is dropped: its server is not known.
+//! - *Health* is input: `backend NAME up|down|drain`, and the results of checks ([`check`]), take
+//!   effect with the next packet.
 //! - *Counts*: +1 when a server is chosen and when a flow arrives by migration or recovery, −1 when
 //!   a flow departs for whatever reason (NFVactor IV-B). A server's connections are therefore
 //!   counted at one runtime at any time.
@@ -79,13 +79,13 @@ use wire::rewrite::End;
 
 /// The load balancer.
 pub struct LoadBalancer {
-    // What each packet reads: 24 bytes a server, 28 a frontend.
+    // The tables that each packet reads: 24 bytes a server, 28 a frontend.
     targets: Box<[Target]>,
     frontends: Box<[Frontend]>,
-    // What new flows read.
+    // The tables that new flows read.
     loads: Box<[Load]>,
     services: Box<[Service]>,
-    /// What was said of each server. Index: as in `loads`.
+    /// The words on each server. Index: as in `loads`.
     words: Box<[Word]>,
     names: Box<[String]>,
     by_identity: HashMap<u32, (u16, u16)>,
@@ -196,7 +196,7 @@ impl NetworkFunction for LoadBalancer {
     /// The virtual addresses, wherever clients are.
     fn claims(config: &LoadBalancerConfig) -> Vec<Claim> {
         let addresses = config.services.iter().flat_map(|service| &service.addresses);
-        // One that is no address is refused when the instances are made.
+        // A text that is no address is refused when the instances are made.
         let prefixes = addresses.filter_map(|text| {
             let address: Addr = text.parse().ok()?;
             nf::Prefix::new(address, if address.is_v4() { 32 } else { 128 })
@@ -250,9 +250,8 @@ impl NetworkFunction for LoadBalancer {
         flow.phase.timeout()
     }
 
-    /// What an operator has said of servers since the start goes on to hold, unless the settings of
-    /// that server say something else than before. Connections are counted as their flows are
-    /// asked.
+    /// An operator's word on a server since the start goes on to hold, unless the settings of that
+    /// server say something else than before. Connections are counted as their flows are asked.
     fn take_over(&self, before: &Self) {
         for service in &self.services {
             let old = before.services.iter().find(|old| old.name == service.name);
@@ -293,7 +292,7 @@ impl NetworkFunction for LoadBalancer {
         Keep::Keep
     }
 
-    /// What asks counts it: once.
+    /// Asking counts the flow: once.
     fn recovered_of_before(&self, flow: &mut Balanced, cx: &mut Cx<Self>) -> Keep {
         self.configured(flow, cx)
     }
@@ -520,7 +519,7 @@ impl LoadBalancer {
         maglev::mix(maglev::mix(mixed) ^ u64::from(client.port))
     }
 
-    /// What a frontend and a backend are, as a number: the same wherever the same are configured.
+    /// A frontend and a backend as a number: the same wherever the same are configured.
     fn identity(&self, frontend: usize, backend: usize) -> u32 {
         maglev::mix(self.frontends[frontend].hash ^ u64::from(self.targets[backend].identity)) as u32
     }

@@ -18,7 +18,7 @@ use super::config::Health;
 use super::maglev::Table;
 use core::cell::Cell;
 
-/// What choosing needs to know of a server.
+/// The facts on a server that choosing needs.
 pub struct Load {
     /// Flows at this runtime.
     pub connections: Cell<u32>,

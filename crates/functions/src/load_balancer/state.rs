@@ -1,4 +1,4 @@
-//! What the load balancer remembers of a flow: 12 bytes, all committed.
+//! The load balancer's state of a flow: 12 bytes, all committed.
 //!
 //! ```text
 //!             no service                       reply          client's next

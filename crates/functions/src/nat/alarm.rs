@@ -6,9 +6,10 @@
 //!                                  └─► 251          a quarter is free again: the next eighth is said at once
 //! ```
 //!
-//! The rate is what has gone, less what has come back, since a second or two ago.
+//! The rate is the blocks that have gone, less those that have come back, since a second or two
+//! ago.
 //!
-//! Not here: what makes room (`sessions`).
+//! Not here: making room (`sessions`).
 
 /// Nanoseconds between two samples.
 const SAMPLE: u64 = 1_000_000_000;
@@ -74,7 +75,7 @@ impl Alarm {
         let lasts = match (free, gone) {
             (0, _) => Some(0),
             (_, 0) => None,
-            // All within one tick: they do not last.
+            // All blocks went within one tick: they do not last.
             (free, gone) => Some((u64::from(free) * (time / 1_000_000) / gone) / 1000),
         };
         Report { free, blocks, lasts }

@@ -12,8 +12,8 @@
 //! ]
 //! ```
 //!
-//! Every default is a requirement's or the field's practice, named at the field. What cannot work
-//! is refused with its place and what to write instead; unknown names are refused.
+//! Every default is a requirement's or the field's practice, named at the field. A setting that
+//! cannot work is refused with its place and what to write instead; unknown names are refused.
 //!
 //! Sources: RFC 4787 (UDP), 5382 (TCP), 5508 (ICMP), 6888 (logging, limits), 7857 (updates).
 
@@ -442,7 +442,7 @@ pub(super) struct Plan {
     static_addresses: Vec<[u8; 4]>,
     /// By [`Phase`].
     pub timeouts: [Option<Duration>; PHASES],
-    /// The inside prefixes: mask, and what is left of an address under it.
+    /// The inside prefixes: mask, and the bits of an address under it.
     inside: Vec<(u32, u32)>,
 }
 
@@ -558,7 +558,7 @@ pub(super) fn masked(prefix: &Prefix) -> (u32, u32) {
     (mask, prefix.addr().low_u32() & mask)
 }
 
-/// What an endpoint is mapped to: by itself, or with its address.
+/// The endpoint that an endpoint is mapped to: by itself, or with its address.
 fn find(table: &[(u8, V4Endpoint, V4Endpoint)], protocol: u8, key: V4Endpoint) -> Option<V4Endpoint> {
     if table.is_empty() {
         return None;
@@ -615,7 +615,7 @@ fn blocks(config: &Config) -> Result<(u16, u16), ConfigError> {
 }
 
 impl Config {
-    /// What mappings are made of cannot change while there are some.
+    /// Settings that mappings are made by cannot change while there are mappings.
     pub(super) fn may_follow(&self, before: &Config) -> Result<(), ConfigError> {
         let same = [
             ("mapping", self.mapping == before.mapping),

@@ -57,8 +57,8 @@ pub(super) fn translate(packet: &mut Packet, flow: &Translation, cx: &mut Cx<Nat
     Verdict::Forward
 }
 
-/// RFC 5508 REQ-3: the error's checksum and the quoted IP header's must be right. What a capture or
-/// a fragment does not hold cannot be judged.
+/// RFC 5508 REQ-3: the error's checksum and the quoted IP header's must be right. Bytes that a
+/// capture or a fragment does not hold cannot be judged.
 fn checksums_hold(packet: &Packet, quote: &Quoted) -> bool {
     let header = packet
         .frame()

@@ -92,7 +92,7 @@ impl Ports {
             }
             let block = number * self.blocks_per_address + within;
             let (word, bit) = self.free_bit(block);
-            // What is borrowed goes to its home, and to no third one.
+            // A borrowed block goes to its home, and to no third runtime.
             let may = self.is_home(block) || self.home_of(block) == to;
             if self.free[word] & bit != 0 && may {
                 self.set_taken(block);

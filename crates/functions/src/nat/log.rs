@@ -1,5 +1,4 @@
-//! What NAT writes to the event log: mappings or blocks, as they come and go (RFC 6888 REQ-12 to
-//! 14).
+//! NAT's lines in the event log: mappings or blocks, as they come and go (RFC 6888 REQ-12 to 14).
 //!
 //! ```text
 //!   "event":"mapping_created","inside":"10.0.0.1:5000","outside":"203.0.113.1:1733","protocol":"udp"
@@ -36,7 +35,7 @@ const BLOCK: &[Field] = &[
     Field::text("ports", "First and last port."),
 ];
 
-/// What NAT writes.
+/// The events that NAT writes.
 pub(super) const EVENTS: &[Event] = &[
     Event::new(
         "mapping_created",
@@ -73,7 +72,7 @@ pub(super) const EVENTS: &[Event] = &[
     ),
 ];
 
-/// Bytes put together on the stack; what does not fit is left out.
+/// Bytes put together on the stack; a part that does not fit is left out.
 struct Line {
     bytes: [u8; LINE],
     length: usize,
@@ -192,7 +191,7 @@ mod unit {
             .text(" ")
             .number(0);
         assert_eq!(line.as_str(), "255.0.10.109:65535 0");
-        // What does not fit is left out whole.
+        // A part that does not fit is left out whole.
         for _ in 0..40 {
             line.text("abcd");
         }

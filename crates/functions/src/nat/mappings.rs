@@ -50,8 +50,8 @@ pub(super) struct Mapping {
     pub remote: V4Endpoint,
     pub vlan: u16,
     pub protocol: u8,
-    /// Whether it is in the inside chains. One made again from a flow that opened from outside may
-    /// not know its key.
+    /// Whether it is in the inside chains. A mapping made again from a flow that opened from
+    /// outside may not know its key.
     pub indexed: bool,
     pub uses: u32,
     next_inside: u32,

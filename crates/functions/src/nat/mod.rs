@@ -18,7 +18,7 @@
 //!
 //! All flows of an inside address are on one runtime ([`Affinity::InsideAddress`]). The host's
 //! group state has its external address and its port blocks; a block is told to the switches before
-//! a packet from it leaves, so that what comes from outside finds the host's runtime.
+//! a packet from it leaves, so that packets from outside find the host's runtime.
 //!
 //! ```text
 //!   flow:   Fresh ──opening packet allowed──► translated ──expired──► mapping used once less
@@ -32,8 +32,8 @@
 //! dropped.
 //!
 //! Where the RFCs leave a choice: inbound packets refresh a flow's timer, too (RFC 4787 REQ-6
-//! allows it); what no inside host asked for is dropped without an answer (RFC 5382 REQ-4 a); the
-//! outside VLAN is the inside one's, and VLANs have mappings of their own.
+//! allows it); a packet that no inside host asked for is dropped without an answer (RFC 5382 REQ-4
+//! a); the outside VLAN is the inside one's, and VLANs have mappings of their own.
 //!
 //! Not here: ALGs (RFC 4787 REQ-10 wants none by default); fragments' ports (the runtime fills them
 //! in, REQ-14); Fragmentation Needed (REQ-13, the forwarder's); NAT64.
@@ -227,7 +227,7 @@ impl NetworkFunction for Nat {
             worker.flows_max,
             worker.seed,
         );
-        // One that was not there when the pool was divided borrows.
+        // A runtime that was not there when the pool was divided borrows.
         if ports.free_blocks() == 0 && worker.runtime < worker.runtimes {
             return Err(ConfigError::new(
                 "pool",
@@ -342,7 +342,7 @@ impl NetworkFunction for Nat {
 
     fn group_ended(&self, group: &mut Host, cx: &mut Cx<Self>) {
         // A host without mappings has one block at most (see `Ports::give`), but for what another
-        // runtime says of one that comes from there. What has no room is given back in the next
+        // runtime says of one that comes from there. Blocks without room are given back in the next
         // call.
         let ports = &mut self.tables.borrow_mut().ports;
         while cx.blocks_room() > 0
@@ -529,8 +529,8 @@ impl Nat {
 }
 
 impl Nat {
-    /// A translated packet that may change more than the flow's phase: one that bargains for a
-    /// segment size, or one that shows that its opener hears answers.
+    /// A translated packet that may change more than the flow's phase: a packet that bargains for a
+    /// segment size, or a packet that shows that its opener hears answers.
     #[cold]
     #[inline(never)]
     fn look_closer(&self, packet: &mut Packet, tcp_flags: u8, flow: &mut Translation, cx: &mut Cx<Self>) {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! From outside it is allowed if its destination has a mapping and the filtering knows its source.
-//! What is refused leaves nothing behind: room is looked for before anything is taken.
+//! A refused packet leaves nothing behind: room is looked for before anything is taken.
 //!
 //! Invariants: a `Translation` with a mapping stands for exactly one use of it; every `Err` here
 //! leaves tables and host as they were.
@@ -35,7 +35,7 @@ use wire::tcp::flags;
 /// Its checksum covers addresses (RFC 4340 9), and nothing here can mend it.
 const DCCP: u8 = 33;
 
-/// A packet that may open a flow: what the decision needs to know of it.
+/// A packet that may open a flow: the facts that the decision needs.
 struct Opening {
     source: V4Endpoint,
     destination: V4Endpoint,
@@ -58,8 +58,8 @@ impl Nat {
             return untouched(flow, cx);
         };
         if packet.has(flag::INSIDE_TO_INSIDE) {
-            // It does not leave; and its flow is in one group with what the other end sends, which
-            // may be another host's.
+            // The packet does not leave; and its flow is in one group with packets of the other
+            // end, which may be another host's.
             return if self.is_ours(source) || self.is_ours(destination) {
                 cx.drop("no_mapping")
             } else {
@@ -217,7 +217,7 @@ impl Nat {
         }
     }
 
-    /// What a packet that may open a flow is, or why it may not.
+    /// A packet that may open a flow, or why it may not.
     fn opening(&self, packet: &Packet, source: [u8; 4], destination: [u8; 4]) -> Result<Opening, Name> {
         let protocol = packet.protocol();
         let space = space_of(protocol);
@@ -424,7 +424,7 @@ impl Nat {
             Err(hash) => adopt_mapping(tables, cx.group(), flow, (protocol, vlan), hash),
         };
         let Some(handle) = handle else {
-            // It ends, and its next packet opens it with an endpoint that the pool has.
+            // The flow ends, and its next packet opens it with an endpoint that the pool has.
             *flow = Translation::default();
             cx.count("arrivals_refused");
             tables.refused.push(cx.flow_number());
@@ -494,7 +494,7 @@ impl Opening {
             protocol::TCP => Phase::of_first(self.tcp_flags),
             protocol::UDP if remote.port < 1024 => Phase::UdpWellKnown,
             protocol::ICMP => Phase::Query,
-            // What has no ports, too.
+            // Protocols without ports, too.
             _ => Phase::Udp,
         };
         // A static mapping's flows hold no block: nothing asks whether they are proven.

@@ -13,7 +13,7 @@
 //!   block 1: 203.0.113.0 ports 1280–1535   runtime 1        block 253: …                             runtime 0
 //! ```
 //!
-//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Those
+//! *Another pool while hosts have blocks* ([`Ports::succeed`]). Blocks in use stay in use. Blocks
 //! that the new settings do not have (their address or ports are gone, or a static mapping has one
 //! of them now) are *gone*: they are numbered on, since their ports come back one by one as their
 //! flows end, but no host gets a port from them, and the last port that comes back releases the
@@ -21,8 +21,8 @@
 //!
 //! Which ports of a block are in use, and which comes next, is its slot's business (`slots`).
 //!
-//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; what was
-//! taken is given back once.
+//! Invariants (checked in `tests` against an oracle): a block has one owner or is free; all that
+//! was taken is given back once.
 //!
 //! Which block is free here at the start follows from its home; blocks of other runtimes' parts
 //! that are lent are free here, too, and go home when a host gives them back (`lending`).
@@ -67,7 +67,7 @@ pub(super) enum Refused {
     Host,
 }
 
-/// What a new mapping would like its port to be.
+/// A new mapping's wish for its port.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Wish {
     /// This very port.
@@ -216,8 +216,8 @@ impl Ports {
                 ports.set_free(block);
             }
         }
-        // The block with a static mapping's port is never given out: what is sent to a block goes
-        // to one host.
+        // The block with a static mapping's port is never given out: packets to a block go to one
+        // host.
         for (protocol, outside, _) in &plan.by_outside {
             let Some(number) = ports.number_of(outside.number()) else {
                 continue;
@@ -302,9 +302,9 @@ impl Ports {
         word.is_some_and(|word| word >> (block % 64) & 1 != 0)
     }
 
-    /// Has a host forget its blocks that are gone: their ports come back by themselves. One that
-    /// has none in use is to be released at once, and is the answer; the next such is left for the
-    /// next time.
+    /// Has a host forget its blocks that are gone: their ports come back by themselves. A block
+    /// that has none in use is to be released at once, and is the answer; the next such is left for
+    /// the next time.
     #[cold]
     fn shed(&mut self, host: &mut Host) -> Option<Block> {
         let number = self.number_of(u32::from_be_bytes(host.outside))?;
@@ -336,8 +336,8 @@ impl Ports {
         self.share
     }
 
-    /// Whether so few blocks are free that idle ones are wanted back: what a burst of new hosts may
-    /// take before that has an effect.
+    /// Whether so few blocks are free that idle ones are wanted back: a burst of new hosts may take
+    /// so many before that has an effect.
     pub fn is_low(&self) -> bool {
         self.free_total <= self.low()
     }
@@ -458,8 +458,8 @@ impl Ports {
         !self.gone.is_empty()
     }
 
-    /// Has a host give up what is gone, before it takes a port. Answers a block that is free with
-    /// it.
+    /// Has a host give up blocks that are gone, before it takes a port. Answers a block that is
+    /// free with it.
     #[cold]
     pub fn shed_of(&mut self, host: &mut Host) -> Option<Block> {
         self.shed(host)

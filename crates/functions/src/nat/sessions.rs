@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A pool that runs low wants blocks back ([`Sessions::want`]). The runtime then asks which flows
-//! are to end ([`Sessions::recall`]): those of the block in front. A sender of spoofed packets
+//! are to end ([`Sessions::recall`]): flows of the block in front. A sender of spoofed packets
 //! thereby pushes its own blocks out, and a new host has as long to prove itself as the sender
 //! takes to fill the pool. A block that has been idle for less than [`GRACE`] is left alone, so
 //! that a crowd of honest hosts is served in turn.
@@ -69,7 +69,7 @@ struct Block {
 
 /// Flows that an operator clears.
 struct Clearing {
-    /// Inside addresses: mask, and what is left under it.
+    /// Inside addresses: mask, and the bits under it.
     inside: (u32, u32),
     /// The next number to look at.
     at: usize,
@@ -282,8 +282,8 @@ impl Sessions {
         (block.since.saturating_add(GRACE) <= self.now).then_some(*block)
     }
 
-    /// Clears the flows there are of inside addresses, by mask and what is left under it; `false`
-    /// while others are being cleared.
+    /// Clears the flows there are of inside addresses, by mask and the bits under it; `false` while
+    /// others are being cleared.
     pub fn clear(&mut self, inside: (u32, u32)) -> bool {
         if self.clearing.is_some() {
             return false;
@@ -344,8 +344,8 @@ impl Sessions {
             if flow.epoch != 0 && flow.epoch != self.epoch && is_meant {
                 let number = *at as u32;
                 if self.asked == number + 1 {
-                    // It did not end: a call of it waits, or it moves. It is asked for until it
-                    // does.
+                    // The flow did not end: a call of it waits, or it moves. It is asked for until
+                    // it does.
                     self.asked = 0;
                     return Some(Recall::Later);
                 }

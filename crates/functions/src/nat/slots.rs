@@ -32,8 +32,8 @@ struct Slot {
     used: [u16; SPACES],
     cursor: [u16; SPACES],
     order: Order,
-    /// What undoes the order, for even and odd indices: made once, since it takes longer than all
-    /// else that is done with a port.
+    /// The inverse of the order, for even and odd indices: made once, since it takes longer than
+    /// all else that is done with a port.
     undo: [[u16; 3]; 2],
 }
 

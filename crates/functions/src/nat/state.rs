@@ -1,4 +1,4 @@
-//! What NAT remembers: a [`Translation`] per flow, a [`Host`] per inside address.
+//! NAT's state: a [`Translation`] per flow, a [`Host`] per inside address.
 //!
 //! Both are plain data: they migrate and are replicated as bytes. A packet of an established flow
 //! needs its `Translation` and nothing else. Example: 10.0.0.1:5000 talks to 198.51.100.7:53 as
@@ -169,8 +169,8 @@ impl Phase {
 pub(super) mod how {
     /// The first packet came from outside.
     pub const FROM_OUTSIDE: u8 = 1;
-    /// The remote end is one of our own external addresses: what comes from inside turns around
-    /// (RFC 4787 REQ-9).
+    /// The remote end is one of our own external addresses: packets from inside turn around (RFC
+    /// 4787 REQ-9).
     pub const HAIRPIN: u8 = 2;
     /// Untouched because its source is not one of those that are translated.
     pub const NOT_INSIDE: u8 = 4;

@@ -1,6 +1,6 @@
 //! The range of external ports as it is written.
 //!
-//! Not here: what the range is for ([`super::config`]).
+//! Not here: the use of the range ([`super::config`]).
 
 use super::alloc::format;
 use super::alloc::string::String;

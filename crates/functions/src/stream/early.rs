@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Nothing is noted of them: a segment's place is its sequence number, and of several that have one
-//! byte the oldest has it. So a state and what is held can never contradict each other, whatever
-//! becomes of either: copies that are gone leave a gap.
+//! byte the oldest has it. So a state and the held packets can never contradict each other,
+//! whatever becomes of either: copies that are gone leave a gap.
 //!
 //! Each question reads the headers of all that wait; there are [`Follow::early_max`] at most, and
 //! segments in order ask nothing.
@@ -26,8 +26,8 @@ use wire::tcp::flags;
 /// How far behind the next byte, in bytes, an early segment may end: more than most receivers'
 /// windows.
 pub const AHEAD_MAX: u32 = 1 << 20;
-/// [`Follow::early_max`] where nothing else is asked for: what one loss on a path of 100 Mbit/s and
-/// 10 ms makes early, about.
+/// [`Follow::early_max`] where nothing else is asked for: about as many as one loss on a path of
+/// 100 Mbit/s and 10 ms makes early.
 pub const EARLY_MAX: usize = 64;
 
 /// The most that may be asked for.
@@ -43,7 +43,7 @@ pub fn early_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::E
     }
 }
 
-/// What is held of one direction of a flow.
+/// The held packets of one direction of a flow.
 pub trait Early {
     /// The packets, the oldest first.
     fn held(&self) -> impl Iterator<Item = &Packet>;
@@ -59,7 +59,7 @@ pub trait Early {
         self.count() > 0
     }
 
-    /// What becomes of a segment (its sequence number and bytes) that begins behind `next`.
+    /// The fate of a segment (its sequence number and bytes) that begins behind `next`.
     fn place(&self, packet: &Packet, (start, bytes): (u32, &[u8]), next: u32, follow: Follow) -> Taken {
         let ahead = start.wrapping_sub(next) as usize;
         if bytes.is_empty() || ahead.saturating_add(bytes.len()) > AHEAD_MAX as usize {
@@ -96,7 +96,8 @@ pub trait Early {
         ahead.filter(|ahead| *ahead > 0).min()
     }
 
-    /// Copies what waits from `next` on, up to where an older segment has the bytes: how many.
+    /// Copies the waiting bytes from `next` on, up to where an older segment has the bytes: how
+    /// many.
     fn copy_at(&self, next: u32, to: &mut [u8]) -> usize {
         let mut until = to.len();
         for (start, bytes) in self.held().filter_map(segment) {
@@ -117,8 +118,7 @@ pub trait Early {
     }
 }
 
-/// Sequence number and bytes of a packet that may wait; what another runtime has sent may be
-/// anything.
+/// Sequence number and bytes of a packet that may wait; bytes from another runtime may be anything.
 pub fn segment(packet: &Packet) -> Option<(u32, &[u8])> {
     let tcp = packet.tcp()?;
     let bytes = packet.payload();

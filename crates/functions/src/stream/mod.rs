@@ -2,10 +2,10 @@
 //! state.
 //!
 //! **Theory of operation.** Each direction has the sequence number that comes next. A segment that
-//! begins there is handed on at once, straight from the packet; what of it has been handed on
-//! before (a retransmission) is cut off. A segment that comes too early waits as a held packet of
-//! its flow ([`Early`]), or as a held copy where the segment itself goes on, and is handed on when
-//! the gap before it is filled.
+//! begins there is handed on at once, straight from the packet; bytes of it that have been handed
+//! on before (a retransmission) are cut off. A segment that comes too early waits as a held packet
+//! of its flow ([`Early`]), or as a held copy where the segment itself goes on, and is handed on
+//! when the gap before it is filled.
 //!
 //! ```text
 //!   next = 1000                                    handed on            waits           next
@@ -23,19 +23,19 @@
 //!
 //! **Where segments overlap the first wins.** A byte that was handed on or waits is never replaced
 //! by what a later segment says of its place (Suricata's default, BSD, prefers the old as well
-//! where the new segment does not begin before it). The two are not compared: what was handed on is
-//! not here any more.
+//! where the new segment does not begin before it). The two are not compared: bytes that were
+//! handed on are not here any more.
 //!
-//! **What is bounded.** Of one direction of a flow [`Follow::early_max`] segments wait, none of
-//! which ends further than [`AHEAD_MAX`] behind the next byte; of all flows together as many as the
-//! runtime holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not part
-//! of the stream. A caller that must look at every byte looks at it by itself, or drops it, so that
-//! it is sent again in order.
+//! **Bounds.** Of one direction of a flow [`Follow::early_max`] segments wait, none of which ends
+//! further than [`AHEAD_MAX`] behind the next byte; of all flows together as many as the runtime
+//! holds packets. Another segment is [`Taken::Beyond`] or [`Taken::Full`]: it is not part of the
+//! stream. A caller that must look at every byte looks at it by itself, or drops it, so that it is
+//! sent again in order.
 //!
-//! **Gaps.** What the receiver has acknowledged and was not seen here is lost to us: when a later
-//! segment comes, what is missing before it, as far as it was acknowledged, is reported
-//! ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an
-//! acknowledgement of what has not been sent would make us blind for it.
+//! **Gaps.** Bytes that the receiver has acknowledged and that were not seen here are lost to us:
+//! when a later segment comes, the bytes missing before it, as far as they were acknowledged, are
+//! reported ([`Piece::Gap`]) and passed over. An acknowledgement alone never moves anything: an
+//! acknowledgement of bytes that have not been sent would make us blind for it.
 //!
 //! **Openings.** A stream begins with SYN; a segment that begins before the first byte is not part
 //! of it. Data on a SYN are handed on at once. The first acknowledgement of the other end shows
@@ -55,7 +55,7 @@
 //! handed on and passed over; whatever bytes the state is made of, and whatever packets are held,
 //! nothing here panics (`any_state_is_served`).
 //!
-//! Not here: windows and the validity of resets (`firewall`), what is in the stream (`ids`,
+//! Not here: windows and the validity of resets (`firewall`), the content of the stream (`ids`,
 //! `http_parser`), checksums.
 //!
 //! Sources: RFC 9293 3.4 and 3.10, RFC 7413, RFC 5722 and Ptacek and Newsham 1998 for what overlaps
@@ -98,7 +98,7 @@ mod mark {
 }
 
 marks!(
-    /// What was seen of a direction: bits of [`mark`].
+    /// The marks of a direction: bits of [`mark`].
     Marks,
     [
         (mark::KNOWN, "known"),
@@ -166,7 +166,7 @@ mod whole {
 }
 
 marks!(
-    /// What was seen of a connection: bits of [`whole`].
+    /// The marks of a connection: bits of [`whole`].
     Whole,
     [
         (whole::ESTABLISHED, "established"),
@@ -185,7 +185,7 @@ pub struct Streams {
     reserved: [u8; 7],
 }
 
-/// What is handed on.
+/// A piece that is handed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Piece<'a> {
     /// The next bytes.
@@ -202,7 +202,7 @@ pub enum Piece<'a> {
     },
 }
 
-/// What became of a segment's data.
+/// The fate of a segment's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
     /// There was none.
@@ -223,14 +223,14 @@ pub enum Taken {
     Outside,
 }
 
-/// What became of a segment.
+/// The fate of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
-    /// A new connection begins: what is remembered of an old one is void.
+    /// A new connection begins: the state of an old one is void.
     pub begins: bool,
-    /// The direction's numbers are new: what is held of it is of an old connection.
+    /// The direction's numbers are new: its held packets are of an old connection.
     pub renumbered: bool,
-    /// What became of its data.
+    /// The fate of its data.
     pub taken: Taken,
     /// With [`Taken::New`]: how many bytes of this direction come before its first one.
     pub start: u64,
@@ -311,7 +311,7 @@ impl Streams {
             accepted.refused = self.on_acknowledgement(&segment, tcp.acknowledgement(), half);
         }
         if segment.has(flags::RST) {
-            // What a reset carries is no part of the stream (RFC 9293 3.5.3).
+            // A reset's payload is no part of the stream (RFC 9293 3.5.3).
             self.on_reset(&segment, half);
             return accepted;
         }
@@ -419,7 +419,7 @@ struct Run<'r, E, F> {
 }
 
 impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
-    /// How many bytes of a segment's data were handed on before; or what becomes of it if none is
+    /// How many bytes of a segment's data were handed on before; or the segment's fate if none is
     /// to be handed on now.
     fn place(&mut self, segment: &Segment<'_>, packet: &Packet, follow: Follow) -> Result<u32, Taken> {
         let state = &mut *self.state;
@@ -463,7 +463,7 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
         }
     }
 
-    /// Passes over what was lost before a segment, as far as the other end has it.
+    /// Passes over bytes that were lost before a segment, as far as the other end has them.
     fn pass_over_lost(&mut self, segment: u32) {
         let is_void = *self.marks & whole::reset(1 - self.half) != 0;
         if self.state.has(mark::KNOWN | mark::ACKED) && !is_void {
@@ -473,7 +473,7 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
         }
     }
 
-    /// Hands on what is new of a segment, and what was waiting for it. Waiting bytes were the
+    /// Hands on the new bytes of a segment, and those that waited for it. Waiting bytes were the
     /// first, so they go before the segment's.
     fn on_new(&mut self, segment: &Segment<'_>, known: u32) -> (Taken, u64) {
         let start = self.state.position - u64::from(known);
@@ -485,13 +485,13 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
             let Some(rest) = held.get(from..).filter(|rest| !rest.is_empty()) else {
                 break;
             };
-            // At least one byte: what waits begins behind the next one.
+            // At least one byte: waiting bytes begin behind the next one.
             let until = self.early.ahead(next).map_or(rest.len(), |ahead| ahead as usize);
             self.hand_on(&rest[..until.min(rest.len())]);
         }
         let behind = segment.sequence.wrapping_add(segment.length);
         if held.len() < segment.length as usize && distance(behind, self.state.next) > 0 {
-            // The capture was cut short: what it does not hold is passed over at once.
+            // The capture was cut short: bytes that it does not hold are passed over at once.
             self.pass_over(behind);
         }
         self.hand_on_waiting();
@@ -528,7 +528,7 @@ impl<E: Early, F: FnMut(&mut E, Piece<'_>)> Run<'_, E, F> {
         (self.on)(self.early, Piece::Bytes { bytes, position });
     }
 
-    /// Hands on what waits and has come to its turn.
+    /// Hands on the waiting bytes that have come to their turn.
     fn hand_on_waiting(&mut self) {
         if !self.early.waits() {
             return;
@@ -565,7 +565,7 @@ impl<'a> Segment<'a> {
         self.flags & any != 0
     }
 
-    /// What the packet holds of its data.
+    /// The data that the packet holds.
     fn held(&self) -> &'a [u8] {
         &self.bytes[..self.bytes.len().min(self.length as usize)]
     }

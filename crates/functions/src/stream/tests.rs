@@ -13,7 +13,7 @@ const FOLLOW: Follow = Follow {
 /// Buffers of the pool, of which one is for the packet at hand.
 const BUFFERS: usize = 12;
 
-/// Segments made, taken in, and what came of them.
+/// Segments made, taken in, and their fates.
 struct Observer {
     waiting: Waiting,
     streams: Streams,
@@ -185,7 +185,7 @@ proptest! {
             waiting.half = half;
             let follow = Follow { pick_up: flags & 16 != 0, ..FOLLOW };
             streams.accept(&packet, half, follow, waiting, &mut |_, _| {});
-            // Whatever it was: another runtime may say that anything waits.
+            // Any packet may wait: another runtime may say so.
             match flags & 32 != 0 && waiting.pool.free() > 1 {
                 true => waiting.held[half].push(packet),
                 false => waiting.pool.give(packet),
@@ -209,12 +209,12 @@ fn the_bounds_of_what_waits() {
         Taken::Old,
         "what is there is not kept again"
     );
-    // The other direction has room of its own, but what all share ends.
+    // The other direction has room of its own, but the room that all share ends.
     let mut back = |at: u32| observer.take(1, at, 1000, flags::ACK, b"x").taken;
     let kept: Vec<Taken> = (0..4).map(|n| back(510 + 10 * n)).collect();
     assert_eq!(kept, [Taken::Kept, Taken::Kept, Taken::Kept, Taken::Full]);
     assert!(observer.read.iter().all(Vec::is_empty));
-    // What is read makes room.
+    // Bytes that are read make room.
     assert_eq!(
         observer.take(1, 500, 1000, flags::ACK, &[b'-'; 11]).taken,
         Taken::New
@@ -228,7 +228,7 @@ fn gaps_are_passed_over_when_acknowledged_and_followed() {
     let mut observer = Observer::new();
     observer.open(1000);
     assert_eq!(observer.data(1010, b"kept"), Taken::Kept);
-    // An end that acknowledges what was not sent moves nothing.
+    // An end that acknowledges bytes that were not sent moves nothing.
     observer.take(1, 500, 1100, flags::ACK, b"");
     assert_eq!(observer.read[0], b"");
     assert_eq!(observer.data(1000, b"first"), Taken::New);
@@ -342,7 +342,7 @@ fn a_fin_counts_behind_all_that_was_sent() {
         observer.take(1, 500, 1000, fin, b"");
         observer
     };
-    // One that comes before data that were lost on their way here counts when those have come, or
+    // A FIN that comes before data that were lost on their way here counts when those have come, or
     // the other end has them.
     let mut observer = begun();
     observer.take(0, 1004, 501, fin, b"");

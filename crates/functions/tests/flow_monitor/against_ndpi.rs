@@ -40,7 +40,7 @@ fn records_equal_the_expected_flows_of_every_capture() {
             if !differences.is_empty() {
                 wrong.push(format!("{name}: {}", differences.join("; ")));
             }
-            // What is in no record is known to be no flow's.
+            // A frame in no record is known to be no flow's.
             let counted: u64 = records.iter().map(|r| r.packets[0] + r.packets[1]).sum();
             let refused: u64 = outcome.refused.values().sum();
             assert_eq!(counted + refused, frames.len() as u64, "{name}");

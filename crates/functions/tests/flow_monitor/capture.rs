@@ -14,7 +14,7 @@ pub struct Frame {
     pub time: u64,
     /// Length on the wire.
     pub wire_length: u32,
-    /// What was captured.
+    /// The captured bytes.
     pub bytes: Vec<u8>,
 }
 

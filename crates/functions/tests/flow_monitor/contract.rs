@@ -1,4 +1,4 @@
-//! What the flow monitor promises the runtime, and hostile packets.
+//! The flow monitor's promises to the runtime, and hostile packets.
 
 use crate::capture::Frame;
 use crate::replay::Replay;

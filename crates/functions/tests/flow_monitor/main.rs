@@ -1,4 +1,4 @@
-//! The flow monitor against flow tables that others made, and what it promises the runtime.
+//! The flow monitor against flow tables that others made, and its promises to the runtime.
 
 mod against_arkime;
 mod against_ndpi;

@@ -1,5 +1,5 @@
-//! How many files of a kind the shared data have, by their list `MANIFEST.tsv`: what a folder lacks
-//! is noticed.
+//! How many files of a kind the shared data have, by their list `MANIFEST.tsv`: missing files are
+//! noticed.
 
 use std::path::Path;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use wire::packet::flag;
 use wire::{Addr, LinkType, Orientation, Packet, Pool};
 
-/// What a replay yields.
+/// The outcome of a replay.
 #[derive(Default)]
 pub struct Outcome {
     /// The event log.

@@ -58,7 +58,7 @@ fn a_server_that_is_gone_by_other_settings_loses_its_connections() {
 
 #[test]
 fn hosts_are_exempt_by_other_settings() {
-    // What a host may have is carried over, or counted again.
+    // A host's account is carried over, or counted again.
     for other in ["flows_per_host = 2", "flows_per_host = 3\nhosts_max = 1000"] {
         let other = format!("{other}\nexempt = [\"10.0.0.2/32\"]");
         let other = testkit::config::<HostLimits>(&other);
@@ -70,7 +70,7 @@ fn hosts_are_exempt_by_other_settings() {
 }
 
 /// Which port a conversation has that begins again is chosen at random, so nothing is compared; but
-/// what is taken is given back once.
+/// all that is taken is given back once.
 fn all_is_given_back(migration: impl Fn() -> Migration, script: impl Fn() -> Vec<Step>) {
     for way in Way::CHANGES {
         let survived = migration().ways([way]).replay(script());

@@ -176,8 +176,8 @@ fn flows_of_before_go_on_when_commit_is_set_while_traffic_passes() {
     }
 }
 
-/// Before every packet of a script all flows are over once, and then a runtime fails: what is over
-/// is in no copy.
+/// Before every packet of a script all flows are over once, and then a runtime fails: flows that
+/// are over are in no copy.
 fn each_ends(migration: impl Fn() -> Migration, script: &[Step]) {
     for first in 0..APART {
         let at = (first..script.len()).step_by(APART);
@@ -207,8 +207,8 @@ fn what_is_over_of_streams_does_not_come_back() {
     each_ends(http, &conversations());
 }
 
-/// Which port a conversation has that begins again is chosen at random: nothing else than what was
-/// taken and given back is compared.
+/// Which port a conversation has that begins again is chosen at random: only the counts of things
+/// taken and given back are compared.
 #[test]
 fn what_is_over_is_given_back_once() {
     let script = conversations();

@@ -1,4 +1,4 @@
-//! The firewall: what it knows of a connection goes along, and its timers go on.
+//! The firewall: its state of a connection goes along, and its timers go on.
 
 use crate::captures::over_captures;
 use crate::traffic::conversations;

@@ -1,8 +1,8 @@
 //! Flow tables of the shared captures, read by the flow monitor while all flows move at every k-th
 //! packet, or while runtimes are killed there, against nDPI's, Arkime's and Zeek's.
 //!
-//! A runtime is killed in each of the ways that the kit has, in turn over the values of k; what the
-//! monitor counts is copied as committed fields are, as `commit_lazy` has it.
+//! A runtime is killed in each of the ways that the kit has, in turn over the values of k; the
+//! monitor's state is copied as committed fields are, as `commit_lazy` has it.
 
 use crate::captures::{Script, data, every_capture, files, script};
 use crate::planted_bugs::{Bug, Forgetful, ForgetfulConfig};
@@ -110,7 +110,7 @@ impl Sum {
         }
     }
 
-    /// For each k, what a capture's records are while flows move at every k-th packet.
+    /// For each k, a capture's records while flows move at every k-th packet.
     fn replay(&mut self, path: &Path, config: Config, mut judge: impl FnMut(usize, &Survived)) {
         let script = script(path);
         self.captures += 1;

@@ -1,5 +1,4 @@
-//! The forwarding step: what a flow knows of its way, and packets that wait for a neighbour, go
-//! along.
+//! The forwarding step: a flow's state of its way, and packets that wait for a neighbour, go along.
 
 use crate::traffic::conversations;
 use flowkeep_functions::forward::tables::{Interface, Kind, Neighbour, Route, Way};

@@ -44,7 +44,7 @@ pub fn from_outside(n: u16) -> Step {
     udp(&format!("198.51.100.9:{}", 1000 + n), "10.0.0.1:53").from_outside()
 }
 
-/// What a host has spent it has spent wherever it goes, and nothing is given to it there; also if
+/// A host's spending goes along wherever the host goes, and no credit is given to it there; also if
 /// it has opened nothing itself, so that only the destination of packets to it is known.
 #[test]
 fn buckets_go_along() {

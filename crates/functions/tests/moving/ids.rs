@@ -1,5 +1,4 @@
-//! The readers of streams, IDS and HTTP parser: what was read so far goes along, in the middle of a
-//! word.
+//! The readers of streams, IDS and HTTP parser: their state goes along, in the middle of a word.
 
 use crate::captures::{data, every_capture, files, over_captures, script};
 use crate::traffic::conversations;
@@ -40,8 +39,8 @@ fn alerts(survived: &Survived) -> usize {
     survived.events().matches("\"event\":\"alert\"").count()
 }
 
-/// Flows move between the bytes of a signature: the automaton's state goes along, and what of
-/// several contents was found.
+/// Flows move between the bytes of a signature: the automaton's state goes along, and the hits of
+/// several contents.
 #[test]
 fn a_signature_goes_on_between_its_bytes() {
     let rules = "alert tcp any any -> any 80 (msg:\"one\"; content:\"attack-at-dawn\"; sid:1;)\n\

@@ -1,11 +1,11 @@
 //! The firewall's verdicts against a Linux kernel's, while runtimes are killed at every k-th packet
 //! of a capture.
 //!
-//! The oracle is that of `tests/firewall_conntrack.rs`: what `nf_conntrack` of Linux 6.18 said of
-//! each packet. Here real runtimes have the flows; what the firewall counted with a packet tells
-//! its class. Lazy fields are committed: TCP's windows, which say what is invalid. All frames come
-//! at once, since no flow expired in the kernel's replay. A runtime is killed in each of the ways
-//! that the kit has, in turn over the values of k.
+//! The oracle is that of `tests/firewall_conntrack.rs`: the word of `nf_conntrack` of Linux 6.18 on
+//! each packet. Here real runtimes have the flows; the firewall's counts with a packet tell its
+//! class. Lazy fields are committed: TCP's windows, which say what is invalid. All frames come at
+//! once, since no flow expired in the kernel's replay. A runtime is killed in each of the ways that
+//! the kit has, in turn over the values of k.
 //!
 //! Not compared: packets that the kernel did not forward (`-`), FRAG and UNTRACKED.
 
@@ -35,7 +35,7 @@ fn verdicts(path: &Path) -> Vec<String> {
     verdicts
 }
 
-/// The class of a step's packet, by what was counted with it.
+/// The class of a step's packet, by the counts made with it.
 fn class(survived: &Survived, step: usize) -> &'static str {
     let has = |name: &str| survived.counted_at(step).any(|counter| counter == name);
     match () {
@@ -77,7 +77,7 @@ fn replay(script: &Script, every: usize, commits_lazy: bool) -> Survived {
     guarded.replay(script.steps.clone())
 }
 
-/// What differs from the kernel's verdicts, and how many packets were compared.
+/// The differences from the kernel's verdicts, and how many packets were compared.
 fn differing(script: &Script, expected: &[String], survived: &Survived) -> (Vec<String>, usize) {
     let (mut found, mut compared) = (Vec::new(), 0);
     for (step, kernel) in expected.iter().enumerate() {
@@ -145,7 +145,7 @@ fn verdicts_equal_the_kernels_while_a_runtime_is_killed_at_every_kth_packet() {
     assert!(packets > 1000 && recovered > 1000, "{packets} {recovered}");
 }
 
-/// That verdicts would be others: where windows are learned again, what is out of them passes.
+/// That verdicts would be others: where windows are learned again, packets out of them pass.
 #[test]
 fn windows_that_are_learned_again_are_noticed() {
     let Some(pairs) = pairs() else { return };

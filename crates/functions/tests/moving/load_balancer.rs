@@ -76,7 +76,8 @@ fn flows_keep_their_servers() {
     assert_eq!(survived.counter("connections"), 16);
 }
 
-/// What has come back is counted where it was: the next flow gets the server it would have got.
+/// A flow that has come back is counted where it was: the next flow gets the server it would have
+/// got.
 #[test]
 fn counts_come_back_with_their_flows() {
     for policy in ["least_connections", "round_robin"] {
@@ -84,7 +85,7 @@ fn counts_come_back_with_their_flows() {
     }
 }
 
-/// Whatever is chosen, every client is answered, and no server has a connection at the end.
+/// Every client is answered, whichever server is chosen, and no server has a connection at the end.
 #[test]
 fn counts_are_of_the_flows_that_are_there() {
     for policy in ["least_connections", "round_robin"] {

@@ -1,10 +1,10 @@
 //! Each function while its flows move between two runtimes at every packet, and while these fail
-//! there (`failing`): what comes of it is what comes of it while they stay.
+//! there (`failing`): the result is the same as while they stay.
 //!
 //! And while their settings are taken again, alone and with a failure (`changing`).
 //!
-//! Each is tried on generated traffic (`traffic`) in which what is particular to it happens: timers
-//! run out, blocks of ports are exhausted, signatures lie across segments; and on a sample of the
+//! Each is tried on generated traffic (`traffic`) in which its particular cases happen: timers run
+//! out, blocks of ports are exhausted, signatures lie across segments; and on a sample of the
 //! shared captures, or all of them (`FLOWKEEP_EVERY_CAPTURE`). `flow_tables` compares with what
 //! others have read in the captures.
 //!

@@ -212,7 +212,7 @@ impl<F: NetworkFunction> NetworkFunction for Forgetful<F> {
 /// Bytes left behind at once.
 const PART: usize = 4;
 
-/// A function, its settings and what is to be said of it, and traffic.
+/// A function, its settings and its description, and traffic.
 struct Subject<F: NetworkFunction> {
     config: Arc<F::Config>,
     describe: fn(Migration) -> Migration,
@@ -377,8 +377,8 @@ fn of_the_ids() {
         ..Settings::default()
     });
     let mut script = crate::ids::dripping("GET /attack-at-dawn?evil HTTP/1.1\r\n\r\n", 3);
-    // What the other end has taken, and that the connection is established, is learned again from
-    // each acknowledgement. The last segment, a late copy of the first, has none.
+    // The bytes that the other end has taken, and that the connection is established, are learned
+    // again from each acknowledgement. The last segment, a late copy of the first, has none.
     script.push(tcp("10.0.0.1:1000", "192.0.2.1:80").syn());
     let subject = Subject::<Ids>::new(config, |migration| migration.flows_max(16), script);
     subject.parts_are_missed(&[]);
@@ -391,9 +391,9 @@ fn of_the_http_parser() {
     let script = crate::ids::dripping("GET /a/b HTTP/1.1\r\nHost: www.example.org\r\n\r\n", 3);
     let subject = Subject::<HttpParser>::new(config, |migration| migration.flows_max(16), script);
     subject.parts_are_missed(&[]);
-    // Of the stream: what the server has taken of the client's bytes, and that the connection is
-    // established. The last segment brings both again; where it does not (`of_the_ids`), they are
-    // missed.
+    // Of the stream: how many of the client's bytes the server has taken, and that the connection
+    // is established. The last segment brings both again; where it does not (`of_the_ids`), they
+    // are missed.
     subject.copied_parts_are_missed(&[Bug::Flow(1684..1688), Bug::Flow(1720..1724)]);
     assert!(subject.is_noticed(&Bug::EndsWithTheMove), "records are doubled");
 }

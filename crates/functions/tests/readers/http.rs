@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Client port, method, URI, status (0 for none).
 type Request = (u64, String, String, u64);
 
-/// What of an oracle's log is not expected of us, by capture and client port, and why.
+/// The parts of an oracle's log that are not expected of us, by capture and client port, and why.
 const EXCEPT: &[(&str, Option<u64>, &str)] = &[
     (
         "ndpi__nats.pcap",

@@ -13,7 +13,7 @@ const FOLLOW: Follow = Follow {
     hold: false,
 };
 
-/// What a runtime holds by default of all flows together.
+/// The packets that a runtime holds by default, of all flows together.
 const HELD_MAX: usize = 1024;
 
 /// Copies that wait, by flow and direction, and the room that they share.
@@ -47,7 +47,7 @@ impl Waiting {
         }
     }
 
-    /// What a function does with its verdict.
+    /// Acts as a function does with its verdict.
     fn settle(&mut self, packet: &Packet, streams: &Streams, taken: Taken) {
         let held = self.held.entry(self.at).or_default();
         if taken == Taken::Kept {
@@ -186,9 +186,9 @@ impl Extent {
 
 /// Of all real captures: how many bytes that are there are read in their order. With 2 KiB of room
 /// for each flow that was 96.5 % of viber.pcap and 98.7 % to 99.7 % of four more of the longer
-/// ones. Directions of which a capture has no acknowledgement are counted by themselves: what is
-/// missing there is missing for ever. What is sent to an end that has reset is part of no stream,
-/// and not counted.
+/// ones. Directions of which a capture has no acknowledgement are counted by themselves: bytes
+/// missing there are missing for ever. Data sent to an end that has reset is part of no stream, and
+/// not counted.
 #[test]
 fn bytes_of_real_captures_are_read_in_order() {
     let folders = [
@@ -359,7 +359,7 @@ impl Direction {
         self.is_seen = true;
     }
 
-    /// What follows has other numbers.
+    /// The bytes that follow have other numbers.
     fn settle(&mut self) {
         self.coverage.there += std::mem::take(&mut self.extent).bytes();
     }

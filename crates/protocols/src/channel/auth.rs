@@ -19,8 +19,8 @@
 //!
 //! Each step may be taken by one worker after another; at none is a frame refused.
 //!
-//! Invariant: the secret itself is no key of any cipher or tag. What is derived from it for one
-//! purpose is used for no other.
+//! Invariant: the secret itself is no key of any cipher or tag. A key that is derived from it for
+//! one purpose is used for no other.
 //!
 //! Not here: how frames of a session are encrypted (`seal.rs`), which numbers have been seen
 //! (`replay.rs`).
@@ -40,8 +40,8 @@ pub struct Key {
     secret: [u8; 32],
 }
 
-/// What the key of hellos' tags is for, after BLAKE3's rule for such words: fixed, and used for
-/// nothing else.
+/// The context string of the key of hellos' tags, after BLAKE3's rule: fixed, and used for nothing
+/// else.
 const HELLO: &str = "flowkeep 2026-11-23 channel: tags of hellos";
 
 impl Key {
@@ -61,7 +61,7 @@ impl Key {
         blake3::derive_key(HELLO, &self.secret)
     }
 
-    /// What keys of sessions are derived from.
+    /// The secret that keys of sessions are derived from.
     pub(super) fn secret(&self) -> &[u8; 32] {
         &self.secret
     }
@@ -175,7 +175,7 @@ impl Protection {
         true
     }
 
-    /// Checks a frame, and decrypts in place what it carries. What is refused may be left as
+    /// Checks a frame, and decrypts in place what it carries. A refused frame may be left as
     /// anything.
     #[inline]
     pub(super) fn open(&self, seals: &mut Seals, head: &Head, frame: &mut [u8]) -> Result<(), BadTag> {

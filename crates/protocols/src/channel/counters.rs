@@ -1,4 +1,4 @@
-//! What a channel counts: what passed, what it took to get it through, what was refused and why.
+//! A channel's counters: traffic, repetitions, and refusals by reason.
 
 use super::auth::BadTag;
 use super::wire::Malformed;
@@ -39,7 +39,7 @@ pub enum DropReason {
     TooLong,
     /// Its payload is not records.
     Records,
-    /// It acknowledges what was never sent.
+    /// It acknowledges frames that were never sent.
     Acknowledgement,
     /// A packet for which the queue of outputs had no place.
     QueueFull,
@@ -128,7 +128,7 @@ impl From<BadTag> for DropReason {
     }
 }
 
-/// What a channel counts, since it was made.
+/// A channel's counters, since it was made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Messages taken to be sent.
@@ -149,7 +149,7 @@ pub struct Counters {
     pub packets_sent: u64,
     /// Frames received that were for this session and new, of any kind.
     pub frames_received: u64,
-    /// Those of them that only an end sends which has met this one: all but hellos.
+    /// Frames among them that an end sends only once it has met this one: all but hellos.
     pub answers_received: u64,
     /// Packets received.
     pub packets_received: u64,

@@ -3,8 +3,8 @@
 //!
 //! # Theory of operation
 //!
-//! Each of two workers has a [`Channel`] to the other. What the worker wants said goes in as
-//! [`Input`], what the link received too; out of [`Channel::poll`] come frames for the link and
+//! Each of two workers has a [`Channel`] to the other. The worker's messages and packets, and the
+//! link's frames, go in as [`Input`]; out of [`Channel::poll`] come frames for the link and
 //! messages for the worker, each in their order, or by themselves from [`Channel::poll_link`],
 //! [`Channel::poll_message`] and [`Channel::poll_event`]: a worker that cannot take messages still
 //! acknowledges. The driver brings the time along, and calls again at [`Channel::next_timeout`].
@@ -22,8 +22,8 @@
 //! Messages are collected in a frame until it is full, or the driver flushes at the end of its
 //! burst, or a packet follows them. A frame of messages is numbered, kept until it is acknowledged
 //! and sent again as it is. A message longer than a frame goes over several. A data packet is not
-//! kept: it takes its place among the frames, so what is said after it is behind it as long as the
-//! network keeps order; where it does not, or a frame is sent again, messages keep their order
+//! kept: it takes its place among the frames, so messages said after it are behind it as long as
+//! the network keeps order; where it does not, or a frame is sent again, messages keep their order
 //! among themselves.
 //!
 //! *Acknowledgement.* Every frame of messages says what has arrived in the other direction: all
@@ -31,9 +31,9 @@
 //! have a place. Without a frame to ride on, it goes alone: at once where a frame is missing or
 //! repeated or several are unacknowledged, otherwise within `acknowledge_ns_max`.
 //!
-//! *Loss* is found by numbers (`sending.rs`): each transmission has one, so what was sent before
-//! others that arrived and has not arrived itself is lost, however often it was sent. What nothing
-//! follows is sent again by a timeout (`timeout.rs`).
+//! *Loss* is found by numbers (`sending.rs`): each transmission has one, so a frame that was sent
+//! before others that arrived, and has not arrived itself, is lost, however often it was sent. A
+//! frame that no other follows is sent again by a timeout (`timeout.rs`).
 //!
 //! *Sessions.* A worker has a new, greater incarnation each time it starts. A session is a pair of
 //! incarnations; a frame names both and is dropped unless they are this session's. An end that does
@@ -54,9 +54,9 @@
 //!                                              └── still greater: hello to that one
 //! ```
 //!
-//! So a restarted peer is recognised by the first frame it sends, a hello, and what was meant for
-//! the one before it is given up, counted and told. Messages queued before a peer was met are for
-//! the first peer that is.
+//! So a restarted peer is recognised by the first frame it sends, a hello, and messages for its
+//! predecessor are given up, counted and told. Messages queued before a peer was met are for the
+//! first peer that is.
 //!
 //! *Agreement.* A hello says, in 19 words, what both ends must have alike ([`Settings::agreed`]). A
 //! peer that says other words is not met, and it is known in which of them the two differ
@@ -70,12 +70,12 @@
 //! counted); [`Output::Room`] says when a quarter is free again. The other end never has to hold
 //! more than it offered.
 //!
-//! # What the other end may do
+//! # The other end
 //!
-//! Anything. Every frame is checked before it changes anything: form, pair, incarnations, tag,
-//! number, then what it acknowledges, then its place and its records. What fails is a drop with a
-//! reason ([`DropReason`]). No frame makes a channel take more memory than it was made with, or do
-//! more than a few steps per byte of it and per frame it acknowledges.
+//! The other end may do anything. Every frame is checked before it changes anything: form, pair,
+//! incarnations, tag, number, then what it acknowledges, then its place and its records. A frame
+//! that fails is a drop with a reason ([`DropReason`]). No frame makes a channel take more memory
+//! than it was made with, or do more than a few steps per byte of it and per frame it acknowledges.
 //!
 //! # Invariants
 //!
@@ -95,8 +95,8 @@
 //! never recognises a restarted peer. Acknowledgement and loss after RFC 9002, the timeout RFC
 //! 6298, the window of numbers RFC 6479.
 //!
-//! Not here: which worker is where, what messages mean, heartbeats, congestion control (windows are
-//! fixed).
+//! Not here: which worker is where, the meaning of messages, heartbeats, congestion control
+//! (windows are fixed).
 
 pub mod auth;
 pub mod counters;
@@ -124,7 +124,7 @@ use sending::{Parts, Sending};
 pub use settings::{AGREED, BadSettings, IN_HEAD, Settings};
 use wire::{HEAD, Head, Kind, flag};
 
-/// What goes into a channel.
+/// An input of a channel.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A message for the other end.
@@ -134,14 +134,14 @@ pub enum Input<'a> {
     Packet(u64),
     /// The end of a burst: messages wait no longer for others to fill their frame.
     Flush,
-    /// The link received these bytes; what is encrypted is decrypted where it is. If they are a
-    /// packet, the driver keeps them, under this name. Otherwise they are of no further use.
+    /// The link received these bytes; encrypted ones are decrypted in place. If they are a packet,
+    /// the driver keeps them, under this name. Otherwise they are of no further use.
     Frame(&'a mut [u8], u64),
     /// It may be [`Channel::next_timeout`].
     Timeout,
 }
 
-/// What became of an input.
+/// The result of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a refused message is not sent, a kept packet is not done with"]
 pub enum Handled {
@@ -165,7 +165,7 @@ pub enum Refusal {
     NotMet,
 }
 
-/// What comes out of a channel, in this order.
+/// The outputs of a channel, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output<'a> {
     /// Bytes for the link.
@@ -206,7 +206,7 @@ pub enum Output<'a> {
     Room,
 }
 
-/// What waits in the queue of outputs.
+/// An entry in the queue of outputs.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Send(u64),
@@ -241,7 +241,7 @@ pub struct Channel {
     seals: Seals,
     /// It knows this one.
     met: bool,
-    /// What was otherwise in the last hello that was refused for it.
+    /// The bits that differed in the last hello that was refused for them.
     differs: [u64; AGREED],
     /// Why the last frame was refused that came while no peer was met.
     not_met_for: Option<DropReason>,
@@ -518,7 +518,7 @@ impl Channel {
                 queue.push_back(Pending::Deliver(arrived));
             });
         debug_assert!(self.queue.len() <= self.queue_max);
-        // What was sent before and what leaves a gap or fills one is answered at once.
+        // Frames that are repeated, leave a gap or fill one are answered at once.
         let smooth = taken == Ok(true) && head.flags & flag::AGAIN == 0;
         if !smooth || self.receiving.unacknowledged >= self.settings.acknowledge_every {
             self.answer = true;
@@ -546,7 +546,7 @@ impl Channel {
         self.differs
     }
 
-    /// Why the last frame was refused that came while no peer was met: what may keep the two from
+    /// Why the last frame was refused that came while no peer was met: this may keep the two from
     /// meeting.
     pub fn not_met_for(&self) -> Option<DropReason> {
         self.not_met_for.filter(|_| !self.met)
@@ -580,7 +580,7 @@ impl Channel {
         self.seals.begin(here, there);
     }
 
-    /// The session is over: what was to be sent is not. Answers how many frames of messages that
+    /// The session is over: frames that wait are not sent. Answers how many frames of messages that
     /// were.
     fn give_up(&mut self) -> u64 {
         self.frames.retain(|pending| !matches!(pending, Pending::Send(_)));
@@ -600,8 +600,8 @@ impl Channel {
     }
 
     /// Gives the session up: from now on this end is of this incarnation, greater than any before,
-    /// as if it had started again. The other end finds it restarted, so both begin again; what was
-    /// received in order is still delivered before [`Output::Over`]. For a worker that thinks the
+    /// as if it had started again. The other end finds it restarted, so both begin again; messages
+    /// received in order are still delivered before [`Output::Over`]. For a worker that thinks the
     /// other end dead: it may be alive, and must not go on with a session that this end has given
     /// up.
     #[cold]
@@ -752,8 +752,7 @@ impl Channel {
         sealed
     }
 
-    /// Other keys from now on: what is sent next is sealed with the new ones, what comes in is
-    /// judged by them.
+    /// Other keys from now on: they seal frames that are sent next, and judge frames that come in.
     pub fn protect(&mut self, protection: Protection) {
         assert!(
             protection.tag_length() == self.settings.protection.tag_length(),
@@ -770,7 +769,7 @@ impl Channel {
         self.differs = [0; AGREED];
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

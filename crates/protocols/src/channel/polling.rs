@@ -1,7 +1,7 @@
-//! What comes out of a channel: two queues, one for the worker and one for the link, which need not
+//! The outputs of a channel: two queues, one for the worker and one for the link, which need not
 //! wait for each other.
 //!
-//! Invariant: what is in a queue comes out once, in order; a frame is sealed when it comes out,
+//! Invariant: an entry of a queue comes out once, in order; a frame is sealed when it comes out,
 //! with what has arrived by then.
 
 use super::receiving;
@@ -9,13 +9,13 @@ use super::seal::SALT;
 use super::wire::{Head, Kind, SALTS, flag};
 use super::{Channel, Output, Pending};
 
-/// What a worker is about to be told, without borrowing anything yet.
+/// The next output for the worker, without borrowing anything yet.
 enum ForWorker {
     Message(receiving::Message),
     Other(Output<'static>),
 }
 
-/// What is about to be sent, without borrowing anything yet.
+/// The next output for the link, without borrowing anything yet.
 enum Next {
     Frame {
         buffer: usize,
@@ -114,8 +114,8 @@ impl Channel {
         }
     }
 
-    /// The next output that is for the link, or `Room`. Acknowledges what has come, delivered or
-    /// not.
+    /// The next output that is for the link, or `Room`. Acknowledges all frames that have come,
+    /// delivered or not.
     #[inline]
     pub fn poll_link(&mut self) -> Option<Output<'_>> {
         let next = loop {
@@ -166,7 +166,7 @@ impl Channel {
         self.acknowledge_in(&mut head);
         let (buffer, words, tag) = (transmission.buffer, arrived.len(), head.tag_length());
         if self.settings.protection.encrypts() {
-            // What may have to be sent again stays as it is.
+            // A frame that may have to be sent again stays as it is.
             let length = head.payload_at() + transmission.length + tag;
             let payload = self.sending.payload(buffer, transmission.length);
             self.alone[head.payload_at()..][..payload.len()].copy_from_slice(payload);

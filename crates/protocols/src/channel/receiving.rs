@@ -8,9 +8,8 @@
 //! ```
 //!
 //! A frame in order goes into the queue of outputs, an early one waits in its slot. `window` is
-//! what is left of `receive_frames` buffers when those queued are taken off, so every frame of the
-//! window has a buffer, and what was offered is never taken back: delivering moves the window's
-//! end, arriving does not.
+//! `receive_frames` buffers less those queued, so every frame of the window has a buffer, and an
+//! offered place is never taken back: delivering moves the window's end, arriving does not.
 //!
 //! A message of several records is put together in one buffer of `message_max` bytes. Records are
 //! in order by then, so there is one such message at a time.
@@ -50,7 +49,7 @@ pub(super) struct Receiving {
     /// Which slots have an early frame: bit `sequence % receive_frames`.
     early: Box<[u64]>,
     early_count: usize,
-    /// One after the last early sequence, if there is one.
+    /// The sequence after the last early one, if there is one.
     early_end: u64,
     expected: u64,
     /// Frames queued or being delivered.
@@ -72,7 +71,8 @@ pub(super) struct Receiving {
 impl Receiving {
     pub(super) fn new(settings: &Settings) -> Receiving {
         let count = usize::from(settings.receive_frames);
-        // What a sender with other words and tags may put into a frame of this length.
+        // The longest payload that a sender with other words and tags may put into a frame of this
+        // length.
         let stride = (settings.frame_max - HEAD).next_multiple_of(64);
         Receiving {
             frames: vec![0; count * stride].into(),
@@ -118,7 +118,7 @@ impl Receiving {
         self.early[place / 64] & (1 << (place % 64)) != 0
     }
 
-    /// What has arrived beyond `expected`, as the head says it.
+    /// The frames that have arrived beyond `expected`, as words of the head.
     #[inline]
     pub(super) fn arrived(&self) -> ArrayVec<u64, { super::wire::WORDS_MAX }> {
         let mut words = ArrayVec::new();
@@ -155,7 +155,7 @@ impl Receiving {
     }
 
     /// Takes a frame of messages in: `Ok(true)` if it was the one expected and no other waited for
-    /// it. `queue` gets what is in order.
+    /// it. `queue` gets frames that are in order.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -170,7 +170,7 @@ impl Receiving {
             && ahead >= 1 << 63
             && let Some(buffer) = self.free.pop()
         {
-            // Planted: what came before is delivered again.
+            // Planted: an earlier frame is delivered again.
             self.frames[usize::from(buffer) * self.stride..][..payload.len()].copy_from_slice(payload);
             self.advance(buffer, payload.len() as u16, &mut queue);
             self.expected = self.expected.wrapping_sub(1);
@@ -319,7 +319,7 @@ impl Receiving {
         self.assembly.capacity()
     }
 
-    /// Another session begins: what came early in this one is given up; what was in order is still
+    /// Another session begins: early frames of this one are given up; frames in order are still
     /// delivered.
     pub(super) fn restart(&mut self, settings: &Settings) {
         while self.early_count > 0 {

@@ -1,6 +1,6 @@
 //! Which frame numbers of a session have been received: a number is good once.
 //!
-//! A window of 1024 bits below the highest number (after RFC 6479, words in a circle). What is
+//! A window of 1024 bits below the highest number (after RFC 6479, words in a circle). A number
 //! older than the window is refused, seen or not: a sender repeats under a new number.
 
 const WORDS: usize = 16;
@@ -14,7 +14,7 @@ pub(super) struct Replay {
     words: [u64; WORDS],
 }
 
-/// What is to be said of a number.
+/// The judgement of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Number {
     New,
@@ -23,7 +23,7 @@ pub(super) enum Number {
 }
 
 impl Replay {
-    /// None received; the first expected is `first`.
+    /// No number received; the first expected is `first`.
     pub(super) fn new(first: u64) -> Replay {
         let highest = first.wrapping_sub(1);
         // Nothing below the first can come: the window is full there.
@@ -33,7 +33,7 @@ impl Replay {
         Replay { highest, words }
     }
 
-    /// The highest number received; one less than the first if none was.
+    /// The highest number received; one less than the first if there was none.
     #[inline]
     pub(super) fn highest(&self) -> u64 {
         self.highest
@@ -43,7 +43,7 @@ impl Replay {
         ((number / 64) as usize % WORDS, 1 << (number % 64))
     }
 
-    /// What is known of a number.
+    /// Judges a number.
     #[inline]
     pub(super) fn judge(&self, number: u64) -> Number {
         let ahead = number.wrapping_sub(self.highest);

@@ -19,8 +19,8 @@
 //!
 //! A *salt* is 16 random bytes that a channel is made with
 //! ([`Settings::salt`](super::Settings::salt)). Hellos carry it, so both ends know both salts
-//! before either is met. A *span* is 2^24 frames. It bounds what is encrypted with one key, far
-//! below what GCM allows; both ends see in a frame's number that the next has begun.
+//! before either is met. A *span* is 2^24 frames. A span bounds how much is encrypted with one key,
+//! far below what GCM allows; both ends see in a frame's number that the next has begun.
 //!
 //! ```text
 //!   seal: number ─► span, key in use? ── no ─► derive ─► keep          payload ─► encrypted │ tag
@@ -50,8 +50,8 @@
 //! - *Hellos* are sent before the other end's salt is known. They are not encrypted, and their tag
 //!   has no nonce (`auth.rs`).
 //!
-//! What is left: two channels whose salts are equal by chance (2^-128 for each two of the same
-//! incarnations), and a machine whose memory is copied while it runs and goes on twice.
+//! These risks are left: two channels whose salts are equal by chance (2^-128 for each two of the
+//! same incarnations), and a machine whose memory is copied while it runs and goes on twice.
 //!
 //! # Invariants
 //!
@@ -59,7 +59,7 @@
 //! |---|---|
 //! | no pair of key and nonce comes twice | `no_key_meets_a_nonce_twice` |
 //! | a frame with any bit changed is refused, and one of another session, direction, channel or key | `tests/sealed.rs` |
-//! | what is said is not on the wire | `nothing_that_is_said_can_be_read_on_the_wire` |
+//! | messages cannot be read on the wire | `nothing_that_is_said_can_be_read_on_the_wire` |
 //!
 //! Not here: which numbers have been seen (`replay.rs`), which keys there are (`auth.rs`), where
 //! randomness comes from.
@@ -72,8 +72,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 pub const SALT: usize = 16;
 /// Frames of a span, as a power of two.
 const SPAN_BITS: u32 = 24;
-/// What keys of sessions are for, after BLAKE3's rule for such words: fixed, and used for nothing
-/// else.
+/// The context string of sessions' keys, after BLAKE3's rule: fixed, and used for nothing else.
 const FRAMES: &str = "flowkeep 2026-11-23 channel: frames of a session, one direction";
 
 /// An end of a session, as its keys know it.

@@ -7,8 +7,8 @@
 //!        │ (some arrived)  │ has no place yet   │
 //! ```
 //!
-//! *Loss.* Each transmission has a number. The other end says the highest it saw; what was sent
-//! three numbers or more before that and has not arrived is lost: the path keeps order or nearly.
+//! *Loss.* Each transmission has a number. The other end says the highest it saw; a frame sent
+//! three numbers or more before that, and not arrived, is lost: the path keeps order or nearly.
 //! `flight` has the transmissions in the order of their numbers, so finding what is lost costs a
 //! step per transmission, whatever an acknowledgement says. A frame is in the queue of outputs at
 //! most once.
@@ -24,8 +24,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What was sent so many numbers before the highest seen, and has not arrived, is lost (RFC 9002
-/// 6.1.1).
+/// A frame sent so many numbers before the highest seen, and not arrived, is lost (RFC 9002 6.1.1).
 const REORDERING: u64 = 3;
 /// Frames sent again when a timeout runs out: enough to learn what else is lost.
 const PROBES: usize = 2;
@@ -297,7 +296,7 @@ impl Sending {
     #[inline]
     pub(super) fn release(&mut self, queue: &mut VecDeque<Pending>) {
         if self.oldest == self.next {
-            // Nothing is in flight: what the timeout was for is over.
+            // Nothing is in flight: the timeout has no purpose.
             self.retransmit_at = None;
         }
         while self.next != self.tail && is_before(self.next, self.limit) {
@@ -356,7 +355,7 @@ impl Sending {
         self.flight = flight;
     }
 
-    /// Whether an acknowledgement is of what was sent.
+    /// Whether an acknowledgement is of frames that were sent.
     #[inline]
     pub(super) fn is_possible(&self, head: &Head, arrived: impl Iterator<Item = u64>) -> bool {
         let in_flight = self.next.wrapping_sub(self.oldest);
@@ -435,7 +434,7 @@ impl Sending {
         progress
     }
 
-    /// Queues again what was sent well before `seen` and has not arrived.
+    /// Queues again the frames that were sent well before `seen` and have not arrived.
     #[inline]
     fn find_lost(&mut self, seen: u64, queue: &mut VecDeque<Pending>) {
         while let Some(&(number, sequence)) = self.flight.front() {
@@ -455,8 +454,8 @@ impl Sending {
     }
 
     /// The timeout ran out: the oldest frames that have not arrived are sent again. Answers how
-    /// many; none if all that is here waits for a place at the other end, which then has to be
-    /// asked for.
+    /// many; none if all frames here wait for a place at the other end, which then has to be asked
+    /// for.
     pub(super) fn on_timeout(&mut self, now: u64, queue: &mut VecDeque<Pending>) -> usize {
         self.timeout.on_expiry();
         let mut probes = 0;
@@ -495,7 +494,7 @@ impl Sending {
         self.timeout.round_trip()
     }
 
-    /// A session is over: what it had is given up. Answers how many frames of messages that were.
+    /// A session is over: its frames are given up. Answers how many frames of messages that were.
     pub(super) fn restart(&mut self, settings: &super::Settings) -> u64 {
         let mut given_up = self.tail.wrapping_sub(self.oldest);
         while self.oldest != self.tail {

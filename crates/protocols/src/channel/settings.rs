@@ -1,4 +1,4 @@
-//! What a channel is made with, and what is refused.
+//! The settings of a channel, and the refusals of them.
 
 use super::auth::Protection;
 use super::seal::SALT;
@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
-/// What a channel is made with. Times in nanoseconds, lengths in bytes.
+/// The settings of a channel. Times in nanoseconds, lengths in bytes.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The worker this end belongs to.
@@ -149,9 +149,9 @@ impl Settings {
 pub struct BadSettings {
     /// Which one.
     pub name: &'static str,
-    /// What it was.
+    /// Its value.
     pub value: u64,
-    /// What it may be.
+    /// The values that it may have.
     pub remedy: String,
 }
 

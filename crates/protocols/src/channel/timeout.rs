@@ -36,7 +36,7 @@ impl Timeout {
 
     /// A round trip was measured.
     pub(super) fn measure(&mut self, round_trip: u64) {
-        // No estimate grows past what is ever waited: sums stay far from overflow, whatever is
+        // No estimate grows past the longest wait: sums stay far from overflow, whatever is
         // measured.
         let round_trip = round_trip.min(self.max);
         match self.smoothed {

@@ -32,13 +32,13 @@
 //! and as many bytes: a message is one record that is first and last, or several, none of them
 //! empty, that follow each other. Frames are as long as they say, to the byte.
 //!
-//! What a frame acknowledges stands in frames of kind 2 and 3. In the others `window` is 0 and not
-//! read. A hello has the words on what both ends must have alike in `sequence`, `acknowledged` and
-//! `seen`, and 16 more behind its head ([`Head::agreed`]); words that it does not have count as 0.
-//! A packet has 0 there, and no words. The payload of a hello is the salt of its sender and the
-//! receiver's, 16 bytes each, as far as its sender knows it; else zeros.
+//! Acknowledgements stand in frames of kind 2 and 3. In the others `window` is 0 and not read. A
+//! hello has the words on what both ends must have alike in `sequence`, `acknowledged` and `seen`,
+//! and 16 more behind its head ([`Head::agreed`]); words that it does not have count as 0. A packet
+//! has 0 there, and no words. The payload of a hello is the salt of its sender and the receiver's,
+//! 16 bytes each, as far as its sender knows it; else zeros.
 //!
-//! Not here: what may be sent when (the module above).
+//! Not here: which frame may be sent when (the module above).
 
 use super::seal::SALT;
 use super::settings::{AGREED, IN_HEAD};
@@ -66,7 +66,7 @@ pub const LAST: u16 = 1 << 14;
 pub mod flag {
     /// The frame ends in a tag.
     pub const TAGGED: u8 = 1;
-    /// The tag is made with a secret key, and what is no hello is encrypted with it.
+    /// The tag is made with a secret key, and all frames but hellos are encrypted with it.
     pub const KEYED: u8 = 2;
     /// The receiver is to acknowledge at once.
     pub const ASK: u8 = 4;
@@ -76,7 +76,7 @@ pub mod flag {
     pub const ALL: u8 = 15;
 }
 
-/// What a frame is.
+/// The kinds of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -93,7 +93,7 @@ pub enum Kind {
 /// A head, as it is read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// What the frame is.
+    /// The frame's kind.
     pub kind: Kind,
     /// Bits of [`flag`].
     pub flags: u8,
@@ -197,7 +197,7 @@ impl Head {
         Ok(head)
     }
 
-    /// What a hello says of what both ends must have alike.
+    /// The words of a hello on what both ends must have alike.
     pub fn agreed(&self, frame: &[u8]) -> [u64; AGREED] {
         let mut agreed = [0; AGREED];
         let said = [self.sequence, self.acknowledged, self.seen].into_iter();
@@ -207,7 +207,7 @@ impl Head {
         agreed
     }
 
-    /// Has a hello say that; what goes behind its head.
+    /// Has a hello say that; answers the words that go behind its head.
     pub fn agree<'w>(&mut self, words: &'w [u64; AGREED]) -> &'w [u64] {
         let [sequence, acknowledged, seen, behind @ ..] = words;
         [self.sequence, self.acknowledged, self.seen] = [*sequence, *acknowledged, *seen];

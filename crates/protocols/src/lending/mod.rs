@@ -4,10 +4,10 @@
 //!
 //! A pool is divided among runtimes at the start: each block has a *home*, which follows from the
 //! block alone. A runtime whose part runs low asks the others, and one with spare blocks lends
-//! some. One that leaves lends all. The borrower gives them out like its own. A block that a group
-//! gives back goes home, as a block does whose group has moved, unless the home is not there: then
-//! the runtime where the group was keeps it. So lending changes which runtime may give a *free*
-//! block out, and nothing else.
+//! some. A runtime that leaves lends all. The borrower gives them out like its own. A block that a
+//! group gives back goes home, as a block does whose group has moved, unless the home is not there:
+//! then the runtime where the group was keeps it. So lending changes which runtime may give a
+//! *free* block out, and nothing else.
 //!
 //! ```text
 //!   home:      free ──lend──► out ◄───────────── not free before every switch says "returned" ────┐
@@ -24,26 +24,25 @@
 //! word on. Runtime 1 gives it out behind both words. Runtime 0 dies; the next runtime 0 is told by
 //! both switches that the block is in use, and leaves it alone.
 //!
-//! *Why by way of the switches.* They outlive both ends, and what they say of one runtime's death
-//! comes behind all that it had said. A session between the two runtimes may end at any time: no
+//! *Why by way of the switches.* They outlive both ends, and their words on one runtime's death
+//! come behind all that it had said. A session between the two runtimes may end at any time: no
 //! word of a loan goes that way, only questions and how much is free.
 //!
 //! *Why the borrower waits for all.* A switch that has not heard of the loan would not tell the
-//! next incarnation of the home. What a switch will never say, it says: whenever the session of a
-//! runtime ends or begins there, *no more lends of that one's are coming*
-//! ([`Borrower::hear_over`]). A loan that not all switches know is returned, and not before the
-//! last has spoken.
+//! next incarnation of the home. A switch ends the wait: whenever the session of a runtime ends or
+//! begins there, it says *no more lends of that one's are coming* ([`Borrower::hear_over`]). A loan
+//! that not all switches know is returned, and not before the last has spoken.
 //!
 //! *Why a borrower returns all when a switch comes or goes.* A switch that has let the borrower go
-//! returns in its name; one that has begun again knows of no loan. Both happen seldom.
+//! returns in its name; a switch that has begun again knows of no loan. Both happen seldom.
 //!
 //! *Why one word is enough to keep a block* ([`Borrower::keep`]). Each switch knows that a group here
 //! has it, and hears behind that, from this runtime, that it is free here: it registers it as if
 //! the home had lent it. Between the two it tells an incarnation of the home that begins the same:
 //! in use.
 //!
-//! *Quarantine.* What a runtime that has gone had borrowed goes home [`QUARANTINE`] after its flows
-//! were let go or went on elsewhere, and so does what its groups had of it, unless they go on
+//! *Quarantine.* The blocks that a lost runtime had borrowed go home [`QUARANTINE`] after its flows
+//! were let go or went on elsewhere, and so do those that its groups had, unless the groups go on
 //! elsewhere: their claims are heard before. A borrower that stood still sees by then that its
 //! session has ended, before it processes another packet.
 //!
@@ -76,7 +75,7 @@ struct Lent {
     until: Option<u64>,
 }
 
-/// What a switch knows of lent blocks. See the module's page.
+/// A switch's register of lent blocks. See the module's page.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Register<B: Ord> {
     lent: BTreeMap<B, Lent>,
@@ -119,7 +118,7 @@ impl<B: Copy + Ord> Register<B> {
         self.lent.insert(block, lent);
     }
 
-    /// A group at that runtime has the block. One that the home has given out is lent no more.
+    /// A group at that runtime has the block. A block that the home has given out is lent no more.
     pub fn claim(&mut self, block: B, runtime: RuntimeId) {
         let Some(lent) = self.lent.get_mut(&block) else {
             return;
@@ -146,8 +145,8 @@ impl<B: Copy + Ord> Register<B> {
         }
     }
 
-    /// A runtime has gone, and its flows have ended or gone on elsewhere: what it had borrowed and
-    /// what no group has any more is to go home.
+    /// A runtime has gone, and its flows have ended or gone on elsewhere: the unclaimed blocks that
+    /// it had borrowed, and claimed ones that no group has any more, are to go home.
     pub fn let_go(&mut self, gone: RuntimeId, now: u64, has_owner: impl Fn(B) -> bool) {
         let until = now.saturating_add(QUARANTINE);
         for (block, lent) in &mut self.lent {
@@ -200,7 +199,7 @@ struct Borrowed {
     is_free: bool,
 }
 
-/// What a borrower does with a block.
+/// A borrower's action on a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action<B> {
     /// Give it out from now on.
@@ -209,7 +208,7 @@ pub enum Action<B> {
     Return(B, RuntimeId),
 }
 
-/// What a runtime knows of blocks that are lent to it. See the module's page.
+/// The blocks that are lent to a runtime, as far as it knows. See the module's page.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Borrower<B: Ord> {
     held: BTreeMap<B, Borrowed>,
@@ -254,7 +253,8 @@ impl<B: Copy + Ord> Borrower<B> {
         self.held.len() - self.free
     }
 
-    /// Blocks that are free here, and their homes, in order; those behind one if that is said.
+    /// Blocks that are free here, and their homes, in order; only those behind `block` if it is
+    /// given.
     pub fn free_behind(&self, block: Option<B>) -> impl Iterator<Item = (B, RuntimeId)> {
         let from = block.map_or(Bound::Unbounded, Bound::Excluded);
         let held = self.held.range((from, Bound::Unbounded));
@@ -362,7 +362,7 @@ impl<B: Copy + Ord> Borrower<B> {
         }
     }
 
-    /// What is to be done, in order.
+    /// The next action that is to be done.
     pub fn poll_action(&mut self) -> Option<Action<B>> {
         self.actions.pop_front()
     }

@@ -178,7 +178,7 @@ impl World {
                 switch.is_claimed = runtime == 1;
                 switch.register.claim(BLOCK, RuntimeId(runtime as u16));
             }
-            // The session: what is known of the one before ends, and the next is told.
+            // The session: knowledge of the one before ends, and the next is told.
             Word::Begins => {
                 if runtime == 1 {
                     switch.is_claimed = false;
@@ -249,7 +249,7 @@ impl World {
         self.told == Switches::first(self.count)
     }
 
-    /// What a runtime does when it sees that a switch's session is another one.
+    /// A runtime sees that a switch's session is another one.
     fn see_switch(&mut self, runtime: usize, switch: u8, broken: Broken) {
         if runtime == 1 {
             self.borrower.switch_over(switch, self.sees[1]);
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// A runtime dies, with what comes to it; what it said is heard, or not. Another begins.
+    /// A runtime dies, with the words under way to it; its own are heard, or not. Another begins.
     fn kill_runtime(&mut self, runtime: usize, is_heard: bool) {
         for switch in 0..usize::from(self.count) {
             let link = &mut self.links[runtime][switch];
@@ -290,7 +290,7 @@ impl World {
         self.has_group[runtime] = false;
     }
 
-    /// All that follows from here in one step.
+    /// All worlds that follow from this one in one step.
     fn next(&self, broken: Broken) -> Vec<World> {
         let mut all = Vec::new();
         let mut add = |act: &dyn Fn(&mut World)| {

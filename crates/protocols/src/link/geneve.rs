@@ -34,7 +34,7 @@ const CRITICAL: u8 = 0x80;
 /// In the header's second byte: there are critical options.
 const HAS_CRITICAL: u8 = 0x40;
 
-/// What stands in front.
+/// The bytes in front of a channel frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
     /// The cluster's network, 24 bits.
@@ -60,7 +60,7 @@ impl Front {
         bytes[14..].copy_from_slice(&self.to.to_be_bytes());
     }
 
-    /// Reads a datagram of network `network`: what stood in front, and the channel frame.
+    /// Reads a datagram of network `network`: its front, and the channel frame.
     pub fn read(bytes: &[u8], network: u32) -> Result<(Front, &[u8]), NotOurs> {
         let (head, rest) = bytes.split_first_chunk::<8>().ok_or(NotOurs::Short)?;
         let [first, _, t0, t1, n0, n1, n2, _] = *head;

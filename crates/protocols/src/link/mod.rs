@@ -1,13 +1,13 @@
-//! How channel frames travel between processes and hosts: what stands in front of them.
+//! How channel frames travel between processes and hosts: the bytes in front of them.
 //!
 //! | link | in front | for |
 //! |---|---|---|
 //! | [`ether`] | 14 bytes: an Ethernet header with an EtherType of our own | one network segment, no overhead |
 //! | [`geneve`] | 16 bytes in UDP: Geneve with one option | routed networks and clouds |
 //!
-//! Both carry the same bytes ([`crate::channel::wire`]), and say no more than whom they are for:
-//! frames are judged by the channel, which knows keys and sessions. A link between workers of one
-//! process needs nothing in front.
+//! Both carry the same bytes ([`crate::channel::wire`]), and add no more than their sender and
+//! receiver: frames are judged by the channel, which knows keys and sessions. A link between
+//! workers of one process needs nothing in front.
 //!
 //! Not here: sockets, addresses of peers, the IP and UDP headers that the kernel or a port writes.
 

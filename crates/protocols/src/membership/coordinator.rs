@@ -22,7 +22,7 @@ pub struct Timing {
     pub unheard: u64,
 }
 
-/// What is logged before it is acted on.
+/// An entry of the log, logged before it is acted on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Entry {
     /// The members from now on.
@@ -33,7 +33,7 @@ pub enum Entry {
     Restore(WorkerId, Incarnation),
 }
 
-/// What the coordinator says to a member.
+/// A word of the coordinator to a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Word {
     /// Adopt this view.
@@ -43,7 +43,7 @@ pub enum Word {
     Suspects(u64, Vec<(WorkerId, Incarnation)>),
 }
 
-/// What the coordinator is told.
+/// An input of the coordinator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// A member lives, and has the view of this number and the suspects of that one.
@@ -76,7 +76,7 @@ pub enum Input {
     Tick,
 }
 
-/// What the coordinator does.
+/// An output of the coordinator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Write this entry, of this number, and answer with [`Input::Logged`].
@@ -145,7 +145,7 @@ pub struct Coordinator {
     view: View,
     /// The entry that made it.
     view_entry: u64,
-    /// Those before it that some member may still have, oldest first, each with its entry.
+    /// Views before it that some member may still have, oldest first, each with its entry.
     older: VecDeque<(u64, View)>,
     suspects: BTreeMap<WorkerId, Suspect>,
     /// The last entry that changed them.
@@ -397,7 +397,7 @@ impl Coordinator {
         }
     }
 
-    /// What an entry of the log changes here.
+    /// Applies an entry of the log.
     fn apply(&mut self, now: u64, number: u64, entry: Entry) {
         match entry {
             Entry::View(view) => {
@@ -413,15 +413,15 @@ impl Coordinator {
                     let gone = Gone {
                         at: suspect.and_then(|suspect| suspect.fenced_at).unwrap_or(now),
                         entry: suspect.map(|suspect| suspect.entry),
-                        // One that was suspected may act on, and know of no later view.
+                        // A member that was suspected may act on, and know of no later view.
                         ended_at: has_ended.then_some(now),
                     };
                     self.gone.insert(incarnation, gone);
                 }
                 self.suspects.retain(|id, suspect| is_in(id, suspect.incarnation));
                 for (id, suspect) in &mut self.suspects {
-                    // It was fenced while this view was on its way to the log: members that begin
-                    // with this view may grant it a lease.
+                    // The suspect was fenced while this view was on its way to the log: members
+                    // that begin with this view may grant it a lease.
                     let has_ended = self.stopped.contains(&(*id, suspect.incarnation));
                     if !has_ended && !has(Bug::FencedForGood) {
                         suspect.fenced_at = None;
@@ -440,7 +440,7 @@ impl Coordinator {
                         self.heard.insert(member.id, Heard::nothing(now));
                     }
                 }
-                // What was said while this view was on its way to the log is for the next.
+                // Standings said while this view was on its way to the log are for the next.
                 self.standing.retain(|(id, incarnation), standing| {
                     let member = view
                         .member(*id)
@@ -489,7 +489,7 @@ impl Coordinator {
             at: now,
             view,
             list: list.max(known.list),
-            // One that goes on is slow, and no more.
+            // A member that goes on is slow, and no more.
             behind: match view {
                 newest if newest == self.view.number => 0,
                 later if later > known.view => now,
@@ -514,8 +514,9 @@ impl Coordinator {
     }
 
     /// A process is heard. Where members would have been suspected if the coordinator had not been
-    /// cut off, none is for twice as long again: a connection sends again what was lost after twice
-    /// the time that it was cut, at most. A member that was late when the cut began is not excused.
+    /// cut off, no member is for twice as long again: a connection sends again what was lost after
+    /// twice the time that it was cut, at most. A member that was late when the cut began is not
+    /// excused.
     fn hear(&mut self, now: u64) {
         let Timing {
             suspicion, settling, ..
@@ -756,7 +757,7 @@ impl Coordinator {
         fenced_at.is_some_and(|at| self.is_promise_over(now, at))
     }
 
-    /// Whether what was granted until then is over.
+    /// Whether a lease granted until then is over.
     fn is_promise_over(&self, now: u64, granted: u64) -> bool {
         let promise = match has(Bug::PromisesForgotten) {
             true => 0,

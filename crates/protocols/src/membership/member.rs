@@ -6,7 +6,7 @@ use super::{Bug, has};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// What a worker's driver is told.
+/// A notice to a worker's driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Notice {
     /// A view with this number is in force here.
@@ -186,7 +186,7 @@ impl Membership {
         }
     }
 
-    /// The coordinator lists the members whose leases are withdrawn; those of all others are
+    /// The coordinator lists the members whose leases are withdrawn; leases of all others are
     /// granted. `list` is the list's number.
     pub fn suspect(&mut self, list: u64, suspects: &[(WorkerId, Incarnation)]) {
         if list <= self.list {
@@ -227,8 +227,8 @@ impl Membership {
     }
 
     /// To the coordinator, of a switch: incarnations of runtimes from which it has no lease, so
-    /// that one of the two does not hear the other. One that joins tells of those alone that were
-    /// there before it.
+    /// that one of the two does not hear the other. A switch that joins tells only of runtimes that
+    /// were there before it.
     pub fn unheard(&self, now: u64, mut out: impl FnMut(WorkerId, Incarnation)) {
         if self.me.role != Role::Switch || self.is_fenced {
             return;

@@ -45,49 +45,49 @@
 //!
 //! A coordinator that hears none of the members that it had heard takes itself for cut off: it
 //! suspects none, and as one is heard again, none for twice as long as that lasted. If all have
-//! failed, no member is left to withdraw a lease anyway, until a process asks to join. One that
-//! waits to join or to leave is heard. A suspect that is heard again is not fenced while the record
-//! that restores it waits for the log.
+//! failed, no member is left to withdraw a lease anyway, until a process asks to join. A process
+//! that waits to join or to leave is heard. A suspect that is heard again is not fenced while the
+//! record that restores it waits for the log.
 //!
 //! | suspect | is fenced when |
 //! |---|---|
 //! | any | its host's agent has seen its process end, or the process that follows it knows so |
-//! | switch | members of half the weight, or more, have withdrawn: what is left is no majority |
+//! | switch | members of half the weight, or more, have withdrawn: the others are no majority |
 //! | runtime | each switch has withdrawn, or is fenced itself, for as long as a promise lasts |
 //!
 //! A member that left, or whose process has ended, grants nothing a promise later, and counts as
-//! one that has withdrawn. One that a view has removed as silent may live and grant on. So may one
-//! whose end the log does not have, for a coordinator that has begun since.
+//! one that has withdrawn. A member that a view has removed as silent may live and grant on. So may
+//! a member whose end the log does not have, for a coordinator that has begun since.
 //!
 //! A member may not have heard of the newest view. So a suspect counts as fenced only if it is by
-//! each view that it may have; one that a view still has is to be fenced by that one too, since its
-//! new members may grant it leases. A word that leases are withdrawn is one incarnation's. No view
-//! follows another before each member of that one has it or is suspected, newcomers aside.
+//! each view that it may have; a suspect that a view still has is to be fenced by that view too,
+//! since its new members may grant it leases. A word that leases are withdrawn is one
+//! incarnation's. No view follows another before each member of that one has it or is suspected,
+//! newcomers aside.
 //!
 //! A *newcomer* is joining and has not been heard: its process waits for a view that has it, and
 //! speaks then. No view waits for it. It is suspected when it is not heard within a settling time.
 //! It may have any view since the one that brought it in, so all of those count where a member is
 //! to be fenced. A process brings all its workers in at once ([`Input::Join`]).
 //!
-//! Each decision is logged before it is acted on: [`Output::Log`] first, and what follows from it
-//! on [`Input::Logged`]. A coordinator that restarts replays its log, suspects no member for a
+//! Each decision is logged before it is acted on: [`Output::Log`] first, and its consequences on
+//! [`Input::Logged`]. A coordinator that restarts replays its log, suspects no member for a
 //! settling time, and for longer none that it has not heard ([`Coordinator::wait_for_return`]), and
-//! says again what its log ends with. Entries are numbered, and those that
-//! [`Coordinator::needed`] no longer names may go from the log.
+//! says again what its log ends with. Entries are numbered, and those that [`Coordinator::needed`]
+//! no longer names may go from the log.
 //!
 //! Invariants: a worker that a published view has removed does not act; two views of one number are
 //! the same; views' numbers grow at each member. `tests::explore` checks the first two in every
 //! state of one switch, one runtime and the coordinator within four ticks, within three with a
-//! restart and a log without what is not needed; and in 300,000 states at most, those that the
-//! fewest steps lead to, of two switches and a runtime, of a switch and two runtimes, and of a
-//! switch that joins beside a switch and a runtime, within two ticks. From states of the smallest
-//! cluster, one in 32, all faults stop: then each member has the newest view in the end, and no
-//! member is suspected. Larger clusters have stories step by step. What becomes of a group that
-//! moves while a view removes its source is explored in `ownership::tests::views`.
+//! restart and a log without unneeded entries; and in 300,000 states at most, those that the fewest
+//! steps lead to, of two switches and a runtime, of a switch and two runtimes, and of a switch that
+//! joins beside a switch and a runtime, within two ticks. From states of the smallest cluster, one
+//! in 32, all faults stop: then each member has the newest view in the end, and no member is
+//! suspected. Larger clusters have stories step by step. A group that moves while a view removes
+//! its source is explored in `ownership::tests::views`.
 //!
-//! Not here: what becomes of a removed member's groups (recovery), which runtime is chosen for new
-//! ones, the transport of these messages, the log itself; rates of clocks are assumed, not
-//! measured.
+//! Not here: a removed member's groups (recovery), which runtime is chosen for new ones, the
+//! transport of these messages, the log itself; rates of clocks are assumed, not measured.
 
 mod coordinator;
 mod lease;

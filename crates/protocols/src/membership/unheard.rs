@@ -8,9 +8,9 @@
 //!                        suspected, as one that is silent ◄── which of the two ◄┘
 //! ```
 //!
-//! A link that is cut harms more than its two ends. A switch that begins again waits for what each
-//! runtime has to tell, and what a runtime translates waits until each switch has heard of it. So
-//! one of the two goes.
+//! A link that is cut harms more than its two ends. A switch that begins again waits for each
+//! runtime's words, and a packet that a runtime translates waits until each switch has heard of its
+//! flow. So one of the two goes.
 //!
 //! | the switch hears | which goes | why |
 //! |---|---|---|
@@ -21,10 +21,11 @@
 //! Runtimes that are joining count for nothing: they have no groups. A switch that is joining is
 //! not suspected: it reads no port.
 //!
-//! Invariant: a report of an incarnation that the view has not got counts for nothing. To suspect
-//! is always safe; this says only whom.
+//! Invariant: a report of an incarnation that the view has not got counts for nothing. To suspect a
+//! member is always safe; this module says only which one.
 //!
-//! Not here: what follows a suspicion (`coordinator`); what a switch does not hear (`member`).
+//! Not here: the consequences of a suspicion (`coordinator`); which runtimes a switch does not hear
+//! (`member`).
 
 use super::view::{Incarnation, Member, Role, Standing, View, WorkerId};
 use alloc::collections::BTreeMap;
@@ -32,7 +33,7 @@ use alloc::vec::Vec;
 
 type Instance = (WorkerId, Incarnation);
 
-/// What switches have reported: by whom, of whom, since when.
+/// Reports of switches: by which member, of which, since when.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Unheard {
     reports: BTreeMap<(Instance, Instance), u64>,
@@ -59,7 +60,7 @@ impl Unheard {
         }
     }
 
-    /// Another view: what was said of incarnations that it has not got is over.
+    /// Another view: reports by or of incarnations that it does not have end.
     pub fn adopt(&mut self, view: &View) {
         self.reports
             .retain(|(by, of), _| view.has(by.0, by.1) && view.has(of.0, of.1));

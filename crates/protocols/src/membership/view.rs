@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// What a worker does.
+/// A worker's role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// It has ports, and routes groups.
@@ -14,7 +14,7 @@ pub enum Role {
 /// A worker, by its number among those of its role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId {
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// Its number.
     pub number: u16,
@@ -109,7 +109,7 @@ impl View {
             .filter(|member| member.id.role == Role::Switch)
     }
 
-    /// What a worker's grant weighs: one for a member, two for the first switch, nothing for any
+    /// The weight of a worker's grant: one for a member, two for the first switch, nothing for any
     /// other worker.
     pub fn weight(&self, id: WorkerId) -> u32 {
         match self.members.first() {
@@ -118,7 +118,7 @@ impl View {
         }
     }
 
-    /// What all members weigh.
+    /// The weight of all members.
     pub fn total(&self) -> u32 {
         self.members.iter().map(|member| self.weight(member.id)).sum()
     }

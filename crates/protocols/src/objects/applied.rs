@@ -23,14 +23,14 @@ pub(super) struct Calls {
     pub(super) above: ArrayVec<u64, WINDOW>,
 }
 
-/// What an object has seen of calls.
+/// The calls that were applied to an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Applied {
-    /// One for each runtime, of its newest incarnation: no more than there may be runtimes.
+    /// One entry for each runtime, of its newest incarnation: no more than there may be runtimes.
     pub(super) callers: Vec<Calls>,
 }
 
-/// What a call is to an object.
+/// Whether a call is new to an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Novelty {
     /// It was not applied.

@@ -14,7 +14,7 @@
 //! failure view had told to discard their predecessor's frames takes theirs then.
 //!
 //! A change that a failure interrupts is abandoned: runtimes that were to leave are members still,
-//! and are to be left out again; those that were to join, and had not been told, are none.
+//! and are to be left out again; runtimes that were to join, and had not been told, are no members.
 //!
 //! Its [`Course`] is all of that, but for the runtimes that have reached the stage. A coordinator
 //! logs each before it is told ([`super::Sharing`]); within one process it is not logged.
@@ -26,7 +26,7 @@ use super::message::Body;
 use super::words::{Input, Phase, Stage};
 use crate::ownership::RuntimeId;
 
-/// What a runtime is told.
+/// A conductor's word to runtimes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
     /// [`super::Input::Stage`].
@@ -44,16 +44,16 @@ impl<B: Body> From<Told> for Input<B> {
     }
 }
 
-/// What was decided last: where a change of views stands. With this a conductor goes on as another.
+/// The last decision: where a change of views stands. With this a conductor goes on as another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Course {
     /// The stage that runtimes are told.
     pub stage: Stage,
     /// The members of the view that is in force, or that is left.
     pub members: Members,
-    /// Those of the next one; the same if none comes.
+    /// The members of the next view; the same if none comes.
     pub next: Members,
-    /// Of a failure view: those that it removes.
+    /// Of a failure view: the members that it removes.
     pub failed: Option<Members>,
     /// Whether those that join are told, too.
     pub is_open: bool,
@@ -76,7 +76,7 @@ impl Course {
         self.members.or(self.next)
     }
 
-    /// Those that are told of the stage, whether they have reached it or not.
+    /// The members that are told of the stage, whether they have reached it or not.
     pub fn hearers(&self) -> Members {
         match self.is_open {
             true => self.everyone(),
@@ -92,7 +92,7 @@ impl Course {
         }
     }
 
-    /// What they are told.
+    /// The word that they are told.
     pub fn told(&self) -> Told {
         match self.failed {
             Some(removed) => Told::Failed(self.stage.view, self.members, removed),
@@ -127,7 +127,7 @@ impl Conductor {
         }
     }
 
-    /// What was decided last.
+    /// The last decision.
     pub fn course(&self) -> Course {
         self.course
     }
@@ -167,8 +167,8 @@ impl Conductor {
         }
     }
 
-    /// These have failed: the next view is without them. Those that join and have not been told so
-    /// are left out, too: frames of theirs may be discarded, and they have nothing.
+    /// These have failed: the next view is without them. Runtimes that join and have not been told
+    /// so are left out, too: frames of theirs may be discarded, and they have nothing.
     pub fn fail(&mut self, gone: Members) {
         let newest = match self.course.stage.phase {
             Phase::Normal => self.course.stage.view,
@@ -183,7 +183,7 @@ impl Conductor {
         self.enter(Stage::normal(newest.wrapping_add(1)));
     }
 
-    /// What is to be told, and to which runtimes.
+    /// The runtimes that are to be told, and the word.
     pub fn told(&self) -> (Members, Told) {
         (self.awaited(), self.course.told())
     }
@@ -210,7 +210,7 @@ impl Conductor {
         (self.course.stage, self.course.is_open, self.reached) = (stage, true, Members::NONE);
     }
 
-    /// Those that are told, and have not reached it.
+    /// The members that are told of the stage, and have not reached it.
     fn awaited(&self) -> Members {
         self.course.hearers().minus(self.reached)
     }

@@ -1,4 +1,4 @@
-//! A view without runtimes that have failed: flush, claims, promotion, and what was asked is asked
+//! A view without runtimes that have failed: flush, claims, promotion, and requests that are sent
 //! again.
 
 use super::members::{Key, Members};
@@ -10,8 +10,8 @@ use crate::ownership::RuntimeId;
 use alloc::collections::{BTreeMap, VecDeque};
 
 impl<B: Body> Objects<B> {
-    /// Installs the view: what key owners knew is forgotten, and nothing ships until everyone's
-    /// `Flush` has come.
+    /// Installs the view: key owners' records are forgotten, and no object ships until each
+    /// member's `Flush` has come.
     pub(super) fn on_failed(&mut self, view: u32, members: Members, removed: Members) {
         let newest = match self.stage.phase {
             Phase::Normal => self.stage.view,
@@ -77,7 +77,7 @@ impl<B: Body> Objects<B> {
         }
     }
 
-    /// Says what is here, each to its key owner, and begins to copy again.
+    /// Claims each object and copy here at its key owner, and begins to copy again.
     fn claim(&mut self) {
         let (view, members, seed) = (self.stage.view, self.members, self.settings.seed);
         let mut from = None;

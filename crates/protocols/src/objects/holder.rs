@@ -1,4 +1,4 @@
-//! The object layer: what a holder does with its object, and a copy holder with its copy.
+//! The object layer: a holder with its object, and a copy holder with its copy.
 
 use super::applied::Novelty;
 use super::members::{Key, Members};
@@ -154,7 +154,7 @@ impl<B: Body> Objects<B> {
         self.try_leave(key);
     }
 
-    /// Chooses which runtimes are to have a copy. Those that have one of this lease keep it.
+    /// Chooses which runtimes are to have a copy. Runtimes that have one of this lease keep it.
     pub(super) fn retarget(&mut self, key: Key) {
         let (me, seed, copies) = (self.me.runtime, self.settings.seed, self.settings.copies);
         let members = match self.stage.phase {

@@ -5,12 +5,12 @@
 //!   not used, no reference, all is copied
 //!   leave = Idle ── Expire{gen, lease} ────────► this lease is the latest, and nothing removes it: removing
 //!   calls that come are parked  ◄── Kill ─────── later requests wait for the end
-//!   copies dropped ── Gone ────────────────────► the record goes, and what waited is served: it finds no object
+//!   copies dropped ── Gone ────────────────────► the record goes, and waiting requests find no object
 //!   parked calls ── again ─────────────────────► behind it
 //! ```
 //!
 //! A lease that is not the latest: a recall is on its way, and the object goes on at its next
-//! holder. So what was acknowledged after the holder had asked is in no object that ends
+//! holder. So an update that was acknowledged after the holder had asked is in no object that ends
 //! (`tests::explore`, `Do::Expire`).
 //!
 //! Not here: how long (the driver says it by kind); a reference that the driver has keeps an
@@ -123,7 +123,7 @@ impl<B: Body> Objects<B> {
         });
     }
 
-    /// What came for an object while its end was asked for goes to the key owner again.
+    /// Messages that came for an object while its end was asked for go to the key owner again.
     pub(super) fn ask_parked(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;

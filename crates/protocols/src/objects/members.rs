@@ -67,10 +67,10 @@ impl Members {
     /// The most runtimes there may be.
     pub const MAX: u16 = 64;
 
-    /// None.
+    /// The empty set.
     pub const NONE: Members = Members(0);
 
-    /// One; none for a number that no set has.
+    /// The set of one runtime; the empty set for a number that no set has.
     pub const fn one(runtime: RuntimeId) -> Self {
         match runtime.0 < Self::MAX {
             true => Members(1 << runtime.0),
@@ -95,19 +95,19 @@ impl Members {
         Members(self.0 & !Self::one(runtime).0)
     }
 
-    /// Those in either.
+    /// The members of either.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Members(self.0 | other.0)
     }
 
-    /// Those in both.
+    /// The members of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Members(self.0 & other.0)
     }
 
-    /// Those that are not in the other.
+    /// The members of this set that are not in the other.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
         Members(self.0 & !other.0)

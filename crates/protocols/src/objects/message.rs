@@ -1,4 +1,4 @@
-//! What runtimes say to each other about objects, and the names in it.
+//! Messages between runtimes about objects, and the names in them.
 
 use super::applied::Applied;
 use super::members::{Key, Members};
@@ -11,7 +11,7 @@ use core::hash::Hash;
 pub trait Body: Clone + Eq + Hash + Debug {
     /// A method with its arguments.
     type Call: Clone + Eq + Hash + Debug;
-    /// What a method returns.
+    /// The answer of a method.
     type Answer: Clone + Eq + Hash + Debug;
 
     /// Applies a method that changes the object.
@@ -29,7 +29,7 @@ pub trait Body: Clone + Eq + Hash + Debug {
 pub struct Gen {
     /// The view in which it was made.
     pub view: u32,
-    /// What that key owner had made before, and this one.
+    /// The incarnations that the key owner has made, with this one.
     pub count: u64,
     /// The key owner that made it.
     pub owner: RuntimeId,
@@ -44,7 +44,7 @@ pub struct Caller {
     pub incarnation: u64,
 }
 
-/// What is asked of a key owner.
+/// An operation that is asked of a key owner.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op<B: Body> {
     /// The object, which is made if it is absent.
@@ -72,7 +72,7 @@ pub struct Request<B: Body> {
     pub key: Key,
     /// The runtime that asks.
     pub caller: Caller,
-    /// The caller's number for it; 0 for what has no answer.
+    /// The caller's number for it; 0 where there is no answer.
     pub id: u64,
     /// Of calls: the lowest number of the caller's unanswered calls of this key.
     pub settled: u64,
@@ -81,11 +81,11 @@ pub struct Request<B: Body> {
     /// The view for which the previous key owner gave up its authority over the key; 0 if it did
     /// not.
     pub relinquished: u32,
-    /// What is asked.
+    /// The operation.
     pub op: Op<B>,
 }
 
-/// What a key owner knows of an object.
+/// A key owner's record of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Record {
     /// The incarnation.

@@ -36,7 +36,7 @@
 //!
 //! *Awaiting*: an unanswered Create or GetWrite, or an adoption (below). A recall and an object
 //! carry the number of what they end, so that the end of one is not taken for the end of the other.
-//! What needs an object that is still to come is parked.
+//! A message for an object that is still to come is parked.
 //!
 //! *Calls* have numbers of their caller's. An object has the set of those that were applied
 //! ([`Applied`]), and the set goes where the object goes. A call that does not wait stays here
@@ -45,8 +45,7 @@
 //!
 //! *End by time.* A holder whose object was not used for its kind's time serves it no more, and
 //! asks the key owner for its end (`idle`). The owner ends it as for a removal, if that holder has
-//! the latest lease still. What comes for the object meanwhile waits, and finds none, or the next
-//! one.
+//! the latest lease still. Requests for the object wait meanwhile, and find none, or the next one.
 //!
 //! *Copies.* A holder sends each new version to the first runtimes of the key's order, one at a
 //! time to each, and answers what depends on a version once they all have it. A copy that no
@@ -68,10 +67,10 @@
 //! are `owner::place`; K4 (every record is granted, then `Swept`) and K5 (a leaver offers its
 //! objects, and their owner adopts them) are `stages`.
 //!
-//! *Failure.* Records of all keys are forgotten and made again from what is there. Until all
-//! members have said `Flush`, no object ships; what was under way arrives. Then each object and
-//! copy is claimed at its key's owner: the highest [`Rank`] wins, and a copy that wins is the
-//! object from then on. Requests without an answer are sent again, with their numbers.
+//! *Failure.* Records of all keys are forgotten and made again from the objects and copies that are
+//! there. Until all members have said `Flush`, no object ships; objects under way arrive. Then each
+//! object and copy is claimed at its key's owner: the highest [`Rank`] wins, and a copy that wins
+//! is the object from then on. Requests without an answer are sent again, with their numbers.
 //!
 //! Invariants, each a checker of `tests::world`: one holder for each object; one record; no
 //! acknowledged update is lost; each call is applied once; a read sees every update that was
@@ -79,7 +78,7 @@
 //! most; from every state the end can be reached. `Bug` lists rules that were broken to see the
 //! checkers fire.
 //!
-//! Choices that the design left open, and what is not explored:
+//! Choices that the design left open, and the parts that are not explored:
 //! docs/decisions/0023-shared-objects.md.
 //!
 //! Not here: location hints (each request asks the key owner), placement by load, a runtime that
@@ -189,8 +188,8 @@ impl<B: Body> Objects<B> {
     }
 }
 
-/// What is taken in while frames from before a failure view may come: objects, copies, answers; and
-/// what that view's own messages are.
+/// Whether a message is taken in while frames from before a failure view may come: objects, copies,
+/// answers, and that view's own messages.
 fn is_absorbed<B: Body>(message: &Message<B>) -> bool {
     match message {
         Message::Object(..) | Message::Created(..) => !has(Bug::AbsorbsNothing),
@@ -215,7 +214,7 @@ enum Bug {
     LeaseStands,
     /// A key owner tells the former holder, and not the latest, to give the object up.
     TailStands,
-    /// What was parked for an object is forgotten when it comes.
+    /// Messages that were parked for an object are forgotten when it comes.
     ForgetsParked,
     /// A requester that hears that it has the object waits for it, though it is gone again.
     YoursIsTrusted,
@@ -241,8 +240,8 @@ enum Bug {
     ScalingTakes,
     /// A sweep leaves records where they are (K4).
     IdleKeysStay,
-    /// What a next owner makes in `Scaling` counts as made in the old view, so that it may come
-    /// before an earlier object.
+    /// An object that a next owner makes in `Scaling` counts as made in the old view, so that it
+    /// may come before an earlier object.
     OldViewsObjects,
     /// A runtime is complete without the sweeps of others (K4).
     CompleteAlone,
@@ -264,7 +263,7 @@ enum Bug {
     AnyClaimWins,
     /// A key owner serves before all claims have come.
     ServesBeforeClaims,
-    /// What was asked before a failure is not asked again.
+    /// Requests from before a failure are not sent again.
     NoResubmission,
     /// An object is gone while copies of it are left.
     GoneBeforeDropped,
@@ -272,7 +271,7 @@ enum Bug {
     IdleServes,
     /// A key owner ends an object for a holder that has it no more.
     IdleUnchecked,
-    /// What came for an object that ends by time is forgotten with it.
+    /// Messages for an object that ends by time are forgotten with it.
     IdleForgets,
     /// A holder does not say that an object in use is to go.
     RecallsUnsaid,

@@ -1,4 +1,4 @@
-//! The key layer: which runtime serves a key, and what its owner does with a request.
+//! The key layer: which runtime serves a key, and how its owner handles a request.
 
 use super::members::Key;
 use super::message::{Body, Gen, Message, Op, Record, Request};
@@ -93,7 +93,8 @@ impl<B: Body> Objects<B> {
         }
     }
 
-    /// The record goes to the next owner of its key, and what waits for the object's end behind it.
+    /// The record goes to the next owner of its key, and requests that wait for the object's end go
+    /// behind it.
     pub(super) fn grant(&mut self, key: Key) {
         let Some(to) = self.next.first(&key, self.settings.seed) else {
             return;
@@ -245,7 +246,7 @@ impl<B: Body> Objects<B> {
         }
     }
 
-    /// The object is no more: its record goes, and what waited for that is served.
+    /// The object is no more: its record goes, and requests that waited for that are served.
     fn on_gone(&mut self, key: Key, record: Record, generation: Gen) {
         let Some((origin, id)) = record.removing.filter(|_| record.generation == generation) else {
             return self.refuse();

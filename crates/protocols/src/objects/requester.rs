@@ -1,4 +1,4 @@
-//! What a runtime asks for, and what it gets: references, answers, results that may be stale.
+//! A runtime's requests, and what it gets: references, answers, results that may be stale.
 
 use super::members::{Key, Members};
 use super::message::{Body, Gen, Image, Message, Op, Request};
@@ -203,7 +203,7 @@ impl<B: Body> Objects<B> {
         }
     }
 
-    /// Sends what is due.
+    /// Sends the requests that are due.
     pub(super) fn send_due(&mut self, now: u64) {
         if self.recovery.is_some() {
             return;
@@ -322,7 +322,7 @@ impl<B: Body> Objects<B> {
         }
     }
 
-    /// The object is here: those that wait get references, then what is parked is handled.
+    /// The object is here: waiters get references, then parked messages are handled.
     fn serve_waiters(&mut self, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
@@ -440,7 +440,7 @@ impl<B: Body> Objects<B> {
         }
     }
 
-    /// An answer to what was answered before: it was sent again after a failure view.
+    /// An answer to a request that was answered before: it was sent again after a failure view.
     pub(super) fn discard(&mut self) {
         self.stats.discarded += 1;
     }

@@ -9,10 +9,10 @@
 //!                                                    └────────── reached ◄───────────────────┘
 //! ```
 //!
-//! A [`Conductor`] says what comes next; this one says which runtimes are meant, by their
-//! incarnations. Each [`Decision`] is in the log before a runtime hears of it, and what runtimes
-//! have reached is in none: they say it again and again. So another coordinator goes on with the
-//! newest decision.
+//! A [`Conductor`] says what comes next; this machine says which runtimes are meant, by their
+//! incarnations. Each [`Decision`] is in the log before a runtime hears of it, and the stages that
+//! runtimes have reached are not: runtimes say them again and again. So another coordinator goes on
+//! with the newest decision.
 //!
 //! | cause | decided |
 //! |---|---|
@@ -39,7 +39,7 @@
 //! Invariants: one decision is under way at a time; an incarnation is told of none that is not in
 //! the log; a decision names an incarnation for each number.
 //!
-//! Not here: the log and heartbeats (the coordinator), what a runtime does with a decision
+//! Not here: the log and heartbeats (the coordinator), a runtime's steps at a decision
 //! (`runtime::objects`).
 
 use super::conductor::{Conductor, Course};
@@ -53,7 +53,7 @@ use alloc::vec::Vec;
 /// A runtime's incarnation.
 pub type Instance = (RuntimeId, Incarnation);
 
-/// What was decided, and for which incarnations.
+/// A decision, and the incarnations that it is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Decision {
     /// Which stage of which change.
@@ -82,7 +82,7 @@ impl Decision {
         self.has(incarnation) && self.course.hearers().has(incarnation.0)
     }
 
-    /// What grows with each decision.
+    /// A value that grows with each decision.
     pub fn order(&self) -> (Stage, bool, bool) {
         let Course {
             stage,
@@ -101,7 +101,7 @@ impl Decision {
     }
 }
 
-/// What a runtime whose functions share objects says of itself.
+/// The report of a runtime whose functions share objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The newest stage that it has reached; none before it takes part.
@@ -182,7 +182,7 @@ impl Sharing {
             return None;
         }
         let incarnations = course.everyone().iter().filter_map(|runtime| {
-            // That of a member, or that of one that joins.
+            // The incarnation of a member, or that of a runtime that joins.
             let incarnation = self.incarnation(runtime).or_else(|| self.newest(runtime))?;
             Some((runtime, incarnation.1))
         });
@@ -192,7 +192,7 @@ impl Sharing {
         Some(decision)
     }
 
-    /// The log has what was to be written.
+    /// The log has the decision that was to be written.
     pub fn logged(&mut self) {
         if let Some(decision) = self.deciding.take() {
             self.decided = decision;

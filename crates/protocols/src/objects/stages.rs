@@ -9,7 +9,7 @@ use super::{Bug, has};
 use crate::ownership::RuntimeId;
 
 impl<B: Body> Objects<B> {
-    /// The coordinator's stage; one that is not above the own is only acknowledged.
+    /// The coordinator's stage; a stage that is not above the own is only acknowledged.
     pub(super) fn on_stage(&mut self, now: u64, stage: Stage, members: Members) {
         if stage <= self.stage {
             if stage < self.stage || stage.phase != Phase::Scaling || self.is_complete {

@@ -1,5 +1,5 @@
-//! What a runtime has of a key: a record, the object, a copy, what waits; and what it knows of the
-//! cluster.
+//! A runtime's state of a key: a record, the object, a copy, messages that wait; and what the
+//! runtime knows of the cluster.
 
 use super::applied::{Applied, WINDOW};
 use super::idle::Idle;
@@ -23,7 +23,7 @@ pub struct Objects<B: Body> {
     pub(super) stage: Stage,
     /// The members of the stage's view.
     pub(super) members: Members,
-    /// Those of the next one; in `Normal` the same.
+    /// The members of the next view; in `Normal` the same.
     pub(super) next: Members,
     /// Scaling: whose sweep is over, this one's own among them.
     pub(super) swept: Members,
@@ -68,7 +68,7 @@ pub(super) struct Recovery<B: Body> {
     pub(super) delayed: VecDeque<Request<B>>,
 }
 
-/// What is here of one key.
+/// A runtime's entry for one key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Entry<B: Body> {
     pub(super) record: Option<Record>,
@@ -88,8 +88,8 @@ pub(super) struct Entry<B: Body> {
 pub(super) struct Awaiting<B: Body> {
     /// The unanswered Create or GetWrite.
     pub(super) request: Option<u64>,
-    /// Of a Create: what the object is to be. Its waiters may have been served by an adoption, and
-    /// the object have ended since.
+    /// Of a Create: the content that the object is to have. Its waiters may have been served by an
+    /// adoption, and the object have ended since.
     pub(super) birth: Option<B>,
     /// It was recalled from a holder that leaves.
     pub(super) adoption: bool,
@@ -100,7 +100,7 @@ pub(super) struct Awaiting<B: Body> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Waiter<B: Body> {
     pub(super) token: u64,
-    /// What it is to be if it is absent.
+    /// The content that it is to have if it is absent.
     pub(super) birth: Option<B>,
 }
 
@@ -127,13 +127,13 @@ pub(super) struct Object<B: Body> {
     pub(super) is_offered: bool,
     /// Every runtime that may have a copy.
     pub(super) copies: Members,
-    /// Those that are to have one.
+    /// The runtimes that are to have one.
     pub(super) targets: ArrayVec<Target, COPIES_MAX>,
-    /// Those that were to have one, with a copy under way.
+    /// The runtimes that were to have one, with a copy under way.
     pub(super) draining: Members,
-    /// Those that were told to drop theirs.
+    /// The runtimes that were told to drop theirs.
     pub(super) dropping: Members,
-    /// What waits until its version is copied.
+    /// Replies that wait until their version is copied.
     pub(super) replies: VecDeque<(u64, Reply<B>)>,
     /// When it was used last, where it ends by time.
     pub(super) used_at: u64,
@@ -149,7 +149,7 @@ pub(super) struct Target {
     pub(super) acked: u64,
 }
 
-/// What is said once a version is copied.
+/// A reply that is sent once a version is copied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Reply<B: Body> {
     Result(RuntimeId, u64, Option<B::Answer>),
@@ -298,7 +298,7 @@ impl<B: Body> Objects<B> {
         self.stage
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn stats(&self) -> Stats {
         self.stats
     }
@@ -349,7 +349,7 @@ impl<B: Body> Objects<B> {
         !self.next.has(self.me.runtime)
     }
 
-    /// Sends a message; one to this runtime is handled before the next input.
+    /// Sends a message; a message to this runtime is handled before the next input.
     pub(super) fn send(&mut self, to: RuntimeId, message: Message<B>) {
         if to == self.me.runtime {
             self.local.push_back(message);
@@ -378,8 +378,8 @@ impl<B: Body> Objects<B> {
         self.entry_within(key, self.settings.keys_max)
     }
 
-    /// The same for what is begun here: half of the places are kept for what others send, which
-    /// would be lost without one.
+    /// The same for requests that begin here: half of the places are kept for other runtimes'
+    /// messages, which would be lost without one.
     pub(super) fn own_entry(&mut self, key: Key) -> Option<&mut Entry<B>> {
         self.entry_within(key, self.settings.keys_max.div_ceil(2))
     }

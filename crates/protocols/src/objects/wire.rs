@@ -31,8 +31,8 @@
 //!   record       incarnation, lease 8, tail 2, whether it is being removed 1, then runtime 2, number 8
 //! ```
 //!
-//! There is one way to write a message: what is read and written again has the same bytes. A
-//! runtime's number is below 64, a flag 0 or 1, nothing follows the last field.
+//! There is one way to write a message: a message that is read and written again has the same
+//! bytes. A runtime's number is below 64, a flag 0 or 1, nothing follows the last field.
 
 use super::applied::{Applied, Calls, WINDOW};
 use super::members::{Key, Members};
@@ -43,7 +43,7 @@ use arrayvec::ArrayVec;
 
 /// A content, a call or an answer that can be sent.
 pub trait Bytes: Sized {
-    /// What a reader knows of kinds.
+    /// The kinds that a reader knows.
     type Kinds;
 
     /// Appends the bytes.

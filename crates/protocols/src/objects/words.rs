@@ -1,4 +1,4 @@
-//! What is said to a machine and what it says, its stages and its bounds.
+//! Inputs and outputs of a machine, its stages and its bounds.
 
 use super::members::{Key, Members};
 use super::message::{Body, Message};
@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-/// What is counted.
+/// A machine's counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Stats {
     /// Messages that no runtime sends that keeps the rules.
@@ -135,7 +135,7 @@ pub enum Ended {
     Full,
 }
 
-/// What happens at a runtime.
+/// An input of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input<B: Body> {
     /// A runtime's message, in the order in which it was sent.
@@ -164,7 +164,7 @@ pub enum Input<B: Body> {
     Tick,
 }
 
-/// What the driver is to do, in order.
+/// An output of a machine; the driver carries them out in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output<B: Body> {
     /// Send this.

@@ -1,4 +1,4 @@
-//! A group's route at its home switch: which runtimes' words it follows, and what it tells them.
+//! A group's route at its home switch: which runtimes' words it follows, and its words to them.
 
 use super::message::{Epoch, RuntimeId, SwitchSays};
 use super::{Bug, has};
@@ -14,7 +14,7 @@ pub struct Home {
     pub source: Option<RuntimeId>,
 }
 
-/// What a home hears.
+/// An input of a home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HomeInput {
     /// [`super::TellSwitch::Reroute`].
@@ -34,7 +34,7 @@ pub enum HomeInput {
     Forget,
 }
 
-/// What a home says to a runtime, behind the packets that it has sent there.
+/// A word of a home to a runtime, behind the packets that it has sent there.
 pub type HomeOutput = (RuntimeId, SwitchSays);
 
 impl Home {

@@ -1,4 +1,4 @@
-//! What runtimes and switches say to each other about a group. Which group is the driver's to add.
+//! Messages between runtimes and switches about a group. Which group is the driver's to add.
 
 /// Grows each time a group changes hands: membership view, then count within it. Compared in this
 /// order.
@@ -14,8 +14,7 @@ impl Epoch {
     /// The next one within the view.
     #[must_use]
     pub const fn next(self) -> Epoch {
-        // Four thousand million moves within one view: what cannot be counted on is the next
-        // view's.
+        // Four thousand million moves within one view: a count that ends goes on in the next view.
         match self.count.checked_add(1) {
             Some(count) => Epoch {
                 view: self.view,
@@ -41,7 +40,7 @@ impl Switches {
     /// The most switches there may be.
     pub const MAX: u8 = 64;
 
-    /// None.
+    /// The empty set.
     pub const NONE: Switches = Switches(0);
 
     /// The first `count`.
@@ -53,7 +52,7 @@ impl Switches {
         })
     }
 
-    /// One.
+    /// The set of one switch.
     pub const fn one(switch: u8) -> Self {
         Switches(1 << (switch & 63))
     }
@@ -75,7 +74,7 @@ impl Switches {
         Switches(self.0 & !Self::one(switch).0)
     }
 
-    /// Those in either.
+    /// The switches of either.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Switches(self.0 | other.0)
@@ -124,7 +123,7 @@ pub enum Says {
     Done(Epoch),
     /// The copy is dropped.
     Gone(Epoch),
-    /// What was kept from this home has been handed over before this.
+    /// The packets kept from this home have been handed over before this.
     End(Epoch, u8),
     /// The group is called back, and this home is gone, which would have said so.
     Back(Epoch, u8),
@@ -150,7 +149,7 @@ pub enum TellSwitch {
     },
     /// To an exit: tell this one that all that was sent before has been read.
     DrainMarker {
-        /// Whom to tell.
+        /// The runtime to tell.
         to: RuntimeId,
         /// The move's epoch.
         epoch: Epoch,
@@ -160,12 +159,12 @@ pub enum TellSwitch {
 /// A switch to a runtime, behind the packets it has sent there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SwitchSays {
-    /// The group is re-routed; what it had to do with you is before this.
+    /// The group is re-routed; its packets to you are before this.
     Rerouted(Epoch),
     /// The target is no more.
     Refused(Epoch),
-    /// The group was re-routed away from you, and what was sent to you is before this: pass it on
-    /// to that one.
+    /// The group was re-routed away from you, and the packets sent to you are before this: pass
+    /// them on to that runtime.
     Moved(RuntimeId, Epoch),
     /// All that the source sent here has been read.
     Drained(Epoch),

@@ -31,8 +31,8 @@
 //! to a home: `Cancel`, until `Canceled`. Otherwise every home is told `Reroute{T→S, e+2}`: it
 //! answers S in-band and tells T `Moved`, in-band behind what it sent there. T passes on what it
 //! kept from that home and says `End`. S, which has been active all the time, processes by home:
-//! what came before the home's answer (to either re-route, so that one of the two may be late);
-//! what T handed over; after `End`, what came behind the answer.
+//! packets from before the home's answer (to either re-route, so that one of the two may be late);
+//! packets that T handed over; after `End`, packets behind the answer.
 //!
 //! ```text
 //!   Active ─Move─► Opening ─Accept─► Rerouting ─all answered─► Settling ─Settled─► Forwarding ─Done─► Tombstone ─Forget─► Absent
@@ -52,12 +52,12 @@
 //! lower is answered `Fenced`, and a runtime that is fenced stops. An epoch announced is not yet
 //! one held: a copy keeps the epoch of its installation until the move is over.
 //!
-//! *Lost and late messages.* Links keep order. What is lost is said again on [`Timer::Retry`], by
-//! the source throughout and by the target for `Done`; everything may come twice. Between `State`
-//! and `Done` the source waits however long it takes: it never resumes by itself. If T is removed
-//! then, the copy is *orphaned*: S takes the group back ([`Input::Grant`]), and each home answers
-//! when it knows that no heir of T has it ([`recovery::TakenBack`]). Where one has, the home tells S
-//! so as soon as the heir announces the group, which may end there before S asks
+//! *Lost and late messages.* Links keep order. A lost message is said again on [`Timer::Retry`], by
+//! the source throughout and by the target for `Done`; every message may come twice. Between
+//! `State` and `Done` the source waits however long it takes: it never resumes by itself. If T is
+//! removed then, the copy is *orphaned*: S takes the group back ([`Input::Grant`]), and each home
+//! answers when it knows that no heir of T has it ([`recovery::TakenBack`]). Where one has, the
+//! home tells S so as soon as the heir announces the group, which may end there before S asks
 //! ([`recovery::Standing::fences_source`]).
 //!
 //! *A switch that is gone* has nothing under way to any runtime: so it has answered, whatever it
@@ -65,8 +65,8 @@
 //! that the group was called back. S says that itself (`Back`), and T, once it knows, too, that
 //! nothing comes from that home any more, does as with `Moved`.
 //!
-//! *Copies* at another runtime are the driver's, and what follows when a runtime goes that had some
-//! is [`recovery`]'s to say. A source withdraws its copies between [`Output::SendState`] and
+//! *Copies* at another runtime are the driver's, and the consequences when a runtime goes that had
+//! some are [`recovery`]'s to say. A source withdraws its copies between [`Output::SendState`] and
 //! `State`. A target's driver says `Done` when the replica has all of the group, as one change: so
 //! either the source or the heir has it should the target fail. Of a flow that is a group by itself
 //! it does not wait: a target that fails in that moment takes the flow with it.

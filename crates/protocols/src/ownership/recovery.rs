@@ -1,5 +1,5 @@
-//! What follows for a group when a runtime goes: which runtime goes on with it, and when; where its
-//! route leads until then; and what a source waits for, so that two never do.
+//! A group whose runtime goes: which runtime goes on with it, and when; where its route leads until
+//! then; and what a source waits for, so that two never do.
 //!
 //! ```text
 //!   F is gone ─► each runtime: Report ─► each switch: [`heir`] ─► the heir: [`may_begin`] ─► it announces its groups: [`Standing::is_taken_over`]
@@ -32,8 +32,8 @@ impl Report {
     /// The incarnation of a report which says that there is nothing of a runtime, whichever
     /// incarnation has failed.
     pub const OF_NONE: u64 = u64::MAX;
-    /// The number in what says that this incarnation is at a runtime's link: what there is of it is
-    /// reported once it is gone.
+    /// The number in a report that this incarnation is at a runtime's link: its copies are reported
+    /// once it is gone.
     pub const LATER: u32 = u32::MAX;
 
     /// Whether it is about this incarnation, as far as is known.
@@ -42,7 +42,7 @@ impl Report {
     }
 }
 
-/// What a switch has heard of a runtime that is there.
+/// A runtime that is there, as a switch has heard of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heard {
     /// Its number.
@@ -58,7 +58,7 @@ pub struct Heard {
 pub enum Heir {
     /// Some are to report.
     Unknown,
-    /// None has copies.
+    /// No runtime has copies.
     None,
     /// This one, from copies of this incarnation.
     Is(u16, u64),
@@ -71,7 +71,7 @@ pub fn heir(all: impl Iterator<Item = Heard>) -> Heir {
     for heard in all {
         match heard.report {
             None if heard.must_report && !has(Bug::HeirBeforeReports) => return Heir::Unknown,
-            // It has told all it has.
+            // The runtime has told all it has.
             None | Some(Report { number: 0, .. }) => {}
             Some(Report { number, incarnation }) => {
                 best = best.max(Some((number, heard.runtime, incarnation)))
@@ -161,8 +161,8 @@ pub fn goes_on_from_copies(is_taken_back: bool) -> bool {
     is_taken_back && !has(Bug::TakenBackFromCopies)
 }
 
-/// What a home does with the word of a source that takes a group back from a target that is gone.
-/// The target may have installed the group, its last words be lost, and its heir go on with it.
+/// How a home takes the word of a source that takes a group back from a target that is gone. The
+/// target may have installed the group, its last words be lost, and its heir go on with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TakenBack {
     /// It follows the word as any other.
@@ -174,8 +174,8 @@ pub enum TakenBack {
 }
 
 impl TakenBack {
-    /// What follows for a route, of whatever a source says that has had no answer for long, or not
-    /// (`is_late`): a switch sees within that time that a runtime is gone.
+    /// How a home takes the word, by the group's route. `is_late`: the source has had no answer for
+    /// long; a switch sees within that time that a runtime is gone.
     pub fn of(
         route: Option<(RuntimeId, Standing)>,
         (by, from): (RuntimeId, RuntimeId),
@@ -206,7 +206,7 @@ impl TakenBack {
 /// Where a route leads on, and whether that runtime is asked if it has the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Course {
-    /// Where it leads.
+    /// Where the route leads.
     Stays,
     /// The same, if that runtime has the group: it is asked.
     IsAsked,
@@ -217,7 +217,7 @@ pub enum Course {
 }
 
 impl Course {
-    /// That of a route.
+    /// The course of a route.
     pub fn of(route: Standing) -> Course {
         match route {
             Standing { is_there: true, .. } if route.is_awaited && !route.has_source => {
@@ -227,7 +227,7 @@ impl Course {
                 }
             }
             Standing { is_there: true, .. } => Course::Stays,
-            // What it said last may be lost: that it has the group, which its heir may go on with.
+            // Its last word may be lost: that it has the group, which its heir may go on with.
             Standing {
                 is_suspended: true, ..
             } if !(route.is_awaited && route.has_source && has(Bug::SourceIsAsked)) => Course::Stays,

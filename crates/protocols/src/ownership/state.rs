@@ -1,4 +1,4 @@
-//! What a runtime is to a group: the source's side and the target's.
+//! A group's ownership at a runtime: the source's side and the target's.
 
 use super::message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
 use super::words::{Finished, Input, Output, Phase, Take, Timer};
@@ -9,7 +9,7 @@ use super::{Bug, has};
 pub struct Ownership {
     me: RuntimeId,
     phase: Phase,
-    /// Of what is held here, or was last.
+    /// The epoch at which the group is here, or was last.
     epoch: Epoch,
     /// The highest that was said or heard.
     announced: Epoch,
@@ -52,7 +52,7 @@ impl Ownership {
         }
     }
 
-    /// What the runtime is to the group.
+    /// The group's phase here.
     pub const fn phase(&self) -> Phase {
         self.phase
     }
@@ -121,7 +121,7 @@ impl Ownership {
         }
     }
 
-    /// What to do with a packet that a switch sent.
+    /// How to take a packet that a switch sent.
     pub fn take(&self, home: u8) -> Take {
         match self.phase {
             Phase::Returning { away, unended, .. } if away.has(home) && unended.has(home) => Take::Keep,
@@ -135,7 +135,7 @@ impl Ownership {
         }
     }
 
-    /// What to do with a packet of this home that another runtime passed on.
+    /// How to take a packet of this home that another runtime passed on.
     pub fn take_handed(&self, home: u8) -> Take {
         match self.phase {
             Phase::Returning { away, .. } if !away.has(home) && !has(Bug::NoWaitForAnswer) => Take::Keep,
@@ -254,7 +254,7 @@ impl Ownership {
             (Says::State(epoch), Phase::Announcing { .. } | Phase::Active) if epoch <= self.epoch => {
                 out(Output::Tell(from, Says::Done(epoch)));
             }
-            // Another runtime was given the group meanwhile, and so was what was kept here.
+            // Another runtime was given the group meanwhile, and the packets that were kept here.
             (Says::State(epoch), Phase::Yielding { to, .. }) if to != from && epoch < announced => {
                 out(Output::Tell(from, Says::Fenced(announced)));
             }
@@ -290,7 +290,7 @@ impl Ownership {
                     away,
                     unended: unended.without(home),
                 };
-                // What was kept came behind it.
+                // The kept packets came behind it.
                 if away.has(home) {
                     out(Output::Release(home));
                 }
@@ -385,7 +385,7 @@ impl Ownership {
                     away: away.with(switch),
                     unended,
                 };
-                // What was handed over meanwhile.
+                // The packets that were handed over meanwhile.
                 if !away.has(switch) {
                     out(Output::Release(switch));
                 }
@@ -444,8 +444,8 @@ impl Ownership {
         }
     }
 
-    /// Hands over what was kept from a home that sends elsewhere now. Every word is answered, even
-    /// empty-handed.
+    /// Hands over the packets kept from a home that sends elsewhere now. Every word is answered,
+    /// even empty-handed.
     fn on_moved(&mut self, switch: u8, to: RuntimeId, epoch: Epoch, out: &mut impl FnMut(Output)) {
         match self.phase {
             Phase::Buffering { is_staged: false, .. } if epoch > self.announced => {

@@ -1,8 +1,8 @@
-//! What is said to a machine and what it says, and what it is at.
+//! Inputs and outputs of a machine, and its phases.
 
 use super::message::{Epoch, Refusal, RuntimeId, Says, SwitchSays, Switches, TellSwitch};
 
-/// What a runtime is to a group, and what it waits for.
+/// The phase of a group at a runtime, and what the runtime waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
     /// Nothing.
@@ -26,7 +26,7 @@ pub enum Phase {
         /// The switches that have not answered.
         unanswered: Switches,
     },
-    /// Source: nothing comes any more; what is here is finished.
+    /// Source: no packet comes any more; packets here are finished.
     Settling {
         /// The target.
         to: RuntimeId,
@@ -44,9 +44,9 @@ pub enum Phase {
         peer: RuntimeId,
         /// The switches that have not answered.
         unanswered: Switches,
-        /// Homes that are known to have sent the packets elsewhere: what comes from there now is
-        /// from after their return. (Of the two answers of a home, the one to the first re-route
-        /// says so, too, should the other come late.)
+        /// Homes that are known to have sent the packets elsewhere: packets that come from there
+        /// now are from after their return. (Of the two answers of a home, the one to the first
+        /// re-route says so, too, should the other come late.)
         away: Switches,
         /// Of which homes the target has not yet handed over what it kept.
         unended: Switches,
@@ -56,7 +56,7 @@ pub enum Phase {
         /// Where it went.
         to: RuntimeId,
     },
-    /// Target: keeps what comes.
+    /// Target: keeps the packets that come.
     Buffering {
         /// The source.
         from: RuntimeId,
@@ -107,10 +107,10 @@ impl Phase {
     }
 }
 
-/// What a timer is for. How long each takes is the driver's.
+/// The purpose of a timer. How long each takes is the driver's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Timer {
-    /// Say again what was not answered.
+    /// Say unanswered words again.
     Retry,
     /// Give the move up.
     Deadline,
@@ -118,7 +118,7 @@ pub enum Timer {
     Forget,
 }
 
-/// What happens to a group at a runtime.
+/// An input of a machine: it concerns a group at a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Input {
     /// Move it there; only while [`super::Ownership::may_move`].
@@ -128,9 +128,9 @@ pub enum Input {
     Hear(RuntimeId, Says, Result<(), Refusal>),
     /// A switch speaks.
     HearSwitch(u8, SwitchSays),
-    /// A switch is gone, and nothing of it is on the way any more: what it still had to say is
-    /// known. To be said once it is so, and again as long as the machine
-    /// [awaits](super::Ownership::awaits) something of it.
+    /// A switch is gone, and nothing of it is on the way any more: its last words are known. To be
+    /// said once it is so, and again as long as the machine [awaits](super::Ownership::awaits)
+    /// something of it.
     SwitchGone(u8),
     /// After [`Output::Settle`]: no call waits, all that was received is processed and on its way
     /// out.
@@ -156,7 +156,7 @@ pub enum Finished {
     Aborted,
 }
 
-/// What the driver is to do, in order.
+/// An output of a machine; the driver carries them out in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Say this to a runtime.
@@ -171,14 +171,14 @@ pub enum Output {
     Install,
     /// Run `departed(Migrated)` and drop the copy.
     Depart,
-    /// Process what was kept from this home, in order.
+    /// Process the packets kept from this home, in order.
     Release(u8),
-    /// Pass on what was kept from this home, in order.
+    /// Pass on the packets kept from this home, in order.
     HandOver(RuntimeId, u8),
-    /// The slot is over; what is still kept, and the state if it is staged, is dropped: a counted
-    /// drop.
+    /// The slot is over; packets still kept, and the state if it is staged, are dropped: counted
+    /// drops.
     CloseSlot,
-    /// Fenced: drop the copy; what comes goes back to its home.
+    /// Fenced: drop the copy; packets that come go back to their home.
     Stop,
     /// The target is gone, and this copy may be the only one.
     Orphaned,
@@ -186,7 +186,7 @@ pub enum Output {
     Finished(Finished),
 }
 
-/// What to do with a packet of the group.
+/// How to take a packet of the group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Take {
     /// Process it.

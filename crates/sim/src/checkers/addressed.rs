@@ -1,6 +1,6 @@
-//! What a router writes in front of a packet: the link address of the host that it is for, as the
-//! tables of one of the cluster's hosts said at some time since the packet had come in, and that
-//! host's own; and it leaves by the port that the host is behind.
+//! A router writes in front of a packet the link address of the host that it is for, as the tables
+//! of one of the cluster's hosts said at some time since the packet had come in, and that host's
+//! own; and the packet leaves by the port that the host is behind.
 //!
 //! The frame's source says whose tables were used: each process of the cluster is on a host of its
 //! own, with other link addresses.
@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 const NAME: &str = "addressed";
 
-/// What one process's tables have said of one host: each link address, from when until when.
+/// One host as one process's tables have had it: each link address, from when until when.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Said(Vec<(Time, Time, [u8; 6])>);
 

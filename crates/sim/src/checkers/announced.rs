@@ -1,12 +1,12 @@
 //! Invariant 11: a new owner is not announced before it holds the state.
 //!
 //! A runtime announces a key by `Routed`, as a failed runtime's heir and when it tells a switch
-//! what it has, or by `Installed`, as a move's target. What it announces in a step is there at the
-//! end of that step, or it says behind it that it is not: a flow may end at once. A group of which
-//! nothing was left to move is installed without anything; but then its source has no flow of it
-//! that is active. Looked at is where nothing is ever full, so that no word waits for a buffer; and
-//! at `Routed` where no group moves, since a switch that begins again is told of a group on its way
-//! whether that has flows left or not.
+//! what it has, or by `Installed`, as a move's target. A key that it announces in a step is there
+//! at the end of that step, or it says behind it that it is not: a flow may end at once. A group of
+//! which nothing was left to move is installed without anything; but then its source has no flow of
+//! it that is active. The checker looks where nothing is ever full, so that no word waits for a
+//! buffer; and at `Routed` where no group moves, since a switch that begins again is told of a
+//! group on its way whether that has flows left or not.
 
 use super::Violation;
 use crate::script::Script;
@@ -15,8 +15,8 @@ use runtime::message::Message;
 
 const NAME: &str = "announced";
 
-/// A runtime has taken a step, and said this to switches. `has` says what is there now,
-/// `is_elsewhere` what is active at others.
+/// A runtime has taken a step, and said this to switches. `has` says which groups are there now,
+/// `is_elsewhere` which are active at others.
 pub(crate) fn check(
     script: &Script,
     runtime: &str,

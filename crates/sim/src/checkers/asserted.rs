@@ -1,4 +1,4 @@
-//! What the code asserts of itself: a panic is found like anything else, with its seed, and is made
+//! Assertions of the code itself: a panic is found like anything else, with its seed, and is made
 //! small.
 //!
 //! The text of the assertion is the finding. It is told nowhere else: threads that simulate say

@@ -1,5 +1,5 @@
-//! Invariant 13: what enters leaves, is held, or is a counted drop, once; and what has a bound
-//! keeps to it.
+//! Invariant 13: a packet that enters leaves, is held, or is a counted drop, once; and all that has
+//! a bound keeps to it.
 
 use super::Violation;
 use crate::script::Shape;
@@ -37,10 +37,10 @@ pub(crate) struct Figures {
     pub losses: u64,
     /// Packets that links lost, and counted: they were for no worker.
     pub unsent: u64,
-    /// What was seen from outside: frames taken in and sent.
+    /// The frames that were seen from outside: taken in and sent.
     pub entered: u64,
     pub left: u64,
-    /// Of those sent, what the cluster made.
+    /// Of those sent, frames that the cluster made.
     pub own: u64,
     /// Of those sent, damaged frames that are ICMP errors by their own words. Such an error may be
     /// about a flow that has no packet, and is then in no record.
@@ -129,7 +129,7 @@ pub(crate) fn at_rest(figures: &Figures) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What runtimes may hold at most, and what may be on a ring.
+/// Runtimes and rings keep to their bounds.
 pub(crate) fn bounds(shape: &Shape, flows: &[usize], rings: &[(usize, usize)]) -> Result<(), Violation> {
     for (runtime, flows) in flows.iter().enumerate() {
         if *flows > shape.flows_max as usize {

@@ -27,7 +27,7 @@ pub(crate) fn restless(waiting: &str) -> Violation {
     Violation::new(NAME, format!("no rest, with no fault left: {waiting}"))
 }
 
-/// All flows should have ended: what is left.
+/// All flows should have ended: nothing is left.
 pub(crate) fn empty(figures: &Figures) -> Result<(), Violation> {
     let mut left = Vec::new();
     for (index, stats) in figures.runtimes.iter().enumerate() {

@@ -1,11 +1,12 @@
-//! What users see of 1, 2 and 6: a packet leaves with the bytes it came with, for the host that it
-//! is meant for; answers reach the host that asked, and no other host's packets come in.
+//! Invariants 1, 2 and 6 as users see them: a packet leaves with the bytes it came with, for the
+//! host that it is meant for; answers reach the host that asked, and no other host's packets come
+//! in.
 //!
 //! An answer goes where its external endpoint leads *now*. The mapping that it was for may be over,
 //! and the endpoint another host's since. (That showed when that host sent by it, or shows in the
-//! runtimes' tables: what it sent may still be within the cluster.) Then the answer is late, and
-//! goes there, as with every NAT. Likewise an error from inside about what came for a mapping that
-//! is over quotes the one that its flow has now. Both happen when flows end or a runtime begins
+//! runtimes' tables: its packets may still be within the cluster.) Then the answer is late, and
+//! goes there, as with every NAT. Likewise an error from inside about a packet for a mapping that
+//! is over quotes the mapping that its flow has now. Both happen when flows end or a runtime begins
 //! again; nothing else that goes to another host is let pass: the endpoint has to be that host's
 //! alone at that time.
 
@@ -61,7 +62,7 @@ impl Delivered {
         }
     }
 
-    /// What a stranger sends to an external endpoint goes to one that a host has, if any host has
+    /// A stranger's packet to an external endpoint goes to an endpoint that a host has, if there is
     /// one.
     pub fn tempt(&self, head: &mut Head) {
         let protocol = head.transport.protocol();
@@ -117,7 +118,7 @@ impl Delivered {
             if holder.is_some_and(|holder| *holder != talk.client && *holder == now.destination) {
                 return Ok(());
             }
-            // A balancer lets pass what is of no flow. Of none are the answers on their way when a
+            // A balancer lets packets of no flow pass. Such are the answers on their way when a
             // flow ends before its time.
             let is_forgotten =
                 script.scenario.has_balancer() && has_jumped && now.source == packet.head.source;
@@ -233,8 +234,8 @@ pub(crate) fn wrong_part(packet: &Packet, part: u8, what: &str) -> Violation {
     Violation::new(NAME, format!("fragment {part} of {packet} left, and {what}"))
 }
 
-/// Something of the cluster's own has left: its checksums are right, and what it says of a packet
-/// is what was sent.
+/// A packet of the cluster's own has left: its checksums are right, and all that it says of a
+/// packet is as that was sent.
 pub(crate) fn own(
     read: Option<(Head, &[u8])>,
     packet_of: impl Fn(u16) -> Option<Packet>,
@@ -268,8 +269,8 @@ fn protocol_of(manner: Manner) -> u8 {
     }
 }
 
-/// For which end a packet leaves that a flow sends to this one. What is hairpinned goes through a
-/// second flow, that of the server inside, and only that one shows the server's own end.
+/// For which end a packet leaves that a flow sends to this one. A hairpinned packet goes through a
+/// second flow, that of the server inside, and only that flow shows the server's own end.
 fn turned(end: End) -> End {
     if end == HAIRPIN { HAIRPIN_SERVER } else { end }
 }
@@ -316,7 +317,7 @@ mod tests {
         script
     }
 
-    /// What the client's runtime and the server's show of a hairpinned flow.
+    /// A hairpinned flow, as the client's runtime and the server's show it.
     fn flows(external: End) -> [Sighting; 2] {
         let wide = |end: End| Endpoint::new(Addr::v4(end.addr), end.port);
         let flow = |ends: (End, End), translated: (End, End), is_from_outside| FlowEnds {
@@ -391,13 +392,13 @@ mod tests {
         delivered.learn(&script, &flows(NOW));
         assert!(may_leave(&delivered, HAIRPIN_SERVER, (HAIRPIN_SERVER, NOW)));
         for (to, quoted) in [
-            // It was not turned around, or what it quotes was not.
+            // The error was not turned around, or its quote was not.
             (HAIRPIN, (HAIRPIN, NOW)),
             (HAIRPIN_SERVER, (HAIRPIN, NOW)),
             // A port of one of both ends was left as it was.
             (HAIRPIN_SERVER, (HAIRPIN_SERVER, End::new(NOW.addr, CLIENT.port))),
             (HAIRPIN_SERVER, (End::new(HAIRPIN_SERVER.addr, HAIRPIN.port), NOW)),
-            // It goes to another host.
+            // The error goes to another host.
             (End::new(inside_host(1), 0), (HAIRPIN_SERVER, NOW)),
         ] {
             assert!(!may_leave(&delivered, to, quoted), "{to} {quoted:?}");

@@ -5,7 +5,7 @@
 //! - A number has one record for ever, though it be forgotten.
 //! - No two take themselves for elected at once, each by its own clock: no clock is slower than the
 //!   store's.
-//! - One that begins to lead knows all that is in force.
+//! - A coordinator that begins to lead knows all that is in force.
 
 use super::Violation;
 use crate::store::Written;

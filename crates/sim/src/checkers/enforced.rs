@@ -1,4 +1,4 @@
-//! Invariant 8: a drop verdict is enforced on every path, and nothing fails open: what the
+//! Invariant 8: a drop verdict is enforced on every path, and nothing fails open: a packet that the
 //! configuration does not allow never leaves, however full tables, pools and queues are.
 
 use super::Violation;

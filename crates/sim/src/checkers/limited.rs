@@ -1,4 +1,4 @@
-//! A limit per host holds wherever the host's flows are: none has more flows that it opened than
+//! A limit per host holds wherever the host's flows are: no host has more flows that it opened than
 //! the configuration lets it, over all runtimes.
 
 use super::{Sighting, Violation};

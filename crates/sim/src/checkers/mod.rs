@@ -1,12 +1,12 @@
-//! What must hold in every run, one file for each invariant.
+//! The invariants of every run, one file for each.
 //!
 //! | file | invariant | when it looks |
 //! |---|---|---|
 //! | `one_actor` | at most one actor is active for a key | after turns of runtimes |
 //! | `order` | packets of a flow leave in the order in which they entered | when one leaves |
-//! | `delivered` | what leaves is unaltered, goes to the host that it is for, and answers reach the host that asked | when one leaves |
+//! | `delivered` | a packet that leaves is unaltered, and goes to the host that it is for; answers reach the host that asked | when one leaves |
 //! | `addressed` | a router writes the right link addresses in front of a packet, and no more calls wait than may | when one leaves; after turns of runtimes |
-//! | `enforced` | what is not allowed never leaves, however full everything is | when one leaves |
+//! | `enforced` | a packet that is not allowed never leaves, however full everything is | when one leaves |
 //! | `endpoints` | no two inside endpoints have one external endpoint; a mapping is one, and stays | after turns of runtimes |
 //! | `kept` | no flow goes back to a state before that of a packet that has left, none is forgotten or reset, where copies are kept | after turns of runtimes |
 //! | `fenced` | a worker that a view has removed has no lease and no effect (9) | when a view comes into force; after a removed worker's turns |
@@ -17,18 +17,18 @@
 //! | `limited` | no host has more flows than its limit | after turns of runtimes |
 //! | `read` | streams are read on wherever a flow goes; each packet, request and match is recorded once | when all flows have ended |
 //! | `conservation` | nothing leaves oftener than it entered; in = out + held + dropped; queues and tables are bounded | always; at rest |
-//! | `returned` | what was taken is returned, once | when all flows have ended |
+//! | `returned` | all that flows took is returned, once | when all flows have ended |
 //! | `moved` | a move of groups loses and doubles nothing, comes to an end and adds up | at rest |
 //! | `converged` | once faults are over, all talks are answered and all flows end in bounded time | at the ends of parts |
-//! | `asserted` | what the code asserts of itself (not where a panic ends the process, as in a release build) | always |
+//! | `asserted` | assertions of the code itself (not where a panic ends the process, as in a release build) | always |
 //! | `same_run` | one seed, one run, byte for byte | after a second run |
 //!
 //! A checker looks at what the production code shows (flows, statistics, frames), never into how it
 //! works, and says what is wrong in a sentence. Each is shown to fire in
 //! `tests/planted.rs`, on a bug in production code.
 //!
-//! Not here: what a move's target says to its source before it holds the state (11). It shows in
-//! `one_actor`, `order` and `moved`.
+//! Not here: the words of a move's target to its source before it holds the state (11). They show
+//! in `one_actor`, `order` and `moved`.
 
 pub(crate) mod addressed;
 pub(crate) mod announced;
@@ -52,12 +52,12 @@ pub(crate) mod same_run;
 
 use runtime::worker::FlowEnds;
 
-/// What a checker found.
+/// The finding of a checker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// Its name, which is its file's.
     pub checker: &'static str,
-    /// What is wrong.
+    /// A sentence that says what is wrong.
     pub what: String,
 }
 

@@ -6,7 +6,7 @@
 //! in which workers stall and the network does no more than lose: [`Script::loses_nothing`]), all
 //! that came in of talks that must be answered has left; where nothing is ever full, nothing is
 //! dropped for want of room to keep it (`moving_full`, the exception that a bound makes, is for
-//! tight shapes); and once all is at rest, no move is under way, and what went has come.
+//! tight shapes); and once all is at rest, no move is under way, and all that went has come.
 
 use super::Violation;
 use super::conservation::Figures;
@@ -36,7 +36,7 @@ pub(crate) fn no_drops(shape: &Shape, figures: &Figures) -> Result<(), Violation
     }
 }
 
-/// At rest: what left one runtime has come to another, flows and packets.
+/// At rest: flows and packets that left one runtime have come to another.
 pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
     let sums = |of: fn(&RuntimeStats) -> [u64; 2]| {
         let each = figures.runtimes.iter().map(of);
@@ -54,9 +54,10 @@ pub(crate) fn adds_up(figures: &Figures) -> Result<(), Violation> {
     Ok(())
 }
 
-/// At rest, where no fault takes anything away from a flow: what came in of talks that must be
-/// answered has left. Excused are packets for a home switch that had not been met (`home_absent`):
-/// processes begin one after another. Fragments without their first one wait, and go nowhere.
+/// At rest, where no fault takes anything away from a flow: packets that came in of talks that must
+/// be answered have left. Excused are packets for a home switch that had not been met
+/// (`home_absent`): processes begin one after another. Fragments without their first one wait, and
+/// go nowhere.
 pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figures) -> Result<(), Violation> {
     let drops = figures.switches.iter().flat_map(|stats| &stats.dropped);
     let absent = drops.filter(|named| named.name == "home_absent");
@@ -87,9 +88,9 @@ pub(crate) fn nothing_lost(script: &Script, packets: &[Packet], figures: &Figure
     }
 }
 
-/// At rest: every order is over, and what it asked for has moved, was refused, failed, or ended on
-/// the way. One whose receipt is not kept any more says nothing. Its times are by one clock, so no
-/// group paused for longer than all of it took.
+/// At rest: every order is over, and the groups that it asked for have moved, were refused, failed,
+/// or ended on the way. An order whose receipt is not kept any more says nothing. Its times are by
+/// one clock, so no group paused for longer than all of it took.
 pub(crate) fn receipts(receipts: impl Iterator<Item = (u16, Option<Receipt>)>) -> Result<(), Violation> {
     for (from, receipt) in receipts {
         let Some(receipt) = receipt else { continue };

@@ -1,28 +1,30 @@
 //! Invariant 2: packets of a flow, in one direction and by one port, leave in the order in which
 //! they entered.
 //!
-//! What leaves of a lane must be a subsequence of what entered. A packet that the network doubled
-//! enters twice and may leave twice. When a clock jumps or the cluster begins again, flows end with
-//! packets on their way, and what comes then is another flow's: order is asked for among what
-//! entered since the last such moment, and among what entered before. A load balancer's flow that
-//! begins again then may be refused, and begin once more, elsewhere, since its server still answers
-//! what came before (`one_actor`): of its packets no order is asked for any more.
+//! The packets that leave of a lane must be a subsequence of those that entered. A packet that the
+//! network doubled enters twice and may leave twice. When a clock jumps or the cluster begins
+//! again, flows end with packets on their way, and packets that come then are another flow's: order
+//! is asked for among packets that entered since the last such moment, and among those that entered
+//! before. A load balancer's flow that begins again then may be refused, and begin once more,
+//! elsewhere, since its server still answers earlier packets (`one_actor`): of its packets no order
+//! is asked for any more.
 //!
 //! Of packets that were on their way at such a moment, those that leave with other ends than the one
 //! before are another flow's: the first waits for its mapping to be heard of, and ends as it waits.
 //!
-//! Without a coordinator a switch that stands still while a runtime crashes may read what goes on
-//! elsewhere before what that runtime had sent: those are two links, and it has missed no session
-//! yet. Of what entered before nothing is asked then ([`Order::ask_no_more`]).
+//! Without a coordinator a switch that stands still while a runtime crashes may read packets of
+//! flows that go on elsewhere before those that the runtime had sent: those are two links, and it
+//! has missed no session yet. Of packets that entered before no order is asked then
+//! ([`Order::ask_no_more`]).
 //!
 //! A host outside that talks to a port of NAT's pool is answered by the host that has the port now:
 //! packets with other ends are another flow's.
 //!
-//! Fragments. One that comes before its packet's first waits for it, so of those nothing is asked,
-//! nor of what the network doubled. Where there are several switches, a packet's fragments take a
-//! way of their own, over a switch that is chosen by packet: there, and where they come in by
-//! several ports, they are in order among themselves, port by port. Nor is anything asked of ICMP
-//! errors.
+//! Fragments. A fragment that comes before its packet's first waits for it, so of those no order is
+//! asked, nor of fragments that the network doubled. Where there are several switches, a packet's
+//! fragments take a way of their own, over a switch that is chosen by packet: there, and where they
+//! come in by several ports, they are in order among themselves, port by port. Nor is anything
+//! asked of ICMP errors.
 
 use super::Violation;
 use crate::frame::{End, Transport};
@@ -63,7 +65,7 @@ impl Order {
         self.era += 1;
     }
 
-    /// What is within the cluster may leave in any order.
+    /// Packets within the cluster may leave in any order.
     pub fn ask_no_more(&mut self) {
         self.cut();
         self.asked_from = self.era;
@@ -79,7 +81,8 @@ impl Order {
             return;
         }
         let name = (packet.head.id, part);
-        // Of a packet that is complete nothing is remembered: what comes once more may wait, too.
+        // A packet that is complete is not remembered: a fragment that comes once more may wait,
+        // too.
         let is_once = packet.passages[usize::from(part)].entered == 1;
         if packet.split > 0 && (!is_once || part > 0 && packet.passages[0].entered != 1) {
             self.unasked.insert(name);

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "read";
 
-/// What the event log has said.
+/// The lines of the event log so far.
 #[derive(Default)]
 pub(crate) struct Read {
     /// Packets in flows' records, with ICMP errors.

@@ -11,11 +11,11 @@ const PAIRS: [(&str, &str); 2] = [
 ];
 
 /// All flows have ended, and with them whatever they took. `backends` is what the load balancer of
-/// each runtime tells of its servers. `past` is what crashed runtimes had counted: what they had
-/// taken is not returned, and nothing is twice, but for `ended_again`: so many flows had ended in the
-/// last steps of one, of which its replica had not heard, and ended at their heir. `ends_twice`: a
-/// flow of a runtime that is given up and lives may end there by its time, and at its heir,
-/// which has not taken what it returns.
+/// each runtime tells of its servers. `past` has the counts of crashed runtimes: all that they had
+/// taken is not returned, and nothing is twice, but for `ended_again`: so many flows had ended in
+/// the last steps of one, of which its replica had not heard, and ended at their heir.
+/// `ends_twice`: a flow of a runtime that is given up and lives may end there by its time, and at
+/// its heir, which has not taken what it returns.
 pub(crate) fn check(
     runtimes: &[RuntimeStats],
     past: &[RuntimeStats],

@@ -1,11 +1,11 @@
-//! What hosts send and read: IPv4 and IPv6 with TCP, UDP, ICMP echo or an ICMP error, whole or in
-//! fragments, written and judged without the code under test.
+//! The frames that hosts send and read: IPv4 and IPv6 with TCP, UDP, ICMP echo or an ICMP error,
+//! whole or in fragments, written and judged without the code under test.
 //!
 //! Each frame carries an identifier, unique in its run, as its IPv4 identification or IPv6 flow
-//! label: by that it is known again where it leaves the cluster. What the cluster makes itself (a
-//! reset) has the identifier 0. A host's IPv6 address is its IPv4 address behind [`PREFIX`], so
-//! each end of a talk is an [`End`] in both. The payload says whose it is and the how-manieth, and
-//! the rest of it follows from that, so that any other byte shows:
+//! label: by that it is known again where it leaves the cluster. A packet that the cluster makes
+//! itself (a reset) has the identifier 0. A host's IPv6 address is its IPv4 address behind
+//! [`PREFIX`], so each end of a talk is an [`End`] in both. The payload says whose it is and the
+//! how-manieth, and the rest of it follows from that, so that any other byte shows:
 //!
 //! ```text
 //!   "FKsm" 4 │ talk 2 │ number 2 │ request 0 or answer 1 │ filler by all of these …
@@ -28,7 +28,7 @@ use std::fmt;
 use wire::LinkType;
 use wire::parse::{IcmpClass, icmp_class};
 
-/// What stands before an IPv4 address to make the IPv6 address of the same host.
+/// The bytes in front of an IPv4 address that make the IPv6 address of the same host.
 pub(crate) const PREFIX: [u8; 12] = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// An address and port, or an ICMP identifier.
@@ -227,8 +227,8 @@ fn seal(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What an IP header says: whether it is IPv6's, its protocol, source and destination, and what is
-/// behind it as far as it is there, with the length that it should have.
+/// An IP header: whether it is IPv6's, its protocol, source and destination, and what is behind it
+/// as far as it is there, with the length that it should have.
 struct Ip<'b> {
     is_v6: bool,
     id: u16,
@@ -333,7 +333,7 @@ pub(crate) fn links_of(frame: &[u8]) -> Option<([u8; 6], [u8; 6])> {
     Some((*to, *rest.first_chunk::<6>()?))
 }
 
-/// For whom a frame is, whatever else is wrong with it.
+/// The address that a frame is for, whatever else is wrong with it.
 pub(crate) fn destination_of(link: LinkType, frame: &[u8]) -> Option<[u8; 4]> {
     let bytes = frame.get(link_length(link)..)?;
     let rest = match bytes.first()? >> 4 {
@@ -406,7 +406,7 @@ pub(crate) fn damage(link: LinkType, frame: &mut [u8], bit: u64, id: u16) {
     frame[now..now + 2].copy_from_slice(&id.to_be_bytes());
 }
 
-/// What a payload says.
+/// The label in a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Label {
     pub talk: u16,
@@ -467,8 +467,8 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// The transport's checksum behind this IP header: what to write where it is zero, or zero where it
-/// is right.
+/// The transport's checksum behind this IP header: the value to write where it is zero, or zero
+/// where it is right.
 fn transport_sum(ip: &[u8], t: &[u8], protocol: u8) -> u16 {
     let addresses = match (ip[0] >> 4, protocol) {
         (6, _) => &ip[8..40],
@@ -514,7 +514,7 @@ mod tests {
         both.collect()
     }
 
-    /// What production code makes of a frame.
+    /// A frame, as production code parses it.
     fn parsed<R>(link: LinkType, bytes: &[u8], look: impl FnOnce(&wire::Packet) -> R) -> R {
         let region = wire::memory::Region::heap(wire::Pool::region_length(1, 1024));
         let mut pool = wire::Pool::new(region, 1, 1024, 0);

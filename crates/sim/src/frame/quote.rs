@@ -1,4 +1,4 @@
-//! ICMP errors: what routers and hosts say of a packet that they got, of which they quote the
+//! ICMP errors: words of routers and hosts about a packet that they got, of which they quote the
 //! beginning or all (RFC 792, 4443).
 //!
 //! ```text
@@ -11,7 +11,7 @@
 use super::{End, Frame, Head, ICMP6, Transport, long, read_ip, transport_sum, word};
 use wire::LinkType;
 
-/// A quoted packet: what of it says whose it is.
+/// A quoted packet: the fields that say whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Quote {
     pub id: u16,

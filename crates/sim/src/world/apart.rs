@@ -3,10 +3,10 @@
 //!
 //! A process that crashes, with all its workers, is replaced at once by one that knows nothing, has
 //! a greater incarnation, and takes no turn and hears no frame until it is there again. Frames that
-//! the one before has sent may still arrive. What it had in hand is lost; of packets so lost there
+//! the one before has sent may still arrive. Packets that it had in hand are lost; of these there
 //! may be as many as were within the cluster when it crashed, or a session ended.
 //!
-//! Not here: what frames are, and how a worker's end is noticed (`runtime::peer`).
+//! Not here: the format of frames, and how a worker's end is noticed (`runtime::peer`).
 
 use super::cluster::Dead;
 use super::leaving::{HEARD, LOOK, Leaving, PATIENCE, QUIET, ROUNDS, Stage};
@@ -24,7 +24,7 @@ use runtime::mobility::{Order, Selector};
 use runtime::stats::{RuntimeStats, SwitchStats};
 use std::collections::BTreeMap;
 
-/// What workers had counted when they crashed.
+/// The counts of workers that crashed.
 #[derive(Default)]
 pub(crate) struct Past {
     pub switches: Vec<SwitchStats>,
@@ -301,7 +301,7 @@ impl World<'_> {
         if self.turns[place].stalled_until <= now {
             let stage = self.next_stage(worker, &mut leaving);
             if stage != leaving.stage {
-                // What it says in this stage has all of the time to go out.
+                // Its words in this stage have all of the time to go out.
                 (leaving.stage, leaving.since) = (stage, now);
                 (leaving.quiet, leaving.is_quiet) = (now, false);
             }
@@ -344,8 +344,8 @@ impl World<'_> {
             Stage::Draining | Stage::Finishing => {
                 let runtime = &mut self.cluster.runtimes[index];
                 if leaving.stage == Stage::Finishing && runtime.stats().flows > 0 && !self.script.is_calm {
-                    // What could not move ends with it, and what comes now: a balancer lets answers
-                    // pass that are of no flow.
+                    // Groups that could not move end with it, and packets that come now are of no
+                    // flow: a balancer lets such answers pass.
                     self.order.cut();
                 }
                 let has_ended = leaving.stage == Stage::Draining || runtime.finish(usize::MAX);
@@ -366,8 +366,8 @@ impl World<'_> {
         }
     }
 
-    /// The process takes no more steps once what was left has ended at all of its runtimes, and
-    /// nothing comes to any.
+    /// The process takes no more steps once the flows that were left have ended at all of its
+    /// runtimes, and nothing comes to any.
     fn rest_with_others(&mut self, worker: u8) -> Stage {
         let process = self.script.shape.process_of(worker);
         let is_done = |other: &u8| {

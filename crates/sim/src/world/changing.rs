@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   order ─► prepare, at all runtimes ─► all surveyed ─► decided ─► each worker commits, soon
-//!     ▲            └ one refuses, or is not there ┐        └ one that begins again has what is decided
+//!     ▲            └ one refuses, or is not there ┐        └ a worker that begins again has the decision
 //!     └──────────── later, TRIES times ◄──────────┘
 //! ```
 //!
@@ -10,7 +10,7 @@
 //! group moves to it or from it. The next change waits until no flow of any runtime is of the
 //! configuration before.
 //!
-//! Not here: what a runtime does (`runtime::runner::change`); how processes agree on a decision
+//! Not here: a runtime's steps (`runtime::runner::change`); how processes agree on a decision
 //! (`protocols::membership`, and `flowkeep`).
 
 use super::Due;
@@ -62,7 +62,7 @@ impl Changing {
         }
     }
 
-    /// Whether all workers have what is decided, and nothing else.
+    /// Whether all workers have the decided configuration, and no other.
     pub fn is_over(&self) -> bool {
         self.prepared.is_none() && !self.pending.contains(&true) && !self.under_way.contains(&true)
     }
@@ -72,13 +72,13 @@ impl Changing {
         self.under_way[usize::from(worker)]
     }
 
-    /// All begin again, with what is decided.
+    /// All begin again, with the decided configuration.
     pub fn crash(&mut self) {
         self.prepared = None;
         (0..self.pending.len()).for_each(|worker| self.forget(worker));
     }
 
-    /// A worker's process begins again, with what is decided.
+    /// A worker's process begins again, with the decided configuration.
     pub fn forget(&mut self, worker: usize) {
         (self.pending[worker], self.under_way[worker]) = (false, false);
     }
@@ -174,7 +174,8 @@ impl Changing {
         }
     }
 
-    /// A worker puts in force what is decided, between two steps, once it stands still no more.
+    /// A worker puts the decided configuration in force, between two steps, once it stands still no
+    /// more.
     pub fn commit(&mut self, site: &mut Site<'_>, worker: u8, incarnation: u64, stands_until: Time) {
         let place = usize::from(worker);
         if site.cluster.incarnations[place] != incarnation || !self.pending[place] {
@@ -211,7 +212,7 @@ impl Changing {
     }
 }
 
-/// What changes are handed of the world, and what follows for it.
+/// The parts of the world that changes are handed, and what follows for it.
 pub(super) struct Site<'w> {
     pub script: &'w Script,
     pub cluster: &'w mut Cluster,

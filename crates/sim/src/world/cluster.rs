@@ -31,24 +31,23 @@ pub(crate) struct Cluster {
     pub runtimes: Vec<Runtime<Link>>,
     /// By port.
     pub interfaces: Vec<SharedInterface>,
-    /// By worker: what leads to it.
+    /// By worker: the queues that lead to it.
     pub inputs: Vec<Vec<SharedQueue>>,
-    /// By worker: what leads from it, and to whom.
+    /// By worker: the queues that lead from it, and the worker at the other end.
     pub outputs: Vec<Vec<(SharedQueue, u8)>>,
     /// Rings from switches to runtimes, which say how much room they have.
     bounded: Vec<SharedQueue>,
     /// Where the cluster is several processes: by worker and other worker, the ends of links
     /// between these.
     pub ends: BTreeMap<(usize, usize), SharedEnd>,
-    /// By runtime: what it has said to switches.
+    /// By runtime: its words to switches.
     pub said: Vec<Said>,
     /// By worker: how often it has begun.
     pub incarnations: Vec<u64>,
     /// Frames taken in and sent, as seen from outside.
     pub entered: u64,
     pub left: u64,
-    /// Of those sent, what was of no host, and what was damaged and is an ICMP error by its own
-    /// words.
+    /// Of those sent, frames of no host, and damaged ones that are ICMP errors by their own words.
     pub own: u64,
     pub damaged_errors: u64,
 }
@@ -147,8 +146,8 @@ impl Cluster {
     fn end(&mut self, script: &Script, from: usize, to: usize, now: u64) -> Link {
         let switches = usize::from(script.shape.switches);
         let frames = script.shape.apart.map_or(512, |apart| apart.frames);
-        // What a runtime has to say is more than what a switch has; and what comes from where it
-        // has more of its own to say is read last.
+        // A runtime has more to say than a switch; and what comes from where it has more of its own
+        // to say is read last.
         let spared = match (from < switches, to < switches) {
             (true, false) => 8,
             (true, true) => 16,
@@ -177,8 +176,8 @@ impl Cluster {
         links.into_iter().enumerate().map(hear).collect()
     }
 
-    /// A process begins again, with nothing, all of its workers; what they were is handed back, to
-    /// be scrapped.
+    /// A process begins again, with nothing, all of its workers; the former ones are handed back,
+    /// to be scrapped.
     pub fn begin_again(
         &mut self,
         script: &Script,
@@ -235,7 +234,7 @@ impl Cluster {
             }
             Some(index) => {
                 let incarnation = self.incarnations[worker];
-                // What was before goes on to speak while it is scrapped: no worker hears that.
+                // The former runtime goes on to speak while it is scrapped: no worker hears it.
                 self.said[index] = Said::default();
                 let links = self.hear(index, links, switches);
                 let runtime = runtime(script, plan, index, links, now, incarnation)?;
@@ -327,7 +326,7 @@ impl Cluster {
         self.runtimes.iter().all(Runtime::finished)
     }
 
-    /// What is where, to find what does not move.
+    /// The cluster's state in words, to find what does not move.
     pub fn in_words(&self) -> String {
         let waiting: Vec<usize> = self
             .inputs
@@ -374,7 +373,7 @@ impl Cluster {
             interface.borrow_mut().incoming.clear();
         }
         for round in 0..64 {
-            // What is on rings is seen at once.
+            // Items on rings are seen at once.
             clock.set(now + round * 1_000_000);
             for switch in &mut self.switches {
                 switch.stop_reading();
@@ -398,11 +397,11 @@ pub(crate) enum Dead {
 }
 
 impl Dead {
-    /// Gives memory of a process back, as far as what is on links lets it; the world sees nothing
-    /// of this.
+    /// Gives memory of a process back, as far as items on links let it; the world sees nothing of
+    /// this.
     pub fn scrap(mut process: Vec<Dead>, clock: &Clock) {
         let now = clock.get();
-        // What is on rings comes home by them.
+        // Buffers on rings come home by them.
         let rounds = if process.len() > 1 { 64 } else { 8 };
         for round in 0..rounds {
             clock.set(now + round * 1_000_000);
@@ -505,7 +504,7 @@ fn is_copied(script: &Script) -> bool {
     script.shape.apart.is_some_and(|apart| apart.copied)
 }
 
-/// What the functions of an incarnation of a runtime are told of it.
+/// An incarnation of a runtime, as its functions are told of it.
 pub(crate) fn info(script: &Script, index: usize, incarnation: u64) -> WorkerInfo {
     WorkerInfo {
         runtime: index as u16,

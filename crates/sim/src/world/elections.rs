@@ -6,11 +6,11 @@
 //!      └─ elected, and has read the log: its office leads ([`super::joined`])
 //! ```
 //!
-//! A process polls what there is to ask now and then, so one that was deposed while it stood still
-//! goes on for a moment, as that of `flowkeep coordinator` does. Then it ends, and begins again.
+//! A process polls what there is to ask now and then, so a process that was deposed while it stood
+//! still goes on for a moment, as that of `flowkeep coordinator` does. Then it ends, and begins
+//! again.
 //!
-//! Not here: what a process asks and does ([`crate::candidate`]), what the store does
-//! ([`crate::store`]).
+//! Not here: a coordinator's process ([`crate::candidate`]), the store ([`crate::store`]).
 
 use super::members::Desk;
 use super::{Due, World};
@@ -34,7 +34,7 @@ const LATE: u64 = 200 * MILLI;
 /// See the module's page.
 pub(super) struct Elections {
     store: Store,
-    /// By coordinator; none while its process is down.
+    /// By coordinator; `None` while its process is down.
     candidates: Vec<Option<Candidate>>,
     runs: Vec<u32>,
     /// To the store and from it.
@@ -93,7 +93,7 @@ impl Elections {
         self.candidates[usize::from(office)] = None;
     }
 
-    /// Cuts a coordinator off from the store, or joins them again. `to`: what is sent to the
+    /// Cuts a coordinator off from the store, or joins them again. `to`: the way to the
     /// coordinator.
     pub fn cut(&mut self, office: u8, to: bool, from: bool, is_cut: bool) {
         if from {
@@ -306,7 +306,7 @@ impl World<'_> {
         }
     }
 
-    /// One was elected: those that take themselves for elected are shown to the checker.
+    /// A coordinator was elected: all that take themselves for elected are shown to the checker.
     fn look_at_elected(&mut self, now: Time, leader: u8) {
         let Some(members) = &self.members else { return };
         let Some(elections) = &members.elections else {

@@ -1,4 +1,4 @@
-//! Frames: from hosts to ports and back, and what the checkers say of those that leave.
+//! Frames: from hosts to ports and back, and the checkers' words on frames that leave.
 //!
 //! ```text
 //!   wish ─► send ─► put ─► (path) ─► arrive_at_port ─► look_at_ports ─► leave ─► judge ─► (path) ─► arrive_at_host ─► wishes
@@ -8,7 +8,7 @@
 //! A packet in fragments is put, arrives and leaves part by part; hosts and checkers look at the
 //! whole, once all of it is there.
 //!
-//! Not here: what hosts make of what they hear ([`super::hosts`]).
+//! Not here: the hosts' side ([`super::hosts`]).
 
 use super::hosts::Wish;
 use super::{Due, Packet, World, cluster};
@@ -22,7 +22,7 @@ use crate::timeline::Event;
 use crate::witness::Account;
 
 impl World<'_> {
-    /// What a switch has taken in and sent since its last turn.
+    /// Looks at the frames that a switch has taken in and sent since its last turn.
     pub(super) fn look_at_ports(&mut self, switch: u8) {
         let switches = usize::from(self.script.shape.switches);
         for port in (usize::from(switch)..self.cluster.interfaces.len()).step_by(switches) {
@@ -96,7 +96,7 @@ impl World<'_> {
         }
     }
 
-    /// What the checkers say of a frame that has left.
+    /// Has the checkers judge a frame that has left.
     fn judge(&mut self, id: u16, bytes: &[u8]) -> Result<(), Violation> {
         let part = self.part_of(id, bytes);
         let (script, link) = (self.script, self.link);
@@ -105,7 +105,7 @@ impl World<'_> {
             Some(packet) if id != 0 => {
                 packet.passages[usize::from(part)].left += 1;
                 conservation::left(packet, part)?;
-                // What follows a damaged first fragment is judged by what that says.
+                // Fragments behind a damaged first one are judged by what that one says.
                 if packet.is_wild || packet.is_misled {
                     return Ok(());
                 }
@@ -153,7 +153,7 @@ impl World<'_> {
         if found.is_ok() {
             return found;
         }
-        // What runtimes have done may not have left yet.
+        // The work of runtimes may not have left yet.
         self.delivered.learn(script, &self.cluster.flows());
         self.delivered.left(script, packet, &head, payload, has_jumped)
     }
@@ -194,7 +194,7 @@ impl World<'_> {
         self.plan_for(arrival.at, due(frame));
     }
 
-    /// The identifier of the next packet; none if all are used, which no script comes near.
+    /// The identifier of the next packet; `None` if all are used, which no script comes near.
     fn new_id(&self) -> Option<u16> {
         u16::try_from(self.packets.len()).ok()
     }
@@ -230,7 +230,7 @@ impl World<'_> {
         let label = self.script.label(talk_index, packet.label, payload);
         let mut wishes = std::mem::take(&mut self.wishes);
         let talks = &self.script.talks;
-        // A reset that the cluster made says itself whom it is for.
+        // A reset that the cluster made says itself which host it is for.
         let resets = || {
             talks
                 .iter()

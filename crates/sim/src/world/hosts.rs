@@ -2,13 +2,13 @@
 //! firewall.
 //!
 //! A talk's requests are numbered through. A round is a few of them sent at once; when all are
-//! answered, and some time has passed, the next round begins. What is not answered in time is sent
-//! again, a bounded number of times.
+//! answered, and some time has passed, the next round begins. A request that is not answered in
+//! time is sent again, a bounded number of times.
 //!
 //! ```text
 //!   TCP:  asking ──SYN, SYN+ACK──► talking ──all rounds──► closing ──FIN, FIN+ACK──► over
-//!         all segments of a talk are of one size, so request n and answer n are at their first number + n × size: what comes in order
-//!         is taken, an old request is answered again, one that is early is left to be sent again (go back N)
+//!         all segments of a talk are of one size, so request n and answer n are at their first number + n × size: a segment in order
+//!         is taken, an old request is answered again, an early one is left to be sent again (go back N)
 //!   UDP, ping:  talking ──all rounds──► over
 //! ```
 //!
@@ -54,7 +54,7 @@ pub(crate) struct Client {
     pub timer: u32,
 }
 
-/// What a host wants done.
+/// A host's wish.
 pub(crate) enum Wish {
     /// Send a packet of this talk, with this payload if it is about a request.
     Send(Head, Option<Label>),
@@ -209,7 +209,7 @@ impl Client {
             return;
         }
         self.answered |= 1 << label.number;
-        // It goes on, so it is worth going on.
+        // The talk goes on, so it is worth going on.
         self.tries = self.tries.min(1);
         let done = (self.round + 1) * talk.burst;
         if self.answered.trailing_ones() >= u32::from(done) {

@@ -6,16 +6,16 @@
 //!     ▲ each heartbeat                 └─ records: written a while later
 //! ```
 //!
-//! A member is a process. It beats if a worker of it has taken a step. One of which a worker finds
-//! itself removed ends soon, with all its workers, and begins again with a greater incarnation; so
-//! does one that crashes. A process that begins joins first, and no worker of it takes a step
-//! before all of them are members.
+//! A member is a process. It beats if a worker of it has taken a step. A process of which a worker
+//! finds itself removed ends soon, with all its workers, and begins again with a greater
+//! incarnation; so does a process that crashes. A process that begins joins first, and no worker of
+//! it takes a step before all of them are members.
 //!
 //! An agent is a thread of its process: it beats while a worker of it lives and is not stopped, and
 //! says nothing of those that have taken no step. All workers of a process are in one message.
 //!
-//! Not here: what there is of them (`members`), what is decided (`protocols::membership`), what a
-//! coordinator and an agent are ([`crate::coordinator`], [`crate::agent`]).
+//! Not here: their state (`members`), decisions (`protocols::membership`), coordinators and agents
+//! themselves ([`crate::coordinator`], [`crate::agent`]).
 
 use super::members::{HOUR, YEAR, incarnation_of};
 use super::{Due, World};
@@ -262,8 +262,8 @@ impl World<'_> {
         self.follow_office(0);
     }
 
-    /// What follows of what a coordinator was told: records are on their way to the log, and what
-    /// is new is said to all.
+    /// Follows up on a coordinator's input: records are on their way to the log, and news is said
+    /// to all.
     pub(super) fn follow_office(&mut self, office: u8) {
         let now = self.now();
         let Some(members) = &mut self.members else {
@@ -296,7 +296,7 @@ impl World<'_> {
             return;
         }
         desk.said = (view.number, list);
-        // A coordinator that was elected before says what has been said.
+        // A coordinator that was elected before says words that have been said.
         if view.number > members.view.number || list > members.list {
             let event = Event::InForce(view.number, list, suspects.len() as u16);
             self.come_into_force(view.clone(), list);
@@ -323,7 +323,7 @@ impl World<'_> {
         let is_deposed = members.leading() != Some(usize::from(office));
         let office = &mut members.desks[usize::from(office)].office;
         if is_deposed {
-            // It does not know what another has decided since.
+            // A deposed coordinator does not know what another has decided since.
             office.is_log_behind = None;
         }
         let mut found = match &office.is_log_behind {
@@ -366,7 +366,7 @@ impl World<'_> {
                 }
             };
             let until = machine.map_or(0, |machine| machine.may_act_until());
-            // One that leaves takes no more steps.
+            // A worker that leaves takes no more steps.
             if until > local && !members.agents[worker].has_left {
                 let name = self.script.worker(worker as u8);
                 self.fail(Err(fenced::may_act(members.view.number, &name, until - local)));
@@ -493,7 +493,7 @@ impl World<'_> {
             && cluster.runtimes.iter().all(|runtime| runtime.is_linked())
     }
 
-    /// What members are at, to find what does not rest.
+    /// The members' state in words, to find what does not rest.
     pub(super) fn members_in_words(&self) -> String {
         let Some(members) = &self.members else {
             return String::new();

@@ -3,7 +3,7 @@
 //! ```text
 //!   drained: the coordinator is told ─► the runtime's view says so ─┐
 //!   told to end ────────────────────────────────────────────────────┴► leaving ─ HEARD ─► orders to move all, ROUNDS at most
-//!     ─► none left, or none that moves ─► nothing comes for QUIET ─► what is left ends ─► QUIET ─► no more steps; `Leave` ─► ends
+//!     ─► none left, or none that moves ─► nothing comes for QUIET ─► flows that are left end ─► QUIET ─► no more steps; `Leave` ─► ends
 //! ```
 //!
 //! All runtimes of a process leave together.
@@ -37,7 +37,7 @@ pub(super) enum Stage {
     Moving(u32),
     /// Its groups are away.
     Draining,
-    /// What is left has ended.
+    /// The flows that were left have ended.
     Finishing,
     /// It takes no more steps, and its agent says so.
     Gone,
@@ -48,7 +48,7 @@ pub(super) struct Leaving {
     pub incarnation: Incarnation,
     pub stage: Stage,
     pub since: Time,
-    /// What had come to it, and since when no more has.
+    /// How much had come to it, and since when no more has.
     pub seen: u64,
     pub quiet: Time,
     /// Whether that is long enough.

@@ -1,10 +1,10 @@
-//! What there is of coordinators and members in a run: desks, agents, views, and what decides that
-//! all of it is at rest.
+//! The state of coordinators and members in a run: desks, agents, views, and what decides that all
+//! of it is at rest.
 //!
 //! A desk is a coordinator's process with its host's clock and its paths to the members. An agent
 //! is one worker's seat; that of a process's first worker speaks for all.
 //!
-//! Not here: what happens to them (`joined`), elections (`elections`).
+//! Not here: their steps (`joined`), elections (`elections`).
 
 use super::elections::Elections;
 use crate::Time;
@@ -22,7 +22,7 @@ pub(super) const YEAR: u64 = 365 * 24 * HOUR;
 /// See the module's page.
 pub(super) struct Members {
     pub joined: Joined,
-    /// One, or several of which one is elected.
+    /// One desk, or several of which one is elected.
     pub desks: Vec<Desk>,
     /// By which one is, where there are several.
     pub elections: Option<Elections>,
@@ -78,7 +78,7 @@ impl Members {
         let incarnations: Vec<Instance> = (0..workers)
             .map(|worker| incarnation_of(id_of(worker, switches), 0))
             .collect();
-        // One that is not listed joins later.
+        // A runtime that is not listed joins later.
         let listed = switches + usize::from(script.listed());
         let view = first_view(incarnations.iter().take(listed).copied());
         let path = |index: usize| {
@@ -155,7 +155,7 @@ impl Members {
         desk.is_some_and(is_settled) && self.agents.iter().all(is_in)
     }
 
-    /// What the agent of a process says now.
+    /// The word of a process's agent now.
     pub fn tell(&mut self, process: &[u8]) -> Option<Told> {
         let agents = self.agents.iter_mut().enumerate();
         let of_it = agents.filter(|(worker, _)| process.contains(&(*worker as u8)));

@@ -7,8 +7,8 @@
 //!                       └──────── turns, each at its time ────┘
 //! ```
 //!
-//! Whatever happens, happens at a time: a frame arrives, a timer runs out, a worker takes its turn,
-//! a fault begins. Events of one time come in the order in which they were made. A worker takes a
+//! Everything happens at a time: a frame arrives, a timer runs out, a worker takes its turn, a
+//! fault begins. Events of one time come in the order in which they were made. A worker takes a
 //! turn soon after something has come for it, and now and then without; how soon is drawn again
 //! each time, within its pace, so workers take turns in any order. Each has a clock of its own,
 //! which starts elsewhere, runs faster or slower, and may jump.
@@ -30,7 +30,7 @@
 //! | `hosts` | clients and servers |
 //! | `parts` | faults, healing, what must then be so |
 //!
-//! Not here: what happens when ([`crate::script`]); several runs ([`crate::run()`]).
+//! Not here: the script ([`crate::script`]); several runs ([`crate::run()`]).
 
 mod apart;
 mod changing;
@@ -92,7 +92,7 @@ pub(crate) struct Packet {
     /// come and gone.
     pub split: u16,
     pub passages: [Passages; PARTS_MAX],
-    /// What it is about, if it is an ICMP error.
+    /// The packet that it is about, if it is an ICMP error.
     pub about: u16,
     /// Of which packet it is the first fragment, damaged, by whose number the others go (0: of
     /// none); and whether such a one of this packet's has come in.
@@ -130,9 +130,9 @@ enum Due {
     Return(u8),
     /// A member's agent says what there is.
     Beat(u8),
-    /// What an agent says has come to a coordinator.
+    /// A word of an agent has come to a coordinator.
     Told(u8, u8, Box<Told>),
-    /// What a coordinator says has come to an incarnation of a worker.
+    /// A word of a coordinator has come to an incarnation of a worker.
     Said(u8, u8, Incarnation, Box<Said>),
     /// Coordinators look at which members are silent.
     Look,
@@ -142,8 +142,7 @@ enum Due {
     Office(u8),
     /// A coordinator's process sees what there is to ask of the store.
     Poll(u8, u32),
-    /// What a run of a coordinator asks of the store has come there; what that answers has come
-    /// back.
+    /// A request of a coordinator's run has come to the store; the answer has come back.
     Asked(u8, u32, u32, Box<Request>),
     Replied(u8, u32, u32, Box<Reply>),
     /// A runtime is to leave by plan; and how far it is.
@@ -151,7 +150,7 @@ enum Due {
     Leaves(u8, Incarnation),
     /// A worker's process ends, since this incarnation of it is over.
     Fenced(u8, Incarnation),
-    /// A kernel looks at what is wanted; and has heard of a host.
+    /// A kernel looks at the wanted hosts; and has heard of a host.
     Kernel(u8),
     Resolved(u8, u8),
 }
@@ -199,7 +198,7 @@ struct Host {
     to: Path,
     from: Path,
     server: Server,
-    /// What it has of packets in fragments.
+    /// Its packets in fragments.
     assemblies: Assemblies,
 }
 
@@ -207,8 +206,8 @@ struct Host {
 const IDLE: u64 = 10_000_000;
 /// The same where it has a seat in a cluster with a coordinator: as threads of `flowkeep` do.
 const SEATED: u64 = 4_000_000;
-/// How often a runtime takes one while groups are on their way to or from it: one that is at work
-/// asks again and again.
+/// How often a runtime takes one while groups are on their way to or from it: a runtime that is at
+/// work asks again and again.
 const BUSY: u64 = 20_000;
 /// Clocks start here: no run needs a time before.
 const EPOCH: u64 = 1_000_000_000;
@@ -225,7 +224,7 @@ pub(crate) struct World<'s> {
     script: &'s Script,
     /// By worker.
     plans: Vec<Plan>,
-    /// Where the cluster is a router: what kernels know.
+    /// Where the cluster is a router: the kernels.
     neighbours: Option<Neighbours>,
     clock: Clock,
     due: BinaryHeap<Reverse<Entry>>,
@@ -244,20 +243,20 @@ pub(crate) struct World<'s> {
     /// Where workers have joined a coordinator.
     members: Option<Members>,
     found: Option<Violation>,
-    /// What crashed workers had counted.
+    /// The counts of crashed workers.
     past: Past,
     /// Frames in the network.
     flying: u32,
     /// Talks that have begun, or are about to, and are not over.
     open_talks: u32,
     pub packets: Vec<Packet>,
-    /// What has left of packets in fragments.
+    /// Packets in fragments that leave.
     leaving: Assemblies,
     pub timeline: Timeline,
     order: Order,
     delivered: Delivered,
     read: Read,
-    /// What groups were ordered to move: from which runtime, and the number it gave the order.
+    /// Orders to move groups: the runtime that they leave, and the number that it gave the order.
     orders: Vec<(u16, u32)>,
     changing: Changing,
     /// By worker: how far it is, if it leaves.
@@ -527,7 +526,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Has kernels tell of other tables: what waits looks at them.
+    /// Has kernels tell of other tables: calls that wait look at them.
     fn have_tables(&mut self, act: impl FnOnce(&mut Neighbours, &Script, Time)) {
         let now = self.now();
         if let Some(neighbours) = &mut self.neighbours {
@@ -568,7 +567,7 @@ impl<'s> World<'s> {
         let idle = if has_seat { SEATED } else { IDLE };
         let idle = now + idle + turns.random.below(idle / 4);
         let busy = turns.pace + BUSY + turns.random.below(BUSY);
-        // What waits for a cut to be over takes few turns.
+        // A worker that waits for a cut to be over takes few turns.
         let busy = if has_seat {
             (busy << turns.vain.min(6)).min(VAIN_MAX)
         } else {
@@ -740,7 +739,7 @@ impl<'s> World<'s> {
     }
 }
 
-/// What a worker's clock says at the beginning.
+/// The time of a worker's clock at the beginning.
 fn epoch(script: &Script, worker: usize) -> u64 {
     if script.shape.apart.is_none() {
         return EPOCH;
@@ -778,7 +777,7 @@ impl Turns {
         }
     }
 
-    /// What its clock says at a true time.
+    /// The time of its clock at a true time.
     fn now(&self, at: Time) -> u64 {
         self.ahead + at + at / 1_000_000 * self.drift_ppm
     }

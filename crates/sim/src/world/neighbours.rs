@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A process has one kernel, and tables of its own, whose generations count by themselves. A kernel
-//! asks for a host until it answers. What tables have said is kept for the checker.
+//! asks for a host until it answers. The tables' contents are kept for the checker.
 //!
-//! Not here: what is looked at ([`crate::checkers::addressed`]); when hosts are silent
+//! Not here: the checks ([`crate::checkers::addressed`]); when hosts are silent
 //! (`crate::neighbours`).
 
 use super::frames::port_of;
@@ -26,14 +26,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::LinkType;
 
-/// How often a kernel looks at what is wanted, as the thread of `flowkeep` does.
+/// How often a kernel looks at the wanted hosts, as the thread of `flowkeep` does.
 const LOOK: u64 = 5 * MILLI;
 /// How long a host takes to answer, and one in so many answers late.
 const ANSWER: u64 = 2 * MILLI;
 const LATE_IN: u64 = 4;
 const LATE: u64 = 25 * MILLI;
 
-/// What follows, and when.
+/// The dues that follow, each with its time.
 type Planned = Vec<(Time, Due)>;
 
 /// One process's kernel.
@@ -41,7 +41,7 @@ struct Table {
     /// The first worker of the process.
     first: usize,
     kernel: Rc<dyn Kernel>,
-    /// By host: what it knows, whether it asks, and what its tables have said.
+    /// By host: the link address that it knows, whether it asks, and the contents of its tables.
     known: Vec<Option<[u8; 6]>>,
     asked: Vec<bool>,
     said: Vec<Said>,
@@ -112,7 +112,7 @@ impl Neighbours {
         looks
     }
 
-    /// A kernel looks at what is wanted.
+    /// A kernel looks at the wanted hosts.
     pub fn look(&mut self, index: u8, now: Time) -> Planned {
         let table = &mut self.tables[usize::from(index)];
         for addr in table.kernel.wanted() {
@@ -190,7 +190,7 @@ impl Neighbours {
         let host = frame::destination_of(LinkType::Ethernet, bytes);
         let host = host.and_then(|addr| (0..HOSTS).find(|host| addr_of(*host) == addr));
         let (Some(host), Some((to, from))) = (host, frame::links_of(bytes)) else {
-            // What is for no host has no neighbour.
+            // A packet for no host has no neighbour.
             return Ok(());
         };
         let mut tables = self.tables.iter();

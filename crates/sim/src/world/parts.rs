@@ -193,7 +193,7 @@ impl World<'_> {
         )
     }
 
-    /// What moved since the run began, or all crashed.
+    /// The moves since the run began, or all crashed.
     pub fn moved(&mut self) -> Moved {
         let mut moved = Moved {
             orders: self.orders.len() as u64,
@@ -237,7 +237,7 @@ impl World<'_> {
         }
     }
 
-    /// By runtime: what its load balancer, if it has one, says of its servers' connections.
+    /// By runtime: its servers' connections, as its load balancer has them, if it has one.
     fn connections(&mut self) -> Vec<u64> {
         let tables = self
             .cluster
@@ -323,7 +323,7 @@ impl World<'_> {
         self.rouse(self.script.shape.switches + order.from as u8, self.now());
     }
 
-    /// Whether nothing of what was ordered is still to be done.
+    /// Whether all orders are over.
     pub(super) fn orders_are_over(&mut self) -> bool {
         let runtimes = &mut self.cluster.runtimes;
         self.orders.iter().all(|(from, number)| {

@@ -1,4 +1,4 @@
-//! Whatever comes from the wire or out of a file: no panic, and no state that should not be.
+//! Any bytes from the wire or out of a file: no panic, and no state that should not be.
 
 use super::super::config::Config;
 use super::super::state::{Connection, Phase};

@@ -8,7 +8,7 @@ use nf::{Endpoint, Prefix, Side};
 use proptest::prelude::*;
 use wire::protocol;
 
-/// What a rule means, read straight off its text.
+/// A rule's meaning, read straight off its text.
 fn matches(settings: &Settings, rule: &Rule, opening: &Opening) -> bool {
     let ported =
         [protocol::TCP, protocol::UDP, protocol::UDPLITE, protocol::SCTP].contains(&opening.protocol);

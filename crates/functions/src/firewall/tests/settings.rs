@@ -1,4 +1,4 @@
-//! What is wrong in a configuration is said where it is.
+//! Mistakes in a configuration are told with their place.
 
 use super::super::config::{Config, Settings, Span};
 use super::super::state::Phase;

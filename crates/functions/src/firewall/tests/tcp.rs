@@ -296,7 +296,7 @@ fn sack_counts_as_acknowledged() {
         Judgement::Accept
     );
     assert_eq!(script.flow.halves[0].limit, 501 + 1000);
-    // A block beyond what was sent is nothing the end can have received.
+    // The end cannot have received a block beyond all that was sent.
     block[10] = 9;
     let judgement = script.send(1, &segment(flags::ACK, 501, 101, 0, &block));
     assert_eq!(judgement, Judgement::Refuse(Fault::Window));

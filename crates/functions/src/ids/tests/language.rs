@@ -1,4 +1,4 @@
-//! What rules mean, and what is refused.
+//! The meaning of rules, and refusals.
 
 use super::*;
 use testkit::ping;
@@ -335,7 +335,7 @@ fn a_file_of_rules_is_named_with_its_line() {
             .to_string()
             .starts_with("site.rules:3: rules_file: `x` is no value of `sid`")
     );
-    // What only shows when all are put together has its file, too.
+    // A mistake that only shows when all are put together has its file, too.
     let error = Config::from(settings(
         "alert ip any any -> any any (sid:2;)\nalert ip any any -> any any (sid:2;)",
     ));

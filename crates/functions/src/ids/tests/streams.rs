@@ -1,5 +1,4 @@
-//! What is found in streams, however they are divided, repeated and reordered; and what then
-//! happens.
+//! Matches in streams, however they are divided, repeated and reordered; and their consequences.
 
 use super::*;
 use crate::ids::OutOfOrder;
@@ -112,7 +111,7 @@ fn holding(rules: &str, script: Vec<Step>) -> Outcome {
 fn held_segments_leave_once_they_are_read() {
     let text = "GET /etc/hosts";
     let part = |from: usize, to: usize| at(from as u32, &text[from..to]);
-    // Two gaps: what lies behind the second one stays.
+    // Two gaps: bytes behind the second one stay.
     let script = opened([part(2, 4), part(8, 14), part(0, 2), part(4, 8)]);
     let mut outcome = holding(PASSWD, script[..6].to_vec());
     outcome.assert_fates([Forwarded, Forwarded, Forwarded, Forwarded, Fate::Held, Forwarded]);
@@ -233,7 +232,7 @@ fn what_waits_behind_lost_bytes_is_read_with_the_fin() {
     };
     let outcome = run(PASSWD, script(21));
     assert_eq!((sids(&outcome).len(), outcome.counter("gaps")), (1, 1));
-    // What the receiver does not have is not lost yet.
+    // Bytes that the receiver does not have are not lost yet.
     let outcome = run(PASSWD, script(0));
     assert_eq!((sids(&outcome).len(), outcome.counter("gaps")), (0, 0));
 }
@@ -310,7 +309,7 @@ fn a_dropped_packet_is_read_again() {
     // Early ones, too.
     let script = opened([at(9, "xxxxxx").ttl(4), at(9, "passwd"), at(0, "GET /etc/")]);
     assert_eq!(sids(&run(rules, script)), [1, 2]);
-    // What a rule about packets finds in a stream's packet, it finds when it comes again.
+    // A rule about packets that matches in a stream's packet matches once more when it comes again.
     let rules = r#"drop tcp any any -> any any (dsize:6; content:"passwd"; sid:1;)"#;
     let outcome = run(rules, opened([at(0, "passwd"), at(0, "passwd")]));
     assert_eq!(sids(&outcome), [1, 1]);
@@ -338,7 +337,7 @@ fn a_new_connection_on_old_ports_starts_over() {
 
 #[test]
 fn a_dropped_flow_is_not_begun_again() {
-    // No end has received the reset and the SYN, so what comes behind them would be the old
+    // No end has received the reset and the SYN, so packets behind them would be the old
     // connection's.
     let rules = r#"drop tcp any any -> any 80 (content:"one"; sid:1;)"#;
     let script = opened([
@@ -434,7 +433,7 @@ fn data_on_a_syn_is_the_streams_if_the_server_takes_it() {
     // Whether it is taken is not known where the server is not heard: the two are read apart.
     let script = [web().syn().payload("xxxxxx").sequence(1000), at(0, "passwd")];
     assert_eq!(sids(&run(rules, script)), [1]);
-    // It is found on the SYN itself, and not once more behind the handshake.
+    // The content is found on the SYN itself, and not once more behind the handshake.
     assert_eq!(
         sids(&run(rules, opened_with_data("passwd", 6, [at(6, " more")]))),
         [1]

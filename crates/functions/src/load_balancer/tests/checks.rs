@@ -1,4 +1,4 @@
-//! What a service asks to have checked, and what comes of a check's result beside an operator's
+//! The checks that a service asks for, and the effect of a check's result beside an operator's
 //! word.
 
 use super::*;
@@ -144,7 +144,8 @@ fn a_failing_server_cuts_by_when_down_and_its_result_outlasts_a_change() {
     bench.open(&mut old, SYN).unwrap();
     bench.command("check web a down").unwrap();
     assert_eq!(bench.open(&mut old, ACK), Err("backend_down"));
-    // Another configuration with checks knows it; one without has all servers up.
+    // Another configuration with checks knows it; a configuration without checks has all servers
+    // up.
     let next = Bench::new(settings.clone());
     next.balancer.take_over(&bench.balancer);
     assert!(next.command("backends").unwrap().contains("failing"));

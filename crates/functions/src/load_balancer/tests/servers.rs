@@ -30,7 +30,7 @@ fn draining_keeps_and_down_goes_by_its_setting() {
     }
 }
 
-/// What an operator has said of servers is in words that another instance takes.
+/// An operator's words on servers are such as another instance takes.
 #[test]
 fn an_instance_that_begins_later_hears_what_was_said() {
     let bench = Bench::new(three(PolicyConfig::RoundRobin));

@@ -85,8 +85,8 @@ fn hostile_state_does_no_harm() {
 }
 
 /// Another configuration in the place of the one in force: flows of servers that stay are counted
-/// there, one by one, those of a server that is gone, or of a port that is, end, and what an
-/// operator has said of a server holds.
+/// there, one by one, those of a server that is gone, or of a port that is, end, and an operator's
+/// word on a server holds.
 #[test]
 fn a_change_keeps_flows_with_their_servers_and_the_counts_right() {
     let mut here = Bench::new(three(PolicyConfig::RoundRobin));
@@ -151,7 +151,8 @@ fn a_change_keeps_flows_with_their_servers_and_the_counts_right() {
     assert_eq!(there.connections(), [0, 0]);
 }
 
-/// What passed for want of a service ends when there is one; what passes still goes on.
+/// A flow that passed for want of a service ends when there is one; a flow that still passes goes
+/// on.
 #[test]
 fn a_flow_that_passed_ends_when_its_destination_becomes_a_service() {
     let mut here = Bench::new(three(PolicyConfig::RoundRobin));

@@ -175,8 +175,8 @@ fn run(first: &Settings, steps: Vec<Step>) {
                     .values()
                     .filter(|actor| actor.flow.mapping != 0)
                     .map(|actor| (actor.flow.remote.pair(), actor.flow.outside.pair()))
-                    // What is a static mapping's now is for its host, as soon as no other host has
-                    // the block.
+                    // An endpoint that is a static mapping's now is for its host, as soon as no
+                    // other host has the block.
                     .filter(|(_, to)| !settings.has_static || *to != ([203, 0, 113, 1], 1290))
                     .collect();
                 if !all.is_empty() {
@@ -336,7 +336,7 @@ fn a_block_that_is_lent_out_is_not_given_again_through_changes() {
         (block, Some(home as u16))
     );
     homes[home].take_back(block);
-    // What was gone comes back with the next change.
+    // A block that was gone comes back with the next change.
     let mut new = Ports::new(&all, home as u16, 2, 1000, 7);
     new.succeed(&mut homes[home], &all);
     assert_eq!(takes_all(&mut new), [block]);
@@ -366,7 +366,7 @@ fn a_block_that_an_earlier_instance_had_lent_is_given_when_it_has_come_home() {
             [(); 2].map(|()| ports.lend(own[0])),
             [BlockWas::Free, BlockWas::Out]
         );
-        // Another's, of no pool, and of another size.
+        // A block of another runtime's, of no pool, and of another size.
         let wild = Block {
             first: LAST & !63,
             addr: Addr::v4([203, 0, 113, 77]),
@@ -378,7 +378,7 @@ fn a_block_that_an_earlier_instance_had_lent_is_given_when_it_has_come_home() {
         }
         let mut given = all_of(&mut ports);
         assert_eq!(given, own[1..]);
-        // What is in use here is not lent.
+        // A block in use here is not lent.
         assert_eq!(ports.lend(own[1]), BlockWas::Out);
         ports.take_back(own[0]);
         given = all_of(&mut ports);

@@ -201,7 +201,7 @@ fn an_operator_clears_flows() {
     assert_eq!((rig.flow_count(), rig.count("flows_cleared")), (6, 2));
     assert!(!rig.groups().any(|group| group == nf::Addr::v4([10, 1, 0, 2])));
     clear(&mut rig, &["clear", "10.1.0.0/31"]).unwrap();
-    // What begins behind the command stays.
+    // A flow that begins behind the command stays.
     rig.recall();
     connect(&mut rig, host(0)).unwrap();
     assert_eq!(rig.flow_count(), 3);

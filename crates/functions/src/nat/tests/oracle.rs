@@ -80,7 +80,7 @@ fn config() -> impl Strategy<Value = Config> {
     )
 }
 
-/// What is known from outside: which inside endpoint (and remote) has which external endpoint, by
+/// The knowledge from outside: which inside endpoint (and remote) has which external endpoint, by
 /// living flows.
 struct Oracle {
     rig: Rig,
@@ -161,7 +161,7 @@ impl Oracle {
         (!all.is_empty()).then(|| all[nth % all.len()])
     }
 
-    /// What must come of a packet from outside, by the living flows alone.
+    /// The fate that a packet from outside must have, by the living flows alone.
     fn expected(&self, from: V4, to: V4, tcp: bool) -> &'static str {
         let ours = |actor: &&super::rig::Actor| {
             let flow = actor.flow;

@@ -1,4 +1,5 @@
-//! Bugs that are planted in how blocks are given back ([`wire::planted`]), and what notices each.
+//! Bugs that are planted in how blocks are given back ([`wire::planted`]), and the checks that
+//! notice each.
 
 extern crate std;
 
@@ -19,7 +20,7 @@ fn rig() -> Rig {
     })
 }
 
-/// What is seen without the bug, and with it.
+/// The results without the bug, and with it.
 fn without_and_with<T>(bug: &'static str, look: impl Fn() -> T) -> [T; 2] {
     let without = look();
     planted::choose(bug);

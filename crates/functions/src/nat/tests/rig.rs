@@ -1,5 +1,4 @@
-//! What a runtime does around a function, as plainly as can be: flows in a hash map, groups in
-//! another.
+//! A runtime around a function, as plain as can be: flows in a hash map, groups in another.
 //!
 //! A flow is found by key *and orientation*: its first key as it opened, and the key of what left
 //! the chain reversed. The other two (a reply to the untranslated key, an opening packet with the
@@ -27,7 +26,7 @@ use wire::memory::Region;
 use wire::packet::flag;
 use wire::{LinkType, Orientation, PacketBox, Pool};
 
-/// What came of a packet.
+/// The fate of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
     /// It left, on this side.
@@ -276,7 +275,7 @@ impl Rig {
                 Out::Dropped(Nat::REASONS[reason.index()])
             }
             Verdict::Answer => {
-                // It says that the flow ends.
+                // This verdict says that the flow ends.
                 if launched {
                     self.expire(id);
                 }

@@ -1,5 +1,4 @@
-//! Settings: what is read, what is refused and how, and what they are worth where the established
-//! path must cost nothing.
+//! Settings: readings, refusals, and their worth where the established path must cost nothing.
 
 extern crate std;
 

@@ -118,7 +118,7 @@ fn an_endpoint_goes_before_its_address() {
     let to = |rig: &mut Rig, port| ends(&rig.send_outside(&tcp(R1, (OWN, port), Tcp::Syn)).sent()).1;
     assert_eq!(to(&mut rig, 80), ([10, 0, 0, 6], 8080));
     assert_eq!(to(&mut rig, 81), (HOST, 81));
-    // What the endpoint has taken from the address, the address's host has not.
+    // An endpoint taken from the address is not the address's host's.
     let sent = rig.send_inside(&tcp((HOST, 80), R1, Tcp::Syn)).sent();
     assert_eq!(ends(&sent).0.0, [203, 0, 113, 8], "a port of the pool");
 }
@@ -132,7 +132,7 @@ fn hosts_reach_an_address_of_a_hosts_own_from_inside() {
     assert_eq!(seen.1, (HOST, 53));
     let back = rig.send_inside(&udp((HOST, 53), seen.0)).sent();
     assert_eq!(ends(&back), ((OWN, 53), other_host));
-    // It has all identifiers there, so a ping turns around, too.
+    // The host has all identifiers there, so a ping turns around, too.
     let there = ends(&rig.send_inside(&echo([10, 0, 0, 6], OWN, 99, true)).sent());
     assert_eq!(there.1.0, HOST);
     let back = rig.send_inside(&echo(HOST, there.0.0, there.0.1, false)).sent();

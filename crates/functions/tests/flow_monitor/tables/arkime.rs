@@ -33,7 +33,7 @@ pub const EXCEPT: &[(&str, Except)] = &[
 ];
 
 /// Says how the records of a capture stand to its expected file: equal, or excepted and as
-/// expected; or what differs.
+/// expected; or the differences.
 pub fn judge(name: &str, records: Vec<Record>, expected: &str) -> Result<String, String> {
     let except = EXCEPT
         .iter()
@@ -140,7 +140,7 @@ fn letters(name: &str) -> &'static str {
     }
 }
 
-/// What the record would be had the later fragments, so many from 10.0.0.1 and so many to it, been
+/// The record as it would be had the later fragments, so many from 10.0.0.1 and so many to it, been
 /// part of their first.
 fn put_together(mut record: Record, later: [u64; 2]) -> Record {
     for side in 0..2 {

@@ -67,7 +67,7 @@ fn record(value: &Value) -> Record {
     }
 }
 
-/// What records are summed by: protocol, smaller end, larger end, VLAN.
+/// The key by which records are summed: protocol, smaller end, larger end, VLAN.
 pub type Key = (u8, (IpAddr, u16), (IpAddr, u16), u16);
 
 /// Packets and bytes from the smaller end to the larger and back.
@@ -80,7 +80,7 @@ pub struct Sums {
 /// Sums by protocol, ends and VLAN.
 pub type Table = BTreeMap<Key, Sums>;
 
-/// Adds one direction pair to a table, in canonical order; what has the same key is summed.
+/// Adds one direction pair to a table, in canonical order; pairs of the same key are summed.
 pub fn add(
     table: &mut Table,
     protocol: u8,

@@ -23,7 +23,7 @@ pub struct Connections {
 
 type Table = BTreeMap<(u8, End, End), Connections>;
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Default)]
 pub struct Comparison {
     /// Connections between different ends in the file.

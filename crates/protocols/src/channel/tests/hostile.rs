@@ -67,8 +67,8 @@ fn hostile_frames_are_counted() {
             (1, 1),
             "{reason:?}"
         );
-        // What it was made from is as good as ever, unless its number is used up by a sender that
-        // has the key.
+        // The frame that it was made from is as good as ever, unless its number is used up by a
+        // sender that has the key.
         if !matches!(reason, DropReason::BeyondWindow | DropReason::Records) {
             deliver(&mut b, 12, &[good], &mut |message| heard.push(message));
             assert_eq!(heard, ["hello there"], "{reason:?}");

@@ -169,8 +169,8 @@ fn each_checker_fires() {
     }
 }
 
-/// Without loss and disorder, what one says comes out at the other in the very order, packets among
-/// messages.
+/// Without loss and disorder, the words of one end come out at the other in the very order, packets
+/// among messages.
 #[test]
 fn packets_and_messages_keep_one_order() {
     let (mut a, mut b) = pair(&settings());
@@ -214,7 +214,7 @@ fn pair(settings: &Settings) -> (Channel, Channel) {
     (end(0), end(1))
 }
 
-/// What an end has for the link. Packets are their names in words.
+/// The frames that an end has for the link. Packets are their names in words.
 fn frames(channel: &mut Channel, heard: &mut impl FnMut(String)) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     loop {
@@ -263,7 +263,7 @@ fn deliver(
     out
 }
 
-/// Carries frames to and fro until both are silent; what `b` hears is told.
+/// Carries frames to and fro until both are silent; `heard` gets the messages that `b` hears.
 fn exchange(a: &mut Channel, b: &mut Channel, now: u64, heard: &mut impl FnMut(String)) {
     let mut from_a = frames(a, &mut |_| {});
     let mut from_b = frames(b, heard);
@@ -274,7 +274,7 @@ fn exchange(a: &mut Channel, b: &mut Channel, now: u64, heard: &mut impl FnMut(S
     }
 }
 
-/// What seals frames of `here` to `there`, and opens those of the other direction.
+/// The seals that seal frames of `here` to `there`, and open those of the other direction.
 fn seals(here: &Channel, there: &Channel) -> Seals {
     let [here, there] = [here, there].map(|end| seal::End {
         worker: end.settings.worker,
@@ -396,7 +396,7 @@ fn a_lost_offer_is_asked_for() {
     for mut frame in sent {
         let _ = b.handle(2, Input::Frame(&mut frame, 0));
     }
-    // The first answer says that all came and there is no place; what is said later is lost.
+    // The first answer says that all came and there is no place; later frames are lost.
     b.answer = true;
     b.queue.rotate_left(0);
     let silent = core::mem::take(&mut b.queue);

@@ -1,8 +1,8 @@
 //! Two ends over a network that does what networks do, in one thread, from one seed.
 //!
-//! What each end's worker says is numbered: which incarnation of it, which session as it counts
-//! them, which message; a checker at the other end knows what must come next. Packets say how many
-//! messages were said before them, and messages how many packets.
+//! The messages of each end's worker have numbers: which incarnation of it, which session as it
+//! counts them, which message; a checker at the other end knows what must come next. Packets say
+//! how many messages were said before them, and messages how many packets.
 //!
 //! A run has two halves: faults, in which only safety is asked for, and then a whole network, in
 //! which everything that was said in the session must arrive within [`HEALED_NS`].
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// What goes wrong: once in so many frames, 0 for never.
+/// The faults: once in so many frames, 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub lose: u64,
@@ -67,7 +67,7 @@ pub struct End {
     /// Messages accepted in this epoch, and packets.
     said: u64,
     packets_said: u64,
-    /// What the other end says now, as far as it was heard: incarnation, epoch, messages.
+    /// The other end's words, as far as they were heard: incarnation, epoch, messages.
     hears: Option<(u64, u64, u64)>,
     /// Of the session that was met: the other end's incarnation.
     met: Option<u64>,
@@ -98,7 +98,7 @@ pub struct World {
     pub used: Vec<([u8; 32], u64)>,
 }
 
-/// What the checkers found.
+/// The checkers' result.
 pub type Found = Result<(), String>;
 
 macro_rules! demand {
@@ -301,7 +301,7 @@ impl World {
     /// Has an end give the session up, and take a greater incarnation; the other one need not know.
     pub fn renew(&mut self, side: usize) -> Found {
         let end = &mut self.ends[side];
-        // What was said before a peer was met is for the first that is.
+        // Messages said before a peer was met are for the first peer.
         if end.met.is_none() && end.said > 0 {
             return Ok(());
         }

@@ -1,5 +1,4 @@
-//! What is encrypted, with which keys, and what becomes of frames that were sealed for another
-//! purpose.
+//! Encryption: which bytes, with which keys; and frames that were sealed for another purpose.
 
 use super::hostile::message;
 use super::*;
@@ -96,7 +95,7 @@ fn any_changed_bit_is_refused() {
     assert!(!b.is_met(), "the hello is good, too");
 }
 
-/// What one says to the other is not good the other way, however its head is written.
+/// A frame of one end to the other is not good the other way, however its head is written.
 #[test]
 fn a_frame_does_not_come_back() {
     let [mut a, _] = met([10, 11], [1, 2]);

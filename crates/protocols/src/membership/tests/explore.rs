@@ -3,15 +3,15 @@
 //!
 //! # Theory of operation
 //!
-//! A [`World`] is the members, each with a clock of its own, the coordinator and its log, and what
-//! is on its way: a grant for each pair, one word of each member about each other.
+//! A [`World`] is the members, each with a clock of its own, the coordinator and its log, and the
+//! messages on their way: a grant for each pair, one word of each member about each other.
 //! [`World::actions`] lists what can happen next: a holder asks and is granted, the grant arrives
 //! or is lost, a member hears the coordinator, or the coordinator it, the log takes an entry, the
 //! coordinator restarts, time passes. A member to which nothing happens is cut off, or stalls.
 //! Breadth first, each state once; a violation comes with the shortest way to it.
 //!
-//! Checkers: [`World::check`]: whom a published view has not got may not act; two views of one
-//! number are the same.
+//! Checkers: [`World::check`]: a worker that a published view does not have may not act; two views
+//! of one number are the same.
 
 use super::super::*;
 use std::collections::hash_map::Entry as Slot;
@@ -38,7 +38,7 @@ const Q: WorkerId = WorkerId::runtime(1);
 #[derive(Clone)]
 struct Bounds {
     members: Vec<WorkerId>,
-    /// Those of them that are joining.
+    /// The members among them that are joining.
     newcomers: Vec<WorkerId>,
     /// Members that hold leases, that are heard by the coordinator without end, and that hear it.
     holders: Vec<WorkerId>,
@@ -50,7 +50,7 @@ struct Bounds {
     slow_words: bool,
     /// Whether entries go from the log when they are needed no more.
     forgets: bool,
-    /// No more states than this: those that take the fewest steps.
+    /// At most so many states: those that take the fewest steps.
     states: usize,
     /// Of how many states one is healed, and must converge.
     heals: Option<u128>,
@@ -86,11 +86,11 @@ struct World {
     log: Vec<(u64, Entry)>,
     /// Entries on their way to the log.
     writing: VecDeque<(u64, Entry)>,
-    /// By holder and grantor: what the holder asked with.
+    /// By holder and grantor: the time with which the holder asked.
     grants: BTreeMap<(usize, usize), u64>,
     /// By member: its words of what it has withdrawn.
     words: BTreeMap<usize, Vec<Notice>>,
-    /// What members may have been told.
+    /// The newest view and list that members may have been told.
     view: View,
     suspects: (u64, Vec<(WorkerId, Incarnation)>),
     restarts: u8,
@@ -222,13 +222,13 @@ impl World {
             }
             Action::Restart => {
                 self.restarts += 1;
-                // What was on its way to the log may be in it, or not: not.
+                // An entry on its way to the log may be in it, or not: here it is not.
                 self.writing.clear();
                 self.coordinator = replay(self.now, &self.log);
             }
             Action::Tick => {
                 self.now += 1;
-                // Those that are never late are heard before the coordinator looks.
+                // Members that are never late are heard before the coordinator looks.
                 for member in 0..self.members.len() {
                     if bounds.faithful.contains(&bounds.members[member]) {
                         self.beat(member, bounds)?;
@@ -276,7 +276,7 @@ impl World {
     fn check(&self, bounds: &Bounds) -> Result<(), String> {
         for (index, id) in bounds.members.iter().enumerate() {
             let (member, now) = (&self.members[index], clock(index, self.now));
-            // What a worker keeps for its bursts says the same as the machine.
+            // The time that a worker keeps for its bursts says the same as the machine.
             if (now < member.may_act_until()) != member.may_act(now) {
                 return Err(format!("{id:?} may act until {}", member.may_act_until()));
             }
@@ -302,7 +302,7 @@ impl World {
 /// Faults stop: whatever is on its way arrives, all are heard and hear. Each member must have the
 /// newest view in the end, and none be suspected; a member that was removed must know it.
 fn heal(world: &World, bounds: &Bounds) -> Result<(), String> {
-    // What is said at a time is heard at the next; a suspect that is fenced needs the log twice,
+    // A word said at a time is heard at the next; a suspect that is fenced needs the log twice,
     // with promises in between.
     const ROUNDS: u64 = 4 * TERM.promise() + 8;
     let mut world = world.clone();
@@ -404,7 +404,7 @@ fn one_runtime() -> Bounds {
     }
 }
 
-/// Of a cluster of three: what a minute of a processor is enough for.
+/// Of a cluster of three: a minute of a processor is enough for so many states.
 const LARGE: usize = 300_000;
 
 fn hold(name: &str, bounds: &Bounds) {

@@ -1,5 +1,5 @@
-//! A coordinator that hears no member, or has just begun: which members it suspects, and what
-//! becomes of those that are heard again.
+//! A coordinator that hears no member, or has just begun: which members it suspects, and the fate
+//! of members that are heard again.
 
 use super::super::*;
 use super::steps::*;
@@ -15,7 +15,7 @@ fn begun(members: &[WorkerId]) -> Rig {
     rig
 }
 
-/// One that is cut off hears no member; members hear each other, and do not know it.
+/// A coordinator that is cut off hears no member; members hear each other, and do not know it.
 #[test]
 fn a_coordinator_that_hears_no_member_suspects_none() {
     let all = [S, R, Q];
@@ -183,7 +183,7 @@ fn a_member_that_is_heard_again_is_not_removed_while_its_record_waits() {
     assert_eq!(second[1..], [(4, Entry::Restore(Q, ONE))]);
     handle(coordinator, 285, Input::Logged(4));
     assert_eq!(coordinator.suspects().1, vec![]);
-    // One that falls silent once more before its record is there goes.
+    // A member that falls silent once more before its record is there goes.
     let mut rig = begun(&all);
     rig.beats(210..=250, &[S, Q]);
     rig.withdrawn(255, S, R);
@@ -222,7 +222,7 @@ fn what_members_had_granted_that_have_left_is_over_after_a_promise() {
     assert!(!rig.coordinator.view().has(S, ONE));
 }
 
-/// One that a view has removed as silent may live, and grant leases by the view that it has.
+/// A member that a view has removed as silent may live, and grant leases by the view that it has.
 #[test]
 fn what_members_grant_that_were_removed_counts_on() {
     let all = [S, T, R, Q, WorkerId::runtime(2), WorkerId::runtime(3)];

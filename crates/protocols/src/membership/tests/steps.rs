@@ -101,7 +101,7 @@ pub(super) fn replay(now: u64, log: &[Entry]) -> Coordinator {
     Coordinator::replay(now, TIMING, (0..).zip(log.iter().cloned())).expect("a log")
 }
 
-/// A coordinator with its log, and what it has said.
+/// A coordinator with its log, and its words.
 pub(super) struct Rig {
     pub(super) coordinator: Coordinator,
     pub(super) log: Vec<Entry>,
@@ -191,8 +191,8 @@ fn a_silent_runtime_goes_when_every_switch_has_withdrawn() {
     assert_eq!(rig.said, vec![(R, Word::View(view(2, &[S, Q])))]);
 }
 
-/// It counts silence from when it went on; one that stood still for long waits for as long, and for
-/// a settling time at most.
+/// It counts silence from when it went on; after a long standstill it waits for as long, and for a
+/// settling time at most.
 #[test]
 fn a_coordinator_that_stood_still_suspects_no_member_for_as_long_again() {
     let Timing {
@@ -206,7 +206,7 @@ fn a_coordinator_that_stood_still_suspects_no_member_for_as_long_again() {
     ] {
         let mut rig = Rig::new(&[S, R, Q]);
         rig.beats(0..=settling + suspicion, &[S, R, Q]);
-        // What came in meanwhile is heard; R falls silent.
+        // Heartbeats that came in meanwhile are heard; R falls silent.
         let now = settling + suspicion + gap;
         rig.beats(settling + suspicion..=now, &[S, R, Q]);
         rig.coordinator.stood_still(now, gap);
@@ -230,7 +230,7 @@ fn a_runtime_that_is_heard_again_stays_and_old_words_of_it_say_nothing() {
         of: (R, ONE),
         list: 1,
     };
-    // Suspected a second time: what the switch has said of the first time is no word of this one.
+    // Suspected a second time: the switch's word on the first time does not count for this one.
     rig.beat(140, &[S, Q]);
     rig.beat(151, &[S, Q]);
     assert_eq!(rig.log.last(), Some(&Entry::Withdraw(R, ONE)));
@@ -249,7 +249,7 @@ fn a_runtime_behind_a_dead_switch_waits_for_that_ones_promises() {
     rig.beat(100, &[S, Q]);
     rig.beat(111, &[S, Q]);
     rig.withdrawn(111, S, R);
-    // Its process was seen to end: it is fenced at once, and what it had promised lasts on.
+    // Its process was seen to end: it is fenced at once, and its promises last on.
     rig.handle(120, Input::Stopped(other, ONE));
     assert_eq!(rig.coordinator.view(), &view(2, &[S, R, Q]));
     for now in (130..290).step_by(20) {
@@ -366,7 +366,7 @@ fn the_word_of_a_switchs_later_incarnation_says_nothing_of_what_the_earlier_one_
 
 const T: WorkerId = WorkerId::switch(1);
 
-/// All live for a while, and switches say whom they do not hear.
+/// All live for a while, and switches say which runtimes they do not hear.
 fn live(rig: &mut Rig, times: core::ops::Range<u64>, members: &[WorkerId], misses: &[(WorkerId, WorkerId)]) {
     for now in times.step_by(40) {
         rig.beat(now, members);
@@ -420,7 +420,7 @@ fn a_switch_that_hears_few_is_the_one_that_goes() {
     let mut rig = Rig::new(&all);
     live(&mut rig, 0..1200, &all, &misses);
     assert_eq!(rig.log[1..], [Entry::Withdraw(T, ONE)]);
-    // One that joins waits; it reads no port.
+    // A switch that joins waits; it reads no port.
     let mut rig = Rig::new(&all);
     standing(&mut rig, T, Standing::Joining);
     live(&mut rig, 0..1200, &all, &misses);
@@ -431,7 +431,7 @@ fn a_switch_that_hears_few_is_the_one_that_goes() {
     standing(&mut rig, Q, Standing::Joining);
     live(&mut rig, 0..1200, &all, &[(T, R), (T, Q), (S, R)]);
     assert_eq!(rig.log.len(), 1);
-    // One that joins and hears half has the other half removed.
+    // A switch that joins and hears half has the other half removed.
     let mut rig = Rig::new(&all);
     standing(&mut rig, T, Standing::Joining);
     live(&mut rig, 0..1200, &all, &[(T, Q)]);
@@ -477,7 +477,7 @@ fn a_switch_says_from_which_runtimes_it_has_no_lease() {
     assert!(!runtime.has_all_leases(10));
     runtime.renew(10, T, ONE, 6);
     assert!(runtime.has_all_leases(164) && !runtime.has_all_leases(165));
-    // One that joins: of those alone that were there before it.
+    // A switch that joins tells of those alone that were there before it.
     let stands = |number, standings: [Standing; 3]| {
         let members = [T, R, Q].into_iter().zip(standings);
         let members = members.map(|(id, standing)| Member {
@@ -527,7 +527,7 @@ fn every_other_rule_that_is_broken_is_noticed() {
     }
 }
 
-/// What the coordinator logs next, which is not in the log yet.
+/// The numbers of entries that the coordinator logs next, and that are not in the log yet.
 fn unlogged(coordinator: &mut Coordinator, now: u64, input: Input) -> Vec<u64> {
     let mut numbers = Vec::new();
     coordinator.handle(now, input, |output| {
@@ -589,7 +589,7 @@ fn what_is_said_of_a_standing_while_a_view_is_on_its_way_is_in_the_next() {
         third.member(Q).map(|member| member.standing),
         Some(Standing::Leaving)
     );
-    // What is said of one incarnation is not said of the next.
+    // A word about one incarnation is not about the next.
     rig.beat(24, &[S, Q]);
     rig.handle(25, Input::Join(vec![(R, Incarnation(2))]));
     rig.handle(26, Input::Stand(R, ONE, None));
@@ -642,7 +642,7 @@ fn all_workers_of_a_process_come_in_one_view_and_are_not_suspected_before_they_c
     assert_eq!(rig.coordinator.view().members().len(), 3);
     rig.handle(200 + 99, Input::Tick);
     assert_eq!(rig.coordinator.suspects().1, vec![]);
-    // Each is suspected as any other from when it was heard.
+    // Each member is suspected as any other from when it was heard.
     rig.beat(299, &[R]);
     rig.handle(300, Input::Tick);
     rig.beat(301, &[R]);
@@ -740,14 +740,14 @@ fn a_member_that_stays_at_an_old_view_is_suspected_as_one_that_is_silent() {
     assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
     assert_eq!(rig.coordinator.view().number, 3, "the change is made");
     assert!(!rig.coordinator.view().has(R, ONE));
-    // It beats on, is suspected on, and is removed when its leases are over.
+    // The suspect beats on, is suspected on, and is removed when its leases are over.
     rig.beat(1202, &[S]);
     stuck(&mut rig, 1203, 1);
     assert_eq!(rig.coordinator.suspects().1, vec![(Q, ONE)]);
     rig.withdrawn(1204, S, Q);
     assert!(!rig.coordinator.view().has(Q, ONE));
 
-    // One that was slow is a member as before when it has the newest view.
+    // A member that was slow is a member as before when it has the newest view.
     let mut rig = Rig::new(&[S, R, Q]);
     rig.beat(200, &[S, R, Q]);
     rig.handle(201, Input::Stand(R, ONE, Some(Standing::Leaving)));

@@ -1,6 +1,6 @@
-//! What runtimes ask.
+//! The operations that runtimes ask for.
 
-/// What a runtime asks of a key.
+/// An operation that a runtime asks of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Do {
     /// Gets the object, made if absent, and changes it.

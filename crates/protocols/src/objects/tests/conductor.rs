@@ -1,4 +1,4 @@
-//! What a conductor has runtimes told, in which order.
+//! The words that a conductor has runtimes told, in order.
 
 use super::super::*;
 use crate::ownership::RuntimeId;
@@ -23,7 +23,7 @@ fn a_change_goes_through_its_stages_and_those_that_join_are_told_last() {
     assert!(!conductor.change(set(&[0])), "one is under way");
     let prepared = Told::Stage(Stage::prepared(1), set(&[1, 2]));
     assert_eq!(conductor.told(), (set(&[0, 1]), prepared));
-    // What was reached before says nothing of this.
+    // A stage that was reached before says nothing of this one.
     reach(&mut conductor, &[0, 1], Stage::normal(1));
     reach(&mut conductor, &[0], Stage::prepared(1));
     assert_eq!(conductor.told(), (set(&[1]), prepared));

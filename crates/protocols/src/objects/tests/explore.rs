@@ -1,4 +1,4 @@
-//! The search through all states of `world`, backwards from the ends, and what must hold at which
+//! The search through all states of `world`, backwards from the ends, and the invariants with their
 //! bounds.
 
 use super::super::*;
@@ -8,7 +8,7 @@ use std::string::String;
 use std::vec::Vec;
 use std::{format, println, vec};
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug)]
 struct Explored {
     states: usize,
@@ -374,7 +374,7 @@ const LEAVE: Bounds = Bounds {
     ..JOIN
 };
 
-/// One goes and another comes, and the key goes from the one to the other.
+/// One runtime goes and another comes, and the key goes from the one to the other.
 const REPLACE: Bounds = Bounds {
     members: 0b011,
     keys: &[(0, 2)],
@@ -430,7 +430,7 @@ fn a_runtime_leaves_at_any_step() {
     );
 }
 
-/// One of three may fail.
+/// One runtime of three may fail.
 const FAILS: Bounds = Bounds {
     copies: 1,
     fails: Some(1),
@@ -492,8 +492,8 @@ fn a_runtime_is_suspected_wrongly() {
     );
 }
 
-/// What takes minutes and some gigabytes: as many of these as `OBJECTS_LARGER` says, the first one
-/// always.
+/// Bounds that take minutes and some gigabytes: as many of them as `OBJECTS_LARGER` says, the first
+/// one always.
 #[test]
 fn larger_bounds_hold() {
     let count = std::env::var("OBJECTS_LARGER").map_or(1, |count| {

@@ -38,7 +38,7 @@ fn plan(
 ) -> Vec<(Stage, u64)> {
     let mut plan = Vec::new();
     for view in (first..).take(count) {
-        // A runtime that is out stays out; one that comes does so in the first change.
+        // A runtime that is out stays out; a runtime that comes does so in the first change.
         let from = if view == first { live } else { *members };
         let next = from & [0b011, 0b110, 0b101, 0b111][random.below(4)];
         *members = if next.count_ones() < least { from } else { next };

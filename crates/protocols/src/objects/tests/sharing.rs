@@ -1,5 +1,5 @@
 //! Runtimes, members' views and a coordinator that is killed and goes on from its log, at random:
-//! what was acknowledged stays, each call is applied once, and all are settled in the end.
+//! acknowledged updates stay, each call is applied once, and all are settled in the end.
 
 use super::super::*;
 use super::world::Bits;
@@ -70,7 +70,7 @@ impl Runtime {
     }
 }
 
-/// What is on its way from an incarnation to an incarnation.
+/// The messages on their way from one incarnation to another.
 type Channel = Vec<(u64, u64, Message<Bits>)>;
 
 struct World {
@@ -85,7 +85,7 @@ struct World {
     asked: [u32; KEYS],
     acked: [u64; KEYS],
     now: u64,
-    /// More than one may have failed before what was there has copies again.
+    /// More than one runtime may have failed before all objects had copies again.
     is_lossy: bool,
     story: Vec<String>,
 }
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// What the runtime's driver does with a decision.
+    /// The runtime's driver takes a decision.
     fn hear(&mut self, r: usize) -> Check {
         let (Some(runtime), Some(decision)) = (&mut self.runtimes[r], self.log.clone()) else {
             return Ok(());
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// The coordinator dies, and another goes on with the log; what was on its way may have
+    /// The coordinator dies, and another goes on with the log; a decision on its way may have
     /// arrived.
     fn crash(&mut self, has_arrived: bool) {
         if let Some(decision) = self.on_its_way.take()
@@ -482,7 +482,7 @@ impl World {
         }
     }
 
-    /// An incarnation that is dead is removed from the view; one that has left goes.
+    /// An incarnation that is dead is removed from the view; an incarnation that has left goes.
     fn look_around(&mut self, r: usize) {
         let worker = WorkerId::runtime(r as u16);
         let has_left = self.runtimes[r].as_ref().is_some_and(|runtime| {

@@ -1,4 +1,4 @@
-//! Single machines, message by message: what needs a clock, a bound or a hostile peer.
+//! Single machines, message by message: steps that need a clock, a bound or a hostile peer.
 
 use super::super::*;
 use super::world::{Bits, id};

@@ -149,7 +149,7 @@ fn each_message_is_read_as_it_was_written() {
     assert_eq!(kinds, (1..=21).collect::<Vec<u8>>(), "one of each");
 }
 
-/// Any byte of any message changed: it is no message, or one that is written so.
+/// Any byte of any message changed: it is no message, or a message that is written so.
 #[test]
 fn there_is_one_way_to_write_a_message() {
     for message in one_of_each() {

@@ -3,18 +3,18 @@
 //!
 //! # Theory of operation
 //!
-//! A [`World`] is the machines, a queue for each ordered pair of them, what each runtime still has
-//! to ask, and what was acknowledged. [`World::actions`] lists everything that can happen next: a
-//! runtime asks its next operation or gives a reference back, the head of a queue is delivered, a
-//! runtime hears the coordinator's next stage, makes a step of its sweep, fails, hears of a
-//! failure. A runtime that is suspected wrongly goes on for as long as it likes
+//! A [`World`] is the machines, a queue for each ordered pair of them, the operations that each
+//! runtime still has to ask for, and the acknowledged updates. [`World::actions`] lists everything
+//! that can happen next: a runtime asks its next operation or gives a reference back, the head of a
+//! queue is delivered, a runtime hears the coordinator's next stage, makes a step of its sweep,
+//! fails, hears of a failure. A runtime that is suspected wrongly goes on for as long as it likes
 //! (`Bounds::is_zombie`), and hears of no view.
 //!
 //! An object's content is a set of bits, one for each operation, and those that were set twice.
 //!
 //! Checkers: [`World::check`] (one holder, one record, nothing applied twice, nothing refused, few
-//! forwards), [`World::saw`] (what is read has every update that was acknowledged before),
-//! [`World::check_end`] (what was acknowledged is there).
+//! forwards), [`World::saw`] (a read has every update that was acknowledged before),
+//! [`World::check_end`] (acknowledged updates are there).
 
 use super::super::*;
 pub(super) use super::asks::Do;
@@ -56,7 +56,7 @@ impl Body for Bits {
     }
 }
 
-/// What may happen.
+/// The bounds of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Members of the first view, and of the others.
@@ -65,12 +65,12 @@ pub(super) struct Bounds {
     pub(super) keys: &'static [(u16, u16)],
     pub(super) copies: usize,
     pub(super) scripts: [&'static [Do]; RUNTIMES],
-    /// What the coordinator says, in order; and after a failure.
+    /// The coordinator's stages, in order; and those after a failure.
     pub(super) plan: &'static [(Stage, u64)],
     pub(super) after: &'static [(Stage, u64)],
     /// The runtime that may fail.
     pub(super) fails: Option<usize>,
-    /// One that may fail behind it, while others hear of the first failure or later.
+    /// A runtime that may fail behind it, while others hear of the first failure or later.
     pub(super) fails_again: Option<usize>,
     /// It does not fail: it is suspected.
     pub(super) is_zombie: bool,
@@ -88,7 +88,7 @@ pub(super) struct Bounds {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Asked {
     what: Do,
-    /// What was acknowledged before.
+    /// The updates that were acknowledged before.
     before: u64,
     is_over: bool,
     /// That it changed; of a removal, the latest that was known.
@@ -119,12 +119,13 @@ pub(super) struct World {
     /// Which runtimes have heard of the latest failure, and serve again.
     told: Members,
     serves: Members,
-    /// What was acknowledged, by incarnation of an object and in all.
+    /// The acknowledged updates, by incarnation of an object and in all.
     acked: BTreeMap<(usize, Gen), u64>,
     acked_all: u64,
-    /// What objects had in them when they ended by time.
+    /// The content of objects when they ended by time.
     expired: u64,
-    /// By runtime: what was acknowledged when the read was asked whose answer it keeps.
+    /// By runtime: the updates that were acknowledged when the read was asked whose answer it
+    /// keeps.
     kept_since: [Option<u64>; RUNTIMES],
     /// By key: no object up to this incarnation is left.
     removed: BTreeMap<usize, Gen>,
@@ -171,7 +172,7 @@ impl Bounds {
         self.plan.iter().fold(self.members, |all, (_, next)| all | next)
     }
 
-    /// Without copies, what a failed runtime may have had may be lost.
+    /// Without copies, the objects that a failed runtime may have had may be lost.
     fn is_lossy(&self) -> bool {
         let is_bare = |r: usize| !self.scripts[r].is_empty();
         let failures = usize::from(self.fails.is_some()) + usize::from(self.fails_again.is_some());
@@ -277,7 +278,7 @@ impl World {
         FAILURE + self.failures().saturating_sub(1)
     }
 
-    /// An action, and what is delivered by it.
+    /// An action, and the message that it delivers.
     pub(super) fn story(&self, action: Action) -> String {
         match action {
             Action::Deliver(from, to) => format!("{action:?} {:?}", self.channels[from][to].first()),
@@ -289,7 +290,7 @@ impl World {
         self.runtimes[runtime].as_ref().map(|runtime| &runtime.machine)
     }
 
-    /// Runtimes that a checker looks at: one that is suspected wrongly is to have stopped.
+    /// Runtimes that a checker looks at: a runtime that is suspected wrongly is to have stopped.
     fn live(&self) -> impl Iterator<Item = usize> {
         (0..RUNTIMES).filter(|r| self.runtimes[*r].is_some() && !self.has_failed(*r))
     }
@@ -337,7 +338,7 @@ impl World {
                 all.push(Action::Tell(r));
             }
         }
-        // What a failed runtime had sent comes, until its receiver hears of the failure.
+        // Messages of a failed runtime come until their receiver hears of the failure.
         for failed in (0..RUNTIMES).filter(|r| self.has_failed(*r) && self.runtimes[*r].is_none()) {
             let is_open = |to: &usize| !self.channels[failed][*to].is_empty() && self.runtimes[*to].is_some();
             all.extend(
@@ -349,7 +350,7 @@ impl World {
         all
     }
 
-    /// What the coordinator says, as far as it knows.
+    /// The coordinator's stages, as far as it knows.
     fn plan(&self, bounds: &Bounds) -> &'static [(Stage, u64)] {
         if !self.failed.is_empty() {
             bounds.after
@@ -485,7 +486,7 @@ impl World {
         self.handle(r, input, bounds)
     }
 
-    /// The object ends by time, if it is here and may: what it has in it then may be lost.
+    /// The object ends by time, if it is here and may: its content may be lost then.
     fn expire(&mut self, r: usize, key: Key, bounds: &Bounds) -> Check {
         if let Some(runtime) = &mut self.runtimes[r] {
             let machine = &mut Rc::make_mut(runtime).machine;
@@ -637,7 +638,7 @@ impl World {
         }
     }
 
-    /// Checker: what is read has every update that was acknowledged before the read was asked.
+    /// Checker: a read has every update that was acknowledged before it was asked.
     fn saw(&self, r: usize, at: usize, seen: u64, bounds: &Bounds) -> Check {
         let missing = self.asked[r][at].before & !seen & !self.expired;
         let is_checked = !self.has_failed(r)
@@ -763,7 +764,7 @@ impl World {
         self.check_acked(bounds)
     }
 
-    /// Checker of an end with one key that no script removes: what was acknowledged is there, of
+    /// Checker of an end with one key that no script removes: acknowledged updates are there, of
     /// calls too.
     fn check_acked(&self, bounds: &Bounds) -> Check {
         let is_lossy = !self.failed.is_empty() && bounds.is_lossy();

@@ -1,4 +1,4 @@
-//! What must hold in every state of `model`, and at which bounds.
+//! The invariants of every state of `model`, and the bounds of its exploration.
 
 use super::super::*;
 use super::model::{Action, Bounds, World};

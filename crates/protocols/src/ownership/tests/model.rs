@@ -4,15 +4,16 @@
 //! # Theory of operation
 //!
 //! A [`World`] is the machines, the links between them (queues that keep order, and may lose a
-//! message), what each runtime keeps, and the state that it holds: how many packets of each home it
-//! has seen. [`World::actions`] lists everything that can happen next: a packet comes in, the head
-//! of any link is delivered or lost, a timer runs out, a call that was waited for is done, an
-//! operator orders a move, a runtime crashes, the view without it is published, a live one hears of
-//! it, recovery decides. `search` goes through all that follows.
+//! message), the packets that each runtime keeps, and the state that it holds: how many packets of
+//! each home it has seen. [`World::actions`] lists everything that can happen next: a packet comes
+//! in, the head of any link is delivered or lost, a timer runs out, a call that was waited for is
+//! done, an operator orders a move, a runtime crashes, the view without it is published, a live one
+//! hears of it, recovery decides. `search` goes through all that follows.
 //!
-//! What a switch hears after a runtime's crash is what was on its way; with the view's publication
-//! the rest is dropped (the barrier of `Removed`). There are no copies here (`replicas` has those):
-//! recovery makes the owner of a copy that is orphaned; where there is none, the route ends.
+//! After a runtime's crash a switch hears the messages that were on their way; with the view's
+//! publication the rest is dropped (the barrier of `Removed`). There are no copies here (`replicas`
+//! has those): recovery makes the owner of a copy that is orphaned; where there is none, the route
+//! ends.
 //!
 //! Checkers: [`World::process`] (each packet once, in order, on the latest state), [`World::leave`]
 //! (order at the exits), [`World::check`] (one active, an active one holds the state, the state
@@ -28,7 +29,7 @@ use std::vec::Vec;
 const RUNTIMES: usize = 2;
 const HOMES_MAX: usize = 2;
 
-/// What may happen, and how often.
+/// The actions that may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) homes: usize,
@@ -330,7 +331,7 @@ impl World {
             .iter()
             .any(|item| matches!(item, Item::Says(Says::Done(_))));
         self.must_survive = self.copies[1 - r].is_some() && !has_said;
-        // What it had seen and told no worker may be seen no more.
+        // Packets that it had seen, and told no worker of, may be seen no more.
         if let (Some(was), Some(other)) = (was, self.copies[1 - r]) {
             for h in 0..HOMES_MAX {
                 (other[h]..was[h]).for_each(|n| self.dropped[h] |= 1 << n);

@@ -1,8 +1,8 @@
 //! The search through all states of a model, and backwards from the ends.
 //!
 //! Breadth first, each state once; a violation comes with the shortest way to it. Then backwards
-//! from the states in which everything is over: one that is not met could go on for ever, or stands
-//! still.
+//! from the states in which everything is over: a state that is not met could go on for ever, or
+//! stands still.
 
 use core::fmt::Debug;
 use std::collections::{HashMap, VecDeque};
@@ -11,9 +11,9 @@ use std::string::String;
 use std::vec::Vec;
 use std::{format, vec};
 
-/// What is searched: all that there is at a moment.
+/// A model that is searched: its whole state at a moment.
 pub(super) trait Model: Clone + Hash + Debug {
-    /// What may happen, and how often.
+    /// The actions that may happen, and how often.
     type Bounds;
     type Action: Copy + Debug;
 
@@ -28,7 +28,7 @@ pub(super) trait Model: Clone + Hash + Debug {
     fn told(&self) -> String;
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Debug)]
 pub(super) struct Explored {
     pub states: usize,

@@ -142,7 +142,7 @@ fn a_group_that_ends_while_a_slot_is_asked_for_gives_it_back() {
     assert!(s.may_move());
 }
 
-/// What both ends hear in turn: the source's inputs, and how the target answers them.
+/// Both ends hear in turn: the source's inputs, and how the target answers them.
 #[test]
 fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
     let homes = Switches::first(2);
@@ -155,7 +155,7 @@ fn a_source_that_is_fenced_tells_its_target_in_every_phase() {
     let late = Input::Fired(Timer::Deadline);
     let back = from_home(0, SwitchSays::Rerouted(epoch(2)));
     let moved = from_home(0, SwitchSays::Moved(S, epoch(2)));
-    // What the source goes through before it is fenced, and the target with it.
+    // The inputs of the source before it is fenced, and of the target with it.
     let ways: [(&[Input], &[Input]); 7] = [
         (&[], &[]),
         (&[late], &[]),
@@ -257,7 +257,7 @@ fn a_move_that_is_over_does_not_turn_a_route_further() {
         [(S, SwitchSays::Fenced(epoch(1)))]
     );
     assert_eq!(home.route, Some(T));
-    // It may be called back.
+    // The group may be called back.
     said(&mut home, reroute(T, S, 2));
     assert_eq!(home.route, Some(S));
 }

@@ -1,5 +1,4 @@
-//! What a mapping is, which port it has, how long it lives: RFC 4787 REQ-1 to REQ-7, REQ-11,
-//! REQ-14.
+//! Mappings, their ports and their lives: RFC 4787 REQ-1 to REQ-7, REQ-11, REQ-14.
 
 use super::*;
 

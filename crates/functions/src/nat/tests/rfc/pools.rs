@@ -307,7 +307,7 @@ fn a_recovered_host_whose_address_is_gone_begins_again() {
     );
     let frame = rig.send_inside(&udp((X1.0, 3000), R1)).sent();
     assert_eq!(frame[26..30], [198, 18, 7, 0]);
-    // One that still has a flow that was refused has a port, too.
+    // A host that still has a flow that was refused has a port, too.
     rig.nats[1] =
         nf::NetworkFunction::new(&rig.config.clone(), &crate::nat::tests::rig::worker(1, 2, 1000)).unwrap();
     rig.migrate(Addr::v4(X1.0), 1, nf::Arrival::Recovered);

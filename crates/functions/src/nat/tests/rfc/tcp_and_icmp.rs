@@ -1,4 +1,4 @@
-//! What is other for TCP, ICMP queries and other protocols: RFC 5382 and 5508.
+//! Differences for TCP, ICMP queries and other protocols: RFC 5382 and 5508.
 
 use super::*;
 
@@ -74,7 +74,7 @@ fn rfc5382_req5_tcp_timeouts_by_phase() {
     assert_eq!(tcp_open(&mut rig), outside);
     from_r1(&mut rig, outside, Tcp::SynAck);
     assert_eq!(rig.timeout(), Some(HOURS_2_04));
-    // A reset may be forged: what follows it takes it back (RFC 6146 3.5.2.2).
+    // A reset may be forged: a packet behind it takes it back (RFC 6146 3.5.2.2).
     from_r1(&mut rig, outside, Tcp::Rst);
     assert_eq!(rig.timeout(), transitory);
     rig.send_inside(&tcp(X1, R1, Tcp::Ack)).sent();

@@ -1,12 +1,12 @@
-//! What must hold in every state of `world`: with copies, and runtimes that crash.
+//! The invariants of every state of `world`: with copies, and runtimes that crash.
 //!
 //! A runtime has the group, the next one keeps its copies, the third is there. The bounds: one
 //! group, one switch that is home and exit; one packet and two crashes, or two packets and one; one
 //! move, from whichever runtime has the group to either other; any delay of any word. The deadline
 //! of a move, an operator's refusal and the end of the flow come at any moment.
 //!
-//! What is asked for: [`World::check`](world) and the checkers that it names, in every state; in
-//! the states in which nothing is left to do, that one runtime has the group, and the switch leads
+//! The demands: [`World::check`](world) and the checkers that it names, in every state; in the
+//! states in which nothing is left to do, that one runtime has the group, and the switch leads
 //! there, unless the group may be lost (`World::crash` says when); and from every state such a one
 //! can be reached.
 

@@ -10,14 +10,14 @@
 //!
 //! ```text
 //!   runtime: Ownership while the group is on its way · state · packets that wait for the replica · copies of others · recoveries
-//!   switch:  Home and recovery::Standing of the route · who is gone, reports, heirs · packets that wait for an heir
+//!   switch:  Home and recovery::Standing of the route · gone runtimes, reports, heirs · packets that wait for an heir
 //! ```
 //!
-//! *A crash.* What is on its way to the runtime is lost at once. What it had sent is delivered
-//! link by link, until the reader notices: then the rest of that link is lost. Each worker notices
-//! by itself, at any time.
+//! *A crash.* Messages on their way to the runtime are lost at once. Its own are delivered link by
+//! link, until the reader notices: then the rest of that link is lost. Each worker notices by
+//! itself, at any time.
 //!
-//! *What counts.* The state is how many packets it has seen. [`World::holders`] are the live
+//! *The measure.* The state is how many packets it has seen. [`World::holders`] are the live
 //! runtimes that have it, as actors, as sources that wait for *Done*, or as copies that count.
 //!
 //! Not here: runtimes that are given up and live (`membership`), and such as begin again; time that
@@ -41,7 +41,7 @@ pub(super) const RUNTIMES: usize = 3;
 /// The switch, among those that notice.
 const SWITCH: usize = RUNTIMES;
 
-/// What may happen, and how often.
+/// The actions that may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) packets: u8,
@@ -109,7 +109,7 @@ struct Runtime {
     clock: Epoch,
     /// The state: how many packets it has seen.
     seen: Option<u8>,
-    /// What `State` had.
+    /// The state that came in `State`.
     staged: Option<u8>,
     /// The state is sent, or about to be.
     is_leaving: bool,
@@ -189,7 +189,7 @@ pub(super) enum Action {
     Order(usize, usize),
     Settled(usize),
     Deadline(usize),
-    /// What is taken back is said again.
+    /// A source says again that it takes the group back.
     Again(usize),
     End(usize),
     Crash(usize),
@@ -202,7 +202,7 @@ fn id(runtime: usize) -> RuntimeId {
     RuntimeId(runtime as u16)
 }
 
-/// Of a runtime; none begins again.
+/// A runtime's incarnation; no runtime begins again.
 const fn incarnation(runtime: usize) -> u64 {
     runtime as u64 + 1
 }
@@ -243,8 +243,8 @@ impl Runtime {
         }
     }
 
-    /// Whether it processes the group's packets. Those of a group that is called back are all kept
-    /// until it is here.
+    /// Whether it processes the group's packets. Packets of a group that is called back are all
+    /// kept until it is here.
     fn is_actor(&self) -> bool {
         let acts =
             |machine: Ownership| machine.is_active() && !matches!(machine.phase(), Phase::Returning { .. });
@@ -440,9 +440,9 @@ impl World {
 
     // Runtimes that go.
 
-    /// What a crash may cost is said here: nothing, while the state is at another live runtime. A
-    /// first crash costs the group where `docs/replication.md` says so: its state is on the link,
-    /// and its copies are withdrawn.
+    /// A crash may cost nothing while the state is at another live runtime. A first crash costs the
+    /// group where `docs/replication.md` says so: its state is on the link, and its copies are
+    /// withdrawn.
     fn crash(&mut self, r: usize) -> Check {
         let runtime = self.runtimes[r].take().expect("it lives");
         let mut lost: Vec<u8> = runtime.kept.iter().map(|(_, n)| *n).collect();
@@ -471,7 +471,7 @@ impl World {
             return Err(format!("runtime {r} crashes, and its group was at no other"));
         }
         self.may_be_lost |= may_be_lost;
-        // What it had seen, and told no worker of, may be seen no more.
+        // Packets that it had seen, and told no worker of, may be seen no more.
         let seen = runtime.seen.unwrap_or(0);
         let survives = best.unwrap_or(0);
         (survives..seen).for_each(|n| self.drop_packet(n));
@@ -573,7 +573,7 @@ impl World {
         Ok(())
     }
 
-    /// For a story: what each runtime is to the group.
+    /// For a story: the group's phase at each runtime.
     pub(super) fn told(&self) -> String {
         let each = self.incarnations().map(|(r, runtime)| {
             let phase = runtime.machine.map(|machine| machine.phase());

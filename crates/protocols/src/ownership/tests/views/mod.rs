@@ -1,5 +1,5 @@
-//! Membership and ownership together: what becomes of a group when one of two runtimes stands
-//! still, is cut off, or is not heard, and a view removes it, or not.
+//! Membership and ownership together: a group while one of two runtimes stands still, is cut off,
+//! or is not heard, and a view removes it, or not.
 //!
 //! # Theory of operation
 //!
@@ -18,12 +18,12 @@
 //!      └─ lease of the switch ─► looked at before a packet is processed, and before it leaves
 //! ```
 //!
-//! *Time* is in steps. What is said takes no longer than one between those that are never late: the
+//! *Time* is in steps. A word takes no longer than one between those that are never late: the
 //! switch, the coordinator and one runtime. The other may be in trouble. It asks for its lease when
 //! it likes, and reads the grant when it likes. Trouble begins at first, behind whatever was said
 //! and done by then: the runtime takes no step; or nothing passes between it and all others; or the
-//! coordinator and it do not hear each other. It ends at any time, and what waited in the links is
-//! read then; or never. Heartbeats alone may be lost.
+//! coordinator and it do not hear each other. Trouble ends at any time, and the words that waited
+//! in the links are read then; or never. Heartbeats alone may be lost.
 //!
 //! *Effects* are two: a packet is processed, and a packet is handed to the switch. They are two
 //! actions, between which any time may pass.
@@ -34,8 +34,8 @@
 //! - No runtime without its lease, and none that the newest view has removed, processes a packet or
 //!   transmits one (`World::effect`).
 //! - Views' numbers grow by one at the coordinator, and do not go back at members. No view follows
-//!   one that has not reached its members (`World::note_view`, `World::hear`), and one that is said
-//!   to have reached them has (`World::note_reached`).
+//!   a view that has not reached its members (`World::note_view`, `World::hear`), and a view that
+//!   is said to have reached them has (`World::note_reached`).
 //! - Each packet is processed once, in order; on the latest state as long as no runtime was removed
 //!   (`World::process`).
 //! - An end can be reached. All agree there which member has the group. It is the one that had it

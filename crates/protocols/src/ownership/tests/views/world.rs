@@ -36,7 +36,7 @@ const TIMING: Timing = Timing {
 };
 const ONE: Incarnation = Incarnation(1);
 
-/// What happens to a runtime.
+/// A runtime's trouble.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Trouble {
     None,
@@ -67,13 +67,13 @@ pub(super) enum Broken {
     ReadsRemoved,
 }
 
-/// What may happen, and how often.
+/// The actions that may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) packets: u8,
     pub(super) moves: u8,
-    /// The runtime that may get into trouble, and what that may be. The other one and the switch
-    /// are never late.
+    /// The runtime that may get into trouble, and the kinds of trouble. The other one and the
+    /// switch are never late.
     pub(super) troubled: usize,
     pub(super) troubles: &'static [Trouble],
     /// Whether trouble ends, at any time; or never.
@@ -120,7 +120,7 @@ enum Class {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Runtime {
     membership: Membership,
-    /// The switch's grant on its way: what this runtime asked with.
+    /// The switch's grant on its way: the time with which this runtime asked.
     grant: Option<u64>,
     /// While the group is on its way.
     machine: Option<Ownership>,
@@ -129,10 +129,10 @@ struct Runtime {
     consumed: u8,
     /// The state: how many packets it has seen.
     seen: Option<u8>,
-    /// What `State` had.
+    /// The state that came in `State`.
     staged: Option<u8>,
     kept: Vec<(Class, u8)>,
-    /// What is to be transmitted, in order.
+    /// The items that are to be transmitted, in order.
     outbox: Vec<Item>,
     settles: bool,
     is_to_be_routed: bool,
@@ -189,7 +189,7 @@ pub(super) enum Action {
     Order(usize),
     Settled(usize),
     Deadline(usize),
-    /// What is taken back is said again.
+    /// A source says again that it takes the group back.
     Again(usize),
     /// A runtime asks the switch for its lease, and is granted it.
     Ask(usize),
@@ -251,7 +251,7 @@ impl Runtime {
         }
     }
 
-    /// Whether it would process the group's packets, had it its lease. Those of a group that is
+    /// Whether it would process the group's packets, had it its lease. Packets of a group that is
     /// called back are all kept until it is here.
     fn is_actor(&self) -> bool {
         let acts =
@@ -330,7 +330,7 @@ impl World {
         all
     }
 
-    /// What a runtime can do that runs.
+    /// The actions of a runtime that runs.
     fn actions_of(&self, bounds: &Bounds, r: usize, is_cut: bool, all: &mut Vec<Action>) {
         let (runtime, other) = (&self.runtimes[r], 1 - r);
         if !runtime.outbox.is_empty() {
@@ -460,7 +460,7 @@ impl World {
         self.down[r].push(item);
     }
 
-    /// So does a runtime; and what such an incarnation says is dropped there, as at the switch.
+    /// So does a runtime; and the words of such an incarnation are dropped there, as at the switch.
     fn send_across(&mut self, r: usize, item: Item) {
         match self.has_at(r, 1 - r) && self.has_at(1 - r, r) {
             true => self.across[r].push(item),
@@ -490,8 +490,8 @@ impl World {
         }
     }
 
-    /// One runtime at most acts for the group; one that a view has removed has no lease; no worker
-    /// has a view that is not published.
+    /// One runtime at most acts for the group; a runtime that a view has removed has no lease; no
+    /// worker has a view that is not published.
     fn check(&self) -> Check {
         let actors = (0..RUNTIMES).filter(|r| self.runtimes[*r].is_actor() && self.may_act(*r));
         if actors.count() > 1 {

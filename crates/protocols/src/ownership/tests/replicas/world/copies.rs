@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// All bytes of the state.
+    /// Sends all bytes of the state.
     pub(super) fn copy(&mut self, me: usize) {
         if let Some(seen) = self.live(me).seen {
             self.live(me).is_copied = true;

@@ -246,7 +246,7 @@ impl World {
         self.withdraw(r);
         let runtime = self.live(r);
         let withdrawn = match runtime.replica {
-            // It hears of both by one link.
+            // The replica hears of both by one link.
             Some(replica) if u16::from(replica) != to.0 => Withdrawn {
                 number: runtime.number,
                 count: runtime.sent,

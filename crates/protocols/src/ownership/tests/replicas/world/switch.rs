@@ -85,7 +85,7 @@ impl World {
         self.decide();
     }
 
-    /// As `Recovery::decide`, and what follows.
+    /// As `Recovery::decide`, with its consequences.
     pub(super) fn decide(&mut self) {
         for failed in 0..RUNTIMES {
             let Some(suspension) = &self.switch.suspended[failed] else {

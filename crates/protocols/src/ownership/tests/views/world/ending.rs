@@ -1,9 +1,9 @@
-//! When nothing is left to be done, and what must hold then.
+//! When nothing is left to be done, and the demands then.
 
 use super::*;
 
 impl World {
-    /// Whether all is over between the members, and one that was removed knows it, if it can.
+    /// Whether all is over between the members, and a removed member knows it, if it can.
     pub(in super::super) fn is_end(&self, bounds: &Bounds) -> bool {
         let is_silent = !matches!(self.trouble, Trouble::None | Trouble::Over);
         let waits_for_trouble = is_silent && (bounds.ends || self.is_member(bounds.troubled));
@@ -20,8 +20,8 @@ impl World {
             && (0..RUNTIMES).all(|r| self.is_quiet(r))
     }
 
-    /// Whether nothing of a member is on its way. What a removed one has of the others' it may
-    /// have for ever.
+    /// Whether nothing of a member is on its way. A removed member may have the others' words for
+    /// ever.
     fn is_quiet(&self, r: usize) -> bool {
         let runtime = &self.runtimes[r];
         let has_left = self.up[r].is_empty() && self.across[r].is_empty();

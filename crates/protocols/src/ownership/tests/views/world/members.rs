@@ -64,8 +64,8 @@ impl World {
 
     // Leases.
 
-    /// A runtime asks, and the switch answers: what it reads, and what comes back, are frames. The
-    /// switch has its own lease by the other runtime, which is never late.
+    /// A runtime asks, and the switch answers: the request and the answer are frames. The switch
+    /// has its own lease by the other runtime, which is never late.
     pub(super) fn ask(&mut self, r: usize) {
         let (now, asked) = (self.clock(SWITCH), self.clock(r));
         let grant = self.switch.membership.grant(now, worker(r), ONE, asked);
@@ -87,7 +87,7 @@ impl World {
 
     // The coordinator.
 
-    /// Whether time passes: not before those that are never late have heard what was said at this
+    /// Whether time passes: not before workers that are never late have heard what was said at this
     /// time; and, at the end, only as long as some answer takes time.
     pub(super) fn may_tick(&self, bounds: &Bounds) -> bool {
         if self.is_behind(SWITCH) || self.is_behind(1 - bounds.troubled) {
@@ -191,7 +191,7 @@ impl World {
         Ok(())
     }
 
-    /// What goes with a runtime.
+    /// Drops the packets that go with a runtime.
     fn note_gone(&mut self, gone: usize) {
         let of_it = &self.runtimes[gone];
         let mut lost: Vec<u8> = of_it.kept.iter().map(|(_, n)| *n).collect();
@@ -203,7 +203,7 @@ impl World {
         lost.into_iter().for_each(|n| self.drop_packet(n));
     }
 
-    /// A worker hears the newest view and list, and once more, late, what was there at first.
+    /// A worker hears the newest view and list, and once more, late, the first ones.
     pub(super) fn hear(&mut self, place: usize, bounds: &Bounds) -> Check {
         let (view, (list, suspects)) = (self.coordinator.view().clone(), self.coordinator.suspects());
         let membership = self.membership_mut(place);

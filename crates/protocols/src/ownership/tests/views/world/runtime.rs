@@ -37,8 +37,8 @@ impl World {
         }
     }
 
-    /// Of a packet that the switch sent the lease is looked at before all else. One that finds no
-    /// group begins it: the switch has chosen this runtime.
+    /// Of a packet that the switch sent the lease is looked at before all else. A packet that finds
+    /// no group begins it: the switch has chosen this runtime.
     fn take(&mut self, r: usize, by_switch: bool, n: u8, bounds: &Bounds) -> Check {
         let is_refused = by_switch && !self.is_leased(r, bounds, Broken::ProcessesWithout);
         let runtime = &mut self.runtimes[r];
@@ -122,7 +122,7 @@ impl World {
         Ok(())
     }
 
-    /// What is in the outbox leaves; packets do with the lease alone.
+    /// The items in the outbox leave; packets do with the lease alone.
     pub(super) fn transmit(&mut self, r: usize, bounds: &Bounds) -> Check {
         let is_leased = self.is_leased(r, bounds, Broken::TransmitsWithout);
         for item in core::mem::take(&mut self.runtimes[r].outbox) {
@@ -155,7 +155,7 @@ impl World {
     pub(super) fn runtime_learns(&mut self, r: usize, gone: usize, bounds: &Bounds) -> Check {
         let unread = core::mem::take(&mut self.across[gone]);
         self.drop_packets(&unread);
-        // It may read what is on its way.
+        // The removed runtime may read words on their way to it.
         let unread = self.across[r].clone();
         self.drop_packets(&unread);
         let runtime = &mut self.runtimes[r];

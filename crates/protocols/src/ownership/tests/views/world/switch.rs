@@ -44,13 +44,13 @@ impl World {
         }
     }
 
-    /// A view has removed a runtime: what it said is dropped, and the route goes on or ends.
+    /// A view has removed a runtime: its words are dropped, and the route goes on or ends.
     pub(super) fn switch_learns(&mut self, gone: usize, bounds: &Bounds) {
         if bounds.broken != Some(Broken::ReadsRemoved) {
             let unread = core::mem::take(&mut self.up[gone]);
             self.drop_packets(&unread);
         }
-        // What is on its way to it is for an incarnation that is over. It may read it.
+        // Words on their way to it are for an incarnation that is over. It may read them.
         let unread = self.down[gone].clone();
         self.drop_packets(&unread);
         let Some(route) = self.switch.home.route else {
@@ -106,7 +106,7 @@ impl World {
                 Some(_) if is_its => {}
                 Some(_) => self.send_down(r, Item::Taken),
             },
-            // What was sent since may begin the group.
+            // A packet sent since may begin the group.
             Item::Idle(consumed) if is_its && !self.switch.is_awaited => {
                 match consumed < self.switch.sent[r] {
                     true => self.ask_holder(),
@@ -151,8 +151,8 @@ impl World {
         }
     }
 
-    /// Checker: packets leave in the order in which they came, but for what a runtime had sent that
-    /// was removed then: none has waited for that.
+    /// Checker: packets leave in the order in which they came, but for those of a runtime that was
+    /// removed then: no packet has waited for them.
     fn leave(&mut self, r: usize, n: u8) -> Check {
         if self.left >> n != 0 && self.is_member(r) {
             return Err(format!("packet {n} leaves behind a later one"));
