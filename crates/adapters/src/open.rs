@@ -40,7 +40,7 @@ use std::sync::Arc;
 /// Any port.
 pub type BoxPort = Box<dyn Port + Send>;
 
-/// Makes a generator; the error says what is wrong with the profile and how to mend it.
+/// Makes a generator; the error says the profile's problem and how to mend it.
 pub type OpenGenerator = fn(&GenerateUri, &Reports) -> Result<BoxPort, String>;
 
 /// Why a port could not be opened.
@@ -69,7 +69,7 @@ pub enum OpenError {
     Generator {
         /// The profile.
         profile: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// This process has no generator.
@@ -95,7 +95,7 @@ fn unreadable(source: std::io::Error) -> InterfaceError {
     }
 }
 
-/// What the ports of one process have in common.
+/// The parts that the ports of one process share.
 #[derive(Default)]
 pub struct Ports {
     reports: Reports,
@@ -264,8 +264,8 @@ fn pair(input: &str, output: &str) -> Result<(PortUri, PortUri), OpenError> {
     Ok((from, to))
 }
 
-/// A file by its device and number, which all its names share; `None` for what is no file, such as
-/// a pipe: that may be shared.
+/// A file by its device and number, which all its names share; `None` for a path to no file, such
+/// as a pipe: ports may share it.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let file = fs::metadata(path).ok()?;
     file.is_file().then(|| (file.dev(), file.ino()))

@@ -144,7 +144,7 @@ impl<T: Plain> Outgoing<T> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Has the kernel see what was put in.
+    /// Has the kernel see the entries that were put in.
     #[inline]
     pub fn publish(&self) {
         self.queue.producer().store(self.next, Ordering::Release);

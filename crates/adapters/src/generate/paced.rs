@@ -29,10 +29,10 @@ pub trait Source {
     fn take(&mut self, emit: Emit, packet: &mut Packet) -> Made;
 }
 
-/// What became of a packet that was due.
+/// The fate of a packet that was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// It is in the buffer.
+    /// The packet is in the buffer.
     Packet,
     /// The other end's port gives it out.
     OtherEnds,
@@ -51,7 +51,7 @@ impl Emit {
     }
 }
 
-/// A port that receives what a source makes. What is transmitted to it is counted and vanishes.
+/// A port that receives what a source makes. Packets transmitted to it are counted and vanish.
 pub struct Paced<S> {
     pub(super) source: S,
     pace: Pace,

@@ -11,7 +11,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ProgramKind {
@@ -34,7 +34,7 @@ pub enum Attachment {
     XdpGeneric,
 }
 
-/// What kind of map.
+/// The kind of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MapKind {
@@ -211,7 +211,7 @@ impl<const K: usize, const V: usize> Map<K, V> {
         unsafe { bpf(MAP_UPDATE, &mut attributes) }.map(drop)
     }
 
-    /// Takes an entry out; one that is not there is no error.
+    /// Takes an entry out; a missing entry is no error.
     pub fn remove(&self, key: &[u8; K]) -> io::Result<()> {
         let mut attributes = MapElement {
             map: self.0.as_raw_fd() as u32,
@@ -311,7 +311,7 @@ impl Program {
         unsafe { bpf(PROGRAM_TEST, &mut attributes) }.map(drop)
     }
 
-    /// What the program answers about a frame.
+    /// The program's answer to a frame.
     #[cfg(test)]
     pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attributes = ProgramTest {
